@@ -148,8 +148,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
             sensitive_features=frame[["sex"]],
             control_features=frame["dep"],
         )
-    with pytest.raises(ConfigError, match="control_features= cannot be used with weights"):
-        within(frame, sample_weight=np.ones(len(frame)))
+    with pytest.raises(ConfigError, match="control_features= cannot be used with a cluster column"):
+        within(frame, cluster=np.arange(len(frame)))
     with pytest.raises(DataError, match="more than 20 different numbers"):
         lh.audit(
             frame["y"], frame["yhat"], sensitive_features=frame[["sex"]], control_features={"id": np.arange(len(frame))}

@@ -120,7 +120,7 @@ def test_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"All figures are weighted by w: the 2,000 rows are worth {worth} of equal weight" in said
     assert "worth " in said.partition("Groups of sex")[2]
     assert "(worth " in said.partition("Rows that these rates rest on:")[2][:80]
-    assert whole["rates"] == {} == whole["amplification"]
+    assert whole["amplification"] == {}
     assert whole["ranges"] == []
     assert f"the rows are worth {worth}" in page.read_text()
     assert whole["by_attribute"]["sex"]["groups"]["f"]["worth"] == pytest.approx(
@@ -196,3 +196,48 @@ def test_several_classes_and_groups_without_rows() -> None:
     assert "undefined" in str(result)
     assert render(audit_page(result.to_dict()))
     assert not result.groups["c"].rates["true_positive_rate[1]"].defined
+
+
+def test_ratios_precision_and_the_four_fifths_rule_are_weighted() -> None:
+    frame = made()
+    found = audited(frame, favourable=1, reference="m").rates["sex"]
+    rate = {sex: np.average(own.yhat, weights=own.w) for sex, own in frame.groupby("sex")}
+    precise = {sex: np.average(own.y, weights=own.w) for sex, own in frame[frame.yhat == 1].groupby("sex")}
+    assert found.groups["f"].selection_ratio.value == pytest.approx(rate["f"] / rate["m"])
+    assert found.outcomes[0].ratios["f"].value == pytest.approx(rate["f"] / rate["m"])
+    assert found.groups["f"].precision.value == pytest.approx(precise["f"])
+    assert found.predictive_parity.value == pytest.approx(abs(precise["f"] - precise["m"]))
+    alike = audited(frame.assign(w=1.0), favourable=1, reference="m").rates["sex"]
+    plain = lh.audit(frame.y, frame.yhat, sensitive_features=frame.sex, favourable=1, reference="m").rates["sex"]
+    for own, its in zip(alike.outcomes, plain.outcomes, strict=True):
+        np.testing.assert_allclose(ends(own.ratios["f"]), ends(its.ratios["f"]), rtol=1e-12)
+
+
+def ends(one: lh.Estimate) -> tuple[float, float, float]:
+    return one.value, one.low, one.high
+
+
+def test_levels_are_weighted() -> None:
+    frame = made().assign(site=lambda one: np.where(np.arange(len(one)) % 3 == 0, "n", "s"))
+    found = audited(frame, control_features=frame[["site"]]).more["control"]
+    pair = next(one for one in found["pairs"] if one["rate"] == "selection_rate")
+    rate = frame.groupby(["site", "sex"])[["yhat", "w"]].apply(lambda own: np.average(own.yhat, weights=own.w))
+    share = frame.groupby("site").w.sum() / frame.w.sum()
+    first, second = pair["first"]["group"], pair["second"]["group"]
+    apart = rate.xs(first, level="sex") - rate.xs(second, level="sex")
+    assert pair["difference"] == pytest.approx((apart * share).sum())
+    over = frame.groupby("sex")[["yhat", "w"]].apply(lambda own: np.average(own.yhat, weights=own.w))
+    assert pair["plain"] == pytest.approx(over[first] - over[second])
+    assert pair["levels"][0]["rows"] == [
+        ((frame.site == "n") & (frame.sex == first)).sum(),
+        ((frame.site == "n") & (frame.sex == second)).sum(),
+    ]
+    alike = audited(frame.assign(w=1.0), control_features=frame[["site"]]).more["control"]["pairs"]
+    plain = lh.audit(frame.y, frame.yhat, sensitive_features=frame.sex, control_features=frame[["site"]])
+    for own, its in zip(alike, plain.more["control"]["pairs"], strict=True):
+        np.testing.assert_allclose([own[key] for key in KEYS], [its[key] for key in KEYS], rtol=1e-12)
+    spread = pair["high"] - pair["low"]
+    assert spread > 1.1 * (plain.more["control"]["pairs"][0]["high"] - plain.more["control"]["pairs"][0]["low"])
+
+
+KEYS = ("difference", "low", "high", "plain", "covered")

@@ -86,7 +86,7 @@ def audit(
             them into groups, is in ``result.continuous``. One column goes by its name, or as ``number``.
         sample_weight: (rows,) how many rows each row stands for, 0 or more; a row with 0 is left out. Rates are
             weighted, and intervals rest on what the rows are worth (:mod:`levelhead.metrics.weighted`). Not with
-            ``scores``, ``against``, ``continuous`` or ``control_features``. ``min_count`` counts real rows.
+            ``scores``, ``against`` or ``continuous``. ``min_count`` counts real rows.
         control_features: (rows,) or a frame or dict of such columns, which are crossed: gaps within their levels, and
             the averages over levels, are in ``result.more["control"]`` (:mod:`levelhead.auditing.control`).
         positive: the class that selection, true positive and false positive rates are about. None: the second of
@@ -116,7 +116,7 @@ def audit(
             probabilities where all lie in 0 to 1, give or take 1e-6; log odds where some are negative and most lie
             outside 0 to 1.
         favourable: the class that is the favourable outcome, such as "approved". The four-fifths rule is about it;
-            None: both outcomes' ratios are given, and no verdict. Not with ``sample_weight``.
+            None: both outcomes' ratios are given, and no verdict.
         cluster: (rows,) what rows that belong together have in common, such as a person's id. Intervals then allow for
             the correlation within clusters (:mod:`levelhead.metrics.clustered`); a rate with fewer than 8 clusters is
             not compared. Not with ``without``, ``continuous``, ``control_features``, ``metrics`` or ``sample_weight``.

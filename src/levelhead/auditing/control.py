@@ -5,11 +5,11 @@ such a column groups are compared among rows of the same level, and the differen
 Zliobaite and Calders 2013, "Quantifying explainable discrimination", call what is left unexplained). That is a choice:
 a level may itself be unequal treatment, and the gap over all rows stays what people see.
 
-The weight of a level is its share of the rows, among the levels in which both groups have rows enough. The interval of
-the average is found by variance recovery (Zou and Donner, Statistics in Medicine 2008) from Newcombe's of each level;
-shares count as known. Over many levels of few rows it held the true average in 93.6% of 1,200 simulated audits, so that
-each end is never nearer than that of a normal interval with one hit and one miss added to each cell. All averages
-together have their intervals adjusted (Bonferroni), and so have all levels.
+The weight of a level is its share of the rows, of weighted rows of the weights, among the levels in which both groups
+have rows enough. The interval of the average is found by variance recovery (Zou and Donner, Statistics in Medicine
+2008) from Newcombe's of each level; shares count as known. Over many levels of few rows it held the true average in
+93.6% of 1,200 simulated audits, so that each end is never nearer than that of a normal interval with one hit and one
+miss added to each cell. All averages together have their intervals adjusted (Bonferroni), and so have all levels.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.auditing.part import Asked, Found, Frame, Part, find_classes
+from levelhead.metrics import Counts
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.between import Differences, clearest, differences, normal_quantile, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import RATE_TITLES, Key, group_name, parts_of
+from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report import blocks
 from levelhead.report.sentences import NARROW
 from levelhead.report.text import Record, counted, interval, joined, number, short
 from levelhead.tables.bins import ordered_groups
+from levelhead.tables.repeated import kept
 from levelhead.tables.tally import Tally
 from levelhead.types import DataError, Estimate, listed, printable
 
@@ -41,13 +44,37 @@ NAMED_PAIRS, NAMED_LEVELS = 10, 40
 
 @dataclass(frozen=True)
 class LevelCounts:
-    """Rows of one sensitive column in each level, (levels, groups, classes, classes), with the names of all four."""
+    """Rows of one sensitive column in each level, (levels, groups, classes, classes), with the names of all four.
+
+    ``weight`` and ``square`` are the sums of weights and of squared weights of weighted rows.
+    """
 
     attribute: str
     table: IntArray
     levels: tuple[str, ...]
     groups: tuple[str, ...]
     classes: tuple[str, ...]
+    weight: FloatArray | None = None
+    square: FloatArray | None = None
+
+    @property
+    def mass(self) -> IntArray | FloatArray:
+        """What shares are of: weights, or rows."""
+        return self.table if self.weight is None else self.weight
+
+    def rates(self, name: str, positive: int | None) -> list[Any]:
+        """Return hits, rows (of weighted rows, what they are worth), real rows and mass: (levels, classes, groups)."""
+        plain = group_metrics.RATES[name](self.table, positive)
+        hits, rows = np.asarray(plain.hits), np.asarray(plain.rows)
+        if self.weight is None or self.square is None:
+            return [hits, rows, rows, rows]
+        found = [
+            WeightedCounts(Counts(table, self.groups, self.classes), weight, square).rate(name, positive)
+            for table, weight, square in zip(self.table, self.weight, self.square, strict=True)
+        ]
+        worth = np.stack([one.worth for one in found])
+        value = np.stack([np.where(one.rows > 0, one.value, 0.0) for one in found])
+        return [value * worth, worth, rows, np.asarray(group_metrics.RATES[name](self.weight, positive).rows)]
 
 
 def controlled(
@@ -99,13 +126,18 @@ def controlled(
 
 @dataclass(frozen=True)
 class _Compared:
-    """One rate of one class: its hits and rows, (levels, groups), the pairs, and the levels that each pair uses."""
+    """One rate of one class: its hits and rows, (levels, groups), the pairs, and the levels that each pair uses.
+
+    Of weighted rows, ``hits`` and ``rows`` are those of as many as they are worth; ``real`` are rows, ``mass`` weights.
+    """
 
     counts: LevelCounts
     rate: str
     of_class: str
-    hits: IntArray
-    rows: IntArray
+    hits: IntArray | FloatArray
+    rows: IntArray | FloatArray
+    real: IntArray
+    mass: IntArray | FloatArray
     first: IntArray
     second: IntArray
     used: NDArray[np.bool_]
@@ -114,7 +146,7 @@ class _Compared:
     @property
     def weights(self) -> FloatArray:
         """Share of each level for each pair, (levels, pairs); the shares of a pair sum to 1."""
-        sizes = self.counts.table.sum((-3, -2, -1))[:, None] * self.used
+        sizes = self.counts.mass.sum((-3, -2, -1))[:, None] * self.used
         return np.divide(sizes, sizes.sum(0), out=np.zeros(sizes.shape), where=sizes.sum(0) > 0)
 
     def by_level(self, level: float, comparisons: int) -> Differences:
@@ -146,15 +178,13 @@ def _compared(counts: LevelCounts, positive: int | None, min_count: int, referen
     if not len(first):
         return []
     found = []
-    for name, count in group_metrics.RATES.items():
-        rate = count(counts.table, positive)
+    for name in group_metrics.RATES:
+        of_rate = counts.rates(name, positive)
         for position, k in enumerate(chosen):
-            hits, rows = np.asarray(rate.hits)[:, position], np.asarray(rate.rows)[:, position]
-            enough = rows >= max(1, min_count)
-            used = enough[:, first] & enough[:, second]
-            found.append(
-                _Compared(counts, name, counts.classes[k], hits, rows, first, second, used, reference is not None)
-            )
+            hits, rows, real, mass = (one[:, position] for one in of_rate)
+            enough = real >= max(1, min_count)
+            used, given = enough[:, first] & enough[:, second], reference is not None
+            found.append(_Compared(counts, name, counts.classes[k], hits, rows, real, mass, first, second, used, given))
     return found
 
 
@@ -166,9 +196,9 @@ def _pair(one: _Compared, at: int, found: Differences, by_level: Differences) ->
     if turned:
         i, j, value, low, high = j, i, -value, -high, -low
     used, weights = one.used[:, at], one.weights[:, at]
-    sizes = one.counts.table.sum((-3, -2, -1))
+    sizes = one.counts.mass.sum((-3, -2, -1))
     # Over the same rows: levels that are left out of one side would make a difference of their own.
-    plain = [float(one.hits[used, k].sum() / max(1, one.rows[used, k].sum())) for k in (i, j)]
+    plain = [_mean(one, used, k) for k in (i, j)]
     levels = []
     for k in np.flatnonzero(used):
         ends = sorted(sign * float(part[k, at]) for part in (by_level.low, by_level.high))
@@ -179,7 +209,7 @@ def _pair(one: _Compared, at: int, found: Differences, by_level: Differences) ->
                 "difference": sign * float(by_level.value[k, at]),
                 "low": ends[0],
                 "high": ends[1],
-                "rows": [int(one.rows[k, i]), int(one.rows[k, j])],
+                "rows": [int(one.real[k, i]), int(one.real[k, j])],
             }
         )
     return {
@@ -194,13 +224,21 @@ def _pair(one: _Compared, at: int, found: Differences, by_level: Differences) ->
         "plain": plain[0] - plain[1],
         "levels": levels,
         "left_out": [name for name, there in zip(one.counts.levels, used, strict=True) if not there],
-        "covered": float(sizes[used].sum() / max(1, sizes.sum())),
+        "covered": float(sizes[used].sum() / sizes.sum()) if sizes.any() else 0.0,
     }
+
+
+def _mean(one: _Compared, used: NDArray[np.bool_], group: int) -> float:
+    """Return a group's rate over the levels used, without regard to them; 0 without rows."""
+    mass = one.mass[used, group]
+    return (
+        float((one.hits / np.where(one.rows > 0, one.rows, 1))[used, group] @ mass / mass.sum()) if mass.any() else 0.0
+    )
 
 
 def _side(one: _Compared, at: int, used: NDArray[np.bool_], weights: FloatArray) -> dict[str, Any]:
     rates = one.hits[used, at] / one.rows[used, at]
-    rows = int(one.rows[used, at].sum())
+    rows = int(one.real[used, at].sum())
     return {"group": one.counts.groups[at], "value": float(weights[used] @ rates), "rows": rows}
 
 
@@ -275,6 +313,7 @@ class Control(Part):
 
     name = "control"
     needs = ("levels",)
+    excludes = ("cluster",)
     counted = True
 
     def __init__(self, asked: Asked) -> None:
@@ -296,9 +335,15 @@ class Control(Part):
 
     def update(self, columns: Mapping[str, Any]) -> None:
         """Count the rows of each group and level."""
+        weight = columns.get("weight")
+        if weight is not None:
+            if not (there := weight > 0).any():
+                return
+            columns = kept(columns, there)
         for tally in self.tallies.values():
             both = {name: columns.get(f"group {name}") or columns[f"level {name}"] for name in tally.groups}
-            tally.add(columns["label"], columns["prediction"], both, count=columns.get("count"))
+            weight, count = columns.get("weight"), columns.get("count")
+            tally.add(columns["label"], columns["prediction"], both, weight, count=count)
 
     def merge(self, other: Control) -> None:
         """Add the counts of other rows."""
@@ -347,14 +392,21 @@ class Control(Part):
         table = np.zeros((len(there), len(groups), len(classes), len(classes)), np.int64)
         labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
         predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
-        np.add.at(table, (level_codes, group_codes, labels, predictions), list(patterns.values()))
-        kept = [at for at, group in enumerate(groups) if not frame.options.leaves_out(group)]
+        at = (level_codes, group_codes, labels, predictions)
+        np.add.at(table, at, list(patterns.values()))
+        weights = {}
+        if given := tally.weights.get((*parts_of(key), *levels)):
+            for name, sums in zip(("weight", "square"), np.array([given[one] for one in patterns]).T, strict=True):
+                weights[name] = np.zeros(table.shape)
+                np.add.at(weights[name], at, sums)
+        compared = [at for at, group in enumerate(groups) if not frame.options.leaves_out(group)]
         counts = LevelCounts(
             frame.names[key],
-            table[:, kept],
+            table[:, compared],
             tuple(map(group_name, there)),
-            tuple(group_name(groups[at]) for at in kept),
+            tuple(group_name(groups[at]) for at in compared),
             tuple(map(str, classes)),
+            **{name: one[:, compared] for name, one in weights.items()},
         )
         return counts, sum(tally.labels.values()) - sum(patterns.values()), positive
 

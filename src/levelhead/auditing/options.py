@@ -223,7 +223,7 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
 EXCLUDED = {
     "weight": (
         "weights: their figures would be those of unweighted rows",
-        ("metrics", "without", "continuous", "control", "score", "against", "favourable"),
+        ("metrics", "without", "continuous", "score", "against"),
     ),
     "cluster": (
         "a cluster column: the intervals would take rows for independent",

@@ -109,10 +109,15 @@ class Frame:
         """Return the groups of a column but for rows without one, unless these are a group."""
         return [group for group in self.groups[key] if not self.options.leaves_out(group)]
 
+    def uneven(self, key: Key) -> WeightedCounts | None:
+        """Return the counts of a column's :meth:`kept` groups with their weights or clusters; None without."""
+        found = self.weighted.get(key)
+        return None if found is None else found.keep(list(map(group_name, self.kept(key))))
+
     def clusters(self, key: Key) -> ClusteredCounts | None:
         """Return the counts of a column's :meth:`kept` groups with their clusters; None where rows are independent."""
-        found = self.weighted.get(key)
-        return found.keep(list(map(group_name, self.kept(key)))) if isinstance(found, ClusteredCounts) else None
+        found = self.uneven(key)
+        return found if isinstance(found, ClusteredCounts) else None
 
     def decided(self) -> NDArray[np.bool_]:
         """Return whether each row is decided positive (rows,); for parts that keep ``prediction`` and ``score``."""

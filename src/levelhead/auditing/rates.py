@@ -31,7 +31,14 @@ from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name
-from levelhead.metrics.weighted import LEAST, WeightedRate, weighted_estimates, weighted_proportion
+from levelhead.metrics.weighted import (
+    LEAST,
+    WeightedCounts,
+    WeightedRate,
+    two_by_two,
+    weighted_estimates,
+    weighted_proportion,
+)
 from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import (
@@ -112,21 +119,15 @@ class MoreRates(Finding):
 
 
 class _Counted(NamedTuple):
-    """``hits`` of how many rows, (groups,) each, ``what`` rows they are and, if they are clustered, their rate."""
+    """``hits`` of how many rows, (groups,) each, ``what`` rows they are and, with weights or clusters, their rate."""
 
     hits: IntArray
     of: IntArray
     what: str
     robust: WeightedRate | None
 
-    def clusters(self, i: int) -> int:
-        """Return the clusters of a group."""
-        assert self.robust is not None  # asked of clustered rows alone
-        assert self.robust.clusters is not None
-        return int(self.robust.clusters[0, i])
-
     def counts_at(self, level: float) -> tuple[IntArray | FloatArray, IntArray | FloatArray]:
-        """Return hits and rows; of clustered rows, of as many as they are worth at this level."""
+        """Return hits and rows; with weights or clusters, of as many as they are worth at this level."""
         if self.robust is None:
             return self.hits, np.maximum(self.of, 1)
         worth = np.maximum(self.robust.worth_at(level)[0], LEAST)
@@ -140,7 +141,7 @@ class _Counted(NamedTuple):
         if self.robust is None:
             low, high = proportion_ends(self.hits[[i]], self.of[[i]], 1 - level)
             return Estimate(int(self.hits[i]) / n, float(low[0]), float(high[0]), n)
-        if (clusters := self.clusters(i)) < FEWEST:
+        if self.robust.clusters is not None and (clusters := int(self.robust.clusters[0, i])) < FEWEST:
             return Estimate.undefined(f"{self.what} from {counted(clusters, 'cluster')}, fewer than {FEWEST}", n)
         return weighted_proportion(self.robust, (0, i), level)
 
@@ -172,7 +173,7 @@ def more_rates(
     seed: int = 0,
     favourable: int | None = None,
     words: Mapping[str, str] | None = None,
-    clustered: ClusteredCounts | None = None,
+    weighted: WeightedCounts | None = None,
 ) -> MoreRates:
     """Compute the figures of one column.
 
@@ -187,7 +188,7 @@ def more_rates(
         seed: of the bootstrap.
         favourable: index of the class that is the favourable outcome; None: not known.
         words: what the user calls each class, where that is not its own text.
-        clustered: the same rows with the clusters that they come in; None: rows are independent.
+        weighted: the same rows with their weights or the clusters that they come in; None: rows are independent.
 
     Raises:
         ConfigError: there is no such group.
@@ -198,7 +199,7 @@ def more_rates(
     table = counts.table
     right = table[:, positive, positive]
     positives, selected, rows = table[:, positive].sum(-1), table[:, :, positive].sum(-1), table.sum((-2, -1))
-    by_label = {} if clustered is None else _robust(clustered, positive)
+    by_label = {} if weighted is None else _robust(weighted, positive)
 
     def one(hits: IntArray, of: IntArray, what: str, robust: str) -> _Counted:
         return _Counted(hits, of, what, by_label.get(robust))
@@ -215,7 +216,8 @@ def more_rates(
 
     def referred(of: _Counted) -> int | None:
         """Return the place of the reference group: that of the highest rate unless the user named one."""
-        best = max(usable, key=lambda i: of.hits[i] / rows[i], default=None)
+        share = of.hits / np.maximum(1, rows) if of.robust is None else of.robust.value[0]
+        best = max(usable, key=lambda i: share[i], default=None)
         return names.index(reference) if reference is not None else best
 
     place = referred(chosen)
@@ -223,12 +225,12 @@ def more_rates(
     found: dict[Key, GroupRates] = {}
     for i, key in enumerate(keys):
         share, missed, alarm = (each.share(i, min_count, level) for each in (precise, missing, alarms))
-        balanced = mean_of(missed, alarm, together=clustered is not None)
+        balanced = mean_of(missed, alarm, together=isinstance(weighted, ClusteredCounts))
         found[key] = GroupRates(share, missed, balanced, ratios[0][i], ratios[1][i])
     texts = [(words or {}).get(str(one), str(one)) for one in counts.classes]
     wanted: list[tuple[str | None, _Counted]] = [(texts[positive], chosen)]
     if favourable is not None:
-        own = None if clustered is None else clustered.rate("selection_rate", favourable)
+        own = None if weighted is None else weighted.rate("selection_rate", favourable)
         wanted = [(texts[favourable], _Counted(table[:, :, favourable].sum(-1), rows, of_all, own))]
     elif len(texts) > 1:
         rest = one(rows - selected, rows, of_all, "rejected")
@@ -241,10 +243,10 @@ def more_rates(
     options: dict[str, Any] = {"positive": 1, "level": level, "min_count": min_count}
     used = [names[i] for i in usable]
     # One class against the rest, with label and prediction changed over.
-    if clustered is not None:
-        gap = weighted_estimates(clustered.swapped(positive).keep(used), **options)["equal_opportunity"]
+    if weighted is not None:
+        gap = weighted_estimates(weighted.swapped(positive).keep(used), **options)["equal_opportunity"]
     else:
-        swapped = Counts(_two_by_two(table[usable], positive).swapaxes(1, 2), tuple(used), (0, 1))
+        swapped = Counts(two_by_two(table[usable], positive).swapaxes(1, 2), tuple(used), (0, 1))
         gap = estimate(swapped, "equal_opportunity", replicates=replicates, seed=seed, **options)
     if not gap.defined:
         few = f"fewer than two groups have {min_count} rows that are predicted positive"
@@ -259,26 +261,16 @@ def more_rates(
     )
 
 
-def _two_by_two(table: Any, positive: int) -> Any:
-    """Sum all classes but one: (groups, classes, classes) -> (groups, 2, 2)."""
-    others = [k for k in range(table.shape[-1]) if k != positive]
-    by_label = [table[:, others].sum(1), table[:, positive]]
-    found = table[:, :2, :2].copy() if table.shape[-1] > 1 else table.repeat(2, 1).repeat(2, 2)
-    for label, rows in enumerate(by_label):
-        found[:, label, 0], found[:, label, 1] = rows[:, others].sum(-1), rows[:, positive]
-    return found
-
-
-def _robust(clustered: ClusteredCounts, positive: int) -> dict[str, WeightedRate]:
-    """Return rates of clustered rows, (1, groups) each."""
-    selected, found = (clustered.rate(name, positive) for name in ("selection_rate", "true_positive_rate"))
+def _robust(weighted: WeightedCounts, positive: int) -> dict[str, WeightedRate]:
+    """Return rates of weighted or clustered rows, (1, groups) each."""
+    selected, found = (weighted.rate(name, positive) for name in ("selection_rate", "true_positive_rate"))
     return {
         "selected": selected,
         "rejected": selected._replace(value=1 - selected.value),
         "found": found,
         "missed": found._replace(value=1 - found.value),
-        "alarm": clustered.rate("false_positive_rate", positive),
-        "precise": clustered.swapped(positive).rate("true_positive_rate", 1),
+        "alarm": weighted.rate("false_positive_rate", positive),
+        "precise": weighted.swapped(positive).rate("true_positive_rate", 1),
     }
 
 
@@ -358,7 +350,7 @@ class RateFindings(Found):
 
 
 class Rates(Part):
-    """Ratios, precision and balanced error, where one class is positive; of rows without weights."""
+    """Ratios, precision and balanced error, where one class is positive."""
 
     name = "rates"
     excludes = ()
@@ -366,7 +358,7 @@ class Rates(Part):
     def find(self, frame: Frame) -> RateFindings:
         """Return the figures by sensitive column, to its reference where one was named."""
         found, options = {}, frame.options
-        for key in frame.counts if frame.of_class is not None and self.asked.roles.weight is None else ():
+        for key in frame.counts if frame.of_class is not None else ():
             groups, reference = frame.kept(key), frame.reference.get(key)
             found[key] = more_rates(
                 frame.counts[key].keep(list(map(group_name, groups))),
@@ -379,7 +371,7 @@ class Rates(Part):
                 seed=options.seed,
                 favourable=frame.favourable,
                 words=options.label_map.shown,
-                clustered=frame.clusters(key),
+                weighted=frame.uneven(key),
             )
         return RateFindings(found, frame.names, rate_sentences)
 

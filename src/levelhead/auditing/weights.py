@@ -95,8 +95,8 @@ def weights_found(weights: Weights, weighted: WeightedCounts, classes: Sequence[
     by_label = {str(label): float(one) for label, one in zip(classes, pooled.cell_worth[0], strict=True)}
     said = (
         f"All figures are weighted by {printable(weights.name)}: the {rows:,} rows are worth {rows_worth(worth)} of "
-        "equal weight, and intervals allow for that. Without weights only: ratios and other rates, bias "
-        "amplification, and ranges beside chance."
+        "equal weight, and intervals allow for that. Without weights only: bias amplification and ranges "
+        "beside chance."
     )
     return {"column": weights.name, "rows": rows, "worth": worth, "worth_by_label": by_label, "sentence": said}
 

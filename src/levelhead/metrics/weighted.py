@@ -19,9 +19,10 @@ import itertools
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.metrics import group as group_metrics
@@ -114,6 +115,13 @@ class WeightedCounts:
         table, weight, square = (one.sum(0, keepdims=True) for one in (self.counts.table, self.weight, self.square))
         return WeightedCounts(Counts(table, ("all",), self.counts.classes), weight, square)
 
+    def swapped(self, positive: int) -> WeightedCounts:
+        """Return two classes, ``positive`` and the rest, with label and prediction changed over."""
+        table, weight, square = (
+            two_by_two(one, positive).swapaxes(1, 2) for one in (self.counts.table, self.weight, self.square)
+        )
+        return WeightedCounts(Counts(table, self.counts.groups, (0, 1)), weight, square)
+
     def rate(self, name: str, positive: int | None) -> WeightedRate:
         """Return a rate of :data:`~levelhead.metrics.group.RATES`, (classes compared, groups)."""
         count = _false_positives if name == "false_positive_rate" else group_metrics.RATES[name]
@@ -148,6 +156,14 @@ class WeightedCounts:
     def cell_worth(self) -> FloatArray:
         """What the rows of each (group, label) are worth by Kish, (groups, classes)."""
         return kish(self.weight.sum(-1), self.square.sum(-1))
+
+
+def two_by_two(table: NDArray[Any], positive: int) -> NDArray[Any]:
+    """Sum all classes but one: (..., classes, classes) -> (..., 2, 2), of the rest and the ``positive`` one."""
+    for axis in (-2, -1):
+        rest = np.delete(table, positive, axis).sum(axis, keepdims=True)
+        table = np.concatenate([rest, table.take([positive], axis)], axis)
+    return table
 
 
 def kish(weight: FloatArray, square: FloatArray) -> FloatArray:
