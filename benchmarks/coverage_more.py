@@ -26,6 +26,7 @@ from levelhead.auditing.control import LevelCounts, _compared, controlled
 from levelhead.auditing.finding import find
 from levelhead.auditing.own_metrics import Metric, own_metrics
 from levelhead.auditing.paired import paired_interval
+from levelhead.auditing.rates import more_rates
 from levelhead.auditing.regression import regression_audit
 from levelhead.auditing.scores import band
 from levelhead.metrics import Counts, estimate, proportion
@@ -209,13 +210,21 @@ def _weighted(sizes: tuple[int, ...], rates: tuple[float, ...], kind: str) -> tu
         far = truth[first] - truth[second]
         one = weighted_proportion(rate, (0, 0), 0.95)
         gap = weighted_estimates(weighted, positive=1, level=0.95, min_count=1)["equal_opportunity"]
+        more = more_rates(counts, counts.groups, 1, reference="1", min_count=1, weighted=weighted)
+        ratios = [more.groups[group].true_positive_ratio for group in counts.groups]
+        of_truth = truth / truth[1]
         return [
             bool(one.low <= truth[0] <= one.high),
+            all(
+                one.low <= own + 1e-12 and own - 1e-12 <= one.high
+                for one, own in zip(ratios, of_truth, strict=True)
+                if one
+            ),
             bool(((pairs.low <= far + 1e-12) & (far - 1e-12 <= pairs.high)).all()),
             bool(gap.low <= np.abs(far).max() + 1e-12 and np.abs(far).max() - 1e-12 <= gap.high),
         ]
 
-    return ("weighted rate", "all weighted differences", "weighted gap"), once
+    return ("weighted rate", "all weighted ratios to one group", "all weighted differences", "weighted gap"), once
 
 
 def _clustered(
@@ -309,7 +318,7 @@ def _clustered_changes(
     return (*names, *([] if new != 0.75 else ["no false change"])), once
 
 
-def _within(levels: int, rows: int, gap: float) -> tuple[tuple[str, ...], Once]:
+def _within(levels: int, rows: int, gap: float, spread: float = 0.0) -> tuple[tuple[str, ...], Once]:
     base = np.linspace(0.15, 0.75, levels)
     shares = np.arange(1, levels + 1) / np.arange(1, levels + 1).sum()
 
@@ -320,7 +329,13 @@ def _within(levels: int, rows: int, gap: float) -> tuple[tuple[str, ...], Once]:
         table = np.zeros((levels, 2, 2, 2), np.int64)
         table[:, :, 1, 1], table[:, :, 1, 0] = hits, sizes - hits
         names = tuple(map(str, range(levels)))
-        counts = LevelCounts("sex", table, names, ("f", "m"), ("0", "1"))
+        weight, square = None, None
+        if spread:  # weights that know nothing of the outcome: the truth stays the same
+            weight, square = np.zeros(table.shape), np.zeros(table.shape)
+            for place, number in np.ndenumerate(table):
+                own = rng.lognormal(0, spread, number)
+                weight[place], square[place] = own.sum(), (own**2).sum()
+        counts = LevelCounts("sex", table, names, ("f", "m"), ("0", "1"), weight, square)
         found = controlled([counts], "level", positive=1, min_count=5, level=0.95, reference={"sex": "f"})
         pair = next((one for one in found["pairs"] if one["rate"] == "true_positive_rate"), None)
         # Selection rate and true positive rate are the same here, so that two comparisons are allowed for: too many.
@@ -494,6 +509,9 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
         )
     for levels, rows, gap in ((3, 200, 0.0), (3, 1000, 0.1), (10, 300, 0.0), (10, 300, 0.2)):
         yield f"within {levels} levels, 2 groups of {rows}, gap {gap:g}", *_within(levels, rows, gap)
+    for levels, rows, gap in ((3, 200, 0.0), (3, 1000, 0.1), (10, 600, 0.2)):
+        name = f"weights, within {levels} levels, 2 groups of {rows}, gap {gap:g}"
+        yield name, *_within(levels, rows, gap, 0.8)
     for sizes, rates in (
         ((100,) * 8, (0.3,) * 8),
         ((400,) * 4, (0.1, 0.2, 0.3, 0.3)),
