@@ -5,7 +5,7 @@ BIN := .venv/bin
 RUNTIME := .venv/.runtime
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-all test-quick fuzz check docs bench bench-quick mutants release-check clean
+.PHONY: demo test test-all test-quick fuzz check docs bench bench-quick mutants test-oldest release-check clean
 
 demo: $(RUNTIME)  ## compare four methods where it is known why a gap arises; writes a page and a picture
 	$(BIN)/levelhead demo --out demo
@@ -45,12 +45,21 @@ docs: $(INSTALLED)  ## build the site of the pages in docs/; a warning is an err
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "The site lies in site/: open site/index.html. Its search works without a server."
 
+# Lowest versions of direct dependencies, with torch of TORCH: say TORCH=2.13.0 where 2.11 has no build for CPUs.
+TORCH ?= 2.11.0
+test-oldest:  ## install the lowest versions that pyproject.toml allows, and run the quick tests with them
+	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet uv
+	.venv-oldest/bin/python -m pip install --quiet torch==$(TORCH)
+	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest --resolution lowest-direct --editable ".[test]" torch==$(TORCH)
+	.venv-oldest/bin/python -m pytest -n 2 --dist worksteal -m "not slow"
+
 release-check: $(INSTALLED)  ## build wheel and sdist, install both in empty environments, run the examples (about 15 minutes)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[release]"
 	$(BIN)/python tools/release.py
 
 clean:
-	rm -rf .venv demo site
+	rm -rf .venv .venv-oldest demo site
 
 # What levelhead needs to run, and no more. torch first: with it installed, no other package can pull in another build.
 $(RUNTIME): pyproject.toml constraints.txt

@@ -126,6 +126,7 @@ def test_help_and_version_load_no_heavy_library() -> None:
 
 
 VERBS = [
+    "predict",
     "app",
     "init",
     "data check",

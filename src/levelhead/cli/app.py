@@ -34,6 +34,7 @@ from levelhead.cli.lm_bench import bench_command
 from levelhead.cli.options import renamed
 from levelhead.cli.pareto import pareto_command
 from levelhead.cli.postprocess import postprocess_command
+from levelhead.cli.predict import predict_command
 from levelhead.cli.pretrain import pretrain_command
 from levelhead.cli.refit import refit_command
 from levelhead.cli.report import report_command
@@ -57,6 +58,7 @@ app.command("init", rich_help_panel=TRAINING)(init_command)
 app.command("train", rich_help_panel=TRAINING)(train_command)
 app.command("pretrain", rich_help_panel=TRAINING)(pretrain_command)
 app.command("evaluate", rich_help_panel=TRAINING)(evaluate_command)
+app.command("predict", rich_help_panel=TRAINING)(predict_command)
 app.command("compare", rich_help_panel=TRAINING)(compare_command)
 app.command("refit", rich_help_panel=TRAINING)(refit_command)
 app.command("table", rich_help_panel=TRAINING)(table_command)

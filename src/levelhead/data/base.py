@@ -189,6 +189,18 @@ class DataSet(ABC):
         """
         return None
 
+    def new_rows(self, table: Path) -> Inputs:
+        """Return the inputs of a table of new rows, in its order; opens the columns of inputs and no other.
+
+        Raises:
+            ConfigError: the data set reads no table of a user's own.
+            DataError: the table lacks a column, or an input is empty or cannot be read.
+        """
+        raise ConfigError(
+            "New rows can be predicted for text-csv, image-folder-csv and texts of hub. Else use the model in "
+            "the run's folder model/ (docs/serving.md)."
+        )
+
     @property
     def id_name(self) -> str:
         """The column of predictions that holds :meth:`ids`: what the user calls it, else "id"."""

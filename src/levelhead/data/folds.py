@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,10 @@ class Fold(DataSet):
     def check(self) -> None:
         """Raise early if the data cannot be used; see :meth:`DataSet.check`."""
         self._whole.check()
+
+    def new_rows(self, table: Path) -> Inputs:
+        """Return the inputs of a table of new rows, as the data set reads them."""
+        return self._whole.new_rows(table)
 
     def examples(self, split: Split) -> Examples:
         """Return inputs and labels of ``split`` of this fold; opens no sensitive column."""

@@ -42,7 +42,7 @@ from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.splits import check_shares, deal, rows_of
 from levelhead.data.targets import check_target_options, classes_of
 from levelhead.data.text_files import as_text
-from levelhead.data.texts import Texts, text_fingerprint
+from levelhead.data.texts import Texts, text_fingerprint, texts_of
 from levelhead.storage import refuse_pipes
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
 
@@ -343,6 +343,10 @@ class Hub(DataSet):
         if column not in self._sensitive or all(empty):  # a row may have no group, and must have a class
             self._refuse_empty(empty, column, source, rows)
         return torch.tensor([code[value] for value in chosen], dtype=torch.int64), names
+
+    def new_rows(self, table: Path) -> Inputs:
+        """Return the texts of a table of new rows; the columns of texts alone are opened."""
+        return texts_of(table, self._texts) if self.text_column else super().new_rows(table)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes of the target, of all splits; errors are those of :meth:`examples`."""

@@ -119,6 +119,17 @@ class ImageFolderCsv(DataSet):
         frame = self._read([self.file_column])
         return picture_inputs(*self._encoded(frame, self._rows(frame, split)), self.image_size)
 
+    def new_rows(self, table: Path) -> Inputs:
+        """Return the pictures that a table of new rows names, below its own folder; opens the column of files alone."""
+        paths = read_columns(table, [self.file_column])[self.file_column]
+
+        def where(at: int) -> str:
+            return f"{table}, row {at + 1}"
+
+        refuse_empty([not path.strip() for path in paths], self.file_column, lambda at: (table, at + 1), file=True)
+        files = PictureFiles(table.parent, paths, where)
+        return picture_inputs(files, lambda at: f"{where(at)}: {paths[at]}", self.image_size)
+
     def _encoded(self, frame: pd.DataFrame, rows: list[int]) -> tuple[PictureFiles, Callable[[int], str]]:
         """Return the pictures of some rows, and a function that names one with its file."""
         paths = frame[self.file_column].iloc[rows].tolist()

@@ -40,7 +40,7 @@ from levelhead.data.splits import (
 )
 from levelhead.data.targets import check_target_options, classes_of, ordered
 from levelhead.data.text_files import ANY_SUFFIXES, read_columns, table_files, table_header
-from levelhead.data.texts import Texts, text_fingerprint
+from levelhead.data.texts import Texts, text_fingerprint, texts_of
 from levelhead.types import ConfigError, DataError, require_columns
 
 logger = logging.getLogger(__name__)
@@ -143,6 +143,10 @@ class TextCsv(DataSet):
             _refuse_empty([text if text.strip() else "" for text in column], name, chosen, rows)
         texts = Texts(columns[0], columns[1] if len(columns) > 1 else None, where=where)
         return Examples(texts, labels, names, text_fingerprint(texts, labels))
+
+    def new_rows(self, table: Path) -> Texts:
+        """Return the texts of a table of new rows; the columns of texts alone are opened."""
+        return texts_of(table, self._texts)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes of the target, of all rows; errors are those of :meth:`examples`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from levelhead.data.base import Inputs
+from levelhead.data.text_files import read_columns
 from levelhead.terminal import tracked
 from levelhead.types import DataError, LevelheadError
 
@@ -85,6 +87,12 @@ class Texts(Inputs):
         every = (self, *others)
         pairs = None if self.pairs is None else [text for one in every for text in one.pairs or ()]
         return Texts([text for one in every for text in one.texts], pairs, where=self.where)
+
+
+def texts_of(table: Path, columns: Sequence[str]) -> Texts:
+    """Return the texts of a table's column, or the pairs of two; opens no other column."""
+    found = read_columns(table, columns)
+    return Texts(*(found[name] for name in columns), where=str(table))
 
 
 def text_fingerprint(texts: Texts, labels: Tensor) -> str:
