@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from levelhead.metrics.clustered import means_within
+from levelhead.metrics.clustered import ClusteredCounts, means_within
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -89,3 +89,103 @@ def test_a_mean_of_clusters_by_hand() -> None:
     alone = means_within(np.arange(8), np.zeros(8, int), 1, values)
     assert alone.variance[0] == pytest.approx(values.var(ddof=1) / 8)
     assert alone.freedom[0] == pytest.approx(7)
+
+
+def counted(rows: int = 90, classes: int = 2) -> ClusteredCounts:
+    """Rows of 12 clusters that span three groups."""
+    rng = np.random.default_rng(classes)
+    label = rng.integers(classes, size=rows)
+    prediction = np.where(rng.random(rows) < 0.7, label, rng.integers(classes, size=rows))
+    cluster, group = rng.integers(12, size=rows), rng.integers(3, size=rows)
+    return ClusteredCounts.from_rows(cluster, group, label, prediction, ("a", "b", "c"), tuple(range(classes)))
+
+
+def test_labels_and_predictions_change_over_with_their_rows() -> None:
+    found = counted()
+    np.testing.assert_array_equal(found.swapped(1).counts.table, found.counts.table.transpose(0, 2, 1))
+    np.testing.assert_array_equal(found.swapped(0).counts.table, found.counts.table.transpose(0, 2, 1)[:, ::-1, ::-1])
+    assert found.members.rows.max() > 1
+
+
+def test_groups_are_kept_with_their_clusters() -> None:
+    found = counted()
+    kept = found.keep(["c", "a"])
+    assert kept.counts.groups == ("c", "a")
+    np.testing.assert_array_equal(kept.counts.table, found.counts.table[[2, 0]])
+    for name in ("selection_rate", "true_positive_rate", "false_positive_rate"):
+        whole, part = found.rate(name, 1), kept.rate(name, 1)
+        np.testing.assert_allclose(part.value, whole.value[:, [2, 0]])
+        np.testing.assert_allclose(part.worth, whole.worth[:, [2, 0]])
+    pooled = found.pooled()
+    assert pooled.counts.table.tolist() == [found.counts.table.sum(0).tolist()]
+    assert pooled.clusters == found.clusters == 12
+    assert set(pooled.members.group) == {0}
+
+
+def test_a_rate_needs_rows_and_eight_clusters() -> None:
+    cluster = np.array([*range(8), *range(8), *range(7), *range(7)])
+    group = np.repeat([0, 0, 1, 1], [8, 8, 7, 7])
+    label = np.repeat([1, 0, 1, 0], [8, 8, 7, 7])
+    found = ClusteredCounts.from_rows(cluster, group, label, label, ("a", "b"), (0, 1))
+    for positive in (0, 1):
+        enough = found.enough(positive, 5)
+        assert set(enough.rates) == {"selection_rate", "true_positive_rate", "false_positive_rate"}
+        assert all(rates.tolist() == [[True, False]] for rates in enough.rates.values())
+        assert enough.cells.tolist() == [[True, True], [False, False]]
+        assert not found.enough(positive, 9).rates["true_positive_rate"].any()
+    one_sided = ClusteredCounts.from_rows(cluster, group, np.ones(30, int), label, ("a", "b"), (0, 1))
+    assert one_sided.enough(1, 5).rates["true_positive_rate"].tolist() == [[True, False]]
+    assert one_sided.enough(0, 5).rates["true_positive_rate"].tolist() == [[False, False]]
+
+
+def test_why_a_figure_of_clusters_is_undefined() -> None:
+    cluster, group = np.tile(np.arange(9), 4), np.repeat([0, 0, 1, 1], 9)
+    label = np.tile(np.repeat([0, 1], 9), 2)
+
+    def said(counts: ClusteredCounts, name: str, min_count: int = 2) -> str | None:
+        return counts.undefined_reason(name, 1, min_count, counts.enough(1, min_count))
+
+    whole = ClusteredCounts.from_rows(cluster, group, label, label, ("a", "b"), (0, 1))
+    assert [said(whole, name) for name in ("equal_opportunity", "accuracy", "worst_group_accuracy")] == [None] * 3
+    few = ClusteredCounts.from_rows(cluster % 7, group, label, label, ("a", "b"), (0, 1))
+    assert said(few, "equal_opportunity") == "fewer than two groups have rows from 8 clusters under each rate"
+    assert said(few, "worst_group_accuracy") == "no group has rows of a label from 8 clusters"
+    assert said(few, "accuracy") is None
+    assert said(whole.keep([]), "accuracy") == "no group has 2 rows from 8 clusters"
+    assert said(whole.keep([]), "accuracy", 0) == "no group has 1 rows from 8 clusters"
+
+
+def test_classes_whose_groups_share_no_cluster_are_uncorrelated_beside_those_that_do() -> None:
+    cluster, group = np.array([0, 1, 2, 0, 1, 2, 3, 4, 5, 6]), np.array([0, 0, 0, 1, 1, 1, 0, 0, 1, 1])
+    label = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
+    prediction = np.array([0, 1, 0, 0, 1, 1, 1, 0, 1, 0])
+    found = ClusteredCounts.from_rows(cluster, group, label, prediction, ("a", "b"), (0, 1, 2)).rate(
+        "true_positive_rate", None
+    )
+    assert found.correlation is not None
+    assert found.correlation.shape == (3, 2, 2)
+    assert found.correlation[0, 0, 1] != 0
+    assert not found.correlation[1:].any()
+    np.testing.assert_allclose(found.value[:2], [[2 / 3, 1 / 3], [1 / 2, 1 / 2]])
+
+
+def test_weights_below_one_row_have_a_mean_and_equal_means_one_degree_of_freedom() -> None:
+    light = means_within(np.arange(3), np.zeros(3, int), 1, np.array([0.0, 3.0, 6.0]), np.array([0.1, 0.2, 0.1]))
+    assert light.value[0] == pytest.approx(3.0)
+    assert light.variance[0] > 0
+    equal = means_within(np.arange(8), np.repeat([0, 1], 4), 2, np.repeat([2.0, 1.5], 4))
+    assert equal.difference(0, 1) == (0.5, 0.0, 1.0)
+
+
+def test_what_rows_of_clusters_are_worth() -> None:
+    """By the variance of sums and by the correlation within clusters, and never more than there are rows."""
+    values = np.array([1.0, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0])
+    cluster = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 4, 4, 5, 6, 6, 7])
+    found = means_within(cluster, np.zeros(16, int), 1, values)
+    n = np.bincount(cluster)
+    own = np.array([values[cluster == c].mean() for c in range(8)])
+    spread = values.var()
+    within = sum(((values[cluster == c] - own[c]) ** 2).sum() for c in range(8)) / (16 - 8)
+    rho = min(max(1 - within / spread, 0), 1)
+    by_rho = 16**2 / ((1 - rho) * 16 + rho * (n**2).sum())
+    assert found.worth[0] == pytest.approx(min(spread / found.variance[0], by_rho, 16))
