@@ -2,8 +2,9 @@
 
 from levelhead.attention.adapters import lora_config
 from levelhead.attention.aligning import alignment
+from levelhead.attention.append import append_encoder
 from levelhead.attention.attach import attach, detach, read_one_row, readout_only
-from levelhead.attention.block import DebiasedBlock, append_encoder
+from levelhead.attention.block import DebiasedBlock
 from levelhead.attention.calibration import calibrate
 from levelhead.attention.config import DebiasConfig, NotebookOptions
 from levelhead.attention.description import describe
