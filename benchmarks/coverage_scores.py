@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
+from levelhead.metrics.trend import trend
 
 Once = Callable[[np.random.Generator], list[bool | None]]
 NO_HEADLINE = "no false headline"
@@ -50,6 +51,27 @@ def _top(sizes: tuple[int, ...], shifts: tuple[float, ...], spreads: tuple[float
     return ("share of the first group", "share of the last group", "impact ratio", "exposure", *alike), once
 
 
+def _periods(
+    periods: int, sizes: tuple[int, int], rates: tuple[float, float], slope: float, drift: float
+) -> tuple[Any, Once]:
+    # Both groups' rates drift together; the first one's changes by ``slope`` a period beside the second's.
+    at = np.arange(periods)
+    rate = np.stack([rates[0] + (slope + drift) * at, rates[1] + drift * at], 1)
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        rows = rng.poisson(sizes, (periods, 2)) + 1
+        found = trend(rng.binomial(rows, rate), rows)
+        one, true = int(rng.integers(periods)), rate[:, 0] - rate[:, 1]
+        return [
+            found.slope.low <= slope <= found.slope.high,
+            bool(found.gaps[1][one] - 1e-12 <= true[one] <= found.gaps[2][one] + 1e-12),
+            *([not found.slope.excludes_zero, not found.outside.any()] if not slope else []),
+        ]
+
+    alike = [f"{NO_HEADLINE}, trend", f"{NO_HEADLINE}, period outside"] if not slope else []
+    return ("slope of a difference", "difference in a period", *alike), once
+
+
 def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
     """Yield the name of every cell, the figures in it, and one simulated audit of it."""
     for sizes, shifts, spreads, top in (
@@ -64,3 +86,17 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
         ((5000, 500), (0.0, -0.2), (1.0, 0.8), 1000),
     ):
         yield f"top of {top}, {sizes} rows, shifts {shifts}, spreads {spreads}", *_top(sizes, shifts, spreads, top)
+    for periods, sizes, rates, slope, drift in (
+        (12, (200, 200), (0.3, 0.3), 0.0, 0.0),
+        (12, (200, 200), (0.3, 0.3), 0.02, 0.0),
+        (12, (30, 300), (0.1, 0.1), 0.0, 0.0),
+        (12, (100, 100), (0.3, 0.2), 0.0, 0.03),
+        (4, (50, 50), (0.5, 0.3), 0.0, 0.0),
+        (3, (500, 100), (0.6, 0.3), -0.05, 0.0),
+        (24, (100, 40), (0.05, 0.08), 0.0, 0.0),
+        (36, (20, 20), (0.2, 0.2), 0.0, 0.0),
+    ):
+        yield (
+            f"{periods} periods, {sizes} rows each, rates {rates}, slope {slope:g}, drift {drift:g}",
+            *_periods(periods, sizes, rates, slope, drift),
+        )

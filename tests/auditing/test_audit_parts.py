@@ -78,6 +78,7 @@ ASKED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "control": ({"control_features": "site"}, {"control": ["site"]}),
     "continuous": ({"continuous": "age"}, {"continuous": ["age"]}),
     "against": ({"without": "other"}, {"without": "other"}),
+    "over_time": ({"time": "age"}, {"time": "age"}),
     "scores": ({"scores": "score"}, {"score": "score"}),
     "rates": ({}, {}),
     "amplification": ({}, {}),
@@ -92,7 +93,7 @@ def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.M
     table.to_csv("rows.csv", index=False)
     parts = ["errors"] if name == "errors" else []
     given = {
-        one: table[[column]] if one != "without" and one != "scores" else table[column]
+        one: table[column] if one in ("without", "scores", "time") else table[[column]]
         for one, column in columns.items()
     }
     settings: dict[str, Any] = {"replicates": 100, "parts": parts}

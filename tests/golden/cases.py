@@ -336,6 +336,12 @@ def ranking() -> Any:
     return lh.audit_ranking(ROWS["score"], sensitive_features=groups, top="20%", reference="sex=f")
 
 
+@case
+def periods() -> Any:
+    month = [f"2024-{at:02}" for at in np.arange(len(ONE_A_ROW)) * 6 // len(ONE_A_ROW) + 1]
+    return audit(time=month)
+
+
 @without_page
 def numbers() -> Any:
     return lh.regression_audit(

@@ -63,6 +63,7 @@ def audit(
     scale: str = AUTO,
     favourable: Hashable = None,
     cluster: ArrayLike | None = None,
+    time: ArrayLike | None = None,
     parts: Sequence[str] = (),
     counts: ArrayLike | None = None,
 ) -> AuditResult:
@@ -120,6 +121,9 @@ def audit(
         cluster: (rows,) what rows that belong together have in common, such as a person's id. Intervals then allow for
             the correlation within clusters (:mod:`levelhead.metrics.clustered`); a rate with fewer than 8 clusters is
             not compared. Not with ``without``, ``continuous``, ``control_features``, ``metrics`` or ``sample_weight``.
+        time: (rows,) the period of each row, such as ``"2024-03"``; dates are counted by month. How differences between
+            groups change is in ``result.over_time`` (:mod:`levelhead.auditing.over_time`). Not with ``sample_weight``
+            or ``cluster``.
         parts: questions of your own, by the names that their classes are registered under, or as ``module:Class``
             (:class:`~levelhead.auditing.part.Part`): what they find is in ``result.parts``.
         counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more. Figures
@@ -147,7 +151,7 @@ def audit(
     given: dict[str, Any] = {
         "y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "scores": scores,
         "against": against, "without": without, "continuous": continuous, "sample_weight": sample_weight,
-        "control_features": control_features, "cluster": cluster, "counts": counts,
+        "control_features": control_features, "cluster": cluster, "counts": counts, "time": time,
     }  # fmt: skip
     given, matched_by_index = aligned(given)
     control, weight, other = (
@@ -159,8 +163,11 @@ def audit(
     columns, (positive, favourable), by_position = outcomes_of(outcomes, positive, favourable)
     if cluster is not None:
         columns["cluster"] = outcome_of(given["cluster"], "cluster")
+    if time is not None:
+        columns["time"] = outcome_of(given["time"], "time")
     called = {"The label": name_of(y_true), "The cluster": name_of(cluster, "cluster")}
     called |= {"sample_weight": name_of(weight, "sample_weight"), "The count": name_of(counts, "counts")}
+    called |= {"The time": name_of(time, "time")}
     source = Arrays(called)
     source.add_outcomes(columns)
     along = {} if continuous is None else by_name(given["continuous"], "number", "columns of numbers")
@@ -175,6 +182,7 @@ def audit(
         () if control is None else source.add_words(control, "control", "control columns"),
         tuple(along),
         count=None if counts is None else "The count",
+        time=None if time is None else "The time",
     )
     names = ("the other model", "this model") if without is None else ("without", "with")
     options = AuditOptions(
@@ -240,6 +248,7 @@ def audit_file(
     scale: str = AUTO,
     favourable: Hashable = None,
     cluster: str | None = None,
+    time: str | None = None,
     join: Path | str | None = None,
     parts: Sequence[str] = (),
     workers: int = 1,
@@ -281,6 +290,7 @@ def audit_file(
         scale: see there.
         favourable: see there.
         cluster: name of the column that rows which belong together have in common, as ``cluster`` of :func:`audit`.
+        time: name of a column of periods or dates, as ``time`` of :func:`audit`.
         join: a file with groups for ids, one row an id; rows of ``path`` without one have no group.
         parts: as :func:`audit` takes them.
         workers: processes that count several files side by side; figures do not depend on it. A script starts them
@@ -319,12 +329,12 @@ def audit_file(
             raise ConfigError(
                 "--workers and --ray count files side by side, and --join makes one table: leave one out."
             )
-        every = [label, prediction, score, *names, *continuous, weight, count, *control, without, cluster]
+        every = [label, prediction, score, *names, *continuous, weight, count, *control, without, cluster, time]
         joined = Joined(source, Path(join), left, [name for name in every if name], right)
         source, said = joined, [joined.said]
     roles = Roles(
         label, prediction, tuple(names), score, weight, cluster, without, tuple(dict.fromkeys(control)),
-        tuple(dict.fromkeys(continuous)), left if against is not None else None, count,
+        tuple(dict.fromkeys(continuous)), left if against is not None else None, count, time,
     )  # fmt: skip
     other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left)
     if without is not None and prediction is not None:

@@ -111,7 +111,7 @@ class Classes(Part):
                 weighted[key] = clustered_counts(counts, self.tally, key, codes, labels, predictions)
         return Frame(
             asked, rows, given, counted, members, weighted, classes, as_prediction, chosen,
-            references(options.reference, members), favourable, scale, label, warnings,
+            references(options.reference, members), favourable, scale, label, as_label, warnings,
         )  # fmt: skip
 
     def find(self, frame: Frame) -> AuditResult:

@@ -13,6 +13,7 @@ from levelhead.auditing.scale import AUTO
 from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
 from levelhead.tables.bins import Bins, Cuts
 from levelhead.tables.columns import Column, FloatArray
+from levelhead.tables.periods import as_periods
 from levelhead.tables.repeated import kept, whole_counts
 from levelhead.tables.source import Source
 from levelhead.tables.vocabulary import LabelMap
@@ -46,18 +47,19 @@ class Roles:
     along: tuple[str, ...] = ()
     id: str | None = None
     count: str | None = None
+    time: str | None = None
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns whose reading is told."""
         named = [self.label, self.prediction, self.score, self.weight, self.count, *self.along, *self.groups]
-        named += [*self.levels, self.id]
+        named += [*self.levels, self.id, self.time]
         return list(dict.fromkeys(name for name in named if name is not None))
 
     def titles(self, source: Source) -> dict[str, str]:
         """Return what errors call the columns that hold few values, and the score and id, by role."""
         named = {"label": self.label, "prediction": self.prediction, "other": self.other, "score": self.score}
-        named |= {"id": self.id} | {f"group {name}": name for name in self.groups}
+        named |= {"id": self.id, "time": self.time} | {f"group {name}": name for name in self.groups}
         return {role: source.title(name) for role, name in named.items() if name is not None}
 
     def kept(self, fields: Collection[str]) -> set[str]:
@@ -72,7 +74,7 @@ class Roles:
     def batches(self, source: Source, cuts: Mapping[str, Cuts]) -> Iterator[dict[str, Column | FloatArray]]:
         """Yield the columns of a table by role, batch by batch; groups and levels are cut, ids are texts."""
         outcomes = {"label": self.label, "prediction": self.prediction, "other": self.other}
-        outcomes |= {"cluster": self.cluster, "id": self.id}
+        outcomes |= {"cluster": self.cluster, "id": self.id, "time": self.time}
         known = {role: name for role, name in outcomes.items() if name is not None}
         named = {"score": self.score, "weight": self.weight, "count": self.count}
         numbers, before = {role: name for role, name in named.items() if name is not None}, 0
@@ -85,6 +87,8 @@ class Roles:
             for role, name in words.items():
                 column = batch.words[name]
                 found[role] = cuts[name].cut(column, source.title(name)) if name in cuts else column
+            if self.time is not None:
+                found["time"] = as_periods(found["time"])
             if self.id is not None:
                 codes, values = found["id"]
                 texts = np.empty(len(values), object)
@@ -223,11 +227,11 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
 EXCLUDED = {
     "weight": (
         "weights: their figures would be those of unweighted rows",
-        ("metrics", "without", "continuous", "score", "against"),
+        ("metrics", "without", "continuous", "score", "against", "time"),
     ),
     "cluster": (
         "a cluster column: the intervals would take rows for independent",
-        ("weight", "metrics", "without", "continuous", "control"),
+        ("weight", "metrics", "without", "continuous", "control", "time"),
     ),
     "count": ("a column of counts: rows of a frequency table stand for people who differ", ("weight", "cluster")),
 }
@@ -243,7 +247,7 @@ def refuse_excluded(roles: Roles, options: AuditOptions, argument: bool = False)
         "score": roles.score, "weight": roles.weight, "cluster": roles.cluster,
         "against": None if personal else options.other, "without": options.other if personal else None,
         "continuous": roles.along or None, "control": roles.levels or None, "metrics": options.metrics,
-        "favourable": options.favourable, "count": roles.count,
+        "favourable": options.favourable, "count": roles.count, "time": roles.time,
     }  # fmt: skip
     there = [name for name, value in asked.items() if value is not None]
     for column, (why, excluded) in EXCLUDED.items():

@@ -52,6 +52,7 @@ class Frame:
         weighted: the same counts with weights or clusters, where rows have some.
         classes: all classes, in order.
         as_prediction: the class of each value of the predictions.
+        as_label: the class of each value of the labels.
         positive: place of the class that rates are about; None: every class against the rest.
         reference: the group that others are compared with, by column, where one was named.
         scale: what scores are; None without scores.
@@ -73,6 +74,7 @@ class Frame:
     favourable: int | None = None
     scale: Scale | None = None
     label: Hashable = None
+    as_label: Mapping[Hashable, Hashable] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from levelhead.auditing.continuous import ContinuousGap
 from levelhead.auditing.frames import draw_rates
+from levelhead.auditing.over_time import OverTime
 from levelhead.auditing.own_metrics import OwnMetric
 from levelhead.auditing.page import audit_page
 from levelhead.auditing.paired import PairedAudit
@@ -138,6 +139,11 @@ class AuditResult(Report):
     def continuous(self) -> dict[str, ContinuousGap]:
         """The gaps along columns of numbers."""
         return self.findings.get("continuous", {})
+
+    @property
+    def over_time(self) -> OverTime | None:
+        """How differences between groups change over time; None without periods."""
+        return self.findings.get("over_time")
 
     @property
     def own_metrics(self) -> dict[Key, dict[str, OwnMetric]]:

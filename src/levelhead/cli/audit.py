@@ -72,17 +72,16 @@ def audit_command(
     group: Annotated[Texts, _option(COLUMNS, "Column with the group; repeatable.")] = None,
     score: Annotated[
         Text,
-        _option(COLUMNS, "Column with a score of the positive class: adds AUC, calibration and thresholds."),
+        _option(COLUMNS, "Column with a score of the positive class: AUC, calibration."),
     ] = None,
     threshold: Annotated[
         list[float] | None,
         _option(COLUMNS, "Scores from here on are positive. Default: 0.5; 0 for log odds. Repeatable."),
     ] = None,
     scale: Annotated[str, _option(COLUMNS, SCALES, "--scores", rare=True, show_default=True, metavar="SCALE")] = "auto",
-    rank: Annotated[
-        Text, _option(COLUMNS, "Column that rows are ranked by: says who is in the first --top places.")
-    ] = None,
-    top: Annotated[Text, _option(COLUMNS, "With --rank: number of places, or a share of the rows: 100, 10%.")] = None,
+    time: Annotated[Text, _option(COLUMNS, "Column of months or dates: do gaps grow?")] = None,
+    rank: Annotated[Text, _option(COLUMNS, "Column to rank by: who is in the top?")] = None,
+    top: Annotated[Text, _option(COLUMNS, "With --rank: 100 places, or 10%.")] = None,
     lowest_first: Annotated[
         bool, _option(COLUMNS, "With --rank: the lowest number is the first place.", "--lowest-first", rare=True)
     ] = False,
@@ -96,9 +95,7 @@ def audit_command(
         Text,
         _option(COLUMNS, "Column that rows of one person share: intervals allow for their correlation.", rare=True),
     ] = None,
-    against: Annotated[
-        Path | None, _option(COLUMNS, "File with another model's predictions for the same rows: says what changed.")
-    ] = None,
+    against: Annotated[Path | None, _option(COLUMNS, "File of another model, of the same rows: what changed?")] = None,
     with_: Annotated[
         Text,
         _option(
@@ -222,7 +219,7 @@ def audit_command(
 
     Try it: levelhead audit --example. More options (weights, clusters, strata, words): levelhead audit --help-all.
 
-    Decisions without outcomes: leave out --label, and name the --favourable one. Rankings: --rank and --top.
+    Decisions without outcomes: --favourable and no --label. Rankings: --rank.
 
     How many rows an audit needs: levelhead audit --plan gap=5 --rate 0.3 --groups 0.5,0.3,0.2
     """
@@ -231,7 +228,18 @@ def audit_command(
 
 UNRECORDED_OPTIONS = ("labelled_group", "proxy", "inclusion", "randomized_response", "shares", "strata")
 WORDS_OF_PAGE = ("title", "model", "author", "purpose")
-CLASSES_ALONE = ("scale", "threshold", "weight", "with_", "against", "control", "adjust", "part", "positive_name")
+CLASSES_ALONE = (
+    "scale",
+    "threshold",
+    "weight",
+    "with_",
+    "against",
+    "control",
+    "adjust",
+    "part",
+    "positive_name",
+    "time",
+)
 NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "example": (
         "--example brings its own file and columns: leave out {}, or --example.",
@@ -263,7 +271,8 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """By kind of audit: what it says of the options that do not go with it, and these options."""
 OF_CLASSES = (
-    "score", "threshold", "scale", "against", "on", "weight", "count", "cluster", "without", "positive", "intersect",
+    "score", "threshold", "scale", "against", "on", "weight", "count", "cluster", "without", "time",
+    "positive", "intersect",
     "min_count", "bins", "reference", "label_map", "positive_name", "favourable",
 )  # fmt: skip
 """Options that an audit of classes takes as they are."""
@@ -441,6 +450,7 @@ def _rows(asked: SimpleNamespace) -> tuple[Path | Stored | None, str | None]:
         asked.count,
         asked.without,
         asked.cluster,
+        asked.time,
     ]
     on, asked.on = asked.on, None
     return source_joined(asked.predictions, asked.join, on, columns)

@@ -1,0 +1,346 @@
+"""Whether gaps change over time: the difference of each group to a reference in each period, its trend and its limits.
+
+The reference is the group that the user names, or the largest one, which no outcome chooses. Arithmetic:
+:mod:`levelhead.metrics.trend`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from levelhead.auditing.part import Answer, Frame, Part
+from levelhead.metrics import trend as trends
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, group_name
+from levelhead.report import blocks
+from levelhead.report.record import Finding
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent_interval, short
+from levelhead.tables.periods import ordered
+from levelhead.types import DataError, Estimate, printable, quoted
+
+MOST_PERIODS, CHARTS, TICKS = 200, 3, 6
+"""Periods that are compared, charts of a sensitive column, and periods that are named below a chart."""
+Cells = Mapping[str, tuple[IntArray, IntArray]]
+"""By rate, hits and rows, (periods, groups) each."""
+
+
+@dataclass(frozen=True)
+class PeriodGap(Finding):
+    """One period: the group's rate less the reference's; between ``low`` and ``high`` it is like the earlier ones."""
+
+    period: str
+    difference: Estimate
+    low: float
+    high: float
+    outside: bool
+
+
+@dataclass(frozen=True)
+class GapTrend(Finding):
+    """One rate of one group beside the reference, over the periods in which both have enough rows.
+
+    ``slope`` is the change of the difference from a period to the next, ``line`` the fitted difference in the first and
+    the last one, and ``p_value`` adjusted for all trends. ``scatter`` is the p-value of "periods lie around the line as
+    closely as the rows let them", ``first_outside`` the first period outside its limits.
+    """
+
+    group: str
+    reference: str
+    rate: str
+    gaps: tuple[PeriodGap, ...]
+    slope: Estimate
+    line: tuple[float, float]
+    p_value: float
+    scatter: float
+    first_outside: str | None
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OverTime(Answer):
+    """What changes over the ``periods`` of a ``column``: the trends of each sensitive column, the clearest first."""
+
+    column: str
+    periods: tuple[str, ...]
+    by_attribute: dict[Key, tuple[GapTrend, ...]]
+    comparisons: int
+    level: float
+    said: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        own = {
+            name: {"sentences": self.said_of(name, found), "trends": [one.to_dict() for one in found]}
+            for name, found in self._named()
+        }
+        return super().to_dict() | {"by_attribute": own}
+
+    def _named(self) -> Iterator[tuple[str, tuple[GapTrend, ...]]]:
+        yield from zip(attribute_names(self.by_attribute).values(), self.by_attribute.values(), strict=True)
+
+    def sentences(self) -> list[str]:
+        """Return the trends and the periods that stand out, or that there are none."""
+        return [*(said for name, found in self._named() for said in self.said_of(name, found)), *self.said]
+
+    def said_of(self, name: str, found: Sequence[GapTrend]) -> list[str]:
+        """Return the sentences on one sensitive column."""
+        said = [_trend_sentence(name, one) for one in found if one.slope.excludes_zero]
+        said += [_outside_sentence(name, one) for one in found if one.first_outside is not None]
+        if said:
+            return said
+        none = (
+            f"By {printable(name)}, no difference between groups changes measurably over {len(self.periods)} periods."
+        )
+        arms = [(one.slope.high - one.slope.low) / 2 for one in found if one.slope.defined]
+        if not arms:
+            return [none]
+        low, high = (number(100 * end(arms), 2) for end in (min, max))
+        span = low if low == high else f"{low} to {high}"
+        return [none, f"Changes of less than {span} points a period cannot be seen in these rows."]
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield each slope, and each difference with its period."""
+        names = attribute_names(self.by_attribute)
+        for key, found in self.by_attribute.items():
+            for one in found:
+                yield names[key], one.group, f"{one.rate}_slope", one.slope
+                for gap in one.gaps:
+                    yield names[key], one.group, f"{one.rate}_difference[{gap.period}]", gap.difference
+
+
+def _subject(name: str, one: GapTrend) -> str:
+    rate = RATE_TITLES[one.rate].lower()
+    return f"By {printable(name)}, the {rate} of {quoted(one.group)} less that of {quoted(one.reference)}"
+
+
+def _trend_sentence(name: str, one: GapTrend) -> str:
+    first, last = one.line
+    way = "the gap grows" if abs(last) > abs(first) else "the gap shrinks"
+    return (
+        f"{_subject(name, one)} changes by {number(100 * one.slope.value, 2, signed=True)} points a period (interval "
+        f"{percent_interval(one.slope, 2, signed=True)}). On the line it goes from {number(100 * first, signed=True)} "
+        f"points in {printable(one.gaps[0].period)} to {number(100 * last, signed=True)} in "
+        f"{printable(one.gaps[-1].period)}: {way}."
+    )
+
+
+def _outside_sentence(name: str, one: GapTrend) -> str:
+    gap = next(gap for gap in one.gaps if gap.outside)
+    return (
+        f"{_subject(name, one)} first leaves the limits of the earlier periods in {printable(gap.period)}: "
+        f"{number(100 * gap.difference.value, signed=True)} points, limits {number(100 * gap.low, signed=True)} to "
+        f"{number(100 * gap.high, signed=True)}."
+    )
+
+
+def over_time(
+    cells: Mapping[Key, Cells],
+    groups: Mapping[Key, Sequence[Key]],
+    reference: Mapping[Key, Key],
+    *,
+    column: str,
+    periods: Sequence[str],
+    min_count: int,
+    level: float,
+    said: Sequence[str] = (),
+) -> OverTime:
+    """Compare groups in each period.
+
+    Args:
+        cells: hits and rows of each rate, by sensitive column.
+        groups: the groups of each, in the order of the cells; those that are compared.
+        reference: the named reference of columns that have one; else it is the largest group.
+        column: the name of the column of periods.
+        periods: in the order of time.
+        min_count: rows that a rate of a group in a period must rest on.
+        level: of the intervals.
+        said: sentences on the periods.
+    """
+    asked: list[tuple[Key, int, int, str]] = []
+    for key, rates in cells.items():
+        sizes = next(iter(rates.values()))[1].sum(0)
+        named = [group_name(one) for one in groups[key]]
+        if key in reference and group_name(reference[key]) not in named:
+            continue
+        to = named.index(group_name(reference[key])) if key in reference else int(np.argmax(sizes)) if named else 0
+        asked += [(key, at, to, rate) for rate in rates for at in range(len(named)) if at != to]
+    usable = {one: _enough(cells[one[0]][one[3]], one[1], one[2], min_count) for one in asked}
+    comparisons = max(1, sum(int(used.sum() > 1) for used in usable.values()))
+    found: dict[Key, list[GapTrend]] = {key: [] for key in cells}
+    for (key, at, to, rate), used in usable.items():
+        if not used.any():
+            continue
+        hits, rows = (table[used][:, [at, to]] for table in cells[key][rate])
+        one = trends.trend(hits, rows, level=level, comparisons=comparisons)
+        there = [period for period, kept in zip(periods, used, strict=True) if kept]
+        gaps = tuple(
+            PeriodGap(period, _estimate(gap, n), float(low), float(high), bool(out))
+            for period, gap, n, (low, high), out in zip(
+                there, one.gaps.T, rows.sum(1), one.limits.T, one.outside, strict=True
+            )
+        )
+        first = next((gap.period for gap in gaps if gap.outside), None)
+        left = tuple(period for period in periods if period not in there)
+        names = (group_name(groups[key][at]), group_name(groups[key][to]))
+        found[key].append(GapTrend(*names, rate, gaps, one.slope, one.line, one.p_value, one.scatter, first, left))
+    for trend in found.values():
+        trend.sort(key=lambda one: (not one.slope.excludes_zero, one.first_outside is None, _or_one(one.p_value)))
+    by_attribute = {key: tuple(trend) for key, trend in found.items()}
+    return OverTime(column, tuple(periods), by_attribute, comparisons, level, tuple(said))
+
+
+def _estimate(gap: FloatArray, rows: int) -> Estimate:
+    return Estimate(float(gap[0]), float(gap[1]), float(gap[2]), int(rows))
+
+
+def _or_one(p_value: float) -> float:
+    return 1.0 if math.isnan(p_value) else p_value
+
+
+def _enough(cell: tuple[IntArray, IntArray], at: int, to: int, min_count: int) -> np.ndarray:
+    """Say in which periods both groups have enough rows."""
+    return np.asarray((cell[1][:, [at, to]] >= max(1, min_count)).all(1))
+
+
+class Time(Part):
+    """How gaps change over the periods of a column."""
+
+    name = "over_time"
+    needs = ("time",)
+    keeps = ("label", "prediction", "score", "time", "groups")
+
+    def find(self, frame: Frame) -> OverTime:
+        """Return the trends; with several classes, of the accuracy alone."""
+        rows, roles, options = frame.rows, self.asked.roles, frame.options
+        column = self.asked.source.called(str(roles.time))
+        periods, known = ordered([str(one) for one in rows.known["time"]])
+        if len(periods) > MOST_PERIODS:
+            raise DataError(
+                f"{self.asked.source.title(str(roles.time))} has {len(periods):,} periods, more than {MOST_PERIODS}. "
+                "Write dates as 2024-03-31, which are counted by month, or pass a column of months or quarters."
+            )
+        at = rows.coded("time", {period: place for place, period in enumerate(periods)})
+        rates = _rates(frame)
+        cells: dict[Key, Cells] = {}
+        compared: dict[Key, list[Key]] = {}
+        for key, groups in frame.groups.items():
+            compared[key] = frame.kept(key)
+            place = {group: position for position, group in enumerate(compared[key])}
+            member = np.array([place.get(group, -1) for group in groups], np.int64)[frame.members(key)]
+            shape = len(periods), len(compared[key])
+            cells[key] = {
+                rate: tuple(_counted(at, member, chosen, shape) for chosen in (used & hit, used))  # type: ignore[misc]
+                for rate, (used, hit) in rates.items()
+            }
+        said = [] if known else [f"The periods of {printable(column)} are in the order of the rows: {_some(periods)}."]
+        if len(periods) == 1:
+            frame.warnings.append(f"All rows are of the period {quoted(periods[0])}: nothing can change over time.")
+        return over_time(
+            cells, compared, frame.reference, column=column, periods=periods, min_count=options.min_count,
+            level=options.level, said=said,
+        )  # fmt: skip
+
+    @classmethod
+    def column_sections(cls, name: str, result: Record) -> list[Record]:
+        """Return the section on changes of one sensitive column."""
+        whole = result.get("over_time") or {"by_attribute": {}}
+        own = whole["by_attribute"].get(name)
+        if own is None:
+            return []
+        shown = blocks.said([*own["sentences"], *whole["said"]], most=6, more="changes")
+        if found := own["trends"]:
+            shown += [_table(name, found, level_text(whole["level"])), *_charts(name, found, whole)]
+        return [blocks.section("Over time", shown, rank=4)]
+
+
+def _some(periods: Sequence[str]) -> str:
+    names = [printable(one, 30) for one in periods]
+    return ", ".join(names if len(names) <= 5 else [*names[:3], "…", names[-1]])
+
+
+def _counted(at: IntArray, member: IntArray, chosen: np.ndarray, shape: tuple[int, int]) -> IntArray:
+    used = chosen & (member >= 0)
+    return np.bincount(at[used] * shape[1] + member[used], minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def _rates(frame: Frame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return, by rate, which rows it is of and which of them are hits, (rows,) bool each."""
+    rows, place = frame.rows, {one: at for at, one in enumerate(frame.classes)}
+    label = rows.coded("label", {value: place[frame.as_label[value]] for value in rows.known["label"]})
+    every = np.ones(len(label), bool)
+    if frame.of_class is None:
+        predicted = rows.coded("prediction", {value: place[one] for value, one in frame.as_prediction.items()})
+        return {"accuracy": (every, predicted == label)}
+    selected, positive = frame.decided(), label == frame.compared[0]
+    return {
+        "selection_rate": (every, selected),
+        "true_positive_rate": (positive, selected),
+        "false_positive_rate": (~positive, selected),
+    }
+
+
+def _table(name: str, found: Sequence[Record], level: str) -> Record:
+    rows = []
+    for one in found:
+        slope, gaps = estimate_from_dict(one["slope"]), one["gaps"]
+        ends = [blocks.figure_cell(gaps[at]["difference"], signed=True) for at in (0, -1)]
+        p_value = "–" if one["p_value"] is None else "< 0.001" if one["p_value"] < 0.001 else number(one["p_value"], 3)
+        cells = [blocks.cell(RATE_TITLES[one["rate"]]), *ends, blocks.figure_cell(slope, 2, signed=True)]
+        cells += [blocks.cell(p_value), blocks.cell(short(one["first_outside"] or "none", 30))]
+        rows.append((f"{short(one['group'], 40)} less {short(one['reference'], 40)}", cells))
+    return blocks.table(
+        f"Differences by {short(name)} over time, points with {level} intervals",
+        [
+            "Groups",
+            "Rate",
+            ("First period", "Difference in the first period with enough rows; its interval is that period’s alone."),
+            ("Last period", "Likewise."),
+            ("Change a period", "Slope of the fitted line. Intervals hold for all trends together (Bonferroni)."),
+            ("p", "Of the trend, adjusted for all trends."),
+            (
+                "First outside",
+                "The first period outside the limits that the earlier ones set; limits hold for all periods together.",
+            ),
+        ],
+        rows,
+        text_columns=[1, 6],
+        page_columns=[5],
+        most=10,
+        where=blocks.BOTH,
+    )
+
+
+def _charts(name: str, found: Sequence[Record], result: Record) -> list[Record]:
+    drawn, level = [], level_text(result["level"])
+    place = {period: at for at, period in enumerate(result["periods"])}
+    for one in found[:CHARTS]:
+        gaps = one["gaps"]
+        if len(gaps) < 2:
+            continue
+        at = [float(place[gap["period"]]) for gap in gaps]
+        lines = [("difference", list(zip(at, (100 * gap["difference"]["value"] for gap in gaps), strict=True)))]
+        if one["line"][0] is not None:
+            lines.append(("trend", list(zip((at[0], at[-1]), (100 * end for end in one["line"]), strict=True))))
+        chart = blocks.curves(
+            f"{RATE_TITLES[one['rate']]} of {short(one['group'], 40)} less {short(one['reference'], 40)}",
+            lines,
+            titles=(short(result["column"], 40), "Points"),
+            band=[(x, 100 * gap["low"], 100 * gap["high"]) for x, gap in list(zip(at, gaps, strict=True))[1:]],
+            marks=[place[gap["period"]] for gap in gaps if gap["outside"]],
+            notes=[
+                f"The band holds what is like all earlier periods: of charts without a change, {level} have no point "
+                "outside. Dashed uprights: periods outside."
+            ],
+        )
+        named = list(zip(at, gaps, strict=True))[:: max(1, -(-len(at) // TICKS))]
+        chart["x_axis"]["ticks"] = [{"at": x, "text": short(gap["period"], 12)} for x, gap in named]
+        drawn.append(chart)
+    if len(found) > CHARTS:
+        drawn.append(blocks.paragraph(f"The {CHARTS} clearest of {len(found):,} are drawn; the JSON has all."))
+    return drawn

@@ -1,0 +1,133 @@
+"""Audits by period: columns of times, the trend in the result, hostile names, the command."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from command_line import run
+from levelhead.cli.report import page_of
+from levelhead.tables.periods import as_periods, ordered
+from levelhead.types import ConfigError, DataError
+
+
+def table(rows: int = 6000, drift: float = 0.03, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    day = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 366, rows), "D")
+    sex, label = rng.choice(["f", "m"], rows, p=[0.4, 0.6]), rng.random(rows) < 0.5
+    rate = np.where(label, 0.7, 0.4) - drift * (sex == "f") * (day.month - 1)
+    answer = rng.random(rows) < rate
+    score = np.where(answer, rng.uniform(0.5, 1, rows), rng.uniform(0, 0.499, rows))
+    return pd.DataFrame({"y": label * 1, "p": answer * 1, "s": score, "sex": sex, "day": day})
+
+
+ROWS = table()
+
+
+def audit(data: pd.DataFrame = ROWS, **options: object) -> lh.AuditResult:
+    given = {"time": data["day"], **options}
+    return lh.audit(data["y"], data["p"], sensitive_features=data["sex"], replicates=100, **given)  # type: ignore[arg-type]
+
+
+def test_dates_are_months_and_other_values_periods() -> None:
+    values = [
+        "2024-03-31",
+        "2024/3/1 10:00",
+        date(2024, 3, 5),
+        datetime(2024, 3, 5, 1),
+        "2024-03",
+        "2024-Q1",
+        7,
+        "2024-3-123",
+    ]
+    found = as_periods((np.arange(8), values))[1]
+    assert found == ["2024-03"] * 5 + ["2024-Q1", "7", "2024-3-123"]
+    assert ordered(["10", "9", "11"]) == (["9", "10", "11"], True)
+    assert ordered(["March", "April"]) == (["March", "April"], False)
+
+
+def test_a_growing_gap_is_found_with_its_figures() -> None:
+    found = audit().over_time
+    assert found is not None
+    assert found.periods == tuple(f"2024-{month:02}" for month in range(1, 13))
+    best = found.by_attribute["sex"][0]
+    assert (best.group, best.reference) == ("f", "m")  # the largest group is the reference
+    assert best.slope.high < 0
+    rates = ROWS.assign(month=ROWS.day.dt.strftime("%Y-%m")).groupby(["month", "sex"])["p"].mean().unstack()
+    selected = next(one for one in found.by_attribute["sex"] if one.rate == "selection_rate")
+    assert [gap.difference.value for gap in selected.gaps] == pytest.approx(list(rates["f"] - rates["m"]), abs=1e-12)
+    assert "the gap grows" in found.sentences()[0]
+    assert audit(reference="f").over_time.by_attribute["sex"][0].group == "m"
+
+
+def test_files_arrays_and_scores_agree(tmp_path: Path) -> None:
+    ROWS.to_csv(tmp_path / "rows.csv", index=False)
+    ROWS.to_parquet(tmp_path / "rows.parquet")
+    expected = audit().over_time.to_dict()
+    for name in ("rows.csv", "rows.parquet"):
+        found = lh.audit_file(tmp_path / name, "y", "p", ["sex"], time="day", replicates=100)
+        assert found.over_time.to_dict() == expected
+    scored = lh.audit(ROWS["y"], scores=ROWS["s"], sensitive_features=ROWS["sex"], time=ROWS["day"], replicates=100)
+    assert scored.over_time.to_dict() == expected
+
+
+def test_without_change_one_sentence_says_what_could_not_be_seen() -> None:
+    said = audit(table(drift=0.0, seed=3)).over_time.sentences()
+    assert said[0] == "By sex, no difference between groups changes measurably over 12 periods."
+    assert said[1].endswith("points a period cannot be seen in these rows.")
+
+
+def test_several_classes_compare_accuracy() -> None:
+    rng = np.random.default_rng(0)
+    label, answer = rng.choice(list("abc"), (2, 900))
+    found = lh.audit(label, answer, sensitive_features=ROWS["sex"][:900], time=rng.integers(1, 5, 900), replicates=100)
+    assert [one.rate for one in found.over_time.by_attribute["sex"]] == ["accuracy"]
+
+
+def test_tiny_groups_one_group_and_one_period() -> None:
+    rare = np.where(np.arange(len(ROWS)) < 8, "x", ROWS["sex"])
+    assert {one.group for one in audit(ROWS.assign(sex=rare)).over_time.by_attribute["sex"]} == {"f"}
+    alone = audit(ROWS.assign(sex="f"))
+    assert alone.over_time.by_attribute["sex"] == ()
+    assert str(alone)
+    one = audit(time=np.ones(len(ROWS), int))
+    assert any("All rows are of the period '1'" in said for said in one.warnings)
+    assert one.to_html()
+
+
+def test_what_is_no_period_is_an_error() -> None:
+    with pytest.raises(DataError, match="201 periods, more than 200"):
+        audit(time=np.arange(len(ROWS)) % 201)
+    with pytest.raises(DataError, match="missing time"):
+        audit(time=ROWS["day"].mask(ROWS.index < 3))
+    with pytest.raises(ConfigError, match="time= cannot be used with weights"):
+        audit(sample_weight=np.ones(len(ROWS)))
+    with pytest.raises(ConfigError, match="time= cannot be used with a cluster"):
+        audit(cluster=np.arange(len(ROWS)))
+
+
+def test_an_audit_without_periods_keeps_no_rows_for_them() -> None:
+    assert "over_time" not in lh.audit(ROWS["y"], ROWS["p"], sensitive_features=ROWS["sex"], replicates=100).to_dict()
+
+
+def test_the_command_draws_the_chart_and_can_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = ROWS.assign(day=ROWS.day.dt.month.map(lambda month: f"{month:02}<b>\x1b[31m"))
+    hostile.to_csv(tmp_path / "log.csv", index=False)
+    args = ["audit", tmp_path / "log.csv", "--label", "y", "--prediction", "p", "--group", "sex", "--time", "day"]
+    files = ["--json", tmp_path / "out.json", "--html", tmp_path / "out.html"]
+    assert run(*args, *files, "--fail-if", "selection_rate_slope.high < 0") == 1
+    shown = capsys.readouterr().out
+    assert "\x1b[31m" not in shown
+    assert "points a period" in " ".join(shown.split())
+    html = (tmp_path / "out.html").read_text()
+    assert "<b>\x1b" not in html
+    assert "of f less m" in html
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert len(record["over_time"]["by_attribute"]["sex"]["trends"]) == 3
+    assert page_of(tmp_path / "out.json")
