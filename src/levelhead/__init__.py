@@ -50,6 +50,8 @@ if _typing.TYPE_CHECKING:
     from levelhead.auditing.unknown.answer import IndirectAudit as IndirectAudit
     from levelhead.auditing.unknown.audit import indirect_audit as indirect_audit
     from levelhead.auditing.unknown.audit import indirect_audit_file as indirect_audit_file
+    from levelhead.inspecting.inspect import inspect as inspect
+    from levelhead.inspecting.inspection import Inspection as Inspection
     from levelhead.methods.fit import fit as fit
     from levelhead.own.card import model_card as model_card
     from levelhead.own.compare import ModelComparison as ModelComparison
@@ -73,6 +75,7 @@ _HOME = {
     "Estimate": "types",
     "Explanation": "auditing.explanation",
     "IndirectAudit": "auditing.unknown.answer",
+    "Inspection": "inspecting.inspection",
     "Lab": "training.lab",
     "LevelheadError": "types",
     "ModelComparison": "own.compare",
@@ -102,6 +105,7 @@ _HOME = {
     "gap_score": "auditing.scoring",
     "indirect_audit": "auditing.unknown.audit",
     "indirect_audit_file": "auditing.unknown.audit",
+    "inspect": "inspecting.inspect",
     "signal_area": "auditing.signal",
     "fit": "methods.fit",
     "from_pretrained": "attention",

@@ -68,19 +68,21 @@ def test_places_of_every_kind_of_classifier(kind):
         plain = model(**batch).logits
     opened = Dissection(model, batch)
     seen = opened.look(batch)
-    torch.testing.assert_close(seen.logits, plain)
+    anchor = seen.anchor
+    torch.testing.assert_close(anchor.logits, plain)
     assert len(seen.layers) == len(opened.layers)
     torch.testing.assert_close(seen.layers[-1], seen.vectors["output"])
     torch.testing.assert_close(seen.attention.sum(1), torch.ones(6))
     still = {place: torch.zeros_like(seen.vectors[place]) for place in MOVED}
-    torch.testing.assert_close(opened.without(batch, seen, still), plain)
+    torch.testing.assert_close(opened.without(batch, anchor, still), plain)
     draw = torch.Generator().manual_seed(2)
     for place in MOVED:
         size = seen.vectors[place].abs().mean()
         direction = torch.randn(seen.vectors[place].shape, generator=draw) * size
-        slope = opened.slopes(batch, seen, {place: direction})[place]
+        slope = opened.slopes(batch, anchor, {place: direction})[place]
         moved = [
-            log_odds(opened.without(batch, seen, {place: -step * direction}), plain.argmax(1)) for step in (1e-3, -1e-3)
+            log_odds(opened.without(batch, anchor, {place: -step * direction}), plain.argmax(1))
+            for step in (1e-3, -1e-3)
         ]
         torch.testing.assert_close(slope, (moved[0] - moved[1]) / 2e-3, rtol=0.02, atol=2e-3)
     torch.testing.assert_close(model(**batch).logits.detach(), plain)
@@ -100,13 +102,14 @@ def test_selected_values_alone_move_with_their_shift():
     model, batch = tiny_vit().eval(), pictures()
     opened = Dissection(model, batch)
     seen = opened.look(batch)
+    anchor = seen.anchor
     with torch.no_grad():
         own, all_places = seen.vectors["selected"], torch.ones_like(seen.vectors["selected"])
         both = {"selected": all_places, "other": torch.ones_like(seen.vectors["other"])}
         context = {"context": torch.ones_like(seen.vectors["context"])}
     assert own.shape == (6, 2 * 16)
     # What is taken off selected and other values alike is taken off the output of attention.
-    torch.testing.assert_close(opened.without(batch, seen, both), opened.without(batch, seen, context))
+    torch.testing.assert_close(opened.without(batch, anchor, both), opened.without(batch, anchor, context))
 
 
 def test_what_has_no_attention_of_one_sequence_is_refused():

@@ -139,6 +139,7 @@ VERBS = [
     "table",
     "compare",
     "explain",
+    "inspect",
     "postprocess",
     "info",
     "report",

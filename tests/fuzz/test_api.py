@@ -340,6 +340,10 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         lh.compare_models,
         lambda: {"plain": tiny(), "debiased": attached(), "dataset": rows_of(), "groups": {"g": list("ababab")}},
     ),
+    "inspect": (
+        lh.inspect,
+        lambda: {"model": tiny(), "data": rows_of(), "groups": {"g": list("ababab")}, "permutations": 19},
+    ),
     "fit": (lh.fit, lambda: {"method": None, "lab": None}),
     "Lab": (
         lh.Lab,

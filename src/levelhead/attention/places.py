@@ -46,14 +46,27 @@ NO_MOVE = "key"
 
 
 @dataclass(frozen=True)
+class Anchor:
+    """What a change of one batch starts from: little enough to be kept for every batch.
+
+    ``row`` (batch,) is the row that the classifier reads, None where it reads no single one; ``selected`` (batch,
+    top_t); ``logits`` (batch, classes); ``below`` what the last layer but one returned, in its own type and place.
+    """
+
+    row: Tensor | None
+    selected: Tensor
+    logits: Tensor
+    below: Any
+
+
+@dataclass(frozen=True)
 class Inside:
     """One batch, float32 on the CPU.
 
     ``vectors`` has (batch, width) for each of :data:`PLACES`, and of :data:`ONLY_READ` where there is one;
     ``layers`` the same for the output of every layer from the first; ``attention`` (batch, tokens) is the mean over
     heads of the readout row's attention, ``flow`` the layers' (batch, queries, keys) for a rollout, empty where a layer
-    attends elsewhere; ``row`` (batch,), or None where the classifier reads no single row; ``selected`` (batch, top_t);
-    ``logits`` (batch, classes). ``below`` is what the lower layers returned, in the model's own type and place.
+    attends elsewhere.
     """
 
     captured: Captured
@@ -61,16 +74,14 @@ class Inside:
     layers: list[Tensor]
     attention: Tensor
     flow: list[Tensor]
-    row: Tensor | None
-    selected: Tensor
-    logits: Tensor
-    below: list[Any]
+    anchor: Anchor
 
 
 class Dissection:
     """A classifier whose layers are known, and which of its rows is read.
 
-    ``top_t`` is how many tokens are selected: as the model aligns them, else 2.
+    ``top_t`` is how many tokens are selected: as the model aligns them, else 2. ``standardized`` says whether the last
+    layer's queries and keys are, ``absolute`` whether their absolute values are taken then.
 
     Errors: :class:`~levelhead.types.UnsupportedModelError` for a network whose attention cannot be reached, or whose
     last attention does not see one sequence per example.
@@ -107,6 +118,8 @@ class Dissection:
             self.rule = readout_rule(self.model, self.attentions[-1])
         options = getattr(getattr(self.attentions[-1], "tap", None), "debias", None)
         self.top_t = 2 if options is None else options.top_t
+        self.standardized = bool(options and options.normalize and options.scale)
+        self.absolute = bool(self.standardized and options and options.absolute)
         self.debiased = "debias" in self.attentions[-1]._modules and self.attentions[-1].debias is not None
 
     def look(self, batch: Mapping[str, Tensor]) -> Inside:
@@ -173,18 +186,21 @@ class Dissection:
             [_at(_settled(_tensor(one)), row, captured.valid) for one in outputs],
             attention.mean(1),
             [_settled(attention_map(one)).nan_to_num() for one in seen] if whole else [],
-            row,
-            selected[:, 0],
-            _settled(logits),
-            outputs[:-1],
+            Anchor(row, selected[:, 0], _settled(logits), outputs[-2] if len(outputs) > 1 else None),
         )
 
-    def without(self, batch: Mapping[str, Tensor], seen: Inside, shifts: Mapping[str, Tensor]) -> Tensor:
+    def answer(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Return the logits (batch, classes) of other inputs."""
+        with as_probed(self.model):
+            logits: Tensor = self.model(**batch).logits.float()
+        return logits
+
+    def without(self, batch: Mapping[str, Tensor], seen: Anchor, shifts: Mapping[str, Tensor]) -> Tensor:
         """Return the logits (batch, classes) after ``shifts`` (batch, width) are taken off at their places."""
         with self._shifted(seen, shifts):
             return self.model(**batch).logits.float()
 
-    def slopes(self, batch: Mapping[str, Tensor], seen: Inside, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def slopes(self, batch: Mapping[str, Tensor], seen: Anchor, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return how the predicted class's log odds (batch,) answer to a move along each place's direction.
 
         ``directions`` are (batch, width); a slope is the derivative for a move by the whole direction.
@@ -199,7 +215,7 @@ class Dissection:
         return {place: slope[:, 0].cpu() for place, slope in zip(steps, found, strict=True)}
 
     @contextmanager
-    def _shifted(self, seen: Inside, shifts: Mapping[str, Tensor]) -> Iterator[None]:
+    def _shifted(self, seen: Anchor, shifts: Mapping[str, Tensor]) -> Iterator[None]:
         """Take shifts off inside the block; the layers below return what they returned before."""
         device = next(self.model.parameters()).device
         moved = {place: shift.to(device) for place, shift in shifts.items()}
@@ -259,10 +275,10 @@ def log_odds(logits: Tensor, chosen: Tensor) -> Tensor:
 
 
 @contextmanager
-def _returning(layers: list[nn.Module], outputs: list[Any]) -> Iterator[None]:
-    """Let layers return given outputs without computing anything inside the block."""
-    for layer, output in zip(layers, outputs, strict=True):
-        vars(layer)["forward"] = lambda *args, output=output, **kwargs: output
+def _returning(layers: list[nn.Module], output: Any) -> Iterator[None]:
+    """Let layers return ``output`` without computing anything inside the block: the last of them is what is read."""
+    for layer in layers:
+        vars(layer)["forward"] = lambda *args, **kwargs: output
     try:
         yield
     finally:

@@ -26,6 +26,7 @@ from levelhead.cli.features import features_app
 from levelhead.cli.figure import figure_app
 from levelhead.cli.gap import gap_command
 from levelhead.cli.info import info_command
+from levelhead.cli.inspect import inspect_command
 from levelhead.cli.klaad import train_command as lm_train_command
 from levelhead.cli.ladder import ladder_command
 from levelhead.cli.lm import compare_command as lm_compare_command
@@ -65,6 +66,7 @@ app.command("table", rich_help_panel=TRAINING)(table_command)
 app.command("reproduce", rich_help_panel=TRAINING)(reproduce_command)
 app.command("audit", rich_help_panel=AUDITING)(audit_command)
 app.command("explain", rich_help_panel=AUDITING)(explain_command)
+app.command("inspect", rich_help_panel=AUDITING)(inspect_command)
 app.command("postprocess", rich_help_panel=AUDITING)(postprocess_command)
 app.command("report", rich_help_panel=AUDITING)(report_command)
 app.command("app", rich_help_panel=AUDITING)(app_command)

@@ -86,6 +86,7 @@ PAGES = {
     "evaluation": "auditing.overall:overall_page",
     "explanation": "auditing.explain_page:explain_page",
     "indirect audit": "auditing.unknown.page:indirect_page",
+    "inspection": "inspecting.page:inspection_page",
     "language models": "lm.page:models_page",
     "plan": "auditing.plan:plan_page",
     "regression audit": "auditing.regression_page:regression_page",

@@ -245,42 +245,62 @@ def attention_figure(
     Source: Lu, Wang, Wang, ICLR 2024, figure 4.
     """
     opened = open_run(folder, split, data_root, attribute)
-    down, across = _patches(opened.model)
-    patch_rows, outside_rows = [], []
+    rows = PatchRows(opened.model)
     for captured in opened.passes():
+        rows.add(captured)
+    return rows.figure(opened)
+
+
+class PatchRows:
+    """The readout row's attention on patches, batch by batch."""
+
+    def __init__(self, model: Any) -> None:
+        self.grid = patch_grid(model)
+        self.on_patches: list[torch.Tensor] = []
+        self.outside: list[torch.Tensor] = []
+
+    def add(self, captured: Captured) -> None:
+        """Take a batch."""
+        down, across = self.grid
         outside = captured.key.shape[2] - down * across
         if outside < 0:
             raise UnsupportedModelError(
                 f"The last layer has {captured.key.shape[2]} tokens for {down}x{across} patches."
             )
         on_patches, elsewhere = shares_of_patches(captured, outside)
-        patch_rows.append(on_patches)
-        outside_rows.append(elsewhere)
-    attention, outside_share = torch.cat(patch_rows).numpy(), torch.cat(outside_rows).numpy()
-    parts = _part_fractions(opened, split, down, across)
-    labels, groups = opened.examples.labels.numpy(), opened.groups.values.numpy()
-    cells, portraits = {}, {}
-    for class_index, label in enumerate(opened.examples.class_names):
-        for group_index, group in enumerate(opened.groups.names):
-            members = np.flatnonzero((labels == class_index) & (groups == group_index))
-            rows = attention[members]
-            mean, error = (values.reshape(down, across) for values in _mean_and_error(rows))
-            shares, areas = {}, {}
-            if parts is not None:
-                fractions = parts[members]
-                on_parts = np.einsum("np,npc->nc", rows, fractions)
-                middle, spread = _mean_and_error(on_parts)
-                for position, name in enumerate(MASK_NAMES):
-                    reach = NORMAL_95 * spread[position]
-                    value = float(middle[position])
-                    shares[name] = Estimate(value, float(value - reach), float(value + reach), len(members))
-                    areas[name] = float(fractions[:, :, position].mean()) if len(members) else float("nan")
-                if len(members):
-                    pixels = opened.examples.inputs.batch(torch.tensor([int(members[0])]))["pixel_values"][0]
-                    portraits[label, group] = ((pixels + 1) / 2).permute(1, 2, 0).double().clamp(0, 1).numpy()
-            outside_mean = float(outside_share[members].mean()) if len(members) else float("nan")
-            cells[label, group] = GroupAttention(group, label, len(members), mean, error, outside_mean, shares, areas)
-    return AttentionFigure(opened.source, opened.examples.class_names, cells, portraits)
+        self.on_patches.append(on_patches)
+        self.outside.append(elsewhere)
+
+    def figure(self, opened: OpenedRun) -> AttentionFigure:
+        """Average over the rows that were taken, by group and label."""
+        down, across = self.grid
+        attention, outside_share = torch.cat(self.on_patches).numpy(), torch.cat(self.outside).numpy()
+        parts = part_fractions(opened, down, across)
+        labels, groups = opened.examples.labels.numpy(), opened.groups.values.numpy()
+        cells, portraits = {}, {}
+        for class_index, label in enumerate(opened.examples.class_names):
+            for group_index, group in enumerate(opened.groups.names):
+                members = np.flatnonzero((labels == class_index) & (groups == group_index))
+                rows = attention[members]
+                mean, error = (values.reshape(down, across) for values in _mean_and_error(rows))
+                shares, areas = {}, {}
+                if parts is not None:
+                    fractions = parts[members]
+                    on_parts = np.einsum("np,npc->nc", rows, fractions)
+                    middle, spread = _mean_and_error(on_parts)
+                    for position, name in enumerate(MASK_NAMES):
+                        reach = NORMAL_95 * spread[position]
+                        value = float(middle[position])
+                        shares[name] = Estimate(value, float(value - reach), float(value + reach), len(members))
+                        areas[name] = float(fractions[:, :, position].mean()) if len(members) else float("nan")
+                    if len(members):
+                        pixels = opened.examples.inputs.batch(opened.index[members[:1]])["pixel_values"][0]
+                        portraits[label, group] = ((pixels + 1) / 2).permute(1, 2, 0).double().clamp(0, 1).numpy()
+                outside_mean = float(outside_share[members].mean()) if len(members) else float("nan")
+                cells[label, group] = GroupAttention(
+                    group, label, len(members), mean, error, outside_mean, shares, areas
+                )
+        return AttentionFigure(opened.source, opened.examples.class_names, cells, portraits)
 
 
 def shares_of_patches(captured: Captured, outside: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -306,7 +326,7 @@ def _mean_and_error(rows: Array) -> tuple[Array, Array]:
     return mean, rows.std(axis=0, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else unknown
 
 
-def _patches(model: Any) -> tuple[int, int]:
+def patch_grid(model: Any) -> tuple[int, int]:
     """Patches down and across, from the network's config."""
     config = model.backbone.config if hasattr(getattr(model, "backbone", None), "config") else model.config
     config = getattr(config, "vision_config", config)
@@ -318,12 +338,12 @@ def _patches(model: Any) -> tuple[int, int]:
     return height // tall, width // wide
 
 
-def _part_fractions(opened: OpenedRun, split: Split, down: int, across: int) -> Array | None:
+def part_fractions(opened: OpenedRun, down: int, across: int) -> Array | None:
     """Fraction of each patch's pixels that show each part (rows, patches, parts); None but for drawn portraits."""
     data = opened.experiment.data
     if not isinstance(data, Portraits):
         return None
-    masks = data.masks(split)
+    masks = data.masks(opened.split)[opened.index]
     blocks = masks.unflatten(1, (down, -1)).unflatten(3, (across, -1))  # rows, down, tall, across, wide
     shares = [(blocks == code).double().mean(dim=(2, 4)).flatten(1) for code in range(len(MASK_NAMES))]
     return cast(Array, torch.stack(shares, dim=2).numpy())

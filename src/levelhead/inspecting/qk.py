@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from levelhead.attention.capture import Captured
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.data import Split
 from levelhead.types import ConfigError, DataError, UnsupportedModelError
@@ -18,7 +20,7 @@ from levelhead.types import ConfigError, DataError, UnsupportedModelError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-from levelhead.inspecting.source import LINES, Array, DimensionByGroup, RunFigure, Source, open_run
+from levelhead.inspecting.source import LINES, Array, DimensionByGroup, OpenedRun, RunFigure, Source, open_run
 
 BINS = 30
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -175,44 +177,68 @@ def qk_figure(
     Source: Lu, Wang, Wang, ICLR 2024, figure 3 (there: the CLS query, and the key of token 10).
     """
     opened = open_run(folder, split, data_root, attribute)
-    debiased = any(isinstance(module, QueryKeyStandardizer) for module in opened.model.modules())
-    stages = ("before", "after") if debiased else ("before",)
-    collected: dict[tuple[str, str], list[torch.Tensor]] = {
-        (tensor, stage): [] for tensor in ("query", "key") for stage in stages
-    }
-    present: list[torch.Tensor] = []
+    samples = QkSamples(opened.model, head, dimension, token)
     for captured in opened.passes():
+        samples.add(captured)
+    return samples.figure(opened)
+
+
+class QkSamples:
+    """Queries of the readout row and keys of one token, batch by batch; arguments are those of :func:`qk_figure`."""
+
+    def __init__(self, model: nn.Module, head: int = 0, dimension: int = 0, token: int = 10) -> None:
+        self.head, self.dimension, self.token = head, dimension, token
+        debiased = any(isinstance(module, QueryKeyStandardizer) for module in model.modules())
+        self.stages = ("before", "after") if debiased else ("before",)
+        self.collected: dict[tuple[str, str], list[torch.Tensor]] = {
+            (tensor, stage): [] for tensor in ("query", "key") for stage in self.stages
+        }
+        self.present: list[torch.Tensor] = []
+        self.size = self.key_head = 0
+
+    def add(self, captured: Captured) -> None:
+        """Take a batch."""
         if captured.readout is None:
             raise UnsupportedModelError("The classifier of this run reads no single row, so there is no query to draw.")
-        batch, heads, tokens, size = captured.query.shape
-        for option, value, count in (("head", head, heads), ("dimension", dimension, size), ("token", token, tokens)):
+        batch, heads, tokens, self.size = captured.query.shape
+        for option, value, count in (
+            ("head", self.head, heads),
+            ("dimension", self.dimension, self.size),
+            ("token", self.token, tokens),
+        ):
             if not 0 <= value < count:
                 raise ConfigError(f"--{option} {value}: this network has {option}s 0 to {count - 1}.")
         here = torch.arange(batch)
         for stage, query, key in (
             ("before", captured.query, captured.key),
             ("after", captured.debiased_query, captured.debiased_key),
-        )[: len(stages)]:
-            collected["query", stage].append(query[here, :, captured.readout])
-            collected["key", stage].append(key[:, :, token])
-        present.append(torch.ones(batch, dtype=torch.bool) if captured.valid is None else captured.valid[:, token])
-        key_head = head // (heads // captured.key.shape[1])
-    rows = {"query": torch.ones(len(opened.groups.values), dtype=torch.bool), "key": torch.cat(present)}
-    names = list(opened.source.groups)
-    samples, shuffled = {}, {}
-    for (tensor, stage), parts in collected.items():
-        values = torch.cat(parts)[rows[tensor]].flatten(1).numpy()
-        groups = opened.groups.values[rows[tensor]].numpy()
-        if len(np.unique(groups)) < len(names):
-            raise DataError(f"Token {token} is padding in every row of a group; choose an earlier --token.")
-        position = (head if tensor == "query" else key_head) * size + dimension
-        shown = values[:, position].astype(np.float64)
-        statistic, pair = _largest_difference(shown, groups, names)
-        samples[tensor, stage] = DimensionByGroup(shown, groups, statistic, pair, kolmogorov_smirnov(values, groups))
-        if stage == "before":
-            order = np.random.default_rng(0).permutation(len(groups))
-            shuffled[tensor] = kolmogorov_smirnov(values, groups[order])
-    return QkFigure(opened.source, head, dimension, token, samples, shuffled)
+        )[: len(self.stages)]:
+            self.collected["query", stage].append(query[here, :, captured.readout])
+            self.collected["key", stage].append(key[:, :, self.token])
+        valid = captured.valid
+        self.present.append(torch.ones(batch, dtype=torch.bool) if valid is None else valid[:, self.token])
+        self.key_head = self.head // (heads // captured.key.shape[1])
+
+    def figure(self, opened: OpenedRun) -> QkFigure:
+        """Compare the groups of the rows that were taken."""
+        rows = {"query": torch.ones(len(opened.groups.values), dtype=torch.bool), "key": torch.cat(self.present)}
+        names = list(opened.source.groups)
+        samples, shuffled = {}, {}
+        for (tensor, stage), parts in self.collected.items():
+            values = torch.cat(parts)[rows[tensor]].flatten(1).numpy()
+            groups = opened.groups.values[rows[tensor]].numpy()
+            if len(np.unique(groups)) < len(names):
+                raise DataError(f"Token {self.token} is padding in every row of a group; choose an earlier --token.")
+            position = (self.head if tensor == "query" else self.key_head) * self.size + self.dimension
+            shown = values[:, position].astype(np.float64)
+            statistic, pair = _largest_difference(shown, groups, names)
+            samples[tensor, stage] = DimensionByGroup(
+                shown, groups, statistic, pair, kolmogorov_smirnov(values, groups)
+            )
+            if stage == "before":
+                order = np.random.default_rng(0).permutation(len(groups))
+                shuffled[tensor] = kolmogorov_smirnov(values, groups[order])
+        return QkFigure(opened.source, self.head, self.dimension, self.token, samples, shuffled)
 
 
 def _largest_difference(values: Array, groups: NDArray[np.int64], names: list[str]) -> tuple[float, tuple[str, str]]:

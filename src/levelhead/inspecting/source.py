@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from levelhead.attention.capture import Captured, capture
 from levelhead.data import Examples, Groups, Split
@@ -85,7 +86,10 @@ class Source:
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A finished run with its network and one split, whose rows know their group of one attribute."""
+    """A finished run with its network and one split, whose rows know their group of one attribute.
+
+    ``index`` (rows,) are the rows that figures are about, positions in the inputs; labels and groups are theirs.
+    """
 
     source: Source
     experiment: Experiment
@@ -93,6 +97,23 @@ class OpenedRun:
     groups: Groups
     model: Any
     device: torch.device
+    index: Tensor
+
+    @property
+    def split(self) -> Split:
+        """The split that the rows are of."""
+        return cast(Split, self.source.split)
+
+    def of_rows(self, index: Tensor, member: Tensor, names: tuple[str, ...]) -> OpenedRun:
+        """Return the run with the rows ``index`` alone, of which ``member`` (rows,) int64 says the group."""
+        counts = torch.bincount(member, minlength=len(names)).tolist()
+        return replace(
+            self,
+            source=replace(self.source, groups=dict(zip(names, counts, strict=True))),
+            examples=replace(self.examples, labels=self.examples.labels[index]),
+            groups=Groups(self.groups.attribute, member, names),
+            index=index,
+        )
 
     def passes(self) -> Iterator[Captured]:
         """Run the network over the split and yield what its last layer computed, batch by batch."""
@@ -122,7 +143,8 @@ def open_run(folder: Path, split: Split, data_root: Path | None, attribute: str 
         )
     source = Source(folder.resolve().name, **run.about, split=split, attribute=groups.attribute, groups=sizes)
     model = run.load_model()
-    return OpenedRun(source, experiment, run.prepared(split, model), groups, model, run.device)
+    every = torch.arange(len(groups.values))
+    return OpenedRun(source, experiment, run.prepared(split, model), groups, model, run.device, every)
 
 
 # Figure 3: queries and keys by group.

@@ -1,0 +1,378 @@
+"""Inspect a user's own classifier, or finished runs: what attention, vectors and answers know of a group."""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from levelhead.arrays import checked
+from levelhead.data import Fold, Split
+from levelhead.data.portraits import MASK_NAMES
+from levelhead.inspecting.inspection import Inspection, Panel
+from levelhead.inspecting.measure import ModelInside, measure
+from levelhead.inspecting.patches import PatchRows, part_fractions, patch_grid
+from levelhead.inspecting.probes import FEWEST, Array, Ints
+from levelhead.inspecting.qk import QkSamples
+from levelhead.inspecting.rows import Options, Rows
+from levelhead.inspecting.source import OpenedRun, RunFigure, open_run
+from levelhead.metrics.between import check_level
+from levelhead.metrics.counts import distinct
+from levelhead.own.compare import class_names_of, open_model
+from levelhead.own.rows import GroupColumns, OwnRows, base_of
+from levelhead.tables.files import File
+from levelhead.terminal import Progress, silent
+from levelhead.types import ConfigError, DataError, UnsupportedModelError, check_seed, listed, printable, quoted
+
+MAX_ROWS = 2000
+
+
+def _check(max_rows: int, options: Options) -> None:
+    """Raise :class:`ConfigError`, before any work, for an option that is out of range."""
+    check_level(options.level)
+    check_seed(options.seed)
+    least = {"max_rows": (max_rows, 2 * FEWEST), "permutations": (options.permutations, 19),
+             "curve_rows": (options.curve_rows, 8)}  # fmt: skip
+    for name, (value, fewest) in least.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < fewest:
+            raise ConfigError(f"{name} is {quoted(value)}; it must be a whole number of at least {fewest}.")
+
+
+@checked
+def inspect(
+    model: Any,
+    data: Any,
+    groups: Any,
+    *,
+    against: Any = None,
+    names: tuple[str, str] = ("model", "against"),
+    label: str | None = None,
+    text: str | Sequence[str] | None = None,
+    tokenizer: Any = None,
+    max_length: int | None = None,
+    pair: tuple[Any, Any] | None = None,
+    max_rows: int = MAX_ROWS,
+    batch_size: int = 64,
+    permutations: int = 200,
+    level: float = 0.95,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Inspection:
+    """Say what a classifier's attention, its vectors and its answers know of a group, layer by layer.
+
+    Args:
+        model: a classifier of transformers or of levelhead, or wrapped by PEFT; or the folder where one was saved. It
+            is left as it is.
+        data: labelled rows that the model was not trained on, as :func:`levelhead.compare_models` takes them.
+        groups: the name of a group column of ``data``, or a dict or frame with one column of (rows,) values.
+        against: a second model, inspected on the same rows.
+        names: what the two are called.
+        label: name of the label's column: positions of classes, or their names. None: ``labels``, else ``label``.
+        text: the column of raw texts, or two for pairs. None: the rows hold what the model takes already.
+        tokenizer: for ``text``.
+        max_length: texts are cut at so many tokens.
+        pair: the two groups that are compared. None: the two largest.
+        max_rows: rows at most, drawn at random.
+        batch_size: rows at once.
+        permutations: of the groups, for p-values.
+        level: of the intervals.
+        seed: of all that is drawn.
+        progress: is told what is done, as trainings tell it.
+
+    Returns:
+        the :class:`~levelhead.inspecting.inspection.Inspection`; a figure that cannot be computed is NaN with a reason.
+
+    Raises:
+        ConfigError: no classifier, or an option out of range.
+        DataError: rows without labels or inputs, or fewer than two groups.
+        UnsupportedModelError: a network whose attention cannot be reached.
+
+    Examples:
+        >>> import torch
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> import levelhead as lh
+        >>> config = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+        >>> draw = torch.Generator().manual_seed(0)
+        >>> ids = torch.randint(5, 50, (120, 8), generator=draw)
+        >>> rows = [{"input_ids": one, "labels": i // 2 % 2, "dialect": "ab"[i % 2]} for i, one in enumerate(ids)]
+        >>> found = lh.inspect(BertForSequenceClassification(config), rows, "dialect", permutations=19)
+        >>> list(found.models["model"].places)[:3]
+        ['input', 'scores', 'query']
+    """
+    options = Options(permutations=permutations, level=level, seed=seed)
+    _check(max_rows, options)
+    if batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size} is below 1.")
+    if len(names) != 2 or names[0] == names[1]:
+        raise ConfigError(f"names={names!r}: give two names that differ.")
+    closed = GroupColumns.of(groups, data)
+    if closed is None:
+        raise ConfigError("No groups were given: name a group column of the data, or pass a dict with one column.")
+    own = OwnRows.of(closed.hidden(), label, text, max_length)
+    models = [open_model(one, name) for one, name in zip((model, against), names, strict=True) if one is not None]
+    columns = closed.open()
+    if len(columns) != 1:
+        raise ConfigError(f"groups has {len(columns)} columns: {listed(columns)}. Inspect one at a time.")
+    ((attribute, values),) = columns.items()
+    codes, known = distinct(values, f"The group column {quoted(attribute)}")
+    counts = {printable(name): int((codes == at).sum()) for at, name in enumerate(known)}
+    chosen, said = _two(counts, None if pair is None else tuple(map(printable, pair)), attribute)
+    index, member = _drawn(codes, [list(counts).index(one) for one in chosen], max_rows, seed)
+    found = {}
+    for name, one in zip(names, models, strict=False):
+        classes = class_names_of(one)
+        codes_of_labels = own.labels(classes, own.class_names() or classes).numpy()[index.numpy()]
+        device = next((parameter.device for parameter in one.parameters()), torch.device("cpu"))
+        rows = Rows(own.inputs(one, tokenizer), index, codes_of_labels, member, chosen, grid=_grid(base_of(one)))
+        found[name] = [measure(one, rows, device=device, batch_size=batch_size, options=options, progress=progress)]
+    sizes = {chosen[0]: int((~member).sum()), chosen[1]: int(member.sum())}
+    warnings = [*closed.said, *said, *_sampled(len(index), sum(counts[one] for one in chosen)), _one_training(found)]
+    return Inspection.of(
+        attribute, sizes, found, warnings=tuple(one for one in warnings if one), level=level, permutations=permutations
+    )
+
+
+@checked
+def inspect_runs(
+    runs: Sequence[Path],
+    against: Sequence[Path] = (),
+    *,
+    split: Split = "test",
+    data_root: Path | None = None,
+    attribute: str | None = None,
+    pair: tuple[str, str] | None = None,
+    masks: Path | None = None,
+    max_rows: int = MAX_ROWS,
+    permutations: int = 200,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Inspection:
+    """Inspect finished runs of one method, beside those of another; figures are means over runs.
+
+    Args:
+        runs: folders of finished runs, of one data set and one method: seeds, or folds.
+        against: those of another method.
+        split: which rows.
+        data_root: folder of the data sets; None: the runs' own.
+        attribute: the sensitive attribute; None: the data set's first.
+        pair: the two groups that are compared; None: the two largest.
+        masks: a parquet with a column for each part of the pictures, whose values are lists: a square grid, row by row,
+            of the share of each cell that shows the part; one row for each row of the split, by ``id`` if there is one.
+        max_rows: rows of a run at most, drawn at random.
+        permutations: of the groups, for p-values.
+        seed: of all that is drawn.
+        progress: is told what is done.
+
+    Raises:
+        DataError: a run that is not finished, groups without rows, or masks that do not fit the rows.
+        ConfigError: an unknown attribute, runs of several data sets, or an option out of range.
+        UnsupportedModelError: a network whose attention cannot be reached.
+    """
+    options = Options(permutations=permutations, seed=seed)
+    _check(max_rows, options)
+    found: dict[str, list[ModelInside]] = {}
+    panels: list[Panel] = []
+    said: dict[str, None] = {}
+    groups: dict[str, int] = {}
+    measured_on: set[tuple[str, str]] = set()
+    data: set[str] = set()
+    name_of_attribute = ""
+    for side, folders in enumerate((runs, against)):
+        for at, folder in enumerate(folders):
+            opened = open_run(Path(folder), split, data_root, attribute)
+            name = opened.source.method
+            if side and name in found and at == 0:
+                name = f"{name} (against)"
+            elif at:
+                name = list(found)[-1]
+            data.add(opened.source.data)
+            if len(data) > 1:
+                raise ConfigError(f"The runs are of several data sets: {listed(sorted(data))}. Inspect one at a time.")
+            codes = opened.groups.values.numpy()
+            chosen, about = _two(opened.source.groups, pair, opened.source.attribute)
+            places = [opened.groups.names.index(one) for one in chosen]
+            index, member = _drawn(codes, places, max_rows, seed)
+            said |= dict.fromkeys([*about, *_sampled(len(index), int(np.isin(codes, places).sum()))])
+            opened = opened.of_rows(index, torch.from_numpy(member.astype(np.int64)), chosen)
+            rows = _rows_of_run(opened, member, chosen, masks)
+            watching: list[Any] = []
+            if at == 0:
+                watching.append(QkSamples(opened.model, token=1))
+                if rows.grid is not None:
+                    watching.append(PatchRows(opened.model))
+            alive = dict.fromkeys(watching)
+
+            def watch(captured: Any, where: slice, alive: dict[Any, None] = alive) -> None:
+                for one in list(alive):
+                    try:
+                        one.add(captured)
+                    except UnsupportedModelError:  # no single row is read, or no patches: no such panel
+                        del alive[one]
+
+            inside = measure(
+                opened.model,
+                rows,
+                device=opened.device,
+                batch_size=opened.experiment.train.evaluation_batch_size,
+                options=options,
+                progress=lambda stage, *rest, of=Path(folder).name: progress(f"{printable(of, 30)}: {stage}", *rest),
+                watch=[watch],
+            )
+            found.setdefault(name, []).append(inside)
+            panels += [_panel(one.figure(opened), name) for one in alive]
+            measured_on.add((opened.source.data, _fingerprint(opened)))
+            groups = groups or opened.source.groups
+            name_of_attribute = opened.source.attribute
+    warnings = [*said, _one_training(found)]
+    return Inspection.of(
+        name_of_attribute,
+        groups,
+        found,
+        folds=len(measured_on),
+        warnings=tuple(one for one in warnings if one),
+        panels=tuple(panels),
+        permutations=permutations,
+    )
+
+
+def _two(counts: Mapping[str, int], pair: tuple[str, ...] | None, attribute: str) -> tuple[tuple[str, str], list[str]]:
+    """Return the two groups that are compared, in the order of the column, and what is said of others."""
+    if pair is not None:
+        if len(pair) != 2 or pair[0] == pair[1] or any(one not in counts for one in pair):
+            named = listed(map(quoted, pair))
+            raise ConfigError(f"{named} are not two groups of {quoted(attribute)}. Groups: {listed(counts)}.")
+        return (pair[0], pair[1]), []
+    there = [name for name, rows in counts.items() if rows]
+    if len(there) < 2:
+        raise DataError(f"Groups cannot be compared by {quoted(attribute)}: only {listed(there) or 'none'} has rows.")
+    largest = sorted(sorted(there, key=lambda name: -counts[name])[:2], key=list(counts).index)
+    said = []
+    if len(there) > 2:
+        others = [name for name in there if name not in largest]
+        said = [
+            f"Compared are the two largest groups, {quoted(largest[0])} and {quoted(largest[1])}. Left out: "
+            f"{listed(others, 5)}. Name others as the pair."
+        ]
+    return (largest[0], largest[1]), said
+
+
+def _drawn(codes: Ints, places: Sequence[int], most: int, seed: int) -> tuple[Tensor, Any]:
+    """Rows of two groups, at most so many, and whether each is of the second."""
+    own = np.flatnonzero(np.isin(codes, places))
+    if len(own) > most:
+        own = np.sort(np.random.default_rng(seed).permutation(own)[:most])
+    return torch.from_numpy(own), codes[own] == places[1]
+
+
+def _sampled(rows: int, there: int) -> list[str]:
+    return [f"{rows:,} of {there:,} rows were drawn at random; --max-rows takes more."] if rows < there else []
+
+
+def _one_training(found: Mapping[str, Sequence[ModelInside]]) -> str:
+    if all(len(several) == 1 for several in found.values()):
+        return "Each model was trained once: intervals hold what other rows would change, not what another seed would."
+    return ""
+
+
+def _grid(model: Any) -> tuple[int, int] | None:
+    """Patches down and across, or None where a model does not cut pictures into a fixed grid."""
+    try:
+        return patch_grid(model)
+    except UnsupportedModelError:
+        return None
+
+
+def _rows_of_run(opened: OpenedRun, member: Any, groups: tuple[str, str], masks: Path | None) -> Rows:
+    grid = _grid(opened.model)
+    shown: dict[str, Array] = {}
+    if masks is not None:
+        if grid is None:
+            raise ConfigError("--masks are about pictures that a network cuts into patches; this run has none.")
+        shown = read_masks(masks, opened, grid)
+    elif grid is not None and (parts := part_fractions(opened, *grid)) is not None:
+        shown = {name: parts[:, :, at] for at, name in enumerate(MASK_NAMES)}
+    together = _clusters(opened)
+    return Rows(
+        opened.examples.inputs, opened.index, opened.examples.labels.numpy(), member, groups, together, grid, shown
+    )
+
+
+def _clusters(opened: OpenedRun) -> Ints | None:
+    """Codes of rows that belong together; None where no two do."""
+    data = opened.experiment.data
+    people = data.clusters(opened.split) if isinstance(data, Fold) else data.people(opened.split)
+    if people is None:
+        return None
+    codes = np.unique(np.asarray(people)[opened.index.numpy()], return_inverse=True)[1]
+    return None if codes.max() + 1 == len(codes) else codes
+
+
+def _fingerprint(opened: OpenedRun) -> str:
+    return f"{opened.examples.fingerprint} {len(opened.index)}"
+
+
+def read_masks(path: Path, opened: OpenedRun, grid: tuple[int, int]) -> dict[str, Array]:
+    """Read masks of parts as :func:`inspect_runs` takes them, as (rows, patches) by part."""
+    File(path)  # refuses what is no table, with a reason
+    try:
+        frame = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is no parquet of masks: {error}") from None
+    ids = opened.experiment.data.ids(opened.split)
+    if "id" in frame and ids is not None:
+        wanted = [list(map(str, ids))[at] for at in opened.index.tolist()]
+        frame = frame.assign(id=frame["id"].astype(str)).drop_duplicates("id").set_index("id")
+        if missing := [one for one in wanted if one not in frame.index]:
+            raise DataError(f"{path} has no masks of {len(missing):,} rows, such as id {quoted(missing[0])}.")
+        frame = frame.loc[wanted]
+    else:
+        rows = len(opened.index) if opened.index.max() < len(frame) else -1
+        frame = frame.drop(columns=["id"], errors="ignore")
+        if rows < 0:
+            raise DataError(f"{path} has {len(frame):,} rows, and the split has more: give one row for each.")
+        frame = frame.iloc[opened.index.numpy()]
+    if not len(frame.columns):
+        raise DataError(f"{path} has no column of masks beside the id.")
+    found = {}
+    for part in frame.columns:
+        try:
+            values = np.stack([np.asarray(one, float).ravel() for one in frame[part]])
+        except (TypeError, ValueError):
+            raise DataError(f"{path}: column {quoted(part)} holds no lists of numbers of one length.") from None
+        side = round(values.shape[1] ** 0.5)
+        down, across = grid
+        if side * side != values.shape[1] or side % down or side % across or not np.isfinite(values).all():
+            raise DataError(
+                f"{path}: masks in {quoted(part)} have {values.shape[1]:,} cells; a square of a multiple of {down} x "
+                f"{across} finite numbers is needed."
+            )
+        if values.min() < 0 or values.max() > 1:
+            ends = f"{values.min():g} to {values.max():g}"
+            raise DataError(f"{path}: masks in {quoted(part)} go from {ends}; shares of 0 to 1 are needed.")
+        cells = values.reshape(-1, down, side // down, across, side // across)
+        found[str(part)] = cells.mean((2, 4)).reshape(-1, down * across)
+    return found
+
+
+def _panel(figure: RunFigure, name: str) -> Panel:
+    """Draw a figure of the paper for the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        (written,) = figure.save(Path(folder) / "panel.png")
+        content = base64.b64encode(written.read_bytes()).decode()
+    kind = figure.to_dict()["figure"]
+    titles = {
+        "qk": "One dimension of queries and keys by group, and the same statistic of all (figure 3 of the paper)",
+        "attention": "Mean attention of the row that the classifier reads, by group and label (figure 4 of the paper)",
+    }
+    alts = {
+        "qk": f"Histograms by group of one query and one key dimension of {printable(name)}.",
+        "attention": f"Grids of mean attention on patches by group and label of {printable(name)}.",
+    }
+    return Panel(f"{printable(name)}: {titles[kind]}", alts[kind], content)

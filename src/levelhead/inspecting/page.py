@@ -1,0 +1,334 @@
+"""The page of an inspection: the chain from attention to the gap, and each of its links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from levelhead.report import blocks
+from levelhead.report.definitions import CAUTION
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
+
+HOW = (
+    "A probe is a ridge regression of the group on the vectors of the row that the classifier reads, fitted on four "
+    "folds of rows and measured on the fifth; with hidden units it also sees differences that are no shift of the "
+    "mean. Its area under the ROC curve is 50% by chance. Given the label, pairs of rows with one label are counted, "
+    "so that base rates play no part.",
+    "A p-value is the share of permutations of the groups, within labels, that reach the measured figure. A group that "
+    "can be read need not be used: the change of the gap says what an answer owes to its direction.",
+    "Without the direction: the part of each vector that a linear probe could use, given the label, is taken off "
+    "(LEACE, Belrose et al. 2023), fitted on the other folds. The gap is that in equalized odds, in percentage points.",
+    "What is added to all keys adds the same to all logits of a query, and the softmax takes it off again: no change "
+    "of the keys' mean is tried.",
+)
+P_HELP = "p-value: share of permutations of the groups within labels that reach this figure"
+
+
+def inspection_page(result: Record, *, source: str = "", command: str = "") -> Record:
+    """Return the page of an inspection, from its JSON; arguments are those of :attr:`Report.make_page`."""
+    models, level = result["models"], level_text(result["level"])
+    first, second = result["groups"]
+    sentences = result["sentences"]
+    parts = [
+        blocks.part(
+            [
+                _chain(result, level),
+                *_attention(result, level),
+                _readability(models, level),
+                _use(models, level, (first, second)),
+                _explanation(models, level, (first, second)),
+                blocks.section("How to read this", [*map(blocks.paragraph, HOW), blocks.paragraph(CAUTION)], rank=10),
+            ]
+        )
+    ]
+    runs = ", ".join(
+        f"{short(name)} ({count} {'run' if count == 1 else 'runs'})" for name, count in result["runs"].items()
+    )
+    rows = ", ".join(f"{short(name)} {count:,}" for name, count in result["groups"].items())
+    return blocks.page(
+        "Inside a classifier",
+        sentences[0],
+        parts,
+        title=f"Inside {source or 'a classifier'}",
+        about=f"{runs}; groups by {short(result['attribute'])}, rows: {rows}",
+        lines=sentences[1:],
+        cautions=result["warnings"],
+        command=command,
+    )
+
+
+def _chain(result: Record, level: str) -> Record:
+    models: Mapping[str, Record] = result["models"]
+    rows = []
+    for place in next(iter(models.values()))["places"]:
+        for name, model in models.items():
+            if (one := model["places"].get(place)) is not None:
+                tag = short(name) if len(models) > 1 else ""
+                area = estimate_from_dict(one["linear_given"]["area"])
+                decided = (one["linear_given"]["p"] or 1) <= 0.05
+                rows.append(blocks.forest_row(_capital(one["title"]), area, decided=decided, tag=tag, signed=False))
+    forest = blocks.forest(
+        "How well the group is read beyond the label, from the bottom of the last layer to the logits",
+        rows,
+        heads=("Place", "Area under ROC, %"),
+        whole=True,
+        notes=["50% is chance. Filled: p at most 0.05 under permutation of the groups within labels."],
+    )
+    columns = ["Link", *map(short, models)]
+    if result["differences"]:
+        columns.append(f"{short(next(iter(models)))} less {short(list(models)[1])}")
+    lines = [
+        (
+            "Attention: mean difference of logits, in sd",
+            [_against(m["attention"]["disparity"], 1, 2) for m in models.values()],
+        ),
+        (
+            "Attention: total variation of its means, %",
+            [_against(m["attention"]["variation"]) for m in models.values()],
+        ),
+    ]
+    for place, one in next(iter(models.values()))["places"].items():
+        cells = [
+            _read_cell(m["places"][place]["linear_given"]) if place in m["places"] else blocks.no_cell()
+            for m in models.values()
+        ]
+        if result["differences"]:
+            found = result["differences"].get(place)
+            cells.append(blocks.no_cell() if found is None else blocks.figure_cell(found, signed=True))
+        lines.append((f"{_capital(one['title'])}: area, %", cells))
+    lines += [
+        ("Gap in equalized odds, points", [blocks.figure_cell(m["gap"]) for m in models.values()]),
+        ("Accuracy, %", [blocks.figure_cell(m["accuracy"]) for m in models.values()]),
+    ]
+    width = len(columns) - 1
+    lines = [(head, [*cells, *[blocks.no_cell()] * (width - len(cells))]) for head, cells in lines]
+    table = blocks.table(
+        f"The chain from attention to the gap, given the label, with {level} intervals",
+        columns,
+        lines,
+        notes=["Areas: of a linear probe for the group. Below each figure: its interval or what chance gives, and p."],
+        where=blocks.BOTH,
+    )
+    return blocks.section("The chain", [forest, table])
+
+
+def _capital(title: str) -> str:
+    return title[:1].upper() + title[1:]
+
+
+def _p_text(p: float | None) -> str:
+    return "" if p is None else f"p = {number(p, 3)}"
+
+
+def _against(found: Record, scale: float = 100, digits: int = 1) -> Record:
+    """Return a figure with what chance makes of it below."""
+    figure = estimate_from_dict(found["figure"])
+    if not figure.defined:
+        return blocks.undefined_cell(figure.reason)
+    chance = f"chance {number(scale * found['chance'], digits)}"
+    return blocks.cell(number(scale * figure.value, digits), chance, _p_text(found["p"]), help_text=P_HELP)
+
+
+def _read_cell(found: Record) -> Record:
+    one = blocks.figure_cell(found["area"])
+    return one if one.get("undefined") else one | {"sub": [*one["sub"], _p_text(found["p"])], "help": P_HELP}
+
+
+def _attention(result: Record, level: str) -> list[Record]:
+    models: Mapping[str, Record] = result["models"]
+
+    def plain(key: str) -> list[Record]:
+        values = [model["attention"][key] for model in models.values()]
+        return [blocks.no_cell() if one is None else blocks.cell(number(one, 2)) for one in values]
+
+    bounds = blocks.table(
+        "Equation 2 in the readout row: how far apart the groups' mean attention logits are, and their limits",
+        ["Figure, in logits", *map(short, models)],
+        [
+            ("Mean difference over heads and keys", plain("logit_disparity")),
+            ("Largest difference", plain("largest")),
+            ("Bound by these second moments", plain("moment_bound")),
+            ("Distribution-free bound", plain("free_bound")),
+            ("Bound for Gaussian groups", plain("gaussian_bound")),
+            ("Theorem 1 of the paper", plain("paper_bound")),
+        ],
+        notes=[
+            "The last three depend on the groups' shares alone: the first of them holds for standardised queries and "
+            "keys with the statistics of these rows, the others for their absolute values. A mean over fewer than 30 "
+            "rows is not compared."
+        ],
+        where=blocks.BOTH,
+    )
+    maps = blocks.table(
+        "Total variation between the groups' mean attention, percent",
+        ["Attention", *map(short, models)],
+        [
+            ("Last layer", [_against(model["attention"]["variation"]) for model in models.values()]),
+            ("Rollout through all layers", [_against(model["attention"]["flow"]) for model in models.values()]),
+        ],
+        where=blocks.BOTH,
+    )
+    parts = [
+        (
+            f"{_capital(short(part))}{f', {short(name)}' if len(models) > 1 else ''}",
+            [
+                blocks.figure_cell(one["share"]),
+                blocks.cell(number(100 * one["area"])),
+                blocks.figure_cell(one["share_gap"], signed=True),
+                _iou(one["iou"]),
+            ],
+        )
+        for name, model in models.items()
+        for part, one in model["attention"]["parts"].items()
+    ]
+    second = list(result["groups"])[1]
+    masks = blocks.table(
+        f"Attention on parts of the pictures, percent with {level} intervals",
+        [
+            "Part",
+            "Share of attention",
+            "Share of pixels",
+            f"Share for {short(second)} less the other, points",
+            ("Attention-IoU", "with the picture's own mask; chance: masks of other pictures"),
+        ],
+        parts,
+    )
+    shown = [bounds, maps, *([masks] if parts else [])]
+    pictures = [
+        {"type": "picture", "source": f"data:image/png;base64,{one['png']}", "alt": one["alt"], "caption": one["title"],
+         "where": blocks.PAGE}
+        for one in result["panels"]
+    ]  # fmt: skip
+    return [blocks.section("Attention", [*shown, *pictures], rank=1)]
+
+
+def _iou(found: Record) -> Record:
+    one = blocks.figure_cell(found["figure"])
+    if one.get("undefined"):
+        return one
+    return one | {"sub": [*one["sub"], f"chance {number(100 * found['chance'])}", _p_text(found["p"])]}
+
+
+def _readability(models: Mapping[str, Record], level: str) -> Record:
+    kinds = ("linear", "hidden", "linear_given", "hidden_given")
+    tables = [
+        blocks.table(
+            f"How well the group is read: area under the ROC curve, percent with {level} intervals"
+            + (f": {short(name)}" if len(models) > 1 else ""),
+            [
+                "Place",
+                "Numbers",
+                "Linear probe",
+                "One hidden layer",
+                "Linear, given the label",
+                "Hidden, given the label",
+            ],
+            [
+                (_capital(one["title"]), [blocks.cell(f"{one['width']:,}"), *(_read_cell(one[kind]) for kind in kinds)])
+                for one in model["places"].values()
+            ],
+        )
+        for name, model in models.items()
+    ]
+    lines = [
+        (name, [(at, 100 * one["area"]["value"]) for at, one in enumerate(model["layers"], 1) if one["area"]["value"]])
+        for name, model in models.items()
+    ]
+    drawn = []
+    if any(len(line) > 1 for _, line in lines):
+        drawn = [
+            blocks.curves(
+                "How well the group is read beyond the label from each layer's output (linear probe)",
+                [(name, line) for name, line in lines if line],
+                titles=("Layer", "Area under ROC, %"),
+            )
+        ]
+    return blocks.section("What the vectors know of the group", [*tables, *drawn], rank=2)
+
+
+def _use(models: Mapping[str, Record], level: str, groups: tuple[str, str]) -> Record:
+    tables = [
+        blocks.table(
+            f"What the answer owes to the group’s direction, with {level} intervals"
+            + (f": {short(name)}" if len(models) > 1 else ""),
+            [
+                "Place",
+                ("Gap without it, points", "gap in equalized odds"),
+                ("Change, points", "paired, on the same rows"),
+                "Accuracy without it, %",
+                (
+                    "Log odds",
+                    "mean absolute change if the place moves by the groups' mean difference; equal temperature",
+                ),
+                ("Probability, points", "the same for the predicted class's probability"),
+                (f"Log odds, {short(groups[1])} less {short(groups[0])}", "with labels held fixed"),
+            ],
+            [
+                (
+                    _capital(one["title"]),
+                    [
+                        blocks.figure_cell(one["gap_after"]),
+                        blocks.figure_cell(one["gap_change"], signed=True),
+                        blocks.figure_cell(one["accuracy_after"]),
+                        blocks.figure_cell(one["slope"], 2, scale=1),
+                        blocks.figure_cell(one["slope_probability"]),
+                        blocks.figure_cell(one["slope_gap"], 2, scale=1, signed=True),
+                    ],
+                )
+                for one in model["places"].values()
+                if one["slope"] is not None
+            ],
+            notes=[f"Gap as it is: {_text(model['gap'])} points. Temperature: {number(model['temperature'], 2)}."],
+            page_columns=[5, 6],
+            where=blocks.BOTH,
+        )
+        for name, model in models.items()
+    ]
+    return blocks.section("What the answer owes to it", tables, rank=3)
+
+
+def _text(figure: Record) -> str:
+    one = blocks.figure_cell(figure)
+    return " ".join([one["text"], *one["sub"]])
+
+
+def _explanation(models: Mapping[str, Record], level: str, groups: tuple[str, str]) -> Record:
+    kinds = {"deletion": "Deletion", "insertion": "Insertion"}
+    table = blocks.table(
+        f"Probability of the predicted class as tokens go, most attention first: percent with {level} intervals",
+        ["Curve", *map(short, groups), f"{short(groups[1])} less {short(groups[0])}, points", "In random order"],
+        [
+            (
+                f"{title}{f', {short(name)}' if len(models) > 1 else ''}",
+                [
+                    *(blocks.figure_cell(model["curves"][kind][group]) for group in groups),
+                    blocks.figure_cell(model["curves"][f"{kind}_gap"], signed=True),
+                    blocks.figure_cell(model["curves"]["by_chance"]),
+                ],
+            )
+            for name, model in models.items()
+            for kind, title in kinds.items()
+        ],
+        notes=[
+            f"On {next(iter(models.values()))['curves']['rows']:,} rows, as many of each group and label. The gap "
+            "holds label and correctness fixed. Deletion below, and insertion above, the random order: attention "
+            "points at what decides."
+        ],
+        where=blocks.BOTH,
+    )
+    lines = [
+        (
+            f"{group}, {name}" if len(models) > 1 else group,
+            list(zip(model["curves"]["shares"], [100 * one for one in heights], strict=True)),
+        )
+        for name, model in models.items()
+        for group, heights in model["curves"]["heights"].items()
+    ]
+    drawn = []
+    if lines:
+        drawn = [
+            blocks.curves(
+                "Deletion: probability of the predicted class, %", lines,
+                titles=("Share of tokens left out", "Probability, %"),
+            )
+        ]  # fmt: skip
+    return blocks.section("Whether attention points at what decides", [table, *drawn], rank=4)

@@ -1,0 +1,229 @@
+"""The whole inspection: of users' own models, of runs, its page and JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import BertForSequenceClassification, ViTConfig, ViTForImageClassification
+from typer.testing import CliRunner
+
+import levelhead as lh
+from levelhead.cli.app import app
+from levelhead.inspecting.inspect import inspect_runs
+from levelhead.inspecting.inspection import Inspection, pooled
+from levelhead.report import render
+from levelhead.types import ConfigError, DataError, Estimate
+from tiny import bert_config, tiny_appended
+
+PORTRAITS = [
+    "--set", "data.train_size=160", "--set", "data.validation_size=60", "--set", "data.test_size=240",
+    "--set", "train.epochs=1", "--set", "model.patch_size=16", "--set", "train.threads=1",
+]  # fmt: skip
+
+
+def texts(rows: int = 160, told: bool = True) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+    """Token 5 or 6 tells the class; token 7 or 8 the group, if it is ``told``."""
+    draw = np.random.default_rng(0)
+    label, member = draw.integers(0, 2, rows), draw.integers(0, 2, rows)
+    ids = draw.integers(10, 40, (rows, 8))
+    ids[:, 0], ids[:, 2] = 2, 5 + label
+    if told:
+        ids[:, 4] = 7 + member
+    lengths = draw.integers(6, 9, rows)
+    made = [
+        {"input_ids": torch.tensor(one[:length]), "labels": int(y)}
+        for one, length, y in zip(ids, lengths, label, strict=True)
+    ]
+    return made, {"dialect": ["north" if one else "south" for one in member]}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder, made = tmp_path_factory.mktemp("runs"), {}
+    for method in ("erm", "dam"):
+        for seed in (0, 1) if method == "erm" else (0,):
+            made[f"{method}{seed}"] = folder / f"{method}{seed}"
+            typed = [
+                "train",
+                "portraits_erm_shortcut",
+                "--set",
+                f"method.name={method}",
+                "--seed",
+                str(seed),
+                *PORTRAITS,
+            ]
+            result = CliRunner().invoke(app, [*typed, "--out", str(made[f"{method}{seed}"])])
+            assert result.exit_code == 0, result.output
+    return made
+
+
+def test_a_text_classifier_of_a_user_that_is_told_the_group():
+    rows, groups = texts()
+    torch.manual_seed(0)
+    found = lh.inspect(BertForSequenceClassification(bert_config()), rows, groups, permutations=99)
+    places = found.models["model"].places
+    assert list(places) == ["input", "query", "key", "selected", "other", "context", "output", "logits"]
+    assert places["other"].linear_given.p <= 0.02  # a mean over tokens, and one of them is the group
+    assert places["key"].gap_after is None
+    assert "a linear probe reads the group beyond the label" in " ".join(found.sentences()).lower()
+    assert "differ in length" in found.models["model"].attention.disparity.figure.reason
+    assert found.models["model"].curves.deletion_gap.defined
+    assert set(found.to_frame()["attribute"]) == {"dialect"}
+    assert found.groups.keys() == {"north", "south"}
+    page = render(found.page())
+    assert "What the answer owes to it" in page
+    assert found.to_html() == render(Inspection.make_page(json.loads(json.dumps(found.to_dict()))))
+
+
+def test_a_text_without_the_group_tells_none():
+    rows, groups = texts(told=False)
+    torch.manual_seed(0)
+    found = lh.inspect(BertForSequenceClassification(bert_config()), rows, groups, permutations=99)
+    below = [one.linear_given.p <= 0.05 for one in found.models["model"].places.values()]
+    assert sum(below) <= 3  # places are not independent
+
+
+def test_a_picture_classifier_of_a_user_and_its_debiased_sibling():
+    torch.manual_seed(0)
+    config = ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=16, patch_size=8)
+    draw = np.random.default_rng(1)
+    member, label = draw.integers(0, 2, 120), draw.integers(0, 2, 120)
+    pixels = torch.randn(120, 3, 16, 16) + torch.tensor(member, dtype=torch.float)[:, None, None, None]
+    frame = [
+        {"pixel_values": one, "labels": int(y), "site": int(m)} for one, y, m in zip(pixels, label, member, strict=True)
+    ]
+    debiased = lh.attach(ViTForImageClassification(config))
+    debiased.train()(pixels)
+    found = lh.inspect(
+        debiased, frame, "site", against=ViTForImageClassification(config), names=("debiased", "plain"), permutations=39
+    )
+    inside = found.models["debiased"]
+    assert {"scores", "query before", "key before"} <= inside.places.keys()
+    assert inside.attention.disparity.figure.defined
+    assert inside.attention.free_bound == pytest.approx(np.sqrt(8) / min(member.mean(), 1 - member.mean()))
+    assert np.isnan(found.models["plain"].attention.free_bound)
+    assert inside.attention.largest <= inside.attention.moment_bound
+    assert set(found.differences) <= inside.places.keys()
+    assert found.models["plain"].places["output"].linear.p <= 0.03
+    assert "debiased" in str(found)
+
+
+def test_an_appended_layer_on_a_frozen_backbone():
+    rows, groups = texts()
+    found = lh.inspect(tiny_appended(), rows, groups, permutations=39)
+    assert len(found.models["model"].layers) == 3
+
+
+def test_runs_are_pooled_and_drawn(runs, tmp_path):
+    html, file = tmp_path / "inside.html", tmp_path / "inside.json"
+    typed = ["inspect", str(runs["erm0"]), str(runs["erm1"]), "--against", str(runs["dam0"]), "--permutations", "39"]
+    result = CliRunner().invoke(app, [*typed, "--html", str(html), "--json", str(file)])
+    assert result.exit_code == 0, result.output
+    assert "The chain from attention to the gap" in result.output
+    record = json.loads(file.read_text())
+    assert record["kind"] == "inspection"
+    assert record["runs"] == {"erm": 2, "dam": 1}
+    assert len(record["panels"]) == 4
+    assert set(record["models"]["erm"]["attention"]["parts"]) == {"background", "face", "hair", "clothes", "glasses"}
+    assert html.read_text().count("data:image/png;base64,") == 4
+    again = CliRunner().invoke(app, ["report", str(file), "--html", str(tmp_path / "again.html")])
+    assert again.exit_code == 0, again.output
+    assert record["sentences"][0] in again.output.replace("\n", " ")
+
+
+def test_masks_of_a_file_are_those_of_the_portraits(runs, tmp_path):
+    from levelhead.data.portraits import MASK_NAMES
+    from levelhead.runs.folder import load_run
+
+    masks = load_run(runs["erm0"]).data.masks("test").numpy()
+    hair = (masks == MASK_NAMES.index("hair")).astype(float).reshape(len(masks), -1)
+    pd.DataFrame({"hair": list(hair)}).to_parquet(tmp_path / "parts.parquet")
+    own = inspect_runs([runs["erm0"]], permutations=19).models["erm"].attention.parts["hair"]
+    read = inspect_runs([runs["erm0"]], masks=tmp_path / "parts.parquet", permutations=19).models["erm"].attention.parts
+    assert list(read) == ["hair"]
+    assert read["hair"].share == own.share
+    assert read["hair"].iou.figure == own.iou.figure
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"hair": [[0.0] * 9] * 240}, "a square of a multiple of 4 x 4"),
+        ({"hair": [[2.0] * 16] * 240}, "shares of 0 to 1 are needed"),
+        ({"hair": ["x"] * 240}, "holds no lists of numbers"),
+        ({"hair": [[0.0] * 16] * 3}, "give one row for each"),
+        ({"hair": [[float("nan")] * 16] * 240}, "finite numbers"),
+        ({"id": ["a"] * 240}, "no column of masks"),
+    ],
+)
+def test_masks_that_do_not_fit_are_refused(runs, tmp_path, columns, said):
+    pd.DataFrame(columns).to_parquet(tmp_path / "parts.parquet")
+    with pytest.raises(DataError, match=said):
+        inspect_runs([runs["erm0"]], masks=tmp_path / "parts.parquet", permutations=19)
+
+
+def test_what_is_refused_before_any_work(runs, tmp_path):
+    rows, groups = texts(60)
+    model = BertForSequenceClassification(bert_config())
+    with pytest.raises(ConfigError, match="max_rows is 3"):
+        lh.inspect(model, rows, groups, max_rows=3)
+    with pytest.raises(ConfigError, match="permutations is 0"):
+        lh.inspect(model, rows, groups, permutations=0)
+    with pytest.raises(ConfigError, match="name a group column"):
+        lh.inspect(model, rows, None)
+    with pytest.raises(ConfigError, match="2 columns"):
+        lh.inspect(model, rows, {"a": ["x"] * 60, "b": ["y"] * 60})
+    with pytest.raises(DataError, match="only x has rows"):
+        lh.inspect(model, rows, {"a": ["x"] * 60})
+    with pytest.raises(ConfigError, match="are not two groups"):
+        lh.inspect(model, rows, groups, pair=("north", "west"))
+    with pytest.raises(ConfigError, match="no classifier"):
+        lh.inspect(torch.nn.Linear(2, 2), rows, groups)
+    with pytest.raises(ConfigError, match="no sensitive attribute"):
+        inspect_runs([runs["erm0"]], attribute="age")
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path)])
+    assert result.exit_code != 0
+
+
+def test_few_rows_alike_labels_and_strange_names_give_reasons():
+    rows, _ = texts(60)
+    model = BertForSequenceClassification(bert_config())
+    strange = ["a\x1b[31m<blink>" if at % 2 else "b" * 9000 for at in range(60)]
+    found = lh.inspect(model, [row | {"labels": 0} for row in rows], {"x": strange}, permutations=19)
+    inside = found.models["model"]
+    assert not inside.gap.defined
+    assert inside.places["logits"].gap_change.reason
+    assert "\x1b" not in str(found)
+    assert "<blink>" not in found.to_html()
+    uneven = lh.inspect(model, rows, {"x": ["rare"] + ["often"] * 59}, permutations=19)
+    assert "fewer than 20 rows" in uneven.models["model"].places["logits"].linear.area.reason
+    assert uneven.to_html()
+    one = lh.inspect(model, rows[:2], {"x": ["rare", "often"]}, permutations=19)
+    assert "fewer than 20 rows" in one.models["model"].places["logits"].linear.area.reason
+
+
+def test_three_groups_compare_the_two_largest():
+    rows, _ = texts(120)
+    groups = {"x": ["a"] * 20 + ["b"] * 40 + ["c"] * 60}
+    model = BertForSequenceClassification(bert_config())
+    found = lh.inspect(model, rows, groups, permutations=19)
+    assert found.groups == {"b": 40, "c": 60}
+    assert "Left out: a" in found.warnings[0]
+    assert lh.inspect(model, rows, groups, pair=("c", "a"), permutations=19).groups == {"c": 60, "a": 20}
+
+
+def test_a_pooled_figure_holds_rows_and_runs():
+    several = [Estimate(value, value - 0.02, value + 0.02, 100) for value in (0.6, 0.62, 0.64)]
+    shared, folds = pooled(several), pooled(several, folds=3)
+    assert shared.value == pytest.approx(0.62)
+    between = 4.3027 * 0.02 / np.sqrt(3)
+    assert shared.high - shared.value == pytest.approx(np.hypot(0.02, between), abs=1e-4)
+    assert folds.high - folds.value == pytest.approx(np.hypot(0.02 / np.sqrt(3), between), abs=1e-4)
+    assert pooled([Estimate(0.5, 0.4, 0.6, 9), Estimate.undefined("no rows")]).reason == "in 1 of 2 runs no rows"
+    assert pooled([several[0]]) == several[0]
