@@ -39,5 +39,5 @@ def test_every_public_name_has_an_example(name: str) -> None:
     assert sources, f"the docstring of levelhead.{name} has no example"
     assert "import levelhead as lh\n" in sources, "an example brings its own imports"
     # Nobody calls these.
-    returned = ("AuditResult", "Explanation", "IndirectAudit", "ModelComparison", "RegressionAudit")
+    returned = ("AuditResult", "Explanation", "IndirectAudit", "Inspection", "ModelComparison", "RegressionAudit")
     assert any(f"lh.{name}" in source or f"lh.{thing.__name__}" in source for source in sources) or name in returned

@@ -116,7 +116,8 @@ def inspect(
     if closed is None:
         raise ConfigError("No groups were given: name a group column of the data, or pass a dict with one column.")
     own = OwnRows.of(closed.hidden(), label, text, max_length)
-    models = [open_model(one, name) for one, name in zip((model, against), names, strict=True) if one is not None]
+    given = [model] if against is None else [model, against]
+    models = [open_model(one, name) for one, name in zip(given, names, strict=False)]
     columns = closed.open()
     if len(columns) != 1:
         raise ConfigError(f"groups has {len(columns)} columns: {listed(columns)}. Inspect one at a time.")
