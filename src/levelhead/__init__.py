@@ -29,6 +29,7 @@ if _typing.TYPE_CHECKING:
     from levelhead.attention import readout_only as readout_only
     from levelhead.auditing.audit import audit as audit
     from levelhead.auditing.audit import audit_file as audit_file
+    from levelhead.auditing.bias_rule import BiasRule as BiasRule
     from levelhead.auditing.decisions import DecisionAudit as DecisionAudit
     from levelhead.auditing.decisions import audit_decisions as audit_decisions
     from levelhead.auditing.decisions import audit_decisions_file as audit_decisions_file
@@ -68,6 +69,7 @@ if _typing.TYPE_CHECKING:
 _HOME = {
     "AuditResult": "auditing.result",
     "Batch": "types",
+    "BiasRule": "auditing.bias_rule",
     "DebiasConfig": "attention",
     "DecisionAudit": "auditing.decisions",
     "DebiasLog": "training.callback",

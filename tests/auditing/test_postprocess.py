@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 from scipy import optimize
 
-from levelhead.auditing.postprocess import METRICS, BiasRule, fit_rule, solve_dual
-from levelhead.auditing.postprocess_audit import choose_rule, measured_gap, postprocess_file, reversals
+from levelhead.auditing.bias_rule import choose_rule, measured_gap
+from levelhead.auditing.postprocess import METRICS, FittedRule, fit_rule, solve_dual
+from levelhead.auditing.postprocess_audit import postprocess_file, reversals
 from levelhead.cli.app import main
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
@@ -120,10 +121,10 @@ def test_certain_decisions_and_equal_probabilities_do_not_break_it() -> None:
 def test_a_rule_is_what_its_record_says() -> None:
     rows = made(400)
     rule = fit_rule(rows["p"], rows["g"].to_numpy(), delta=0.05)
-    again = BiasRule.from_dict(json.loads(json.dumps(rule.to_dict())))
+    again = FittedRule.from_dict(json.loads(json.dumps(rule.to_dict())))
     assert (again.decide(rows["p"], rows["g"].to_numpy()) == rule.decide(rows["p"], rows["g"].to_numpy())).all()
     assert rule.to_dict()["uses_groups"] is True
-    with pytest.raises(DataError, match="The rule was fitted without group 'z'"):
+    with pytest.raises(DataError, match="Group 'z' stands in 1 row, first in row 1"):
         rule.decide([0.3], ["z"])
 
 
@@ -209,7 +210,7 @@ def test_a_rule_decides_new_rows_without_labels_and_writes_ids_and_class_names(t
     assert (decided["before"] != decided["after"]).any()
     assert (decided["fitted"] == 0).all()
     rows = pd.read_csv(tmp_path / "new.csv")
-    expected = BiasRule.from_dict(read_json(rule)["rule"]).decide(rows["p"], rows["g"].to_numpy())
+    expected = FittedRule.from_dict(read_json(rule)["rule"]).decide(rows["p"], rows["g"].to_numpy())
     assert (decided["after"] == np.where(expected, "paid", "late")).all()
 
 
@@ -273,7 +274,7 @@ def test_a_rule_and_options_of_its_choice_are_refused_together(
     columns = ("--score", "p", "--group", "g")
     for option, value in (("--metric", "equalized_odds"), ("--delta", 0.02), ("--threshold", 0.5)):
         assert command(tmp_path / "p.csv", *columns, "--rule", tmp_path / "p.csv", option, value) == 2
-        assert f"{option} belongs to the choice of a rule" in " ".join(capsys.readouterr().err.split())
+        assert f"{option} is about a new rule" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ConfigError, match="The id column is called 'after'"):
         postprocess_file(tmp_path / "p.csv", "p", "g", id_column="after")
 

@@ -141,6 +141,7 @@ VERBS = [
     "explain",
     "inspect",
     "postprocess",
+    "apply",
     "info",
     "report",
     "demo",

@@ -265,7 +265,19 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "Response": (Response, lambda: {"flip": 0.1}),
     "AuditResult.plot": (lambda **given: result().plot(**given), lambda: {"attribute": "group", "rates": None}),
     "fit_rule": (fit_rule, lambda: {"probability": SCORE, "group": SEX, "metric": "demographic_parity"}),
-    "BiasRule.decide": (RULE.decide, lambda: {"probability": SCORE, "group": SEX}),
+    "FittedRule.decide": (RULE.decide, lambda: {"probability": SCORE, "group": SEX}),
+    "BiasRule": (
+        lambda **given: lh.BiasRule(**given).fit(SCORE, LABEL, sensitive_features=SEX),
+        lambda: {"metric": "demographic_parity", "delta": 0.1, "threshold": 0.4, "positive": 1, "seed": 0},
+    ),
+    "BiasRule.fit": (
+        lh.BiasRule("demographic_parity").fit,
+        lambda: {"probability": SCORE, "y": LABEL, "sensitive_features": SEX},
+    ),
+    "BiasRule.predict": (
+        lh.BiasRule("demographic_parity").fit(SCORE, LABEL, sensitive_features=SEX).predict,
+        lambda: {"probability": SCORE, "sensitive_features": SEX},
+    ),
     "continuous_gap": (
         continuous_gap, lambda: {"prediction": LABEL, "attribute": np.arange(ROWS), "permutations": 20},
     ),

@@ -46,6 +46,7 @@ RECIPE = [SMALL, NETWORK, TRAIN]
 COLUMNS = {"label": "y", "group": "g"}
 RUNS = {"runs": ["given/run", "given/run-1"], "min_count": "1"}
 LINES: dict[str, list[dict[str, Any]]] = {
+    "apply": [{"rule": "given/rule.json", "rows": "given/rows.csv", "out": "decided.csv"}],
     "audit": [
         COLUMNS | {"predictions": "given/rows.csv", "prediction": "d"},
         COLUMNS | {"predictions": "given/rows.csv", "score": "p", "threshold": "0.5"},
@@ -79,7 +80,10 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "lm compare": [{"first": "given/bench", "second": "given/bench"}],
     "lm gap": [{"model": "given/lm", "out": "gap", "triplets": "given/triplets.csv"}],
     "lm train": [{"recipe": "given/klaad.yaml", "triplets": "given/triplets.csv", "out": "klaad"}],
-    "postprocess": [COLUMNS | {"scores": "given/rows.csv", "score": "p", "metric": "demographic_parity"}],
+    "postprocess": [
+        COLUMNS | {"scores": "given/rows.csv", "score": "p", "metric": "demographic_parity"},
+        COLUMNS | {"validation": "given/rows.csv", "score": "p", "metric": "demographic_parity", "rule": "rule.json"},
+    ],
     "pretrain": [{"recipe": "given/pretraining.yaml", "out": "given/pretrained"}],
     "refit": [{"run": "given/run", "methods": "few-label", "few_groups": "16", "out": "refit"}],
     "report": [{"source": "given/run", "html_file": "page.html"}],
@@ -204,6 +208,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert run("evaluate", folder) == 0
         assert run(*words_of("pretrain", LINES["pretrain"][0])) == 0
         assert run(*words_of("lm bench", LINES["lm bench"][1] | {"out": "given/bench"})) == 0
+        assert run(*words_of("postprocess", LINES["postprocess"][1] | {"rule": "given/rule.json"})) == 0
     return place
 
 

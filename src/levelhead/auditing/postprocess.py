@@ -12,13 +12,15 @@ whose bias score f / eta lies beyond a threshold z. With the row's own group A k
 With several groups there is a constraint for each pair with the first. The dual is a piecewise linear function of a few
 multipliers. For one constraint it is solved exactly, by going through the sorted scores; for more, by cutting planes
 (Kelley 1960). Equalized odds cannot in general be met without chance (Hardt, Price and Srebro, NIPS 2016): whole
-stretches of rows can be as good flipped as not. There, costs get noise of at most :data:`NOISE`, from a seed, which
-parts such rows. Bounds are about the model's own probabilities; what they come to on labelled rows is measured, on
-rows that were not used to fit.
+stretches of rows can be as good flipped as not. There, costs get noise of at most :data:`NOISE`, which parts such rows.
+The noise depends on the seed, the probability, the group, and how many equal rows stand before: a row gets the same
+decision alone as in a file. Bounds are about the model's own probabilities; what they come to on labelled rows is
+measured, on rows that were not used to fit.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +32,9 @@ from scipy import optimize, sparse, special
 
 from levelhead.arrays import checked, put_in_order
 from levelhead.metrics.counts import distinct
+from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.scores import SMALLEST
+from levelhead.report.text import counted
 from levelhead.tables.columns import numbers_of_array
 from levelhead.types import ConfigError, DataError, listed, quoted
 
@@ -44,12 +48,14 @@ PLANES = 400
 MOST_ROWS = 10_000
 """Rows of a linear program; of more, those of one group that are next to each other are taken together."""
 NOISE = 2e-3
+SCHEMA = 1
+"""Of the JSON of a rule. It grows when a rule means something else; keys that are added change nothing."""
 LEEWAY = 5e-4
 
 
 @dataclass(frozen=True)
-class BiasRule:
-    """A fitted rule: which decisions are flipped.
+class FittedRule:
+    """A fitted rule: which decisions are flipped. :class:`~levelhead.auditing.bias_rule.BiasRule` fits one.
 
     ``multipliers`` (constraints,) are the dual variables; constraint k compares group ``pairs[k][0]`` with group
     ``pairs[k][1]`` for the label ``pairs[k][2]`` (None: all rows). ``shares`` are the shares that a group's rows, or a
@@ -72,12 +78,17 @@ class BiasRule:
 
         ``seed`` is of the chance that equalized odds need; other metrics need none.
         """
-        values, members = _checked(probability, group)
+        values, members = rows_of_rule(probability, group)
         known = {name: place for place, name in enumerate(self.groups)}
-        found = [name for name in dict.fromkeys(members.tolist()) if name not in known]
-        if found:
-            raise DataError(f"The rule was fitted without group {quoted(found[0])}. It knows: {listed(self.groups)}.")
-        codes = np.array([known[name] for name in members.tolist()])
+        codes = np.array([known.get(name, -1) for name in members.tolist()])
+        if len(unknown := np.flatnonzero(codes < 0)):
+            name = members[unknown[0]]
+            which = "No group" if name == MISSING_GROUP else f"Group {quoted(name)}"
+            raise DataError(
+                f"{which} stands in {counted(int((members == name).sum()), 'row')}, first in row {unknown[0] + 1} "
+                f"(counted from 1). The rule was fitted without it, and knows {listed(map(quoted, self.groups), 8)}. "
+                "Fit a rule on such rows, too, or decide them another way."
+            )
         scores, cost, plain = self._scores(values, codes, seed)
         return plain ^ (scores @ self.multipliers > cost)
 
@@ -87,16 +98,39 @@ class BiasRule:
         plain = values >= self.threshold
         # What a flip loses: the probability of the class that was decided, less that of the other.
         sign = np.where(plain, 1.0, -1.0)
-        values = _calibrated(values, codes, self.lines)
+        given, values = values, _calibrated(values, codes, self.lines)
         # Never below 0: a flip that gains accuracy is nothing that a gap asks for.
         cost = np.maximum(0, sign * (2 * values - 1))
         if self.metric == "equalized_odds":
-            cost = cost + NOISE * np.random.default_rng([seed, 2]).random(len(cost))
+            cost = cost + NOISE * _chance(given, codes, seed)
         return sign[:, None] * _weights(values, codes, self.pairs, self.shares), cost, plain
+
+    def calibrated(self, values: FloatArray, codes: IntArray) -> FloatArray:
+        """Return the probabilities (rows,) that the rule takes for those of ``values``, in groups ``codes``."""
+        return _calibrated(values, codes, self.lines)
+
+    def cutoffs(self) -> dict[str, list[tuple[float, float, bool]]]:
+        """Return for each group the ranges of probabilities that are decided positive, to a thousandth.
+
+        Each has its ends, and whether decisions in it are by chance. Before any flip it is one, from the threshold on.
+        """
+        # The centres of thousandths: none lies on a threshold of few digits.
+        grid, found = (np.arange(1000) + 0.5) / 1000, {}
+        for place, name in enumerate(self.groups):
+            scores, cost, plain = replace(self, metric="")._scores(grid, np.full(1000, place), 0)
+            reach = scores @ self.multipliers
+            noise = NOISE if self.metric == "equalized_odds" else 0.0
+            least, most = plain ^ (reach > cost), plain ^ (reach > cost + noise)
+            state = np.where(least & most, 2, np.where(least | most, 1, 0))
+            edges = np.flatnonzero(np.diff(state, prepend=-1, append=-1))
+            parts = [(int(start), int(end)) for start, end in itertools.pairwise(edges) if state[start]]
+            found[name] = [(start / 1000, end / 1000, bool(state[start] == 1)) for start, end in parts]
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict, which :meth:`from_dict` reads."""
         return {
+            "schema": SCHEMA,
             "metric": self.metric,
             "delta": self.delta,
             "uses_groups": True,
@@ -109,8 +143,13 @@ class BiasRule:
         }
 
     @classmethod
-    def from_dict(cls, record: dict[str, Any]) -> BiasRule:
-        """Read what :meth:`to_dict` returned."""
+    def from_dict(cls, record: dict[str, Any]) -> FittedRule:
+        """Read what :meth:`to_dict` returned; one of a later schema is a :class:`~levelhead.types.DataError`."""
+        if (schema := int(record.get("schema", 1))) > SCHEMA:
+            raise DataError(
+                f"The rule has schema {schema}, and this levelhead reads up to {SCHEMA}. Update levelhead, or fit the "
+                "rule anew."
+            )
         return cls(
             record["metric"],
             record["delta"],
@@ -132,8 +171,9 @@ def fit_rule(
     delta: float = 0.0,
     threshold: float = 0.5,
     lines: Mapping[str, tuple[float, float]] | None = None,
+    shift: Mapping[tuple[int, int | None], float] | None = None,
     seed: int = 0,
-) -> BiasRule:
+) -> FittedRule:
     """Find the flips that cost the least expected accuracy among those whose expected gap is at most ``delta``.
 
     Labels are not needed: the probabilities stand for them.
@@ -146,6 +186,8 @@ def fit_rule(
         delta: largest gap, a fraction.
         threshold: rows with at least this probability are positive before any flip.
         lines: intercept and slope of each group's log odds, by its name, that calibrate it. None: 0 and 1.
+        shift: by how much the rate of a group (its place in sorted order) among rows with a label (None: of all rows)
+            is larger than probabilities say; None: 0.
         seed: of the noise, for equalized odds.
 
     Returns:
@@ -157,7 +199,7 @@ def fit_rule(
         ConfigError: an unknown metric, or a delta or a threshold outside 0 to 1.
     """
     check_rule(metric, delta, threshold)
-    values, members = _checked(probability, group)
+    values, members = rows_of_rule(probability, group)
     names, codes = np.unique(members.astype(str), return_inverse=True)
     if len(names) < 2:
         raise DataError(f"There are {len(names)} groups. A gap needs two or more.")
@@ -178,15 +220,19 @@ def fit_rule(
             shares[(a, label)] = size / len(values)
     # All pairs: with three groups, two that are within delta of a third can be 2 delta apart.
     pairs = tuple((a, b, label) for label in labels for a in range(len(names)) for b in range(a + 1, len(names)))
-    rule = BiasRule(metric, delta, tuple(map(str, names)), threshold, np.zeros(len(pairs)), pairs, shares, drawn)
+    rule = FittedRule(metric, delta, tuple(map(str, names)), threshold, np.zeros(len(pairs)), pairs, shares, drawn)
+    moved = dict.fromkeys(shares, 0.0) | dict(shift or {})
     if len(names) > 2:
-        return replace(rule, multipliers=_solve_rates(rule, values, codes, seed))
+        return replace(rule, multipliers=_solve_rates(rule, values, codes, moved, seed))
     flips, cost, plain = rule._scores(values, codes, seed)
     gaps = _weights(calibrated, codes, pairs, shares)[plain].sum(0) / len(values)
+    gaps = gaps + [moved[a, label] - moved[b, label] for a, b, label in pairs]
     return replace(rule, multipliers=solve_dual(flips, cost, gaps, delta))
 
 
-def _solve_rates(rule: BiasRule, values: FloatArray, codes: IntArray, seed: int) -> FloatArray:
+def _solve_rates(
+    rule: FittedRule, values: FloatArray, codes: IntArray, shift: Mapping[tuple[int, int | None], float], seed: int
+) -> FloatArray:
     """Solve the program of a ``rule`` for three groups or more, and return a multiplier for each of its pairs.
 
     All pairs of rates are within delta just where all rates lie between a number and that number plus delta. That is
@@ -200,7 +246,7 @@ def _solve_rates(rule: BiasRule, values: FloatArray, codes: IntArray, seed: int)
     expected = {None: np.ones(rows), 1: calibrated, 0: 1 - calibrated}
     adds = [sparse.csr_array((codes == a) * expected[label] / rule.shares[a, label]) for a, label in keys]
     weights = sparse.vstack([one.reshape(1, -1) for one in adds], format="csr") / rows
-    rates = np.asarray(weights @ plain)
+    rates = np.asarray(weights @ plain) + [shift[key] for key in keys]
     own = {label: rates[[known == label for _, known in keys]] for label in labels}
     if all(np.ptp(one) <= rule.delta for one in own.values()):  # nothing is to be flipped
         return np.zeros(len(rule.pairs))
@@ -239,6 +285,7 @@ def _solve_rates(rule: BiasRule, values: FloatArray, codes: IntArray, seed: int)
     return multipliers * (1 + 1e-7)
 
 
+@checked
 def check_rule(metric: str, delta: float, threshold: float) -> None:
     """Raise :class:`~levelhead.types.ConfigError` for options of a rule that cannot be."""
     if metric not in METRICS:
@@ -341,6 +388,25 @@ def _weights(
     return found
 
 
+def _chance(values: FloatArray, codes: IntArray, seed: int) -> FloatArray:
+    """Return a number in [0, 1) for each row: a hash of seed, probability, group and how many equal rows stand before.
+
+    A decision must not depend on which other rows a file holds.
+    """
+    order = np.lexsort((values, codes))
+    new = np.r_[True, (np.diff(values[order]) != 0) | (np.diff(codes[order]) != 0)]
+    place = np.arange(len(values))
+    before = np.empty(len(values), np.int64)
+    before[order] = place - np.maximum.accumulate(np.where(new, place, 0))
+    mixed = np.full(len(values), seed, np.uint64)
+    for part in ((values + 0.0).view(np.uint64), codes.astype(np.uint64), before.astype(np.uint64)):
+        mixed = (mixed ^ part) + np.uint64(0x9E3779B97F4A7C15)  # SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
 def _calibrated(values: FloatArray, codes: IntArray, lines: Sequence[tuple[float, float]]) -> FloatArray:
     if all(line == (0.0, 1.0) for line in lines):
         return values
@@ -349,7 +415,8 @@ def _calibrated(values: FloatArray, codes: IntArray, lines: Sequence[tuple[float
     return np.asarray(special.expit(intercept[codes] + slope[codes] * log_odds))
 
 
-def _checked(probability: ArrayLike, group: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
+def rows_of_rule(probability: ArrayLike, group: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
+    """Return probabilities (rows,) and names of groups (rows,), or raise :class:`~levelhead.types.DataError`."""
     probability, group = put_in_order({"probability": probability, "group": group}).values()
     values = numbers_of_array(probability, "The probability", "Pass one between 0 and 1 for every row.")
     members, names = distinct(group, "The group column")
@@ -357,7 +424,10 @@ def _checked(probability: ArrayLike, group: ArrayLike) -> tuple[FloatArray, NDAr
         raise DataError(f"{len(values)} probabilities and {len(members)} groups. Pass one of each for every row.")
     if (members < 0).any():
         row = np.flatnonzero(members < 0)[0] + 1
-        raise DataError(f"{(members < 0).sum()} groups are missing, first in row {row} (counted from 1).")
+        count = counted(int((members < 0).sum()), "row")
+        raise DataError(
+            f"The group is missing in {count}, first in row {row} (counted from 1). Name it, or leave them out."
+        )
     if not len(values):
         raise DataError("There are no rows.")
     wrong = np.flatnonzero(~((values >= 0) & (values <= 1)))

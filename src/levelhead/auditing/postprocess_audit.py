@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,103 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from levelhead.auditing.bias_rule import SavedRule, choose_rule, half
 from levelhead.auditing.options import Roles
 from levelhead.auditing.paired import PairedAudit, compare_rows
-from levelhead.auditing.postprocess import BiasRule, check_rule, fit_rule
+from levelhead.auditing.postprocess import FittedRule, check_rule
 from levelhead.auditing.rule_page import rule_page
-from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, Scale, check_scale
+from levelhead.auditing.scale import ASK, AUTO, OTHER, Scale, check_scale
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.names import METRICS, MISSING_GROUP
-from levelhead.metrics.scores import ScoreCounts, calibration_lines
 from levelhead.report.result import Report
 from levelhead.report.text import Record, number
-from levelhead.storage import read_json
 from levelhead.tables.files import File, Stored, source_of
 from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap, in_order
-from levelhead.terminal import tracked
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, quoted
 
 FloatArray = NDArray[np.float64]
 
-TRIED = (2.0, 1.5, 1.25, 1.0, 0.75, 0.5, 0.25, 0.0)
-"""Bounds that are tried on labelled rows, in deltas: probabilities can be off, and labels say by how much."""
-SHOW_PROGRESS_FROM = 10_000  # rows; fewer take a few seconds
-
 OUTPUT = ("before", "after", "fitted")
 """Columns of the decisions that are written, behind the id."""
 RATES = {None: "selection rate", 1: "true positive rate", 0: "false positive rate"}
-
-
-@dataclass(frozen=True)
-class SavedRule:
-    """A fitted rule with what applying it needs: ``classes`` (negative, positive), and which rows it was fitted on.
-
-    ``file`` is the SHA-256 of the file that holds those rows, and ``seed`` draws the half of it that was used; None:
-    all rows were. ``scale`` is that of the scores; the rule itself takes probabilities.
-    """
-
-    rule: BiasRule
-    classes: tuple[str, str]
-    file: str = ""
-    seed: int | None = None
-    scale: str = PROBABILITY
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        fitted = {"sha256": self.file, "half_of_seed": self.seed}
-        return {
-            "rule": self.rule.to_dict(),
-            "classes": list(self.classes),
-            "fitted": fitted,
-            "scale": self.scale,
-        }
-
-    @classmethod
-    def read(cls, path: Path | str) -> SavedRule:
-        """Read what ``levelhead postprocess --json`` wrote; raises :class:`DataError` for any other file."""
-        record: Any = read_json(Path(path))
-        try:
-            rule = BiasRule.from_dict(record["rule"])
-            negative, positive = map(str, record.get("classes", ("0", "1")))
-            fitted: Any = record.get("fitted", {})
-            seed = fitted.get("half_of_seed")
-            scale = record.get("scale", PROBABILITY)
-            if not _is_whole(rule) or scale not in (PROBABILITY, LOG_ODDS):
-                raise ValueError
-            seed = None if seed is None else int(seed)
-            return cls(rule, (negative, positive), str(fitted.get("sha256", "")), seed, scale)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
-            raise DataError(f"{path} holds no rule. Pass the file that `levelhead postprocess --json` wrote.") from None
-
-    def fitted_rows(self, file: str, rows: int) -> NDArray[np.bool_]:
-        """Return which rows (rows,) of a file with this SHA-256 the rule was fitted on."""
-        if file != self.file:
-            return np.zeros(rows, bool)
-        return np.ones(rows, bool) if self.seed is None else half(self.seed, rows)
-
-
-def _is_whole(rule: BiasRule) -> bool:
-    """Whether the parts of a rule that was read fit together."""
-    numbers = [rule.delta, rule.threshold, *rule.multipliers.ravel(), *rule.shares.values(), *np.ravel(rule.lines)]
-    needed: dict[str, set[int | None]] = {
-        "demographic_parity": {None},
-        "equal_opportunity": {1},
-        "equalized_odds": {0, 1},
-    }
-    labels = needed.get(rule.metric, set())
-    return (
-        bool(np.isfinite(np.array(numbers, np.float64)).all())
-        and len(rule.lines) == len(rule.groups) == len(set(rule.groups)) >= 2
-        and rule.multipliers.shape == (len(rule.pairs),)
-        and all(label in labels and rule.shares.get((one, label), 0) > 0 for *both, label in rule.pairs for one in both)
-        and all(0 <= one < len(rule.groups) for *both, _ in rule.pairs for one in both)
-    )
-
-
-def half(seed: int, rows: int) -> NDArray[np.bool_]:
-    """Return which rows (rows,) a rule is fitted on where one file has to serve for both."""
-    return np.random.default_rng([seed, 1]).random(rows) < 0.5
 
 
 @dataclass(frozen=True)
@@ -147,7 +70,7 @@ class Postprocessed(Report):
     kind: ClassVar[str] = "rule"
     make_page: ClassVar[Callable[..., Record]] = staticmethod(rule_page)
 
-    rule: BiasRule
+    rule: FittedRule
     before: NDArray[np.bool_]
     decisions: NDArray[np.bool_]
     audit: PairedAudit | None
@@ -228,52 +151,6 @@ class Postprocessed(Report):
         return lines
 
 
-def choose_rule(
-    probability: FloatArray,
-    group: NDArray[Any],
-    label: NDArray[np.bool_] | None,
-    *,
-    metric: str,
-    delta: float,
-    threshold: float,
-    seed: int = 0,
-) -> BiasRule:
-    """Fit rules with several bounds and keep, of those whose gap by the labels is within delta, the most accurate.
-
-    With labels the probabilities are first calibrated in each group (Platt 1999). Without: the rule whose expected gap
-    is ``delta``. Where no gap is within delta: the smallest.
-    """
-    if label is None:
-        return fit_rule(probability, group, metric=metric, delta=delta, threshold=threshold, seed=seed)
-    # Probabilities that are off in one group would bound another gap than the true one.
-    names, codes = np.unique(group.astype(str), return_inverse=True)
-    fitted = calibration_lines(ScoreCounts.from_rows(label, probability, codes, len(names)))
-    lines = {
-        str(name): (float(intercept), float(slope))
-        for name, intercept, slope in zip(names, fitted.beside_slope, fitted.slope, strict=True)
-        if np.isfinite([intercept, slope]).all() and slope > 0
-    }
-    found: list[tuple[float, float, int, BiasRule]] = []
-    # A bound of 1 flips nothing: where that is best, no other rule may make the gap larger.
-    bounds = list(dict.fromkeys([1.0, *(min(1.0, factor * delta) for factor in TRIED)]))
-    for bound in tracked(bounds, "Trying bounds", shown=len(label) >= SHOW_PROGRESS_FROM):
-        rule = fit_rule(probability, group, metric=metric, delta=bound, threshold=threshold, lines=lines, seed=seed)
-        decided = rule.decide(probability, group, seed=seed)
-        gap = measured_gap(decided, label, group, metric)
-        found.append((max(0.0, gap - delta), -float((decided == label).mean()), len(found), rule))
-    return replace(min(found, key=lambda one: one[:3])[-1], delta=delta)
-
-
-def measured_gap(decided: NDArray[np.bool_], label: NDArray[np.bool_], group: NDArray[Any], metric: str) -> float:
-    """Largest difference of the rates that a metric is about; NaN where a group lacks a label."""
-    which = {"demographic_parity": (label | True,), "equal_opportunity": (label,), "equalized_odds": (label, ~label)}
-    gaps = []
-    for rows in which[metric]:
-        rates = [decided[rows & (group == one)].mean() for one in np.unique(group) if (rows & (group == one)).any()]
-        gaps.append(max(rates) - min(rates))
-    return float(max(gaps))
-
-
 def postprocess_file(
     path: Path | str,
     score: str,
@@ -314,7 +191,7 @@ def postprocess_file(
         positive: the class that the probability is about; None: the second of two in sorted order.
         min_count: rows that a rate must rest on to be compared.
         level: confidence level of the intervals.
-        seed: of the halves, and of the chance that equalized odds need.
+        seed: of the halves, and of the chance that equalized odds need; a rule that was fitted before has its own.
 
     Returns:
         the rule, all decisions, and what changed.
@@ -365,11 +242,12 @@ def postprocess_file(
             fit.score, fit.group, fit.label, metric=metric, delta=delta, threshold=threshold, seed=seed
         )
         halved = seed if validation is None and label is not None else None
-        saved = SavedRule(chosen, fit.classes, _sha256(validation or path), halved, rows.scale.name)
-        fitted_on = len(fit.score)
+        columns, fitted_on = {"score": score, "group": group}, len(fit.score)
+        digest = _sha256(validation or path)
+        saved = SavedRule(chosen, fit.classes, digest, halved, rows.scale.name, columns, fitted_on, seed)
     found = saved.rule
     before = rows.score >= found.threshold
-    decisions = found.decide(rows.score, rows.group, seed=seed)
+    decisions = found.decide(rows.score, rows.group, seed=saved.chance)
     # Without labels a rule is fitted on all rows, and they are all that there is to look at.
     shown = np.ones(len(fitted), bool) if fitted.all() else ~fitted
     measured = rows.only(shown)

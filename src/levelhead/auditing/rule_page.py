@@ -1,10 +1,16 @@
-"""The page of a rule that flips decisions: what it does to a gap, what that costs, and for whom."""
+"""The page and the card of a rule that flips decisions: what it decides, what it does to a gap, and for whom."""
 
 from __future__ import annotations
 
+import itertools
+
+from scipy import special
+
 from levelhead.auditing.paired_page import paired_sections
+from levelhead.auditing.scale import LOG_ODDS
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
+from levelhead.report.markdown import markdown
 from levelhead.report.text import Record, short
 
 USES_GROUPS = (
@@ -15,25 +21,19 @@ USES_GROUPS = (
 
 def rule_page(result: Record, *, source: str = "", command: str = "") -> Record:
     """Return the page of a rule, from its JSON; arguments are those of :attr:`Report.make_page`."""
-    rule = result["rule"]
-    # A rule that was written before its sentences were.
-    finding, *lines = result.get("sentences") or [f"The rule flips {result['flipped']:,} decisions."]
+    # A rule that was written before its sentences were, or by Python.
+    finding, *lines = result.get("sentences") or [_finding(result)]
     against = result.get("against") or {"by_attribute": {}}
     sections = [section for name in against["by_attribute"] for section in paired_sections(name, result)]
     tables = [
         section | {"blocks": [block for block in section["blocks"] if block["type"] == "table"]} for section in sections
     ]
-    terms = [
-        ("Bounded gap", f"{rule['metric'].replace('_', ' ')}, at most {100 * rule['delta']:g} points"),
-        ("Threshold", f"{result['threshold']:g}"),
-        ("Groups", ", ".join(map(short, rule["groups"]))),
-        ("Rows", f"fitted on {result['rows_to_fit']:,}, measured on {result['rows_to_measure']:,}"),
-    ]
     parts = [
         blocks.section("Who is asked", [blocks.paragraph(USES_GROUPS, strong=True, where=blocks.BOTH)], rank=-1),
+        blocks.section("What the rule decides", _cutoffs(result)),
         *tables,
         *blocks.of_terminal(result, "USES GROUPS."),
-        blocks.section("The rule", [blocks.terms(terms), blocks.paragraph(CAUTION)]),
+        blocks.section("The rule", [blocks.terms(_terms(result)), blocks.paragraph(CAUTION)]),
     ]
     return blocks.page(
         "Rule",
@@ -45,3 +45,83 @@ def rule_page(result: Record, *, source: str = "", command: str = "") -> Record:
         cautions=result.get("warnings") or [],
         command=command,
     )
+
+
+def card_of(result: Record) -> str:
+    """Return the card of a rule in Markdown, from its JSON: what it reads, and from which score it decides."""
+    facts = "\n".join(f"- {name}: {text}" for name, text in _terms(result))
+    parts = ["# Rule that decides by group", USES_GROUPS, _finding(result), facts, markdown(_cutoffs(result)), CAUTION]
+    return "\n\n".join(one.strip() for one in parts) + "\n"
+
+
+def _finding(result: Record) -> str:
+    if "flipped" in result:
+        return f"The rule flips {result['flipped']:,} decisions."
+    return f"The rule bounds the gap in {_bound(result)}, among {len(result['rule']['groups'])} groups."
+
+
+def _bound(result: Record) -> str:
+    rule = result["rule"]
+    return f"{rule['metric'].replace('_', ' ')}, at most {100 * rule['delta']:g} points"
+
+
+def _threshold(result: Record) -> float:
+    """Return the threshold before any flip, in the units of the scores."""
+    threshold: float = result.get("threshold", result["rule"]["threshold"])
+    return threshold
+
+
+def _terms(result: Record) -> list[tuple[str, str]]:
+    rule, fitted = result["rule"], result.get("fitted") or {}
+    measured = f", measured on {result['rows_to_measure']:,}" if "rows_to_measure" in result else ""
+    rows = result.get("rows_to_fit", fitted.get("rows", 0))
+    terms = [
+        ("Bounded gap", _bound(result)),
+        ("Threshold before", f"{_threshold(result):g}"),
+        ("Groups", ", ".join(map(short, rule["groups"]))),
+        ("Rows", f"fitted on {rows:,}{measured}"),
+    ]
+    if columns := result.get("columns"):
+        terms.insert(0, ("Reads", f"score {short(columns['score'])}, group {short(columns['group'])}"))
+    if digest := fitted.get("sha256"):
+        terms.append(("Fitted on the file with SHA-256", digest))
+    return [*terms, ("Schema", str(rule.get("schema", 1)))]
+
+
+def _cutoffs(result: Record) -> list[Record]:
+    """From which score each group is decided positive; nothing of a rule that was written before this table was."""
+    if not (found := result.get("cutoffs")):
+        return []
+    log_odds = result.get("scale") == LOG_ODDS
+
+    def at(value: float) -> str:
+        return f"{special.logit(value):.3g}" if log_odds else f"{value:g}"
+
+    def words(parts: list[tuple[float, float, bool]]) -> str:
+        said = [
+            (f"from {at(low)}" if high >= 1 else f"{at(low)} to {at(high)}") + (" by chance" if chance else "")
+            for low, high, chance in parts
+            if not chance or high - low > 0.0015  # less is the width of the noise, at every cut-off
+        ]
+        return "; ".join(said) or "never"
+
+    positive = short(result["classes"][1])
+    notes = ["To a thousandth of a probability."]
+    if any(low > high for parts in found.values() for (_, high, _), (low, _, _) in itertools.pairwise(parts)):
+        notes.append(
+            f"Between two ranges a score is not decided {positive}, although a lower one is: equalized odds can need "
+            "this where scores rank the rows of one group better than those of another."
+        )
+    return [
+        blocks.table(
+            f"Scores that are decided {positive}, by group",
+            ["Group", "With the rule", "Before"],
+            [
+                (group, [blocks.cell(words(parts)), blocks.cell(f"from {_threshold(result):g}", quiet=True)])
+                for group, parts in found.items()
+            ],
+            notes=notes,
+            text_columns=[1, 2],
+            where=blocks.BOTH,
+        )
+    ]

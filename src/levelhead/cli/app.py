@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead._version import __version__
+from levelhead.cli.apply import apply_command
 from levelhead.cli.audit import audit_command
 from levelhead.cli.browser import app_command
 from levelhead.cli.card import card_command
@@ -68,6 +69,7 @@ app.command("audit", rich_help_panel=AUDITING)(audit_command)
 app.command("explain", rich_help_panel=AUDITING)(explain_command)
 app.command("inspect", rich_help_panel=AUDITING)(inspect_command)
 app.command("postprocess", rich_help_panel=AUDITING)(postprocess_command)
+app.command("apply", rich_help_panel=AUDITING)(apply_command)
 app.command("report", rich_help_panel=AUDITING)(report_command)
 app.command("app", rich_help_panel=AUDITING)(app_command)
 app.add_typer(figure_app, name="figure", rich_help_panel=AUDITING)

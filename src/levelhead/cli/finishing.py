@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from levelhead.report.result import Report
 
 
-def _made(inputs: Sequence[Path | None]) -> dict[str, Any]:
+def made(inputs: Sequence[Path | None]) -> dict[str, Any]:
     """Return what made a result, and of what: no time, so that the same work gives the same file."""
     from levelhead.report.page import command_line
 
@@ -77,7 +77,7 @@ def finish(
         except ConfigError as error:
             wrong = error
     if json_file is not None:
-        added = {**(more or {}), **({"gate": gate.to_dict()} if gate else {}), "made": _made(inputs)}
+        added = {**(more or {}), **({"gate": gate.to_dict()} if gate else {}), "made": made(inputs)}
         write_json(json_file, {**result.to_dict(), **added})
     if junit is not None and gate is not None:
         write_text(junit, gate.junit(source))

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from levelhead.cli.finishing import finish
+from levelhead.cli.finishing import finish, made
 from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, ScoreColumn, ScoredClass, ScoreScale, Threshold
 from levelhead.csv_form import harmless
-from levelhead.storage import check_outputs, write_atomically
+from levelhead.storage import check_outputs, write_atomically, write_json
+from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, listed
 
 if TYPE_CHECKING:
@@ -30,12 +31,13 @@ class Bounded(StrEnum):
 
 def postprocess_command(
     scores: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="FILE",
-            help="File with one score a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder.",
+            help="File with one score a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder. "
+            "Default: that of --fit.",
         ),
-    ],
+    ] = None,
     score: ScoreColumn = None,
     group: Annotated[str | None, typer.Option(help="Column with the group that the rule reads.")] = None,
     label: Annotated[
@@ -47,15 +49,14 @@ def postprocess_command(
     validation: Annotated[
         Path | None,
         typer.Option(
-            help="File with the same columns that the rule is chosen on. Default: a random half of FILE; figures are "
-            "then about the other half. A run's folder stands for its validation split."
+            "--fit",
+            "--validation",
+            help="File with the same columns that the rule is fitted on, and FILE is measured. Without one of the two: "
+            "fitted on a random half, measured on the other. A run's folder stands for its validation split.",
         ),
     ] = None,
     rule: Annotated[
-        Path | None,
-        typer.Option(
-            help="Apply the rule in this file (an earlier --json) instead of choosing one. New rows need no labels."
-        ),
+        Path | None, typer.Option(help="Write the fitted rule here, as JSON. `levelhead apply` decides new rows by it.")
     ] = None,
     metric: Annotated[Bounded | None, typer.Option(help="Which gap is bounded. Default: equalized_odds.")] = None,
     delta: Annotated[float | None, typer.Option(help="The bound, a fraction: 0.02 is 2 points. Default: 0.02.")] = None,
@@ -79,10 +80,12 @@ def postprocess_command(
 ) -> None:
     """Flip the decisions that cost least, until a gap between groups is within a bound. USES GROUPS.
 
-    Bias scoring (ICLR 2024): a rule that knows each row's group, chosen on a validation file or on half of FILE, and
-    measured on other rows: gaps and accuracy before and after, with 95% intervals. The rule is in the JSON, and --rule
-    applies it to new rows.
-    A method that must not see groups is another thing: see levelhead list methods.
+    Bias scoring (ICLR 2024) fits a rule that reads each row's group, on rows with labels, and measures it on other
+    rows: gaps and accuracy before and after, with 95% intervals. `levelhead apply` decides new rows by the rule.
+
+    Example: levelhead postprocess --fit valid.csv --score p --group sex --label y --rule rule.json
+
+    For methods that see no groups: levelhead list methods.
     """
     from levelhead.auditing.of_run import OUTCOMES, own_predictions
 
@@ -92,11 +95,19 @@ def postprocess_command(
         positive, id_column = positive or own_run.positive, id_column or own_run.ids
     if (held_out := own_predictions(validation, "validation")) is not None:
         validation = held_out.file
-    inputs = [scores, *(file for file in (validation, rule) if file is not None)]
-    fitted = {"--validation": validation, "--metric": metric, "--delta": delta, "--threshold": threshold}
-    if rule is not None and (named := [name for name, value in fitted.items() if value is not None]):
-        raise ConfigError(f"{named[0]} belongs to the choice of a rule, and --rule brings one. Leave one of them out.")
-    check_outputs({"--out": out, "--json": json_file, "--html": html_file}, inputs=inputs)
+    fitting = validation is not None
+    scores, validation = (validation, None) if scores is None else (scores, validation)
+    applied = None if fitting else rule
+    if applied is not None:  # what --rule meant before there was a verb for it
+        told = f"`levelhead postprocess FILE --rule {rule}` is called `levelhead apply {rule} FILE` now; it will go."
+        Terminal(stderr=True).print(told, markup=False, soft_wrap=True)
+    fitted = {"--metric": metric, "--delta": delta, "--threshold": threshold}
+    if applied is not None and (named := [name for name, value in fitted.items() if value is not None]):
+        raise ConfigError(f"{named[0]} is about a new rule: name the rows that --rule is fitted on with --fit.")
+    outputs = {"--out": out, "--json": json_file, "--html": html_file, "--rule": rule if fitting else None}
+    check_outputs(outputs, inputs=[scores, validation, applied])
+    if scores is None:
+        raise ConfigError("A rule is fitted on rows: name their file with --fit.")
     if score is None or group is None:
         lacking = ", ".join(name for name, value in {"--score": score, "--group": group}.items() if value is None)
         known = f" Groups of the run: {listed(own_run.groups) or 'none'}." if own_run is not None else ""
@@ -110,7 +121,7 @@ def postprocess_command(
         group,
         label=label,
         validation=validation,
-        rule=rule,
+        rule=applied,
         id_column=id_column,
         metric=(metric or Bounded.equalized_odds).value,
         delta=0.02 if delta is None else delta,
@@ -122,8 +133,10 @@ def postprocess_command(
     )
     if out is not None:
         write_atomically(out, partial(_write_decisions, found, id_column))
-    written = [] if out is None else [out]
-    finish(found, json_file, html_file, source=scores.name, written=written, inputs=[scores, validation, rule])
+    written = [one for one in (out, rule if fitting else None) if one is not None]
+    if fitting and rule is not None:
+        write_json(rule, {**found.to_dict(), "made": made([scores, validation])})
+    finish(found, json_file, html_file, source=scores.name, written=written, inputs=[scores, validation, applied])
 
 
 def _write_decisions(found: Postprocessed, id_column: str | None, path: Path) -> None:

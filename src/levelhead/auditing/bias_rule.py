@@ -1,0 +1,341 @@
+"""A rule that flips decisions, as an object to fit, to keep and to decide with. USES GROUPS, to fit and to decide."""
+
+from __future__ import annotations
+
+import html
+import inspect
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from levelhead.arrays import array_of, checked, put_in_order
+from levelhead.auditing.postprocess import FittedRule, FloatArray, check_rule, fit_rule, rows_of_rule
+from levelhead.auditing.scale import LOG_ODDS, PROBABILITY
+from levelhead.metrics.counts import distinct
+from levelhead.metrics.scores import ScoreCounts, calibration_lines
+from levelhead.report.terminal import drawn
+from levelhead.storage import read_json, write_json
+from levelhead.tables.vocabulary import in_order
+from levelhead.terminal import notebook_html, tracked
+from levelhead.types import ConfigError, DataError, check_seed, quoted
+
+TRIED = (2.0, 1.5, 1.25, 1.0, 0.75, 0.5, 0.25, 0.0)
+"""Bounds that are tried on labelled rows, in deltas: probabilities can be off, and labels say by how much."""
+CORRECTIONS = 2
+FEWEST_CORRECTED = 50
+"""Rows with a label from which on their rate is told by labels; of fewer, probabilities say more."""
+SHOW_PROGRESS_FROM = 10_000  # rows; fewer take a few seconds
+
+
+@dataclass(frozen=True)
+class SavedRule:
+    """A fitted rule with what applying it needs: ``classes`` (negative, positive), and which rows it was fitted on.
+
+    ``file`` is the SHA-256 of the file that holds those rows, and ``seed`` draws the half of it that was used; None:
+    all rows were. ``rows`` is how many they are. ``scale`` is that of the scores; the rule itself takes probabilities.
+    ``columns`` are the names of the columns with the score and the group, and ``chance`` is the seed of decisions.
+    """
+
+    rule: FittedRule
+    classes: tuple[str, str]
+    file: str = ""
+    seed: int | None = None
+    scale: str = PROBABILITY
+    columns: dict[str, str] = field(default_factory=dict)
+    rows: int = 0
+    chance: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        fitted = {"sha256": self.file, "half_of_seed": self.seed, "rows": self.rows}
+        return {
+            "rule": self.rule.to_dict(),
+            "classes": list(self.classes),
+            "columns": dict(self.columns),
+            "fitted": fitted,
+            "scale": self.scale,
+            "seed": self.chance,
+            "cutoffs": {name: [list(part) for part in parts] for name, parts in self.rule.cutoffs().items()},
+        }
+
+    @classmethod
+    def read(cls, path: Path | str) -> SavedRule:
+        """Read a rule; raises :class:`DataError` for any other file."""
+        record: Any = read_json(Path(path))
+        try:
+            rule = FittedRule.from_dict(record["rule"])
+            negative, positive = map(str, record.get("classes", ("0", "1")))
+            fitted: Any = record.get("fitted", {})
+            seed = fitted.get("half_of_seed")
+            scale = record.get("scale", PROBABILITY)
+            if not _is_whole(rule) or scale not in (PROBABILITY, LOG_ODDS):
+                raise ValueError
+            seed = None if seed is None else int(seed)
+            columns = {str(role): str(name) for role, name in record.get("columns", {}).items()}
+            rows = int(fitted.get("rows", record.get("rows_to_fit", 0)))
+            chance = int(record.get("seed", 0))
+            return cls(rule, (negative, positive), str(fitted.get("sha256", "")), seed, scale, columns, rows, chance)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
+            raise DataError(
+                f"{path} holds no rule. Pass a file that `levelhead postprocess --rule` or BiasRule.save wrote."
+            ) from None
+
+    def fitted_rows(self, file: str, rows: int) -> NDArray[np.bool_]:
+        """Return which rows (rows,) of a file with this SHA-256 the rule was fitted on."""
+        if file != self.file or not file:
+            return np.zeros(rows, bool)
+        return np.ones(rows, bool) if self.seed is None else half(self.seed, rows)
+
+
+def _is_whole(rule: FittedRule) -> bool:
+    """Whether the parts of a rule that was read fit together."""
+    numbers = [rule.delta, rule.threshold, *rule.multipliers.ravel(), *rule.shares.values(), *np.ravel(rule.lines)]
+    needed: dict[str, set[int | None]] = {
+        "demographic_parity": {None},
+        "equal_opportunity": {1},
+        "equalized_odds": {0, 1},
+    }
+    labels = needed.get(rule.metric, set())
+    return (
+        bool(np.isfinite(np.array(numbers, np.float64)).all())
+        and len(rule.lines) == len(rule.groups) == len(set(rule.groups)) >= 2
+        and rule.multipliers.shape == (len(rule.pairs),)
+        and all(label in labels and rule.shares.get((one, label), 0) > 0 for *both, label in rule.pairs for one in both)
+        and all(0 <= one < len(rule.groups) for *both, _ in rule.pairs for one in both)
+    )
+
+
+def half(seed: int, rows: int) -> NDArray[np.bool_]:
+    """Return which rows (rows,) a rule is fitted on where one file has to serve for both."""
+    return np.random.default_rng([seed, 1]).random(rows) < 0.5
+
+
+def choose_rule(
+    probability: FloatArray,
+    group: NDArray[Any],
+    label: NDArray[np.bool_] | None,
+    *,
+    metric: str,
+    delta: float,
+    threshold: float,
+    seed: int = 0,
+) -> FittedRule:
+    """Fit rules with several bounds and keep, of those whose gap by the labels is within delta, the most accurate.
+
+    With labels the probabilities are first calibrated in each group (Platt 1999). Without: the rule whose expected gap
+    is ``delta``. Where no gap is within delta: the smallest.
+    """
+    if label is None:
+        return fit_rule(probability, group, metric=metric, delta=delta, threshold=threshold, seed=seed)
+    # Probabilities that are off in one group would bound another gap than the true one.
+    names, codes = np.unique(group.astype(str), return_inverse=True)
+    fitted = calibration_lines(ScoreCounts.from_rows(label, probability, codes, len(names)))
+    lines = {
+        str(name): (float(intercept), float(slope))
+        for name, intercept, slope in zip(names, fitted.beside_slope, fitted.slope, strict=True)
+        if np.isfinite([intercept, slope]).all() and slope > 0
+    }
+    found: list[tuple[float, float, int, FittedRule]] = []
+
+    def tried(bound: float, shift: dict[tuple[int, int | None], float] | None = None) -> NDArray[np.bool_]:
+        options: dict[str, Any] = {"metric": metric, "threshold": threshold, "lines": lines, "seed": seed}
+        rule = fit_rule(probability, group, delta=bound, shift=shift, **options)
+        decided = rule.decide(probability, group, seed=seed)
+        gap = measured_gap(decided, label, group, metric)
+        found.append((max(0.0, gap - delta), -float((decided == label).mean()), len(found), rule))
+        return decided
+
+    # A bound of 1 flips nothing: where that is best, no other rule may make the gap larger.
+    bounds = list(dict.fromkeys([1.0, *(min(1.0, factor * delta) for factor in TRIED)]))
+    for bound in tracked(bounds, "Trying bounds", shown=len(label) >= SHOW_PROGRESS_FROM):
+        decided = tried(bound)
+    for _ in range(CORRECTIONS):  # of the last bound, which is 0, by what labels say of its rates
+        rule = found[-1][-1]
+        chance = rule.calibrated(probability, codes)
+        shift = {}
+        for a, one in rule.shares:
+            own, expected = (codes == a) & decided, {None: None, 1: chance, 0: 1 - chance}[one]
+            inside = (codes == a) & (label == bool(one) if one is not None else True)
+            if expected is not None and inside.sum() >= FEWEST_CORRECTED:
+                by_labels = (own & inside).sum() / inside.sum()
+                shift[a, one] = float(by_labels - expected[own].sum() / expected[codes == a].sum())
+        decided = tried(bound, shift)
+    return replace(min(found, key=lambda one: one[:3])[-1], delta=delta)
+
+
+def measured_gap(decided: NDArray[np.bool_], label: NDArray[np.bool_], group: NDArray[Any], metric: str) -> float:
+    """Largest difference of the rates that a metric is about; NaN where a group lacks a label."""
+    which = {"demographic_parity": (label | True,), "equal_opportunity": (label,), "equalized_odds": (label, ~label)}
+    gaps = []
+    for rows in which[metric]:
+        rates = [decided[rows & (group == one)].mean() for one in np.unique(group) if (rows & (group == one)).any()]
+        gaps.append(max(rates) - min(rates))
+    return float(max(gaps))
+
+
+class BiasRule:
+    """A rule that flips the decisions that cost least, until a gap between groups is within a bound. USES GROUPS.
+
+    Bias scoring (Chen, Klochkov and Liu, ICLR 2024; :mod:`levelhead.auditing.postprocess`). It takes the scores of a
+    fitted model and the group of each row, to fit and to decide, and has the methods of a scikit-learn estimator.
+
+    Args:
+        metric: "demographic_parity", "equal_opportunity" or "equalized_odds" (both rates, each within ``delta``).
+        delta: largest gap, a fraction: 0.02 is 2 points.
+        threshold: rows with at least this probability are positive before any flip.
+        positive: the class that probabilities are about. None: the second of two in sorted order.
+        seed: of the chance that equalized odds need.
+
+    Attributes:
+        rule_: the fitted rule, once :meth:`fit` was called.
+        classes_: (2,) the classes, negative and positive.
+        groups_: names of the groups that the rule was fitted on; it decides no others.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> probability, group = [0.9, 0.6, 0.4, 0.3, 0.7, 0.4, 0.3, 0.1] * 50, (["a"] * 4 + ["b"] * 4) * 50
+        >>> y = [1, 1, 0, 0, 1, 0, 0, 0] * 50
+        >>> rule = lh.BiasRule(metric="demographic_parity").fit(probability, y, sensitive_features=group)
+        >>> rule.predict([0.65, 0.2], sensitive_features=["a", "b"]).tolist()
+        [1, 0]
+    """
+
+    def __init__(
+        self,
+        metric: str = "equalized_odds",
+        delta: float = 0.02,
+        threshold: float = 0.5,
+        positive: Any = None,
+        seed: int = 0,
+    ) -> None:
+        self.metric, self.delta, self.threshold, self.positive, self.seed = metric, delta, threshold, positive, seed
+
+    @checked
+    def fit(self, probability: ArrayLike, y: ArrayLike | None = None, *, sensitive_features: ArrayLike) -> BiasRule:
+        """Choose the rule on rows that the model was not trained on.
+
+        Args:
+            probability: (rows,) probability of the positive class, or (rows, 2) as ``predict_proba`` returns it.
+            y: (rows,) true classes, two of them. None: probabilities are taken for calibrated, and classes are 0, 1.
+            sensitive_features: (rows,) group of each row.
+
+        Returns:
+            this object.
+
+        Raises:
+            DataError: what :func:`levelhead.auditing.postprocess.fit_rule` raises, and classes that are not two.
+            ConfigError: parameters that cannot be.
+        """
+        check_rule(self.metric, self.delta, self.threshold)
+        check_seed(self.seed)
+        given = put_in_order({"probability": _second(probability), "y": y, "sensitive_features": sensitive_features})
+        label: NDArray[np.bool_] | None = None
+        classes = np.array([0, 1])
+        if given["y"] is not None:
+            codes, values = distinct(given["y"], "y")
+            if len(values) != 2 or (codes < 0).any():
+                raise DataError(f"y must hold two classes in every row; it holds {len(values)}, or misses some.")
+            named = {quoted(one): one for one in in_order(values)}
+            wanted = list(named)[1] if self.positive is None else quoted(self.positive)
+            if wanted not in named:
+                raise ConfigError(f"positive={wanted} is no class of y.")
+            chosen = named[wanted]
+            label = codes == list(values).index(chosen)
+            negative: Hashable = next(one for one in values if one != chosen)
+            classes = array_of([negative, chosen], "y")
+        scores, group = rows_of_rule(given["probability"], given["sensitive_features"])
+        if label is not None and len(label) != len(group):
+            raise DataError(f"{len(group)} probabilities and {len(label)} labels. Pass one of each for every row.")
+        options: dict[str, Any] = {name: getattr(self, name) for name in ("metric", "delta", "threshold", "seed")}
+        self.rule_ = choose_rule(scores, group, label, **options)
+        self.classes_, self.groups_, self.n_rows_ = classes, self.rule_.groups, len(scores)
+        return self
+
+    @checked
+    def predict(self, probability: ArrayLike, *, sensitive_features: ArrayLike) -> NDArray[Any]:
+        """Return the class of each row, (rows,); a group that the rule was not fitted on is a ``DataError``."""
+        return np.asarray(self.classes_of_fit()[self.decide(probability, sensitive_features).astype(int)])
+
+    def decide(self, probability: ArrayLike, sensitive_features: ArrayLike) -> NDArray[np.bool_]:
+        """Return whether each row is decided positive, (rows,)."""
+        self.classes_of_fit()
+        return self.rule_.decide(_second(probability), sensitive_features, seed=self.seed)
+
+    def classes_of_fit(self) -> NDArray[Any]:
+        """Return the classes; raise :class:`~levelhead.types.ConfigError` before :meth:`fit`."""
+        if not self.__sklearn_is_fitted__():
+            raise ConfigError("This rule is not fitted: call fit first, or read one with BiasRule.load(path).")
+        return self.classes_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "rule_")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name, as scikit-learn asks for them."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> BiasRule:
+        """Set parameters, and return this object; an unknown name is a :class:`~levelhead.types.ConfigError`."""
+        known = self.get_params()
+        if unknown := [name for name in params if name not in known]:
+            raise ConfigError(f"{quoted(unknown[0])} is no parameter. Known: {', '.join(known)}.")
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        return f"BiasRule({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+    @property
+    def saved(self) -> SavedRule:
+        """The fitted rule with its classes, as ``levelhead apply`` reads it."""
+        negative, positive = map(str, self.classes_of_fit().tolist())
+        return SavedRule(self.rule_, (negative, positive), rows=self.n_rows_, chance=self.seed)
+
+    def save(self, path: Path | str) -> None:
+        """Write the rule as JSON, in one step; ``levelhead apply`` and :meth:`load` read it."""
+        write_json(Path(path), {"kind": "rule", **self.saved.to_dict()})
+
+    @classmethod
+    def load(cls, path: Path | str) -> BiasRule:
+        """Read a rule that :meth:`save` or ``levelhead postprocess`` wrote; classes are then texts.
+
+        Raises:
+            DataError: the file holds no rule, or one of a later schema.
+        """
+        saved = SavedRule.read(path)
+        if saved.scale != PROBABILITY:
+            raise DataError(f"{path} reads log odds: decide with `levelhead apply`, or fit a rule on probabilities.")
+        fitted = saved.rule
+        rule = cls(fitted.metric, fitted.delta, fitted.threshold, saved.classes[1], saved.chance)
+        rule.rule_, rule.classes_, rule.groups_ = fitted, np.array(saved.classes), fitted.groups
+        rule.n_rows_ = saved.rows
+        return rule
+
+    def card(self) -> str:
+        """Return in Markdown what the rule reads, and from which score each group is decided positive."""
+        from levelhead.auditing.rule_page import card_of
+
+        return card_of(self.saved.to_dict())
+
+    def _repr_html_(self) -> str:
+        """Return the page of a fitted rule, as a notebook shows it; of another its parameters."""
+        from levelhead.auditing.rule_page import rule_page
+
+        if not self.__sklearn_is_fitted__():
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return notebook_html(drawn(rule_page(self.saved.to_dict())))
+
+
+def _second(probability: Any) -> Any:
+    """Return the second column of what ``predict_proba`` returns; one column as it is."""
+    shape = getattr(probability, "shape", None)
+    if shape is not None and len(shape) == 2 and shape[1] in (1, 2):
+        return probability.iloc[:, -1] if hasattr(probability, "iloc") else probability[:, -1]
+    return probability

@@ -1,0 +1,80 @@
+"""Write a table with the decisions of a rule beside all of its columns."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from levelhead.csv_form import harmless, records
+from levelhead.storage import write_atomically
+from levelhead.tables.files import SEPARATORS, File
+from levelhead.types import ConfigError, DataError, listed, quoted
+
+BEFORE = "_before_rule"
+
+
+def check_decided(path: Path, out: Path, column: str) -> None:
+    """Raise :class:`ConfigError` unless ``out`` can hold the rows of ``path`` with two more columns; before any work.
+
+    ``column`` is the name of the decision; the decision before the rule has :data:`BEFORE` behind that name.
+    """
+    file = File(path)
+    kinds = tuple(SEPARATORS) if file.is_text else (".parquet",)
+    if out.suffix.lower() not in kinds:
+        raise ConfigError(f"--out {out}: the rows of {path.name} go into a {listed(kinds)} file. Name one.")
+    if taken := [name for name in (column, column + BEFORE) if name in file.header()]:
+        raise ConfigError(f"{path} has a column {quoted(taken[0])} already. Name another for the decision: --column.")
+
+
+def write_decided(
+    path: Path, out: Path, column: str, classes: tuple[str, str], after: NDArray[np.bool_], before: NDArray[np.bool_]
+) -> None:
+    """Write the rows of a file in their order, with all columns as they are, and the class before and after a rule.
+
+    Args:
+        path: the table.
+        out: where to write, in one step.
+        column: name of the decision.
+        classes: (negative, positive).
+        after: (rows,) decisions of the rule.
+        before: (rows,) those of the threshold.
+
+    Raises:
+        DataError: the file has changed since it was read.
+    """
+    file, named = File(path), {column: after, column + BEFORE: before}
+
+    def write_text(temporary: Path) -> None:
+        words = [harmless(one) for one in classes]
+        form = file.form()
+        divider = SEPARATORS.get(out.suffix.lower(), ",") if out.suffix.lower() == ".tsv" else form.delimiter
+        with temporary.open("w", newline="", encoding="utf-8") as target:
+            writer = csv.writer(target, delimiter=divider)
+            rows = records(path, form, "Was it changed while it was read?")
+            writer.writerow([*next(rows), *map(harmless, named)])
+            for row, now, then in itertools.zip_longest(rows, after.tolist(), before.tolist()):
+                if row is None or now is None:
+                    raise DataError(f"{path} was changed while it was read. Decide it again.")
+                writer.writerow([*row, words[now], words[then]])
+
+    def write_parquet(temporary: Path) -> None:
+        words, at = pyarrow.array(classes), 0
+        with pyarrow.parquet.ParquetFile(path) as source:
+            schema = source.schema_arrow
+            for name in named:
+                schema = schema.append(pyarrow.field(name, pyarrow.string()))
+            with pyarrow.parquet.ParquetWriter(temporary, schema) as target:
+                for batch in source.iter_batches(use_threads=False):
+                    part = slice(at, at := at + batch.num_rows)
+                    more = [words.take(pyarrow.array(one[part].astype(np.int8))) for one in named.values()]
+                    target.write_batch(pyarrow.RecordBatch.from_arrays([*batch.columns, *more], schema=schema))
+        if at != len(after):
+            raise DataError(f"{path} was changed while it was read. Decide it again.")
+
+    write_atomically(out, write_text if file.is_text else write_parquet)

@@ -1,0 +1,62 @@
+"""The command ``levelhead apply``: decide new rows with a rule that ``levelhead postprocess`` fitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from levelhead.cli.finishing import finish
+from levelhead.cli.options import FiguresFile, HtmlFile, ScoreScale
+from levelhead.storage import check_outputs
+from levelhead.types import ConfigError
+
+
+def apply_command(
+    rule: Annotated[Path, typer.Argument(help="Rule that `levelhead postprocess --rule` wrote.", show_default=False)],
+    rows: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Rows to decide: .csv, .tsv (also .gz) or .parquet.", show_default=False),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the decisions here, and those before the rule, beside all columns of FILE."),
+    ] = None,
+    column: Annotated[str, typer.Option(help="Name of the column with the decision.")] = "decision",
+    score: Annotated[
+        str | None, typer.Option(help="Column with the score. Default: the one that the rule was fitted on.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Column with the group. Default: the one that the rule was fitted on.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column with the true class, if it is known: says what the rule changed.")
+    ] = None,
+    scale: ScoreScale = "auto",
+    json_file: FiguresFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Decide the rows of a file with a fitted rule. USES GROUPS.
+
+    The rule flips decisions near the threshold, by score and group. Rows need no label. A group that the rule was not
+    fitted on is an error: nobody is decided by a silent default.
+
+    Example: levelhead apply rule.json new.csv --out decided.csv
+    """
+    from levelhead.auditing.bias_rule import SavedRule
+    from levelhead.auditing.decided import check_decided, write_decided
+    from levelhead.auditing.postprocess_audit import postprocess_file
+
+    check_outputs({"--out": out, "--json": json_file, "--html": html_file}, inputs=[rule, rows])
+    saved = SavedRule.read(rule)
+    score, group = score or saved.columns.get("score"), group or saved.columns.get("group")
+    if score is None or group is None:
+        raise ConfigError(f"{rule} does not name the columns that it reads: add --score and --group.")
+    if out is not None:
+        check_decided(rows, out, column)
+    found = postprocess_file(rows, score, group, label=label, rule=saved, scale=scale)
+    if out is not None:
+        write_decided(rows, out, column, saved.classes, found.decisions, found.before)
+    written = [] if out is None else [out]
+    finish(found, json_file, html_file, source=rows.name, written=written, inputs=[rule, rows])

@@ -1,0 +1,299 @@
+"""A rule as an object: what an estimator promises, what is kept, and what decides new rows."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import special
+
+import levelhead as lh
+from levelhead.auditing.bias_rule import measured_gap
+from levelhead.auditing.postprocess import METRICS, fit_rule
+from levelhead.cli.app import main
+from levelhead.types import ConfigError, DataError
+
+
+def made(rows: int = 4000, seed: int = 5) -> pd.DataFrame:
+    chance = np.random.default_rng(seed)
+    group = chance.integers(0, 2, rows)
+    probability = np.clip(chance.beta(2, 2, rows) + 0.15 * (group == 0) - 0.1 * (group == 1), 0.01, 0.99)
+    label = chance.random(rows) < probability
+    table = {"id": np.arange(rows), "repaid": np.where(label, "yes", "no"), "p": probability}
+    return pd.DataFrame(table | {"sex": np.array(["f", "m"])[group], "note": ["=1+1", 'a "quoted", b'] * (rows // 2)})
+
+
+def command(*words: Any) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, words)])
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rule")
+    made(2000).to_csv(folder / "valid.csv", index=False)
+    columns = ("--score", "p", "--group", "sex", "--label", "repaid", "--metric", "demographic_parity")
+    assert command("postprocess", "--fit", folder / "valid.csv", *columns, "--rule", folder / "rule.json") == 0
+    return folder / "rule.json"
+
+
+@pytest.fixture
+def rule(fitted: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(fitted, tmp_path / "rule.json"))
+
+
+# --------------------------------------------------------------------------------------------- as an estimator
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_it_decides_classes_and_brings_groups_closer(metric: str) -> None:
+    rows, new = made(), made(4000, 6)
+    rule = lh.BiasRule(metric=metric).fit(rows["p"], rows["repaid"], sensitive_features=rows["sex"])
+    decided = rule.predict(new["p"], sensitive_features=new["sex"])
+    assert rule.classes_.tolist() == ["no", "yes"]
+    assert set(decided) == {"no", "yes"}
+    truth, group = (new["repaid"] == "yes").to_numpy(), new["sex"].to_numpy()
+    before, after = (measured_gap(one, truth, group, metric) for one in (new["p"].to_numpy() >= 0.5, decided == "yes"))
+    assert before > 0.2
+    assert after < 0.08
+
+
+def test_two_columns_of_probabilities_and_frames_are_taken() -> None:
+    rows = made(600)
+    both = np.stack([1 - rows["p"], rows["p"]], 1)
+    rules = [
+        lh.BiasRule("demographic_parity").fit(one, rows["repaid"], sensitive_features=rows["sex"])
+        for one in (rows["p"], both, pd.DataFrame(both))
+    ]
+    answers = [one.predict(both, sensitive_features=rows["sex"]).tolist() for one in rules]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_what_cannot_be_fitted_or_decided_is_refused() -> None:
+    rows = made(200)
+    with pytest.raises(ConfigError, match="not fitted: call fit first"):
+        lh.BiasRule().predict([0.5], sensitive_features=["f"])
+    with pytest.raises(DataError, match="two classes in every row; it holds 1"):
+        lh.BiasRule().fit(rows["p"], ["yes"] * 200, sensitive_features=rows["sex"])
+    with pytest.raises(DataError, match="200 probabilities and 3 labels"):
+        lh.BiasRule().fit(rows["p"].to_numpy(), [0, 1, 0], sensitive_features=rows["sex"].to_numpy())
+    with pytest.raises(ConfigError, match="is no class of y"):
+        lh.BiasRule(positive="maybe").fit(rows["p"], rows["repaid"], sensitive_features=rows["sex"])
+    with pytest.raises(ConfigError, match="delta=7 is not between 0 and 1"):
+        lh.BiasRule(delta=7).fit(rows["p"], sensitive_features=rows["sex"])
+    with pytest.raises(ConfigError, match="'epsilon' is no parameter"):
+        lh.BiasRule().set_params(epsilon=1)
+    fitted = lh.BiasRule("demographic_parity").fit(rows["p"], sensitive_features=rows["sex"])
+    with pytest.raises(DataError, match="Group 'x' stands in 1 row, first in row 2"):
+        fitted.predict([0.2, 0.4], sensitive_features=["f", "x"])
+    with pytest.raises(DataError, match="The group is missing in 1 row, first in row 2"):
+        fitted.predict([0.2, 0.4], sensitive_features=pd.Series(["f", None]))
+
+
+def test_the_checks_of_estimators_that_a_rule_can_pass() -> None:
+    """scikit-learn's checks pass features and labels alone: here they become a probability and a group."""
+    base = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed")
+    checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed")
+
+    class Adapted(lh.BiasRule, base.ClassifierMixin, base.BaseEstimator):  # type: ignore[name-defined]
+        @staticmethod
+        def _read(features: Any) -> tuple[Any, Any]:
+            table = np.asarray(features, float)
+            return special.expit(table[:, 0]), np.where(table[:, -1] > np.median(table[:, -1]), "a", "b")
+
+        def fit(self, features: Any, labels: Any = None) -> Any:  # type: ignore[override]
+            probability, group = self._read(features)
+            return super().fit(probability, np.asarray(labels) > np.min(labels), sensitive_features=group)
+
+        def predict(self, features: Any) -> Any:  # type: ignore[override]
+            table = np.asarray(features, float)
+            return super().predict(special.expit(table[:, 0]), sensitive_features=["a"] * len(table))
+
+    for name in (
+        "no_attributes_set_in_init", "get_params_invariance", "set_params", "dict_unchanged",
+        "fit_idempotent", "fit_check_is_fitted", "estimators_fit_returns_self", "methods_sample_order_invariance",
+        "methods_subset_invariance", "estimators_overwrite_params",
+    ):  # fmt: skip
+        getattr(checks, f"check_{name}")("BiasRule", Adapted("equal_opportunity"))
+    checks.check_parameters_default_constructible("BiasRule", lh.BiasRule())
+    rule = base.clone(lh.BiasRule(delta=0.1, seed=3))
+    assert rule.get_params() == {
+        "metric": "equalized_odds", "delta": 0.1, "threshold": 0.5, "positive": None, "seed": 3
+    }  # fmt: skip
+    assert repr(rule) == "BiasRule(metric='equalized_odds', delta=0.1, threshold=0.5, positive=None, seed=3)"
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_row_is_decided_alone_as_in_a_file(metric: str) -> None:
+    rows = made(1500)
+    rule = fit_rule(rows["p"], rows["sex"].to_numpy(), metric=metric, delta=0.02)
+    whole = rule.decide(rows["p"], rows["sex"].to_numpy(), seed=4)
+    alone = [rule.decide([p], [sex], seed=4)[0] for p, sex in zip(rows["p"][:200], rows["sex"][:200], strict=True)]
+    assert whole[:200].tolist() == alone
+    order = np.random.default_rng(0).permutation(1500)
+    again = rule.decide(rows["p"].to_numpy()[order], rows["sex"].to_numpy()[order], seed=4)
+    assert (again == whole[order]).all()
+
+
+def test_equal_rows_are_parted_by_chance() -> None:
+    """Scores of few values: what flips a part of equal rows must not flip all of them or none."""
+    chance = np.random.default_rng(1)
+    group = np.array(["a", "b"], object)[chance.integers(0, 2, 20_000)]
+    score = np.where(group == "a", chance.choice([0.3, 0.5, 0.8], 20_000), chance.choice([0.2, 0.4, 0.6], 20_000))
+    rule = fit_rule(score, group, metric="equalized_odds", delta=0.02)
+    decided = rule.decide(score, group)
+    shares = [decided[(group == one) & (score == value)].mean() for one in "ab" for value in set(score[group == one])]
+    assert any(0.02 < share < 0.98 for share in shares)
+    for weight in (score, 1 - score):
+        rates = [np.average(decided[group == one], weights=weight[group == one]) for one in "ab"]
+        assert abs(rates[0] - rates[1]) < 0.03
+
+
+@pytest.mark.parametrize("metric", ["demographic_parity", "equal_opportunity"])
+def test_the_cut_offs_of_the_card_are_those_of_the_decisions(metric: str) -> None:
+    rows = made(3000)
+    rule = lh.BiasRule(metric).fit(rows["p"], rows["repaid"], sensitive_features=rows["sex"])
+    for group, parts in rule.rule_.cutoffs().items():
+        ((low, high, by_chance),) = parts
+        assert (high, by_chance) == (1.0, False)
+        near = rule.decide([low - 0.0011, low + 0.0011], [group, group])
+        assert near.tolist() == [False, True]
+    card = rule.card()
+    assert "USES GROUPS" in card
+    assert "| f" in card
+    assert "Scores that are decided yes, by group" in card
+    assert "USES GROUPS" in rule._repr_html_()
+    assert "BiasRule(" in lh.BiasRule()._repr_html_()
+
+
+# ------------------------------------------------------------------------------------------------------- kept
+
+
+def test_a_rule_that_was_saved_decides_the_same(tmp_path: Path) -> None:
+    rows = made(1200)
+    rule = lh.BiasRule(seed=7).fit(rows["p"], rows["repaid"], sensitive_features=rows["sex"])
+    rule.save(tmp_path / "rule.json")
+    for again in (lh.BiasRule.load(tmp_path / "rule.json"), pickle.loads(pickle.dumps(rule))):
+        assert again.predict(rows["p"], sensitive_features=rows["sex"]).tolist() == (
+            rule.predict(rows["p"], sensitive_features=rows["sex"]).tolist()
+        )
+    record = json.loads((tmp_path / "rule.json").read_text())
+    assert record["rule"]["schema"] == 1
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    columns = ("--score", "p", "--group", "sex")
+    line = ("apply", tmp_path / "rule.json", tmp_path / "rows.csv", *columns, "--out", tmp_path / "out.csv")
+    assert command(*line) == 0
+    decided = pd.read_csv(tmp_path / "out.csv")["decision"]
+    assert decided.tolist() == rule.predict(rows["p"], sensitive_features=rows["sex"]).tolist()
+
+
+def test_a_rule_of_a_later_schema_is_refused(rule: Path, tmp_path: Path) -> None:
+    record = json.loads(rule.read_text())
+    record["rule"]["schema"] = 9
+    (tmp_path / "later.json").write_text(json.dumps(record))
+    with pytest.raises(DataError, match=r"later\.json: The rule has schema 9, and this levelhead reads up to 1"):
+        lh.BiasRule.load(tmp_path / "later.json")
+
+
+# ---------------------------------------------------------------------------------------------- levelhead apply
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
+def test_new_rows_are_decided_and_keep_all_columns(rule: Path, tmp_path: Path, kind: str) -> None:
+    new = made(1000, 9).drop(columns="repaid")
+    new["note"] = np.where(new["id"] % 3 == 0, "", new["note"])
+    path, out = tmp_path / f"new.{kind}", tmp_path / f"decided.{kind}"
+    if kind == "parquet":
+        new.assign(when=pd.Timestamp("2026-01-01"), parts=pd.Series([[1, 2]] * 1000, dtype=object)).to_parquet(path)
+    else:
+        new.to_csv(path, index=False, sep="\t" if kind == "tsv" else ";")
+    assert command("apply", rule, path, "--out", out, "--column", "granted") == 0
+    if kind == "parquet":
+        before, after = pd.read_parquet(path), pd.read_parquet(out)
+    else:
+        divider = "\t" if kind == "tsv" else ";"
+        before, after = (pd.read_csv(one, sep=divider, dtype=str, keep_default_na=False) for one in (path, out))
+    pd.testing.assert_frame_equal(after[list(before.columns)], before)
+    assert list(after.columns) == [*before.columns, "granted", "granted_before_rule"]
+    expected = lh.BiasRule.load(rule).predict(new["p"], sensitive_features=new["sex"])
+    assert after["granted"].tolist() == expected.tolist()
+    assert after["granted_before_rule"].tolist() == np.where(new["p"] >= 0.5, "yes", "no").tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sex": "other"}, "Group 'other' stands in 1 row, first in row 4"),
+        ({"sex": None}, "No group stands in 1 row, first in row 4"),
+        ({"p": None}, "column 'p': 1 missing or infinite value, first in row 4"),
+        ({"p": 3.0}, "probabilities are missing or outside|scores go from|clipped"),
+    ],
+)
+def test_a_row_that_cannot_be_decided_stops_all_and_leaves_the_output_alone(
+    rule: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], said: str
+) -> None:
+    new = made(100, 9).astype({"sex": object})
+    for name, value in change.items():
+        new.loc[3, name] = value
+    new.to_csv(tmp_path / "new.csv", index=False)
+    (tmp_path / "out.csv").write_text("kept")
+    code = command("apply", rule, tmp_path / "new.csv", "--out", tmp_path / "out.csv")
+    captured = capsys.readouterr()
+    if change == {"p": 3.0}:  # said, as for every score: one probability outside counts as 1
+        assert "1 of 100 probability lies outside 0 to 1 and counts as 0 or 1" in " ".join(captured.out.split())
+        return
+    assert code == 2
+    assert said in " ".join(captured.err.split())
+    assert (tmp_path / "out.csv").read_text() == "kept"
+
+
+def test_labels_of_other_classes_are_refused_and_known_ones_measured(
+    rule: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = made(2000, 9)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    assert command("apply", rule, tmp_path / "new.csv", "--label", "repaid") == 0
+    assert "the measured gap in demographic parity went from" in " ".join(capsys.readouterr().out.split())
+    new.assign(repaid=np.where(new["repaid"] == "yes", "paid", "late")).to_csv(tmp_path / "other.csv", index=False)
+    assert command("apply", rule, tmp_path / "other.csv", "--label", "repaid") == 2
+    assert "yes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--out", "new.parquet"), "go into a .csv, .tsv file"),
+        (("--out", "out.csv", "--column", "note"), "has a column 'note' already"),
+        (("--out", "new.csv"), "is an input of the same command"),
+        (("--out", "rule.json"), "is an input of the same command"),
+        (("--score", "q"), "has no column 'q'"),
+        (("--group", "p"), "different columns"),
+    ],
+)
+def test_what_apply_refuses(
+    rule: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...], said: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    made(100, 9).to_csv("new.csv", index=False)
+    assert command("apply", "rule.json", "new.csv", *options) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_earlier_line_still_decides_and_names_the_verb(
+    rule: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(100, 9).to_csv(tmp_path / "new.csv", index=False)
+    before = rule.read_bytes()
+    assert command("postprocess", tmp_path / "new.csv", "--score", "p", "--group", "sex", "--rule", rule) == 0
+    assert f"is called `levelhead apply {rule} FILE` now" in capsys.readouterr().err
+    assert rule.read_bytes() == before
+    assert command("postprocess", "--rule", rule) == 2
+    assert "name their file with --fit" in capsys.readouterr().err
