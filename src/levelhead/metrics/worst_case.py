@@ -4,14 +4,16 @@ Nothing is assumed of how predictions depend on the group: the bounds are what t
 With r = P(yhat=1) and shares p: f_a - f_b <= min(1, r/p_a) - max(0, (r + p_b - 1)/p_b), stratum by stratum where there
 are strata (Kallus, Mao, Zhou 2022, doi:10.1287/mnsc.2020.3850); both extremes hold at once: nothing need be solved.
 
-The bounds have kinks where r meets p_a or 1 - p_b, and the percentile bootstrap covers 0% there. Instead each stratum's
+The bounds have kinks where r meets p_a or 1 - p_b, and the percentile bootstrap covers 0% there. Of a few strata each
 rate runs over its Wilson interval, at a level shared among the strata, and the bound is the extreme over all of them.
+Of many, and of probabilities, :func:`by_probabilities` has intervals that do not grow with the number of strata.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,12 @@ from numpy.typing import ArrayLike
 from levelhead.metrics.between import Ends, shared, wilson
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import resampled
-from levelhead.metrics.signed import ByPair, pairs_of
+from levelhead.metrics.signed import GAPS, ByPair, pairs_of
 from levelhead.types import DataError, Estimate
+
+TINY = 1e-12
+FEW_STRATA = 10
+"""Up to so many strata their rates' intervals are projected, which holds exactly at kinks."""
 
 
 @dataclass(frozen=True)
@@ -128,13 +134,16 @@ def _ratio_gap(mine: Any, missed: Any, other: Any, other_missed: Any, up: bool) 
     return float(first - second)
 
 
-def by_shares(counts: ArrayLike, shares: ArrayLike, *, level: float = 0.95, assumes: str = "") -> ByPair[GapBounds]:
+def by_shares(
+    counts: ArrayLike, shares: ArrayLike, *, level: float = 0.95, seed: int = 0, assumes: str = ""
+) -> ByPair[GapBounds]:
     """Bound every gap of every pair of groups.
 
     Args:
         counts: (strata, label 2, prediction 2) or (2, 2) rows.
         shares: (strata, groups) or (groups,): P(group | stratum), over all labels.
         level: confidence level.
+        seed: deals the rows of more than :data:`FEW_STRATA` strata to halves.
         assumes: what the shares rest on.
 
     Returns:
@@ -155,6 +164,10 @@ def by_shares(counts: ArrayLike, shares: ArrayLike, *, level: float = 0.95, assu
     if (w @ p <= 0).any():
         raise DataError("A group has a share of 0 in every stratum: leave it out, and the others must add to 1.")
     pairs = pairs_of(p.shape[1])
+    if len(p) > FEW_STRATA:
+        each = np.concatenate([np.ones((len(p), 1)), p], 1)
+        outer = (each[:, :, None] * each[:, None, :])[:, None, None]
+        return by_probabilities(table[..., None, None] * outer, level=level, seed=seed, assumes=assumes)[0]
     out: ByPair[GapBounds] = {}
     hits = table[:, :, 1].sum(1)
     sharp, ends = parity_bounds(hits / size, p, w), wilson(hits, size, shared(level, len(size)))
@@ -197,6 +210,132 @@ def _outer(
 ) -> tuple[float, float]:
     (low_a, high_a), (low_b, high_b) = (_rate_ends(hit, miss, negative, p, w) for p in (a, b))
     return low_a - high_b, high_a - low_b
+
+
+def by_probabilities(
+    sums: ArrayLike, *, level: float = 0.95, seed: int = 0, assumes: str = ""
+) -> tuple[ByPair[GapBounds], ByPair[Estimate]]:
+    """Bound every gap of every pair of groups by each row's probabilities, and estimate it by weights.
+
+    Bounds of rates of strata are sums of terms such as min(r, p), which are at most c r + (1 - c) p for any c of 0 and
+    1. Half of the rows say for each cell of probabilities which c is best, and the mean over the other half is then
+    unbiased for a bound of the truth, whose variance is that of a mean of rows: dual bounds (Ji, Lei and Spector 2023,
+    arXiv:2310.08115). The halves change places. Intervals of the rates of many strata, each projected, add up instead
+    of averaging out. Where halves could disagree, the variance is the larger of both choices.
+
+    Args:
+        sums: (cells, label 2, prediction 2, 1 + groups, 1 + groups): sums over rows of v v', with v = (1, p_1, ...).
+        level: confidence level, shared among the pairs.
+        seed: deals the rows to halves.
+        assumes: what the bounds rest on.
+
+    Returns:
+        bounds of f_a - f_b by gap and pair (a, b), and the weighted estimates sum p_a yhat / sum p_a less the same of
+        b, with intervals for the sampling of rows alone. They are the gap where predictions do not depend on the group
+        among rows of equal probabilities (Chen, Kallus, Mao, Svacha and Udell, FAT* 2019, arXiv:1811.11154).
+
+    Raises:
+        DataError: a group has a probability of 0 in every row.
+    """
+    table = np.asarray(sums, np.float64)
+    table = table[table[..., 0, 0].sum((1, 2)) > 0]
+    rows, mass = table[..., 0, 0], table[..., 0, 1:]
+    if (mass.sum((0, 1, 2)) <= 0).any():
+        raise DataError("A group has a probability of 0 in every row: leave it out.")
+    n, pairs = rows.sum(), pairs_of(mass.shape[-1])
+    part = shared(level, len(pairs))
+    z = NormalDist().inv_cdf((1 + part) / 2)
+    first = np.random.default_rng(seed).binomial(rows.astype(np.int64), 0.5)
+    halves = np.stack([first, rows - first])
+    # Two rows of each kind are added to variances, so that a kind without rows has some (Agresti and Coull 1998).
+    spread = table + 2 * table.sum((1, 2))[:, None, None] / n
+    bounds: ByPair[GapBounds] = {}
+    weighted: ByPair[Estimate] = {}
+    for gap, label in GAPS.items():
+        counted = np.ones((2, 1)) if label is None else (np.arange(2) == label)[:, None].astype(float)
+        hit, miss = counted * [0.0, 1.0], counted * [1.0, 0.0]
+        most, least = _Extreme.of(table, halves, hit, miss), _Extreme.of(table, halves, miss, hit)
+        own = (mass.sum(0) * (hit + miss)[..., None]).sum((0, 1))
+        rate = (mass.sum(0) * hit[..., None]).sum((0, 1)) / np.where(own > TINY, own, np.nan)
+        slope = (hit[..., None] - rate * (hit + miss)[..., None]) * n / own
+        on = int((rows * (hit + miss)).sum())
+        bounds[gap], weighted[gap] = {}, {}
+        for a, b in pairs:
+            low = 1 - least.plain[a] - most.plain[b], 1 - least.estimate[a] - most.estimate[b]
+            high = most.plain[a] - 1 + least.plain[b], most.estimate[a] - 1 + least.estimate[b]
+            down, up = (_error(one, other, spread, a, b) / n for one, other in ((least, most), (most, least)))
+            reach = float(low[1] - z * down), float(high[1] + z * up)
+            bounds[gap][a, b] = _bounds((low[0], high[0]), reach, on, assumes)
+            value = float(rate[a] - rate[b])
+            if math.isnan(value):
+                weighted[gap][a, b] = Estimate.undefined("no row has this label", on)
+                continue
+            error = math.sqrt(_squares(0.0 * slope[..., a], slope[..., a], -slope[..., b], spread, a, b).sum()) / n
+            weighted[gap][a, b] = Estimate(value, max(-1.0, value - z * error), min(1.0, value + z * error), on)
+    return bounds, weighted
+
+
+def _squares(constant: Any, of_a: Any, of_b: Any, sums: FloatArray, a: int, b: int) -> FloatArray:
+    """Sums of (constant + of_a p_a + of_b p_b)^2 over the rows of each cell, label and prediction."""
+    vector = {0: constant, a + 1: of_a, b + 1: of_b}
+    return np.asarray(sum(vector[i] * vector[j] * sums[..., i, j] for i in vector for j in vector))
+
+
+def _error(first: _Extreme, second: _Extreme, sums: FloatArray, a: int, b: int) -> float:
+    """The standard error of first.estimate[a] + second.estimate[b], times the number of rows."""
+    constant = first.constant[..., a] + second.constant[..., b]
+    return math.sqrt(_squares(constant, first.slope[..., a], second.slope[..., b], sums, a, b).max(0).sum())
+
+
+@dataclass(frozen=True)
+class _Extreme:
+    """The largest rate that each group can have: for these rows, (groups,), and as an estimate with its influence.
+
+    ``constant`` and ``slope`` (choices, cells, 2, 2, groups) make the influence of a row on ``estimate``: constant +
+    slope p. Of the choices, two are those of the halves, and one is that of cells whose choice is doubtful.
+    """
+
+    plain: FloatArray
+    estimate: FloatArray
+    constant: FloatArray
+    slope: FloatArray
+
+    @classmethod
+    def of(cls, sums: FloatArray, halves: FloatArray, hit: FloatArray, miss: FloatArray) -> _Extreme:
+        """Find them; ``halves`` (2, cells, 2, 2) are rows, and ``hit`` and ``miss`` (2, 2) what a rate counts."""
+        rows, mass = sums[..., 0, 0], sums[..., 0, 1:]
+        size, n = rows.sum((1, 2)), rows.sum()
+        p = mass.sum((1, 2)) / size[:, None]
+
+        def shares(table: FloatArray, of: FloatArray) -> FloatArray:
+            """Share of rows in each cell, drawn to that of all by two rows: (..., cells, 1)."""
+            counted = (table * of).sum((-2, -1)) + 2 * (rows * of).sum() / n
+            return np.asarray(counted / (table.sum((-2, -1)) + 2))[..., None]
+
+        hits, misses = ((rows * one).sum((1, 2))[:, None] / size[:, None] for one in (hit, miss))
+        most, least = size @ np.minimum(hits, p), size @ np.maximum(0, p - 1 + misses)
+        # A half is judged by what the other one says: then its mean bounds the truth, whatever was chosen.
+        reach = 2 * np.sqrt(p * (1 - p) / size[:, None])
+        other = halves[::-1]
+        taken = np.stack([*(shares(other, hit) < p), hits < p + reach]).astype(float)[:, :, None, None]
+        forced = np.stack([*(p - 1 + shares(other, miss) > 0), p - 1 + misses + reach > 0])
+        forced = forced.astype(float)[:, :, None, None]
+        h, m = hit[..., None], miss[..., None]
+        parts = np.divide(halves, rows, out=np.full_like(halves, 0.5), where=rows > 0)[..., None]
+
+        def mean(constant: FloatArray, slope: FloatArray) -> FloatArray:
+            return np.asarray((parts * (rows[..., None] * constant[:2] + mass * slope[:2])).sum((0, 1, 2, 3)) / n)
+
+        up, down = mean(taken * h, 1 - taken + 0 * h), np.maximum(0, mean(forced * (m - 1), forced + 0 * m))
+        whole = up + down
+        found = np.divide(up, whole, out=np.ones_like(up), where=whole > TINY)
+        scale = np.where(whole > TINY, whole, np.inf)
+        return cls(
+            np.divide(most, most + least, out=np.ones_like(most), where=most + least > TINY),
+            found,
+            ((1 - found) * taken * h - found * forced * (m - 1)) / scale,
+            ((1 - found) * (1 - taken) - found * forced + 0 * h) / scale,
+        )
 
 
 def bracket(
