@@ -17,12 +17,31 @@ import torch  # noqa: E402
 torch.set_num_threads(1)
 
 
+SLOW = {line.split()[1] for line in (Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines()}
+"""Test functions whose cases took half a second of a processor or more together: ``python tools/slow_tests.py``."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked ``long``, unless LEVELHEAD_FUZZ=full, as in continuous integration."""
+    """Mark what was measured as slow; leave out what is marked ``long``, unless LEVELHEAD_FUZZ=full, as in CI."""
+    for item in items:
+        if item.nodeid.partition("[")[0] in SLOW:
+            item.add_marker("slow")
     if os.environ.get("LEVELHEAD_FUZZ") != "full":
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Write what each test costs of a processor, its processes included, to the file $LEVELHEAD_SECONDS."""
+    before = sum(os.times()[:4])
+    result = yield
+    if file := os.environ.get("LEVELHEAD_SECONDS"):
+        with Path(file).open("a", encoding="utf-8") as log:
+            log.write(f"{sum(os.times()[:4]) - before:.3f} {item.nodeid}\n")
+    return result
 
 
 def pytest_collection_finish() -> None:

@@ -324,6 +324,7 @@ def test_an_unexpected_error_leaves_its_traceback_beside_the_run(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_stops_the_runs_and_says_how_to_go_on(tmp_path: Path) -> None:
     recipe = {**BASE, "train": {**BASE["train"], "epochs": 100_000, "checkpoint_seconds": 0.1}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(recipe))

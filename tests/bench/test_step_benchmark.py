@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow  # it starts processes, which import torch
+@pytest.mark.long
 def test_a_smoke_run_writes_rows_and_a_picture(tmp_path: Path) -> None:
     rows, picture = tmp_path / "latest.json", tmp_path / "step.png"
     rows.write_text(json.dumps({"rows": [{"name": "of another script"}]}))

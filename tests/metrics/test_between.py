@@ -361,3 +361,4 @@ def test_groups_of_one_row_tell_nothing_of_the_variance_between() -> None:
         variance_between(np.array([12, 20]), np.array([40, 50]))
     )
     assert variance_between(np.array([12, 1]), np.array([40, 1])) == 0.0
+    assert variance_between(np.array([20, 1]), np.array([50, 2])) == pytest.approx(0.005 - (0.24 / 49 + 0.25) / 2)

@@ -100,6 +100,7 @@ def test_what_the_last_layer_gets_is_computed_once_and_damage_is_noticed(run: Pa
 
 
 @pytest.mark.slow  # two processes that import torch
+@pytest.mark.long
 def test_a_grid_refits_the_run_that_it_trains_anyway(tmp_path: Path) -> None:
     grid = compare_methods(
         {key: value for key, value in RECIPE.items() if key != "method"},

@@ -1,0 +1,32 @@
+"""Write tests/slow.txt, what `make test-quick` leaves out, from what each test cost of a processor.
+
+    LEVELHEAD_SECONDS=seconds.txt make test
+    python tools/slow_tests.py seconds.txt
+
+A line is a test function and the seconds of all its cases; those of half a second and more are slow.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+MOST = 0.5
+FILE = Path(__file__).parents[1] / "tests" / "slow.txt"
+
+
+def main(measured: Path) -> None:
+    """Add up the cases of each function."""
+    seconds: Counter[str] = Counter()
+    for line in measured.read_text(encoding="utf-8").splitlines():
+        taken, test = line.split(maxsplit=1)
+        seconds[test.partition("[")[0]] += float(taken)  # type: ignore[assignment]
+    slow = sorted(test for test, taken in seconds.items() if taken >= MOST)
+    FILE.write_text("".join(f"{seconds[test]:.1f} {test}\n" for test in slow), encoding="utf-8")
+    left = sum(taken for taken in seconds.values() if taken < MOST)
+    print(f"{sum(seconds.values()):,.0f} s in all, {left:,.0f} s without {len(slow)} slow functions")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
