@@ -131,8 +131,9 @@ def test_undefined_figures_keep_their_reason_in_a_frame():
 
 def test_a_frame_of_numbers():
     frame = lh.regression_audit(LABEL * 1.0, PREDICTION * 1.0, sensitive_features=SEX).to_frame()
-    assert set(frame["figure"]) == {"mean_prediction", "mean_error", "mean_absolute_error"}
-    assert len(frame) == 6
+    names = {"mean_prediction", "mean_error", "mean_absolute_error"}
+    assert set(frame["figure"]) == names | {f"{name}_difference" for name in names}
+    assert len(frame) == 9
 
 
 def test_a_frame_of_an_explanation_has_groups_and_pairs():
@@ -149,7 +150,7 @@ def test_a_frame_of_an_audit_without_the_attribute_has_every_gap():
     result = lh.indirect_audit(LABEL, PREDICTION, shares={"women": 0.5})
     frame = result.to_frame()
     assert frame["value"].isna().all()  # bounds, and no estimate
-    assert set(frame["figure"]) == set(result.gaps)
+    assert set(frame["figure"]) == set(result.gaps) | {f"{gap}_bounds" for gap in result.gaps}
     assert frame["group"].str.contains(" minus ").all()
 
 
@@ -189,3 +190,101 @@ def test_a_notebook_shows_the_tables():
     assert "Demographic parity" in shown
     assert "<script>" not in shown
     assert "Mean error" in lh.regression_audit(LABEL * 1.0, PREDICTION * 2.0, sensitive_features=SEX)._repr_html_()
+
+
+def drawn_table(rows, seed):
+    rng = np.random.default_rng(seed)
+    groups = rng.choice(list("abcde")[: 2 + seed % 4], rows)
+    label = rng.integers(0, 2, rows)
+    return label, np.where(rng.random(rows) < rng.uniform(0.5, 0.9), label, 1 - label), groups
+
+
+def test_by_group_difference_and_ratio_are_those_of_fairlearn():
+    theirs = pytest.importorskip("fairlearn.metrics")
+    metrics = {
+        "selection_rate": theirs.selection_rate,
+        "true_positive_rate": theirs.true_positive_rate,
+        "false_positive_rate": theirs.false_positive_rate,
+        "false_negative_rate": theirs.false_negative_rate,
+        "accuracy": lambda label, prediction: (label == prediction).mean(),
+    }
+    for seed in range(25):
+        label, prediction, groups = drawn_table(300 + 40 * seed, seed)
+        options = {"sensitive_features": pd.Series(groups, name="sex")}
+        frame = theirs.MetricFrame(metrics=metrics, y_true=label, y_pred=prediction, **options)
+        result = lh.audit(label, prediction, replicates=100, min_count=1, **options)
+        pd.testing.assert_frame_equal(
+            result.by_group.loc["sex"][list(metrics)].astype(float), frame.by_group.astype(float),
+            check_names=False, check_exact=False, rtol=1e-12,
+        )  # fmt: skip
+        for method in ("between_groups", "to_overall"):
+            for name in ("difference", "ratio"):
+                ours = getattr(result, name)(method).loc["sex"]
+                expected = getattr(frame, name)(method=method)
+                np.testing.assert_allclose(ours.value[list(metrics)].astype(float), expected, rtol=1e-10, atol=1e-12)
+                ended = ours.dropna(subset=["value", "low"])
+                assert (ended.low <= ended.value + 1e-12).all()
+                assert (ended.value <= ended.high + 1e-12).all()
+                assert ours[ours.low.isna()].reason.notna().all()
+        apart = result.difference().loc["sex"]
+        for figure, gap in (("selection_rate", "demographic_parity"), ("false_negative_rate", "equal_opportunity")):
+            gap = result.metrics[gap]
+            assert tuple(apart.loc[figure, ["value", "low", "high"]]) == pytest.approx((gap.value, gap.low, gap.high))
+
+
+def test_small_groups_and_missing_ones_are_in_no_difference():
+    groups = np.where(np.arange(ROWS) < 5, "few", SEX)
+    result = lh.audit(
+        LABEL, PREDICTION, sensitive_features={"sex": [None if at == 7 else one for at, one in enumerate(groups)]}
+    )
+    assert set(result.by_group.loc["sex"].index) == {"few", "men", "women", "(missing)"}
+    assert not {"few", "(missing)"} & {*result.difference()[["highest", "lowest"]].to_numpy().ravel()}
+    one = lh.audit(LABEL, PREDICTION, sensitive_features=["a"] * ROWS)
+    assert one.difference().value.isna().all()
+    assert set(one.difference().reason) == {"fewer than two groups are compared"}
+    with pytest.raises(ConfigError, match=r"method='each' is unknown\. Known: between_groups, to_overall"):
+        result.ratio("each")
+
+
+def test_pairs_of_every_part_are_in_frames():
+    score = np.linspace(0, 1, ROWS) % 0.37 * 2
+    result = lh.audit(
+        LABEL, PREDICTION, sensitive_features={"sex": SEX}, scores=score, continuous={"score": score}, against=LABEL,
+        control_features={"age": AGE}, replicates=100, favourable=1,
+    )  # fmt: skip
+    pairs = result.pairs
+    named = {"true_positive_rate_difference", "selection_rate_difference_within_levels", "area_difference"}
+    assert named <= {*pairs.figure}
+    first = result.more["pairs"][0]
+    row = pairs[pairs.figure == f"{first['rate']}_difference"].iloc[0]
+    assert (row["first"], row["second"], row.value) == (
+        first["first"]["group"], first["second"]["group"], first["difference"]["value"],
+    )  # fmt: skip
+    frame = result.to_frame()
+    assert {"slope", "bias_amplification", "accuracy_change", "area", "selection_ratio"} <= {*frame.figure}
+    assert not frame.duplicated(["attribute", "group", "figure"]).any()
+    assert "men minus women" not in result.by_group.loc["sex"].index
+    decided = lh.audit_decisions(PREDICTION, sensitive_features={"sex": SEX}, favourable=1)
+    assert (
+        decided.difference().loc[("sex", "selection_rate"), "high"]
+        == decided.by_attribute["sex"].demographic_parity.high
+    )
+    numbers = lh.regression_audit(LABEL * 1.0, PREDICTION + score - score.mean(), sensitive_features={"sex": SEX})
+    means = numbers.by_group.loc["sex"].mean_error
+    assert numbers.difference().loc[("sex", "mean_error"), "value"] == pytest.approx(abs(means["men"] - means["women"]))
+    assert "below 0" in numbers.ratio().loc[("sex", "mean_error"), "reason"]
+
+
+def test_explanations_and_audits_without_groups_are_drawn():
+    score = np.where(PREDICTION == 1, 0.8, 0.3)
+    explained = lh.explain_gap(LABEL, score, sensitive_features={"sex": SEX}, replicates=100)
+    figure = explained.plot()
+    assert "Measured gap" in [panel.get_title("left") for panel in figure.axes]
+    figure.savefig(io.BytesIO(), format="png")
+    bounds = lh.indirect_audit(LABEL, PREDICTION, shares={"$w$<b>\x1b": 0.5})
+    bounds.plot().savefig(io.BytesIO(), format="png")
+    assert bounds._repr_html_().startswith("<pre")
+    assert explained._repr_html_().startswith("<pre")
+    with pytest.raises(ConfigError, match=r"There is no column 'race' to draw\. There is sex"):
+        explained.plot("race")
+    assert list(explained.by_group.columns) == ["base_rate", "area", "true_positive_rate", "false_positive_rate"]

@@ -17,6 +17,7 @@ range of the attribute would be a straight line's change, where there may be no 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from scipy import stats
 
 from levelhead.arrays import checked, put_in_order
 from levelhead.auditing.part import Found, Frame, Part
+from levelhead.metrics.names import Key
 from levelhead.report import blocks
 from levelhead.report.record import Finding, as_json
 from levelhead.report.text import Record, digits, number, short
@@ -225,6 +227,14 @@ def _place(at: float, span: float) -> str:
     return f"{at:.{decimals}f}" if decimals <= 6 and abs(at) < 1e15 else f"{at:.6g}"
 
 
+class AlongFound(Found):
+    """Gaps by column of numbers."""
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield the slopes."""
+        yield from ((name, None, "slope", one.slope) for name, one in self.items())
+
+
 class Along(Part):
     """How decisions change along columns of numbers."""
 
@@ -247,7 +257,7 @@ class Along(Part):
             )
             for name in self.asked.roles.along
         }
-        return Found(found, told=continuous_sentence)
+        return AlongFound(found, told=continuous_sentence)
 
     @classmethod
     def sections(cls, result: Record) -> list[Record]:

@@ -14,7 +14,7 @@ miss added to each cell. All averages together have their intervals adjusted (Bo
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report import blocks
 from levelhead.report.sentences import NARROW
 from levelhead.report.text import Record, counted, interval, joined, number, short
+from levelhead.report.wide import Pair
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.repeated import kept
 from levelhead.tables.tally import Tally
@@ -308,6 +309,19 @@ def _less(pair: Record) -> str:
     return f"{short(pair['first']['group'], 40)} less {short(pair['second']['group'], 40)}"
 
 
+class ControlFound(Found):
+    """What :func:`controlled` returns."""
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield the differences within levels, of each class where there are several."""
+        several = len({one["class"] for one in self["pairs"]}) > 1
+        for one in self["pairs"]:
+            rows = one["first"]["rows"] + one["second"]["rows"]
+            figure = f"{one['rate']}_difference_within_levels" + (f"[{one['class']}]" if several else "")
+            both = Pair(one["first"]["group"], one["second"]["group"])
+            yield one["attribute"], both, figure, Estimate(one["difference"], one["low"], one["high"], rows)
+
+
 class Control(Part):
     """Gaps within the levels of the control columns."""
 
@@ -370,7 +384,7 @@ class Control(Part):
             level=options.level,
             reference=frame.references,
         )
-        return Found(found)
+        return ControlFound(found)
 
     def _counts(self, frame: Frame, key: Key, tally: Tally) -> tuple[LevelCounts, int, int | None]:
         """Return the counts of a column by level, how many rows have no level, and the positive class's place."""

@@ -143,6 +143,18 @@ class DecisionAudit(Report):
                     if (one := getattr(found, figure)) is not None:
                         yield name, group, figure, one
 
+    def compares(self, attribute: str, group: Key, figure: str) -> bool:
+        """Whether a group has rows enough."""
+        return next(self.by_attribute[key].groups[group].included for key in self._named(attribute))
+
+    def gap_of(self, attribute: str, figure: str) -> Estimate | None:
+        """Return demographic parity, for selection rates."""
+        gaps = [self.by_attribute[key].demographic_parity for key in self._named(attribute)]
+        return gaps[0] if figure == "selection_rate" else None
+
+    def _named(self, attribute: str) -> list[Key]:
+        return [key for key, name in attribute_names(self.by_attribute).items() if name == attribute]
+
 
 @checked
 def audit_decisions(

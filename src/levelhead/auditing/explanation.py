@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from levelhead.auditing.explain_page import FIGURES, explain_page
+from levelhead.auditing.explain_page import FIGURES, TITLES, explain_page
+from levelhead.auditing.frames import draw_pairs
 from levelhead.metrics.names import Key
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record, percent, percent_interval
+from levelhead.report.wide import Pair
 from levelhead.types import Estimate, quoted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHOWN_PAIRS = 3
 
@@ -138,7 +143,12 @@ class Explanation(Finding, Report):
                 for rate in ("base_rate", "area", "true_positive_rate", "false_positive_rate"):
                     yield name, group, rate, getattr(found, rate)
             for pair in part.pairs:
-                yield from ((name, " and ".join(pair.groups), figure, getattr(pair, figure)) for figure in FIGURES)
+                both = Pair(*pair.groups, " and ")
+                yield from ((name, both, figure, getattr(pair, figure)) for figure in FIGURES)
+
+    def plot(self, attribute: str | None = None) -> Figure:
+        """Return a matplotlib figure of the gaps of every pair: measured, implied, predicted and the rest."""
+        return draw_pairs(self, attribute, [one for one in FIGURES if one != "rho"], TITLES)
 
     def sentences(self) -> list[str]:
         """Say what was found in plain sentences: for each column, the pairs with the largest measured gaps."""

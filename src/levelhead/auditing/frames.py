@@ -1,19 +1,22 @@
-"""An audit as a drawing, for notebooks and further work."""
+"""Audits as drawings, for notebooks and further work."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from levelhead.arrays import checked
 from levelhead.extras import explained
 from levelhead.metrics.names import RATE_TITLES, attribute_names, group_name
-from levelhead.types import ConfigError, listed, printable, quoted
+from levelhead.report.wide import Pair
+from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from levelhead.auditing.result import AuditResult
+    from levelhead.report.result import Report
 
 DRAWN = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 MOST_DRAWN = 40
@@ -36,11 +39,6 @@ def draw_rates(result: AuditResult, attribute: str | None = None, rates: Sequenc
     Raises:
         ConfigError: there is no such column or rate.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise explained(error, "plot") from error
-
     names = {name: key for key, name in attribute_names(result.by_attribute).items()}
     name = next(iter(names)) if attribute is None else attribute
     if name not in names:
@@ -53,25 +51,75 @@ def draw_rates(result: AuditResult, attribute: str | None = None, rates: Sequenc
     wanted = wanted if rates is not None else sorted(wanted, key=lambda rate: DRAWN.index(rate.partition("[")[0]))[:4]
     largest = sorted(part.groups, key=lambda group: -part.groups[group].n)[:MOST_DRAWN]
     groups = [group for group in part.groups if group in set(largest)]
-    figure = Figure(figsize=(2.6 * len(wanted) + 1.4, 1.1 + 0.32 * len(groups)), layout="constrained")
-    panels = figure.subplots(1, len(wanted), sharey=True, squeeze=False)[0]
-    for panel, rate in zip(panels, wanted, strict=True):
-        for place, group in enumerate(groups):
-            estimate = part.groups[group].rates[rate]
-            if estimate.defined:
-                panel.hlines(place, 100 * estimate.low, 100 * estimate.high, color="#1b4f72", linewidth=1.6)
-                filled = "#1b4f72" if part.groups[group].included else "white"
-                panel.plot(100 * estimate.value, place, "o", color="#1b4f72", markerfacecolor=filled, markersize=5)
+    drawn = {}
+    for rate in wanted:
         kind, _, ending = rate.partition("[")
-        panel.set_title(_plain(RATE_TITLES[kind] + (f" [{ending}" if ending else "")), fontsize=9, loc="left")
-        panel.set_xlabel("percent", fontsize=8)
+        drawn[RATE_TITLES[kind] + (f" [{ending}" if ending else "")] = [
+            (part.groups[group].rates[rate], part.groups[group].included) for group in groups
+        ]
+    return _panels(drawn, list(map(group_name, groups)), f"Groups of {name}", result.level, "percent")
+
+
+@checked
+def draw_pairs(result: Report, attribute: str | None, wanted: Sequence[str], titles: Mapping[str, str]) -> Figure:
+    """Draw gaps of pairs of groups with their intervals, a panel for each; the ends alone where there is no value.
+
+    Args:
+        result: with figures of :class:`~levelhead.report.wide.Pair` groups.
+        attribute: name of the sensitive column; None: the first.
+        wanted: names of figures; one that ends in ``_bounds`` is drawn in the panel of its gap.
+        titles: of the panels, by figure.
+
+    Raises:
+        ConfigError: there is no such column, or nothing to draw.
+    """
+    found: dict[str, dict[str, dict[str, Estimate]]] = {}
+    for name, group, figure, one in result.figures():
+        if isinstance(group, Pair) and figure in wanted and not math.isnan(one.low):
+            found.setdefault(name, {}).setdefault(figure.removesuffix("_bounds"), {}).setdefault(str(group), one)
+    if not found:
+        raise ConfigError("No gap has an interval, so that there is nothing to draw. str(result) says why.")
+    name = next(iter(found)) if attribute is None else attribute
+    if name not in found:
+        raise ConfigError(f"There is no column {quoted(name)} to draw. There is {listed(found)}.")
+    pairs = list(dict.fromkeys(pair for of in found[name].values() for pair in of))[:MOST_DRAWN]
+    drawn = {titles.get(figure, figure): [(of.get(pair), True) for pair in pairs] for figure, of in found[name].items()}
+    return _panels(drawn, pairs, f"Pairs of groups of {name}", result.level, "percentage points")
+
+
+def _panels(
+    drawn: Mapping[str, Sequence[tuple[Estimate | None, bool]]],
+    rows: Sequence[str],
+    title: str,
+    level: float,
+    unit: str,
+) -> Figure:
+    """Draw a panel for each title: a point and an interval for each row, hollow where a group is not compared."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise explained(error, "plot") from error
+
+    figure = Figure(figsize=(2.6 * len(drawn) + 1.4, 1.1 + 0.32 * len(rows)), layout="constrained")
+    panels = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
+    for panel, (heading, estimates) in zip(panels, drawn.items(), strict=True):
+        for place, (estimate, included) in enumerate(estimates):
+            if estimate is not None and not math.isnan(estimate.low):
+                panel.hlines(place, 100 * estimate.low, 100 * estimate.high, color="#1b4f72", linewidth=1.6)
+            if estimate is not None and estimate.defined:
+                filled = "#1b4f72" if included else "white"
+                panel.plot(100 * estimate.value, place, "o", color="#1b4f72", markerfacecolor=filled, markersize=5)
+        panel.set_title(_plain(heading), fontsize=9, loc="left")
+        panel.set_xlabel(unit, fontsize=8)
         panel.tick_params(labelsize=8)
         panel.grid(axis="x", color="0.92")
         panel.set_axisbelow(True)
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0].set_yticks(range(len(groups)), [_plain(group_name(group)) for group in groups])
-    panels[0].set_ylim(len(groups) - 0.5, -0.5)
-    figure.suptitle(_plain(f"Groups of {name}, {100 * result.level:g}% intervals"), fontsize=10, x=0.01, ha="left")
+        if unit != "percent":
+            panel.axvline(0, color="0.6", linewidth=0.8)
+    panels[0].set_yticks(range(len(rows)), list(map(_plain, rows)))
+    panels[0].set_ylim(len(rows) - 0.5, -0.5)
+    figure.suptitle(_plain(f"{title}, {100 * level:g}% intervals"), fontsize=10, x=0.01, ha="left")
     return figure
 
 

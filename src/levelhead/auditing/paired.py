@@ -16,7 +16,7 @@ p-value is no smaller than that of Student's t for these sums.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,6 +107,14 @@ class PairedAudit(Answer):
         name, part = attribute_names(self.by_attribute)[key], self.by_attribute[key]
         said = personal_sentences if self.personal else paired_sentences
         return said(name, part, self.level)
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield every change, new less old."""
+        for key, name in attribute_names(self.by_attribute).items():
+            part = self.by_attribute[key]
+            yield from ((name, None, f"{metric}_change", one.difference) for metric, one in part.metrics.items())
+            for group, found in part.groups.items():
+                yield from ((name, group, f"{rate}_change", one.difference) for rate, one in found.rates.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""

@@ -387,6 +387,14 @@ class Rates(Part):
         return [blocks.section("More figures of the field", shown, rank=4)]
 
 
+class Amplifications(Found):
+    """Bias amplification of each sensitive column."""
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield the mean over groups and classes."""
+        yield from ((self.names[key], None, "bias_amplification", one.value) for key, one in self.items())
+
+
 class Amplified(Part):
     """Whether predictions go further in the direction that the labels have; of rows without weights."""
 
@@ -405,7 +413,7 @@ class Amplified(Part):
                 level=frame.options.level,
                 members=None if clusters is None else clusters.members,
             )
-        return Found(found, frame.names, amplification_sentence)
+        return Amplifications(found, frame.names, amplification_sentence)
 
 
 def _rates(name: str, rates: Record, level: str) -> list[Record]:

@@ -37,6 +37,7 @@ from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_n
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, digits
+from levelhead.report.wide import Pair
 from levelhead.tables.bins import Bins, Cuts, cuts_of, ordered_groups
 from levelhead.tables.columns import Column, by_name, finite, name_of
 from levelhead.tables.files import Stored, source_of
@@ -134,6 +135,15 @@ class RegressionAudit(Finding, Report):
             for group, found in self.by_attribute[key].items():
                 for quantity in ("mean_prediction", "mean_error", "mean_absolute_error"):
                     yield name, group, quantity, getattr(found, quantity)
+        for one in self.pairs:
+            both = Pair(one.pair.first, one.pair.second)
+            yield one.attribute, both, f"{one.quantity}_difference", one.pair.difference
+        yield from ((name, None, "slope", one.slope) for name, one in self.continuous.items())
+
+    def compares(self, attribute: str, group: Key, figure: str) -> bool:
+        """Whether a group has rows enough."""
+        names = {name: key for key, name in attribute_names(self.by_attribute).items()}
+        return self.by_attribute[names[attribute]][group].included
 
 
 @checked

@@ -16,13 +16,16 @@ from levelhead.auditing.part import Answer
 from levelhead.auditing.rates import MoreRates
 from levelhead.auditing.scores import ScoreAudit
 from levelhead.metrics.amplification import Amplification
-from levelhead.metrics.names import Key, attribute_names, group_name, parts_of
+from levelhead.metrics.names import METRICS, Key, attribute_names, group_name, parts_of
+from levelhead.report import wide
 from levelhead.report.record import as_json
 from levelhead.report.result import Report
-from levelhead.report.text import Record
+from levelhead.report.text import Record, estimate_from_dict
+from levelhead.report.wide import Pair
 from levelhead.types import Estimate
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -197,7 +200,37 @@ class AuditResult(Report):
             for group, of_group in part.groups.items():
                 yield from ((names[key], group, rate, figure) for rate, figure in of_group.rates.items())
             yield from (one for one in found if one[0] == names[key])
+        for pair in self.more.get("pairs", ()):
+            ending = f"[{pair['class']}]" if self.positive is None else ""
+            both = Pair(pair["first"]["group"], pair["second"]["group"])
+            one = estimate_from_dict(pair["difference"])
+            yield pair["attribute"], both, f"{pair['rate']}_difference{ending}", one
         yield from (one for one in found if one[0] not in names.values())
+
+    def compares(self, attribute: str, group: Key, figure: str) -> bool:
+        """Whether a group has rows enough for the gaps of a rate."""
+        names = {name: key for key, name in attribute_names(self.by_attribute).items()}
+        if attribute not in names or group not in (groups := self.by_attribute[names[attribute]].groups):
+            return True
+        own, (rate, _, of_class) = groups[group], figure.partition("[")
+        gaps = [gap for gap, one in METRICS.items() if rate in one.rates_used]
+        return own.included and not {f"{gap}[{of_class}" if of_class else gap for gap in gaps} & {*own.left_out}
+
+    def gap_of(self, attribute: str, figure: str) -> Estimate | None:
+        """Return demographic parity, equal opportunity or predictive parity."""
+        key = {name: key for key, name in attribute_names(self.by_attribute).items()}.get(attribute)
+        if key is None or self.positive is None:
+            return None
+        if figure == "precision":
+            return self.rates[key].predictive_parity if key in self.rates else None
+        opportunity = dict.fromkeys(("true_positive_rate", "false_negative_rate"), "equal_opportunity")
+        found = ({"selection_rate": "demographic_parity"} | opportunity).get(figure, "")
+        return self.by_attribute[key].metrics.get(found)
+
+    @property
+    def pairs(self) -> pd.DataFrame:
+        """Differences of two groups, the clearest and largest first: first, second, figure, value, low, high."""
+        return wide.pairs(self)
 
     def plot(self, attribute: str | None = None, rates: Sequence[str] | None = None) -> Figure:
         """Return a matplotlib figure of the groups' rates (:func:`levelhead.auditing.frames.draw_rates`)."""

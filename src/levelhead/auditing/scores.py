@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ from levelhead.metrics.names import Key, attribute_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.report.record import Finding, as_json
+from levelhead.report.wide import Pair
 from levelhead.types import Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
@@ -142,6 +143,23 @@ class ScoreAudit(Answer):
     level: float
     scale: Scale
     warnings: tuple[str, ...] = ()
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield areas, calibration, differences of groups, and the gaps at each threshold but the first."""
+        for key, name in attribute_names(self.by_attribute).items():
+            part = self.by_attribute[key]
+            yield name, None, "area_gap", part.area_gap
+            for threshold in self.thresholds[1:]:
+                yield from ((name, None, f"{gap}@{threshold:g}", one) for gap, one in part.at[threshold].items())
+            for group, found in part.groups.items():
+                yield name, group, "area", found.area
+                if self.probabilities:
+                    yield from ((name, group, one, getattr(found, one)) for one in ("residual", "slope", "intercept"))
+            for pair in part.pairs:
+                yield name, Pair(*pair.groups), "area_difference", pair.area
+                yield name, Pair(*pair.groups), "crossed_area_difference", pair.crossed_difference
+                if self.probabilities:
+                    yield name, Pair(*pair.groups), "residual_difference", pair.residual
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""

@@ -10,6 +10,7 @@ import pandas as pd
 from rich.console import Group
 
 from levelhead.metrics.names import Key, group_name
+from levelhead.report import wide
 from levelhead.report.blocks import PAGE
 from levelhead.report.gate import Condition, check
 from levelhead.report.latex import latex
@@ -28,6 +29,7 @@ class Report(ABC):
     """A result with a page. Its ``kind`` stands in its JSON, so that a page can be made of the file alone."""
 
     kind: ClassVar[str]
+    level: float
     make_page: ClassVar[Callable[..., Record]]
     """Turns the JSON of a result of this kind into a page; takes ``source``, what was measured in a word, and
     ``command``, what made the page."""
@@ -84,6 +86,42 @@ class Report(ABC):
             for name, group, figure, one in self.figures()
         ]
         return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    @property
+    def by_group(self) -> pd.DataFrame:
+        """A row for each attribute and group, a column for each figure; intervals are in :meth:`to_frame`."""
+        return wide.by_group(self)
+
+    def difference(self, method: str = "between_groups") -> pd.DataFrame:
+        """Return how far apart the groups are, by attribute and figure, as fairlearn's MetricFrame does.
+
+        Args:
+            method: "between_groups": the highest less the lowest of the groups that are compared. "to_overall": the
+                largest absolute difference to all rows.
+
+        Returns:
+            ``value``, ``low``, ``high``, the groups ``highest`` and ``lowest``, ``n`` and ``reason``. Intervals of one
+            figure allow for all of its pairs of groups.
+
+        Raises:
+            ConfigError: there is no such method.
+        """
+        return wide.difference(self, method)
+
+    def ratio(self, method: str = "between_groups") -> pd.DataFrame:
+        """Return the lowest figure over the highest, by attribute and figure, as :meth:`difference` does.
+
+        "to_overall": the smallest ratio of a group and all rows, whichever is the smaller above.
+        """
+        return wide.ratio(self, method)
+
+    def compares(self, attribute: str, group: Key, figure: str) -> bool:
+        """Whether a group's figure is compared with those of other groups: it rests on enough rows."""
+        return True
+
+    def gap_of(self, attribute: str, figure: str) -> Estimate | None:
+        """Return the gap that is the largest difference of a figure, where the result has one."""
+        return None
 
     def require(self, condition: str, *, allow_undecided: bool = False) -> None:
         """Raise unless a condition holds, such as ``selection_ratio >= 0.8``: a test in one line.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from levelhead.auditing.frames import draw_pairs
 from levelhead.auditing.unknown.page import TITLES, indirect_page, points
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.labelled import FEWEST_SHOWN
@@ -15,7 +16,11 @@ from levelhead.metrics.worst_case import GapBounds
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record
+from levelhead.report.wide import Pair
 from levelhead.types import Estimate, quoted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PERSONS = (
     "The group of a single row is never guessed, kept or printed, and counts of fewer than "
@@ -121,7 +126,27 @@ class IndirectAudit(Report):
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the signed gap of every pair of groups with its attribute and its name."""
         for name, part in self.parts.items():
-            yield from ((name, " minus ".join(one.groups), one.gap, one.estimate) for one in part.gaps)
+            for one in part.gaps:
+                both = Pair(*one.groups)
+                yield name, both, one.gap, one.estimate
+                if one.alone is not None:
+                    yield name, both, f"{one.gap}_labelled_rows_alone", one.alone
+                for proxy, value in one.naive.items():
+                    yield name, both, f"{one.gap}_by_{proxy}", Estimate(value, math.nan, math.nan, self.rows)
+                if (worst := one.bounds) is not None:
+                    why = "bounds: the gap can lie anywhere between them"
+                    yield (
+                        name,
+                        both,
+                        f"{one.gap}_bounds",
+                        Estimate(math.nan, worst.reach_low, worst.reach_high, worst.n, why),
+                    )
+
+    def plot(self, attribute: str | None = None) -> Figure:
+        """Return a matplotlib figure of the signed gaps with their intervals; bounds are lines without a point."""
+        gaps = [gap for gap in self.gaps if any(one.gap == gap for part in self.parts.values() for one in part.gaps)]
+        titles = {gap: TITLES.get(gap, gap) for gap in gaps}
+        return draw_pairs(self, attribute, [*gaps, *(f"{gap}_bounds" for gap in gaps)], titles)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""

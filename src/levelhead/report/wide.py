@@ -1,0 +1,178 @@
+"""The figures of groups side by side: a wide frame, the largest difference and the smallest ratio of each figure.
+
+As fairlearn's MetricFrame has them, with intervals. A difference is the highest figure less the lowest, a ratio the
+lowest over the highest. Their intervals combine those of both groups (MOVER), at a level that holds for all pairs of
+groups (Bonferroni), because the two are picked after the fact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from levelhead.metrics.between import difference_of, normal_quantile, proportion_ends, ratio_of, shared, wilson
+from levelhead.metrics.names import group_name
+from levelhead.types import ConfigError, Estimate, listed, quoted
+
+if TYPE_CHECKING:
+    from levelhead.report.result import Report
+
+BETWEEN, OVERALL = "between_groups", "to_overall"
+COLUMNS = ("attribute", "figure", "value", "low", "high", "highest", "lowest", "n", "reason")
+PAIRS = ("attribute", "first", "second", "figure", "value", "low", "high", "n", "reason")
+
+
+class Pair(str):
+    """Two groups that a figure is about, ``first`` and ``second``: where a frame has a group, it has both names."""
+
+    first: str
+    second: str
+
+    def __new__(cls, first: str, second: str, joint: str = " minus ") -> Pair:
+        """Join the names of two groups."""
+        made = super().__new__(cls, f"{first}{joint}{second}")
+        made.first, made.second = first, second
+        return made
+
+
+def by_group(report: Report) -> pd.DataFrame:
+    """Return a row for each attribute and group, and a column for each figure."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for attribute, group, figure, one in report.figures():
+        if group is not None and not isinstance(group, Pair):
+            found.setdefault((attribute, group_name(group)), {})[figure] = one.value
+    rows = pd.MultiIndex.from_tuples(found, names=["attribute", "group"])
+    return pd.DataFrame(list(found.values()), index=rows)
+
+
+def pairs(report: Report) -> pd.DataFrame:
+    """Return a row for each figure of two groups."""
+    rows = [
+        (attribute, group.first, group.second, figure, one.value, one.low, one.high, one.n, one.reason)
+        for attribute, group, figure, one in report.figures()
+        if isinstance(group, Pair)
+    ]
+    return pd.DataFrame(rows, columns=list(PAIRS))
+
+
+def difference(report: Report, method: str = BETWEEN) -> pd.DataFrame:
+    """Return the largest difference of each figure, by attribute and figure."""
+    return _compared(report, method, ratio=False)
+
+
+def ratio(report: Report, method: str = BETWEEN) -> pd.DataFrame:
+    """Return the smallest ratio of each figure, by attribute and figure."""
+    return _compared(report, method, ratio=True)
+
+
+def _compared(report: Report, method: str, *, ratio: bool) -> pd.DataFrame:
+    if method not in (BETWEEN, OVERALL):
+        raise ConfigError(f"method={quoted(method)} is unknown. Known: {listed((BETWEEN, OVERALL))}.")
+    groups: dict[tuple[str, str], dict[str, Estimate]] = {}
+    left_out = set()
+    for attribute, group, figure, one in report.figures():
+        # What is relative to a reference group already is not compared again.
+        if (
+            group is not None
+            and not isinstance(group, Pair)
+            and not figure.endswith(("_ratio", "difference", "_change"))
+        ):
+            groups.setdefault((attribute, figure), {})[group_name(group)] = one
+            if not report.compares(attribute, group, figure):
+                left_out.add((attribute, figure, group_name(group)))
+    rows = []
+    for (attribute, figure), every in groups.items():
+        kept = {name: one for name, one in every.items() if one.defined and (attribute, figure, name) not in left_out}
+        known = None if ratio or method == OVERALL else report.gap_of(attribute, figure)
+        find = _between if method == BETWEEN else _to_overall
+        found, high, low = find(kept, every, report, ratio=ratio)
+        if known is not None and found.defined:  # one interval for one gap
+            found = replace(found, low=known.low, high=known.high)
+        rows.append((attribute, figure, found.value, found.low, found.high, high, low, found.n, found.reason))
+    return pd.DataFrame(rows, columns=list(COLUMNS)).set_index(["attribute", "figure"])
+
+
+def _between(
+    kept: Mapping[str, Estimate], every: Mapping[str, Estimate], report: Report, *, ratio: bool
+) -> tuple[Estimate, str | None, str | None]:
+    if len(kept) < 2:
+        return Estimate.undefined("fewer than two groups are compared", _rows(every.values())), None, None
+    names = sorted(kept, key=lambda name: kept[name].value)
+    level = shared(_level(report), math.comb(len(kept), 2))
+    high, low = (_at(kept[name], _level(report), level) for name in (names[-1], names[0]))
+    if ratio:
+        if min(one.low for one in kept.values()) < 0:
+            why = "it can lie below 0, where a ratio says nothing"
+            return Estimate.undefined(why, high.n + low.n), None, None
+        found = ratio_of(low, high)
+        return replace(found, high=min(1.0, found.high)), names[-1], names[0]
+    found = difference_of(high, low)
+    return replace(found, low=max(0.0, found.low)), names[-1], names[0]
+
+
+def _to_overall(
+    kept: Mapping[str, Estimate], every: Mapping[str, Estimate], report: Report, *, ratio: bool
+) -> tuple[Estimate, str | None, str | None]:
+    """Compare with all rows; as they hold the group itself, the interval is that to the other rows, scaled."""
+    n = _rows(every.values())
+    plain = all(one.defined and _is_proportion(one, _level(report)) for one in every.values() if one.n)
+    if not kept or not plain:
+        return Estimate.undefined("what it is over all rows cannot be told from the groups", n), None, None
+    hits = {name: one.value * one.n if one.n else 0.0 for name, one in every.items()}
+    overall, level = sum(hits.values()) / n, shared(_level(report), len(kept))
+    found = {}
+    for name, one in kept.items():
+        of_rest, rest = sum(hits.values()) - hits[name], n - one.n
+        if ratio:
+            value = min(one.value, overall) / max(one.value, overall) if max(one.value, overall) > 0 else math.nan
+            found[name] = Estimate(value, math.nan, math.nan, n, "a ratio to all rows has no interval here")
+        elif not rest:
+            found[name] = Estimate(0.0, 0.0, 0.0, n)
+        else:
+            other = Estimate(of_rest / rest, *_ends(of_rest, rest, level), rest)
+            apart = difference_of(_at(one, _level(report), level), other)
+            ends = sorted((abs(apart.low), abs(apart.high)))
+            ends[0] = ends[0] if apart.excludes_zero else 0.0
+            scale = rest / n
+            found[name] = Estimate(abs(one.value - overall), scale * ends[0], scale * ends[1], n)
+    name = (min if ratio else max)(found, key=lambda one: found[one].value)
+    above = kept[name].value >= overall
+    return found[name], name if above else None, None if above else name
+
+
+def _rows(figures: Iterable[Estimate]) -> int:
+    return sum(one.n for one in figures)
+
+
+def _is_proportion(one: Estimate, level: float) -> bool:
+    """Whether a figure is a share of independent rows: its interval is one of those that such a share gets."""
+    if not 0 <= one.value <= 1 or one.n < 1:
+        return False
+    hits, rows = np.array([round(one.value * one.n)]), np.array([one.n])
+    known = (wilson(hits, rows, level), proportion_ends(hits, rows, 1 - level))
+    return any(np.allclose((one.low, one.high), (low[0], high[0]), rtol=0, atol=1e-9) for low, high in known)
+
+
+def _ends(hits: float, rows: int, level: float) -> tuple[float, float]:
+    low, high = proportion_ends(np.array([hits]), np.array([float(rows)]), 1 - level)
+    return float(low[0]), float(high[0])
+
+
+def _at(one: Estimate, level: float, wanted: float) -> Estimate:
+    """Return a figure with an interval at another level: that of a proportion, or arms as long as a normal law has."""
+    if _is_proportion(one, level):
+        low, high = _ends(round(one.value * one.n), one.n, wanted)
+        return replace(one, low=low, high=high)
+    longer = normal_quantile(wanted) / normal_quantile(level)
+    return replace(
+        one, low=one.value - longer * (one.value - one.low), high=one.value + longer * (one.high - one.value)
+    )
+
+
+def _level(report: Report) -> float:
+    return getattr(report, "level", 0.95)
