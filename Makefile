@@ -52,7 +52,7 @@ test-oldest:  ## install the lowest versions that pyproject.toml allows, and run
 	.venv-oldest/bin/python -m pip install --quiet uv
 	.venv-oldest/bin/python -m pip install --quiet torch==$(TORCH)
 	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest --resolution lowest-direct --editable ".[test]" torch==$(TORCH)
-	.venv-oldest/bin/python -m pytest -n 2 --dist worksteal -m "not slow"
+	.venv-oldest/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -W ignore::DeprecationWarning -W ignore::FutureWarning
 
 release-check: $(INSTALLED)  ## build wheel and sdist, install both in empty environments, run the examples (about 15 minutes)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[release]"

@@ -402,7 +402,10 @@ def test_columns_of_lists_and_structs_are_refused_by_name(tmp_path: Path, kind: 
 
 def test_binary_ids_match(tmp_path: Path) -> None:
     keys = [bytes([row, 255, row]) for row in range(60)]
-    for kind in (pyarrow.binary(), pyarrow.binary(3), pyarrow.large_binary(), pyarrow.binary_view()):
+    kinds = [pyarrow.binary(), pyarrow.binary(3), pyarrow.large_binary()]
+    if int(pyarrow.__version__.partition(".")[0]) > 20:  # earlier ones write no views to parquet
+        kinds.append(pyarrow.binary_view())
+    for kind in kinds:
         path = parquet(tmp_path / "p.parquet", key=pyarrow.array(keys, kind))
         other = tmp_path / "g.parquet"
         pyarrow.parquet.write_table(pyarrow.table({"key": pyarrow.array(keys, kind), "g": ["a", "b"] * 30}), other)

@@ -309,6 +309,7 @@ class JointCounts:
             raise DataError("There are no rows to count. Pass at least one labelled prediction.")
         rows = np.stack([members, *codes], axis=1)
         patterns, places, multiplicity = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+        places = places.reshape(-1)  # NumPy 2.0.0 returns a column
         return cls(patterns, multiplicity.astype(np.int64), tuple(groups), tuple(names), places.astype(np.int64))
 
     @property
