@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
-
-import typer
+from typing import TYPE_CHECKING
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
+from levelhead.cli import audit_options as option
 from levelhead.cli.finishing import finish
-from levelhead.cli.options import SCALES, Missing, source_joined
+from levelhead.cli.options import Missing, source_joined
 from levelhead.storage import check_outputs, is_run
 from levelhead.types import ConfigError, quoted
 
@@ -28,190 +26,64 @@ if TYPE_CHECKING:
     from levelhead.report.gate import Condition
     from levelhead.tables.files import Stored
 
-# The panels of --help. An option names its own: rich_help_panel=GROUPS.
-COLUMNS, GROUPS, UNRECORDED = "Which columns", "Groups", "Where groups are not recorded, or only in part"
-WORDS, PLAN, OUTPUT = "Words: what classes, groups and the audit are called", "Before there are data", "Output"
 
-
-class Adjust(StrEnum):
-    """How intervals of many pairs allow for each other."""
-
-    bonferroni = "bonferroni"
-    max_t = "max-t"
-
-
-def _all_help(ctx: typer.Context, asked: bool) -> None:
-    """Print the help with the options that ``--help`` leaves out."""
-    if asked:
-        for one in ctx.command.params:
-            one.hidden = False  # type: ignore[attr-defined]
-        ctx.get_help()
-        raise typer.Exit
-
-
-def _option(panel: str, text: str, *names: str, rare: bool = False, show_default: bool = False, **more: Any) -> Any:
-    """Return an option of a panel; --help leaves out ``rare`` ones."""
-    return typer.Option(*names, help=text, show_default=show_default, rich_help_panel=panel, hidden=rare, **more)
-
-
-Text: TypeAlias = str | None
-Texts: TypeAlias = list[str] | None
-
-
-# Options in the order of their panels. What an option adds to the audit, it adds to `audit_file`'s arguments.
+# Options in the order of their panels.
 def audit_command(
-    predictions: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FILE...",
-            help="One prediction a row: .csv, .tsv or .parquet files, or a glob. Or an evaluated run.",
-        ),
-    ] = None,
-    label: Annotated[Text, _option(COLUMNS, "Column with the true class.")] = None,
-    prediction: Annotated[Text, _option(COLUMNS, "Column with the predicted class.")] = None,
-    group: Annotated[Texts, _option(COLUMNS, "Column with the group; repeatable.")] = None,
-    score: Annotated[
-        Text,
-        _option(COLUMNS, "Column with a score of the positive class: AUC, calibration."),
-    ] = None,
-    threshold: Annotated[
-        list[float] | None,
-        _option(COLUMNS, "Scores from here on are positive. Default: 0.5; 0 for log odds. Repeatable."),
-    ] = None,
-    scale: Annotated[str, _option(COLUMNS, SCALES, "--scores", rare=True, show_default=True, metavar="SCALE")] = "auto",
-    time: Annotated[Text, _option(COLUMNS, "Column of months or dates: do gaps grow?")] = None,
-    rank: Annotated[Text, _option(COLUMNS, "Column to rank by: who is in the top?")] = None,
-    top: Annotated[Text, _option(COLUMNS, "With --rank: 100 places, or 10%.")] = None,
-    lowest_first: Annotated[
-        bool, _option(COLUMNS, "With --rank: the lowest number is the first place.", "--lowest-first", rare=True)
-    ] = False,
-    weight: Annotated[
-        Text, _option(COLUMNS, "Column with sampling weights: intervals use the effective sample size.", rare=True)
-    ] = None,
-    count: Annotated[
-        Text, _option(COLUMNS, "Frequency table: column with how many people each row stands for.", rare=True)
-    ] = None,
-    cluster: Annotated[
-        Text,
-        _option(COLUMNS, "Column that rows of one person share: intervals allow for their correlation.", rare=True),
-    ] = None,
-    against: Annotated[Path | None, _option(COLUMNS, "File of another model, of the same rows: what changed?")] = None,
-    with_: Annotated[
-        Text,
-        _option(
-            COLUMNS,
-            "Column with the predicted class of a model that uses the groups, in place of --prediction. With "
-            "--without: says for which groups it is worse.",
-            "--with",
-            rare=True,
-        ),
-    ] = None,
-    without: Annotated[
-        Text,
-        _option(COLUMNS, "That of a model that does not use them. --group age,sex crosses columns.", rare=True),
-    ] = None,
-    on: Annotated[
-        Text,
-        _option(COLUMNS, "Column of ids that match the rows of FILE with --against or --join; or LEFT=RIGHT."),
-    ] = None,
-    join: Annotated[Path | None, _option(COLUMNS, "File with the groups of ids, one row an id; needs --on.")] = None,
-    regression: Annotated[bool, _option(COLUMNS, "Labels and predictions are numbers.", "--regression")] = False,
-    example: Annotated[bool, _option(COLUMNS, "Audit a small example.", "--example")] = False,
-    control: Annotated[
-        Texts,
-        _option(
-            GROUPS,
-            "Column to stratify by, e.g. department: also compares groups within its levels. Several are crossed.",
-            rare=True,
-        ),
-    ] = None,
-    intersect: Annotated[bool, _option(GROUPS, "Also cross the group columns.", "--intersect")] = False,
-    bins: Annotated[Texts, _option(GROUPS, "Cut a number: age=25,40 or age=quantiles:4.")] = None,
-    missing: Annotated[
-        Missing,
-        _option(
-            GROUPS,
-            "Rows without a group: left out of the gaps, or a group like any other.",
-            rare=True,
-            show_default=True,
-        ),
-    ] = Missing.leave_out,
-    reference: Annotated[Texts, _option(GROUPS, "Group to compare with: Male, or sex=Male.")] = None,
-    adjust: Annotated[
-        Adjust,
-        _option(
-            GROUPS,
-            "How intervals of many pairs allow for each other; max-t knows that pairs share groups.",
-            rare=True,
-            show_default=True,
-        ),
-    ] = Adjust.bonferroni,
-    min_count: Annotated[int, _option(GROUPS, "Smallest denominator of a rate. Default: 10.")] = 10,
-    continuous: Annotated[
-        Texts,
-        _option(GROUPS, "Column of numbers, such as an age: how decisions change along it. Repeatable.", rare=True),
-    ] = None,
-    part: Annotated[
-        Texts, _option(GROUPS, "A question of your own: module:Class, or a name. Repeatable.", rare=True)
-    ] = None,
-    labelled_group: Annotated[Text, _option(UNRECORDED, "Column with the group of some rows.")] = None,
-    proxy: Annotated[
-        Texts,
-        _option(UNRECORDED, "Column with the group's probability, or a guess; three without --labelled-group."),
-    ] = None,
-    inclusion: Annotated[
-        Text, _option(UNRECORDED, "Column with the probability that a row was labelled, if not equal.", rare=True)
-    ] = None,
-    randomized_response: Annotated[
-        Texts,
-        _option(UNRECORDED, "How answers in --group were randomised: epsilon=1.39, flip=0.2, sex:flip=0.2.", rare=True),
-    ] = None,
-    shares: Annotated[
-        Texts, _option(UNRECORDED, "Share of each group, women=0.52, or a .csv by stratum: how large the gap could be.")
-    ] = None,
-    strata: Annotated[
-        Text, _option(UNRECORDED, "With --shares FILE.csv: column with the stratum, such as a postcode.", rare=True)
-    ] = None,
-    positive: Annotated[
-        Text, _option(WORDS, "Class that rates are about. Default: the second of two; of more, each against the rest.")
-    ] = None,
-    favourable: Annotated[Text, _option(WORDS, "Favourable class: applies the four-fifths rule.")] = None,
-    positive_name: Annotated[
-        Text, _option(WORDS, "The positive class in words: a verb, 'earns over 50K', or a noun.", rare=True)
-    ] = None,
-    label_map: Annotated[
-        Texts, _option(WORDS, "Which predicted class each label stands for: '>50K=1,<=50K=0'.", rare=True)
-    ] = None,
-    workers: Annotated[
-        int, _option(GROUPS, "Processes that count several files side by side. Default: 1.", rare=True)
-    ] = 1,
-    ray: Annotated[
-        Text, _option(GROUPS, "Count the files on a Ray cluster: auto, or its address.", rare=True, metavar="ADDRESS")
-    ] = None,
-    title: Annotated[Text, _option(WORDS, "Title of the page.", rare=True)] = None,
-    model: Annotated[Text, _option(WORDS, "Model that was audited.", rare=True)] = None,
-    author: Annotated[Text, _option(WORDS, "Who made the audit.", rare=True)] = None,
-    purpose: Annotated[Text, _option(WORDS, "What the model is for, or why it was audited.", rare=True)] = None,
-    plan: Annotated[
-        Text, _option(PLAN, "Instead of an audit: gap=5 says how many rows detect 5 points; rows=2000 which gap.")
-    ] = None,
-    rate: Annotated[float | None, _option(PLAN, "With --plan: the rate, about, from 0 to 1.", rare=True)] = None,
-    groups: Annotated[
-        Text, _option(PLAN, "With --plan: the groups' shares, 0.5,0.3,0.2 or women=0.3,men=0.7.", rare=True)
-    ] = None,
-    comparisons: Annotated[
-        int | None, _option(PLAN, "With --plan: how many pairs are compared. Default: every pair.", rare=True)
-    ] = None,
-    json_file: Annotated[Path | None, _option(OUTPUT, "Also write every figure as JSON (fractions).", "--json")] = None,
-    html_file: Annotated[Path | None, _option(OUTPUT, "Also write one standalone HTML page.", "--html")] = None,
-    fail_if: Annotated[
-        Texts, _option(OUTPUT, "Exit with 1 if this holds, with 3 if undecided: 'selection_ratio < 0.8'.")
-    ] = None,
-    junit: Annotated[Path | None, _option(OUTPUT, "Also write --fail-if as JUnit XML.", rare=True)] = None,
-    help_all: Annotated[
-        bool,
-        _option(OUTPUT, "Show all options, also rare ones.", "--help-all", is_eager=True, callback=_all_help),
-    ] = False,
+    predictions: option.Predictions = None,
+    label: option.Label = None,
+    prediction: option.Prediction = None,
+    group: option.Group = None,
+    score: option.Score = None,
+    threshold: option.Threshold = None,
+    scale: option.Scale = "auto",
+    time: option.Time = None,
+    rank: option.Rank = None,
+    top: option.Top = None,
+    lowest_first: option.LowestFirst = False,
+    weight: option.Weight = None,
+    count: option.Count = None,
+    cluster: option.Cluster = None,
+    against: option.Against = None,
+    with_: option.With = None,
+    without: option.Without = None,
+    on: option.On = None,
+    join: option.Join = None,
+    regression: option.Regression = False,
+    example: option.Example = False,
+    control: option.Control = None,
+    intersect: option.Intersect = False,
+    bins: option.Bins = None,
+    missing: option.MissingGroup = Missing.leave_out,
+    reference: option.Reference = None,
+    adjust: option.Adjustment = option.Adjust.bonferroni,
+    min_count: option.MinCount = 10,
+    continuous: option.Continuous = None,
+    part: option.Part = None,
+    labelled_group: option.LabelledGroup = None,
+    proxy: option.Proxy = None,
+    inclusion: option.Inclusion = None,
+    randomized_response: option.RandomizedResponse = None,
+    shares: option.Shares = None,
+    strata: option.Strata = None,
+    positive: option.Positive = None,
+    favourable: option.Favourable = None,
+    positive_name: option.PositiveName = None,
+    label_map: option.LabelMap = None,
+    workers: option.Workers = 1,
+    ray: option.Ray = None,
+    title: option.Title = None,
+    model: option.Model = None,
+    author: option.Author = None,
+    purpose: option.Purpose = None,
+    plan: option.Plan = None,
+    rate: option.Rate = None,
+    groups: option.Groups = None,
+    comparisons: option.Comparisons = None,
+    json_file: option.JsonFile = None,
+    html_file: option.HtmlFile = None,
+    fail_if: option.FailIf = None,
+    junit: option.Junit = None,
+    help_all: option.HelpAll = False,
 ) -> None:
     """Measure the gaps between groups in a file of predictions, with 95% intervals.
 
@@ -277,7 +149,7 @@ OF_CLASSES = (
 )  # fmt: skip
 """Options that an audit of classes takes as they are."""
 CALLED = {"predictions": "FILE", "with_": "--with", "scale": "--scores"}
-PLAIN = {"scale": "auto", "adjust": Adjust.bonferroni, "workers": 1}
+PLAIN = {"scale": "auto", "adjust": option.Adjust.bonferroni, "workers": 1}
 """What an option is where nobody gave it, if that is something."""
 
 

@@ -1,0 +1,182 @@
+"""The options of ``levelhead audit``, by the panels of its help."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from levelhead.cli.options import SCALES, Missing
+
+# The panels of --help. An option names its own: rich_help_panel=GROUPS.
+COLUMNS, GROUPS, UNRECORDED = "Which columns", "Groups", "Where groups are not recorded, or only in part"
+WORDS, PLAN, OUTPUT = "Words: what classes, groups and the audit are called", "Before there are data", "Output"
+
+
+class Adjust(StrEnum):
+    """How intervals of many pairs allow for each other."""
+
+    bonferroni = "bonferroni"
+    max_t = "max-t"
+
+
+def all_help(ctx: typer.Context, asked: bool) -> None:
+    """Print the help with the options that ``--help`` leaves out."""
+    if asked:
+        for one in ctx.command.params:
+            one.hidden = False  # type: ignore[attr-defined]
+        ctx.get_help()
+        raise typer.Exit
+
+
+def option(panel: str, text: str, *names: str, rare: bool = False, show_default: bool = False, **more: Any) -> Any:
+    """Return an option of a panel; --help leaves out ``rare`` ones."""
+    return typer.Option(*names, help=text, show_default=show_default, rich_help_panel=panel, hidden=rare, **more)
+
+
+Text: TypeAlias = str | None
+Texts: TypeAlias = list[str] | None
+
+# What an option adds to the audit, it adds to `audit_file`'s arguments.
+Predictions = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="FILE...",
+        help="One prediction a row: .csv, .tsv or .parquet files, or a glob. Or an evaluated run.",
+    ),
+]
+Label = Annotated[Text, option(COLUMNS, "Column with the true class.")]
+Prediction = Annotated[Text, option(COLUMNS, "Column with the predicted class.")]
+Group = Annotated[Texts, option(COLUMNS, "Column with the group; repeatable.")]
+Score = Annotated[
+    Text,
+    option(COLUMNS, "Column with a score of the positive class: AUC, calibration."),
+]
+Threshold = Annotated[
+    list[float] | None,
+    option(COLUMNS, "Scores from here on are positive. Default: 0.5; 0 for log odds. Repeatable."),
+]
+Scale = Annotated[str, option(COLUMNS, SCALES, "--scores", rare=True, show_default=True, metavar="SCALE")]
+Time = Annotated[Text, option(COLUMNS, "Column of months or dates: do gaps grow?")]
+Rank = Annotated[Text, option(COLUMNS, "Column to rank by: who is in the top?")]
+Top = Annotated[Text, option(COLUMNS, "With --rank: 100 places, or 10%.")]
+LowestFirst = Annotated[
+    bool, option(COLUMNS, "With --rank: the lowest number is the first place.", "--lowest-first", rare=True)
+]
+Weight = Annotated[
+    Text, option(COLUMNS, "Column with sampling weights: intervals use the effective sample size.", rare=True)
+]
+Count = Annotated[Text, option(COLUMNS, "Frequency table: column with how many people each row stands for.", rare=True)]
+Cluster = Annotated[
+    Text,
+    option(COLUMNS, "Column that rows of one person share: intervals allow for their correlation.", rare=True),
+]
+Against = Annotated[Path | None, option(COLUMNS, "File of another model, of the same rows: what changed?")]
+With = Annotated[
+    Text,
+    option(
+        COLUMNS,
+        "Column with the predicted class of a model that uses the groups, in place of --prediction. With "
+        "--without: says for which groups it is worse.",
+        "--with",
+        rare=True,
+    ),
+]
+Without = Annotated[
+    Text,
+    option(COLUMNS, "That of a model that does not use them. --group age,sex crosses columns.", rare=True),
+]
+On = Annotated[
+    Text,
+    option(COLUMNS, "Column of ids that match the rows of FILE with --against or --join; or LEFT=RIGHT."),
+]
+Join = Annotated[Path | None, option(COLUMNS, "File with the groups of ids, one row an id; needs --on.")]
+Regression = Annotated[bool, option(COLUMNS, "Labels and predictions are numbers.", "--regression")]
+Example = Annotated[bool, option(COLUMNS, "Audit a small example.", "--example")]
+Control = Annotated[
+    Texts,
+    option(
+        GROUPS,
+        "Column to stratify by, e.g. department: also compares groups within its levels. Several are crossed.",
+        rare=True,
+    ),
+]
+Intersect = Annotated[bool, option(GROUPS, "Also cross the group columns.", "--intersect")]
+Bins = Annotated[Texts, option(GROUPS, "Cut a number: age=25,40 or age=quantiles:4.")]
+MissingGroup = Annotated[
+    Missing,
+    option(
+        GROUPS,
+        "Rows without a group: left out of the gaps, or a group like any other.",
+        rare=True,
+        show_default=True,
+    ),
+]
+Reference = Annotated[Texts, option(GROUPS, "Group to compare with: Male, or sex=Male.")]
+Adjustment = Annotated[
+    Adjust,
+    option(
+        GROUPS,
+        "How intervals of many pairs allow for each other; max-t knows that pairs share groups.",
+        rare=True,
+        show_default=True,
+    ),
+]
+MinCount = Annotated[int, option(GROUPS, "Smallest denominator of a rate. Default: 10.")]
+Continuous = Annotated[
+    Texts,
+    option(GROUPS, "Column of numbers, such as an age: how decisions change along it. Repeatable.", rare=True),
+]
+Part = Annotated[Texts, option(GROUPS, "A question of your own: module:Class, or a name. Repeatable.", rare=True)]
+LabelledGroup = Annotated[Text, option(UNRECORDED, "Column with the group of some rows.")]
+Proxy = Annotated[
+    Texts,
+    option(UNRECORDED, "Column with the group's probability, or a guess; three without --labelled-group."),
+]
+Inclusion = Annotated[
+    Text, option(UNRECORDED, "Column with the probability that a row was labelled, if not equal.", rare=True)
+]
+RandomizedResponse = Annotated[
+    Texts,
+    option(UNRECORDED, "How answers in --group were randomised: epsilon=1.39, flip=0.2, sex:flip=0.2.", rare=True),
+]
+Shares = Annotated[
+    Texts, option(UNRECORDED, "Share of each group, women=0.52, or a .csv by stratum: how large the gap could be.")
+]
+Strata = Annotated[
+    Text, option(UNRECORDED, "With --shares FILE.csv: column with the stratum, such as a postcode.", rare=True)
+]
+Positive = Annotated[
+    Text, option(WORDS, "Class that rates are about. Default: the second of two; of more, each against the rest.")
+]
+Favourable = Annotated[Text, option(WORDS, "Favourable class: applies the four-fifths rule.")]
+PositiveName = Annotated[
+    Text, option(WORDS, "The positive class in words: a verb, 'earns over 50K', or a noun.", rare=True)
+]
+LabelMap = Annotated[Texts, option(WORDS, "Which predicted class each label stands for: '>50K=1,<=50K=0'.", rare=True)]
+Workers = Annotated[int, option(GROUPS, "Processes that count several files side by side. Default: 1.", rare=True)]
+Ray = Annotated[
+    Text, option(GROUPS, "Count the files on a Ray cluster: auto, or its address.", rare=True, metavar="ADDRESS")
+]
+Title = Annotated[Text, option(WORDS, "Title of the page.", rare=True)]
+Model = Annotated[Text, option(WORDS, "Model that was audited.", rare=True)]
+Author = Annotated[Text, option(WORDS, "Who made the audit.", rare=True)]
+Purpose = Annotated[Text, option(WORDS, "What the model is for, or why it was audited.", rare=True)]
+Plan = Annotated[
+    Text, option(PLAN, "Instead of an audit: gap=5 says how many rows detect 5 points; rows=2000 which gap.")
+]
+Rate = Annotated[float | None, option(PLAN, "With --plan: the rate, about, from 0 to 1.", rare=True)]
+Groups = Annotated[Text, option(PLAN, "With --plan: the groups' shares, 0.5,0.3,0.2 or women=0.3,men=0.7.", rare=True)]
+Comparisons = Annotated[
+    int | None, option(PLAN, "With --plan: how many pairs are compared. Default: every pair.", rare=True)
+]
+JsonFile = Annotated[Path | None, option(OUTPUT, "Also write every figure as JSON (fractions).", "--json")]
+HtmlFile = Annotated[Path | None, option(OUTPUT, "Also write one standalone HTML page.", "--html")]
+FailIf = Annotated[Texts, option(OUTPUT, "Exit with 1 if this holds, with 3 if undecided: 'selection_ratio < 0.8'.")]
+Junit = Annotated[Path | None, option(OUTPUT, "Also write --fail-if as JUnit XML.", rare=True)]
+HelpAll = Annotated[
+    bool,
+    option(OUTPUT, "Show all options, also rare ones.", "--help-all", is_eager=True, callback=all_help),
+]
