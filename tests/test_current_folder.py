@@ -63,7 +63,6 @@ def levelhead(folder: Path, *arguments: str, command: tuple[str, ...] = ("-m", "
 
 AUDITS = [
     "--version",
-    "list methods",
     "list datasets",
     "audit --example",
     "audit rows.csv --label label --prediction prediction --group group --html audit.html --json audit.json",

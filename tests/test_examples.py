@@ -43,6 +43,7 @@ def test_the_trainer_example_runs(run: Callable[..., str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
+@pytest.mark.long
 def test_the_lora_example_runs(run: Callable[..., str]) -> None:
     pytest.importorskip("peft")
     assert "equal outputs after loading: True" in run("lora.py")
@@ -69,7 +70,7 @@ def test_the_way_from_trainer_to_a_page(run: Callable[..., str], tmp_path: Path)
     [
         ("trainer_text.py", "accuracy on other texts 1.00"),
         ("own_network.py", "80 training batches seen(.|\n)*accuracy on other pictures (1.00|0.9)"),
-        pytest.param("export.py", "largest difference [0-9.]+e(-0[7-9]|[+]00)", marks=pytest.mark.slow),  # by rounding
+        pytest.param("export.py", "largest difference [0-9.]+e(-0[7-9]|[+]00)", marks=pytest.mark.long),  # by rounding
     ],
 )
 def test_examples_for_texts_and_serving_run(example: str, printed: str, run: Callable[..., str]) -> None:

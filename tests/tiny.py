@@ -23,10 +23,10 @@ from levelhead.data.texts import TokenInputs
 from levelhead.methods.base import Method
 
 
-def slow_but(quick: Iterable[str], names: Iterable[str]) -> list[Any]:
-    """Return all ``names`` as parameters of a test: those not in ``quick`` with the marker ``slow``."""
+def slow_but(quick: Iterable[str], names: Iterable[str], *more: pytest.MarkDecorator) -> list[Any]:
+    """Return all ``names`` as parameters of a test: those not in ``quick`` with the marker ``slow``, and ``more``."""
     chosen = set(quick)
-    return [name if name in chosen else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    return [name if name in chosen else pytest.param(name, marks=[pytest.mark.slow, *more]) for name in names]
 
 
 def told_groups(method: Method, train: int = 50, validation: int = 20, seed: int = 3) -> dict[str, Tensor | None]:

@@ -195,6 +195,7 @@ def test_shares_of_parts_are_sums_over_pixels(runs: Path, attention: AttentionFi
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_equal_figures_give_equal_bytes(
     runs: Path, debiased_qk: QkFigure, attention: AttentionFigure, tmp_path: Path
 ) -> None:

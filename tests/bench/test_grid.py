@@ -265,6 +265,7 @@ def test_a_failed_cell_does_not_stop_the_others(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_grid_goes_on(tmp_path: Path, in_this_process: set[str]) -> None:
     grid = write_grid(tmp_path, seeds=[0], rows={"ERM": {}, "balanced": {"method.name": "balanced"}})
     command = [sys.executable, "-m", "levelhead", "grid", str(grid), "--out", str(tmp_path / "runs")]

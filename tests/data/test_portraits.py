@@ -51,6 +51,7 @@ def test_splits_share_no_picture() -> None:
     ("correlation", "light_round", "light_angular"), [(0.0, 0.148, 0.148), (0.5, 0.194, 0.084), (1.0, 0.24, 0.02)]
 )
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_joint_table_follows_the_correlation(correlation: float, light_round: float, light_angular: float) -> None:
     portraits = Portraits(correlation=correlation, train_size=1500)
     labels, (groups,) = portraits.examples("train").labels, portraits.groups("train")

@@ -12,7 +12,7 @@ from levelhead.objectives.failure import LearningFromFailure
 from levelhead.types import Batch
 
 ROWS, SIZE, EPOCHS = 4000, 21, 20
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 class Network(nn.Module):

@@ -486,6 +486,7 @@ def test_rows_against_a_shortcut_are_served_better_or_not(
     ("name", "low", "high"),
     [("xrm", 0.05, 0.1), ("cnc", 0.03, 0.07), ("spare", -0.01, 0.01), ("george", -0.01, 0.01)],
 )
+@pytest.mark.long
 def test_what_they_cost_where_there_is_no_shortcut(name: str, low: float, high: float) -> None:
     """Plain training gets 84% right; XRM and CnC give weight to rows that are merely hard."""
     assert low < np.mean(accuracy("erm", 0.5)) - np.mean(accuracy(name, 0.5)) < high

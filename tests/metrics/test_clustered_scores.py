@@ -110,6 +110,7 @@ def test_classes_from_few_clusters_are_not_enough() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spanning", [False, True])
+@pytest.mark.long
 def test_intervals_hold_the_area_and_the_difference(spanning: bool) -> None:
     rng, true = np.random.default_rng(9), float(stats.norm.cdf(0.5**0.5))
     held: list[list[bool]] = []

@@ -26,6 +26,7 @@ else:
 @pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.0, coverage.SPREAD])
 @pytest.mark.parametrize("design", coverage.HEADLINES)
+@pytest.mark.long
 def test_headlines_are_false_in_few_audits_and_intervals_hold(design: str, spread: float) -> None:
     """40 audits a cell: more than 5 false headlines, or missed intervals, have a chance of 1 in 70 where 5% err."""
     for one in coverage.run_headlines(design, spread, 40, 1):

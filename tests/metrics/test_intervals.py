@@ -166,6 +166,7 @@ def test_one_seed_says_that_its_interval_holds_rows_alone() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_joint_interval_covers_a_true_difference_of_zero() -> None:
     rng = np.random.default_rng(11)
     held = []

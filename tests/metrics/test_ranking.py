@@ -79,6 +79,7 @@ def test_a_difference_needs_rows_of_both_classes():
 
 @pytest.mark.parametrize(("positives", "negatives", "area"), [(100, 100, 0.76), (10, 300, 0.9), (44, 1000, 0.97)])
 @pytest.mark.slow
+@pytest.mark.long
 def test_coverage_over_rows_and_seeds(positives, negatives, area):
     rng = np.random.default_rng(0)
     labels = np.repeat([1, 0], [positives, negatives])

@@ -144,7 +144,7 @@ KINDS: dict[str, Method] = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(("erm", "dam", "jtt"), KINDS))
+@pytest.mark.parametrize("name", slow_but(("erm", "dam", "jtt", "dsa"), KINDS, pytest.mark.long))
 def test_a_method_learns_a_small_set(name: str) -> None:
     lab = make_lab(epochs=15, **told_groups(KINDS[name]))
     model = fit(KINDS[name], lab)
