@@ -322,6 +322,8 @@ def test_wilsons_ends_by_hand() -> None:
     assert (one.value, one.low, one.high, one.n) == pytest.approx((0.3, middle - half, middle + half, 40))
     assert proportion(0, 0).reason == "no rows"
     assert (proportion(0, 5).value, proportion(5, 5).value) == (0.0, 1.0)
+    with pytest.raises((ConfigError, DataError), match="rows"):
+        proportion(1, "many")  # type: ignore[arg-type]
     for hits, rows in ((-1, 4), (5, 4)):
         with pytest.raises(DataError, match="no more hits than rows"):
             proportion(hits, rows)

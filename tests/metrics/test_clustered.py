@@ -189,3 +189,10 @@ def test_what_rows_of_clusters_are_worth() -> None:
     rho = min(max(1 - within / spread, 0), 1)
     by_rho = 16**2 / ((1 - rho) * 16 + rho * (n**2).sum())
     assert found.worth[0] == pytest.approx(min(spread / found.variance[0], by_rho, 16))
+
+
+def test_cells_of_one_group_are_correlated_and_those_of_several_are_not_asked_for() -> None:
+    found = counted()
+    assert found.cells.correlation is None
+    assert found.pooled().cells.correlation is not None
+    assert found.swapped(1).counts.classes == (0, 1)

@@ -203,3 +203,63 @@ def test_clusters_that_are_no_codes_of_the_rows_are_refused(clusters: np.ndarray
     label, group, answers = made()
     with pytest.raises(DataError, match="clusters must be 60 whole numbers, one a row"):
         Paired.build(label, group, {"a": np.stack(answers)}, None, 0.95, 100, 0, clusters)
+
+
+def of_two_methods(clusters: np.ndarray | None = None, positive: int | None = 1) -> Paired:
+    label, group, answers = made(240)
+    label, first = label % 2, np.stack([one % 2 for one in answers])
+    second = np.where(np.random.default_rng(4).random((2, 240)) < 0.35, 1 - label, label)
+    return Paired.build(label, group, {"a": first, "b": second}, positive, 0.95, 300, 0, clusters)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "equalized_odds", "worst_group_accuracy", "demographic_parity"])
+@pytest.mark.parametrize("clustered", [False, True])
+def test_a_difference_turned_round_is_its_mirror_image_and_the_same_every_time(name: str, clustered: bool) -> None:
+    clusters = np.arange(240) // 2 if clustered else None
+    paired, again = of_two_methods(clusters), of_two_methods(clusters)
+    one, other = paired.difference(name, "a", "b"), paired.difference(name, "b", "a")
+    assert one == again.difference(name, "a", "b")
+    for first, second in ((one.estimate, other.estimate), (one.rows_only, other.rows_only)):
+        assert (first.value, first.low, first.high) == pytest.approx((-second.value, -second.high, -second.low))
+        assert first.low <= first.value <= first.high
+    assert one.p_value == pytest.approx(other.p_value)
+    a, b = paired.values(name, "a"), paired.values(name, "b")
+    assert one.estimate.value == pytest.approx(a.mean() - b.mean())
+    assert one.estimate.n == paired.level_of(name, "a").estimate.n
+
+
+def test_seeds_that_methods_share_are_compared_one_by_one() -> None:
+    paired = of_two_methods()
+    cut = replace(paired, seeds={name: seeds[:2] for name, seeds in paired.seeds.items()})
+    a, b = cut.values("accuracy", "a"), cut.values("accuracy", "b")
+    moves = cut.moves("accuracy", "a", "b")
+    expected = OverSeeds.of([a - b], [np.var(moves, axis=0, ddof=1).mean()])
+    shared, apart = (cut.difference("accuracy", "a", "b", shared) for shared in (True, False))
+    assert shared.arms is not None
+    assert shared.arms[0].seeds.parts[0] == pytest.approx(expected.parts[0])
+    assert shared.arms[0].seeds.beyond_rows == pytest.approx(expected.beyond_rows)
+    assert apart.arms is not None
+    assert len(apart.arms[0].seeds.parts) == 2
+    assert shared.rows_only == apart.rows_only
+
+
+def test_figures_are_of_the_positive_class_that_was_named() -> None:
+    label, group, answers = made(240)
+    rates = [[(answers[0] % 2 == k)[(group == g) & (label % 2 == k)].mean() for g in range(3)] for k in (0, 1)]
+    for positive in (0, 1):
+        paired = of_two_methods(positive=positive)
+        assert paired.values("equal_opportunity", "a")[0] == pytest.approx(np.ptp(rates[positive]))
+
+
+def test_a_corrected_figure_is_no_more_than_1() -> None:
+    paired, seeds = of_two_methods(), OverSeeds.of([np.array([0.9])], [0.0])
+    found = paired._infer("equalized_odds", 0.9, [0.1], [0.1], [np.array([0.1, -0.1])], -0.3, seeds, 0.0)
+    assert found.estimate.corrected == 1.0
+
+
+def test_a_class_that_one_group_alone_has_is_in_no_mean() -> None:
+    label = np.array([0, 1, 2] * 20 + [0, 1, 1] * 20)
+    group = np.repeat([0, 1], 60)
+    paired = Paired.build(label, group, {"a": np.roll(label, 7)[None]}, None, 0.95, 100, 0, min_count=5)
+    (seed,) = paired.seeds["a"]
+    assert _Outward.of("equal_opportunity_mean", seed.compared).value.shape[0] == 2
