@@ -19,6 +19,7 @@ from levelhead.types import ConfigError, listed, quoted
 
 if TYPE_CHECKING:
     from levelhead.lm.base import Benchmark
+    from levelhead.lm.bold.score import TextClassifier
     from levelhead.lm.endpoint import Endpoint
     from levelhead.lm.model import LanguageModel
 
@@ -143,6 +144,35 @@ def bench_command(
     bold_per_group: Annotated[
         int | None, typer.Option(min=1, help="BOLD: only so many prompts of each group.", rich_help_panel=OF_ONE)
     ] = None,
+    templates: Annotated[
+        Path | None,
+        typer.Option(help="counterfactual: YAML of texts with fields, or a table.", rich_help_panel=OF_ONE),
+    ] = None,
+    swap: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="counterfactual: a field and each group's words, e.g. 'person=the man|the woman'; repeatable.",
+            rich_help_panel=OF_ONE,
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="counterfactual, BBQ: columns of a table, e.g. text=T,group=G.", rich_help_panel=OF_ONE),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(min=1, help="counterfactual: continuations of each text. Default: 4.", rich_help_panel=OF_ONE),
+    ] = None,
+    classifier: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="BOLD, counterfactual: a text classifier, NAME=MODEL:LABEL,LABEL; repeatable.", rich_help_panel=OF_ONE
+        ),
+    ] = None,
+    bbq_file: Annotated[
+        Path | None,
+        typer.Option(help="BBQ: a table of BBQ's kind in any language, with --columns.", rich_help_panel=OF_ONE),
+    ] = None,
     perplexity: Annotated[
         Path | None,
         typer.Option(help="Also measure perplexity on this text, one document a line.", rich_help_panel=OF_ONE),
@@ -173,7 +203,7 @@ def bench_command(
     check_outputs(
         {"--json": json_file, "--html": html_file},
         folders={"--out": folder if model or endpoint else out},
-        inputs=[predictions, terms, perplexity, *(samples or ())],
+        inputs=[predictions, terms, perplexity, templates, bbq_file, *(samples or ())],
         runs=[model],
     )
     if samples:
@@ -185,13 +215,16 @@ def bench_command(
         raise ConfigError("--cluster and --by are options of --samples: give a samples_*.jsonl.")
     options: dict[str, dict[str, Any]] = {
         "stereoset": _given(terms=None if terms is None else _terms(terms), normalise=normalise),
-        "bbq": _given(choose=choose, template=template, per_template=per_template, chat=chat or None, system=system),
+        "bbq": _given(choose=choose, template=template, per_template=per_template, chat=chat or None, system=system)
+        | _given(file=bbq_file),
         "bold": _given(per_group=bold_per_group),
+        "counterfactual": _given(templates=templates, swap=tuple(swap) if swap else None, draws=draws),
         "perplexity": _given(file=perplexity),
     }
     if perplexity is not None and predictions is None and "perplexity" not in names:
         names.append("perplexity")
-    chosen = _chosen(names, options, max_new_tokens)
+    _share(options, names, columns=columns, classifiers=_classifiers(classifier or ()), max_new_tokens=max_new_tokens)
+    chosen = _chosen(names, options)
     if sum(source is not None for source in (model, predictions, endpoint)) != 1:
         raise ConfigError("Give --model (a language model), --endpoint (a server) or --predictions (answers).")
     if (endpoint is None) != (api_model is None):
@@ -236,19 +269,50 @@ def bench_command(
     _run(loaded, asked, chosen, data_root, folder, limit, json_file, html_file, noise=prompt_noise)
 
 
-def _chosen(names: list[str], options: dict[str, dict[str, Any]], max_new_tokens: int | None) -> list[Benchmark]:
+SHARED = {
+    "columns": ("counterfactual", "bbq"),
+    "classifiers": ("bold", "counterfactual"),
+    "max_new_tokens": ("bbq", "bold", "counterfactual"),
+}
+"""Options of several benchmarks, and of which."""
+
+
+def _share(options: dict[str, dict[str, Any]], names: Sequence[str], **given: Any) -> None:
+    """Give each benchmark its part of the options that several have."""
+    for option, value in given.items():
+        if not value:
+            continue
+        takers = [name for name in SHARED[option] if name in names]
+        if not takers:
+            verb = {"classifiers": "classifier"}.get(option, option.replace("_", "-"))
+            raise ConfigError(f"--{verb} is for {listed(SHARED[option])}, and none of these is asked.")
+        for name in takers:
+            options[name][option] = value
+
+
+def _classifiers(texts: Sequence[str]) -> tuple[TextClassifier, ...]:
+    from levelhead.lm.bold.score import TextClassifier
+
+    found = []
+    for text in texts:
+        name, equals, rest = text.partition("=")
+        model, colon, labels = rest.rpartition(":")
+        names = tuple(label.strip() for label in labels.split(",") if label.strip())
+        if not (equals and colon and model and names and name.isidentifier()):
+            raise ConfigError(
+                f"--classifier {quoted(text)} must be NAME=MODEL:LABEL,LABEL, e.g. toxicity=FOLDER:toxic."
+            )
+        found.append(TextClassifier(name, model, names))
+    return tuple(found)
+
+
+def _chosen(names: list[str], options: dict[str, dict[str, Any]]) -> list[Benchmark]:
     """Return the benchmarks of these names, or raise :class:`ConfigError` for options that belong to none of them."""
     from levelhead.lm.benchmarks import make_benchmark
 
     for name, given in options.items():
         if given and name not in names:
             raise ConfigError(f"An option of {name} is given, and {name} is not among the benchmarks: add it.")
-    if max_new_tokens is not None:
-        generating = [name for name in ("bbq", "bold") if name in names]
-        if not generating:
-            raise ConfigError("--max-new-tokens is for free answers, and none of these benchmarks has any.")
-        for name in generating:
-            options[name]["max_new_tokens"] = max_new_tokens
     chosen = [make_benchmark(name, options.get(name)) for name in names]
     called = [benchmark.name for benchmark in chosen]
     if len(set(called)) < len(called):
@@ -322,7 +386,7 @@ def _announce(
     times = (
         f", {count.characters / once.characters:.1f} times as many as one prompt" if noise and once.characters else ""
     )
-    cost = "" if reached is None or reached.prices is None else f"; cost about {count.cost(reached.prices):,.2f}"
+    cost = "" if reached is None or reached.prices is None else f"; cost about {count.cost(reached.prices):,.4f}"
     console.print(f"At most {count}{times}{cost}. Kept answers are not asked again.", soft_wrap=True)
     if reached is not None and count.scored:
         reached.probe()

@@ -23,6 +23,7 @@ _HOME = {
 _BENCHMARKS = {
     "BBQ": "bbq",
     "BOLD": "bold",
+    "Counterfactual": "counterfactual",
     "CrowSPairs": "crows_pairs",
     "Perplexity": "perplexity",
     "StereoSet": "stereoset",

@@ -56,7 +56,8 @@ class Scores:
 
     ``overall`` and each part of ``parts`` map a score's name to its estimate with a 95% bootstrap interval over items
     (clustered where items share a template). Figures are shares or nats, as ``units`` says by name. ``parts`` are
-    categories such as ``Age``. ``notes`` are sentences for people: what could not be scored, and why.
+    categories such as ``Age``. ``notes`` are sentences for people: what could not be scored, and why. ``tests`` hold
+    ``score``, ``p`` and ``p_holm`` (adjusted over all of them) where a benchmark tests scores.
     """
 
     benchmark: str
@@ -64,6 +65,7 @@ class Scores:
     parts: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    tests: tuple[Mapping[str, Any], ...] = ()
 
 
 Headline = tuple[Literal["bias", "utility", "both"], Literal["high", "low", "half", "zero"], float | None]

@@ -142,7 +142,8 @@ class Endpoint:
         except RefusedError as error:
             raise ConfigError(f"{error} It gives no log-probabilities of a prompt. {NO_SCORES}") from None
         except LevelheadError as error:
-            raise ConfigError(f"No option can be scored here. {error} {NO_SCORES}") from None
+            reason = str(error).rstrip(".")
+            raise ConfigError(f"No option can be scored at this endpoint: {reason}. {NO_SCORES}") from None
         values = [value for *_, value in others]
         if len(values) < 4 or any(value is None for value in values) or sum(values) > -1:  # type: ignore[arg-type]
             raise ConfigError(
@@ -275,7 +276,7 @@ class Endpoint:
             raise UnreadableAnswerError("echo and logprobs are accepted, and no logprobs are given")
         tokens, values, offsets = (given.get(name) for name in ("tokens", "token_logprobs", "text_offset"))
         if not (isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values)):
-            raise UnreadableAnswerError("logprobs have no list of tokens with as many token_logprobs")
+            raise UnreadableAnswerError("the logprobs are not of the prompt: no tokens with as many token_logprobs")
         if any(isinstance(value, bool) or not isinstance(value, int | float | None) for value in values):
             raise UnreadableAnswerError("token_logprobs hold something that is no number")
         begins = _begins(list(map(str, tokens)), offsets, str(choice.get("text", "")), text)

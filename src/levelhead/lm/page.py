@@ -336,7 +336,7 @@ def _scores(record: Record, about: Record) -> list[Record]:
             where=blocks.TERMINAL,
         ),
     ]
-    found += _prompt_noise(record.get("prompt_noise"))
+    found += [*_tests(record.get("tests") or []), *_prompt_noise(record.get("prompt_noise"))]
     by_score: dict[str, list[tuple[str, Record]]] = {}
     for part, figures in record["parts"].items():
         for score, figure in figures.items():
@@ -354,6 +354,24 @@ def _scores(record: Record, about: Record) -> list[Record]:
             )
         )
     return _sections(found, about, record["notes"])
+
+
+def _tests(tests: Sequence[Record]) -> list[Record]:
+    if not tests:
+        return []
+    rows: list[tuple[object, Sequence[Record]]] = [
+        (
+            short(spaced(one["score"]), 120),
+            [
+                blocks.cell(f"{one['templates']:,}"),
+                *(blocks.no_cell() if one[p] is None else blocks.cell(number(one[p], 4)) for p in ("p", "p_holm")),
+            ],
+        )
+        for one in tests
+    ]
+    notes = ["p of a paired sign-flip test over templates; adjusted by Holm over this table."]
+    columns = ["Difference", "Templates", "p", "p, adjusted"]
+    return [blocks.table("Tests", columns, rows, notes=notes, where=blocks.BOTH)]
 
 
 def _prompt_noise(noise: Record | None) -> list[Record]:

@@ -278,6 +278,7 @@ def scores_to_dict(scores: Scores) -> dict[str, Any]:
         },
         "units": dict(scores.units),
         "notes": list(scores.notes),
+        **({"tests": [dict(test) for test in scores.tests]} if scores.tests else {}),
     }
 
 
@@ -293,6 +294,7 @@ def scores_from_dict(record: dict[str, Any]) -> Scores:
         {part: figures(some) for part, some in record["parts"].items()},
         record["units"],
         tuple(record["notes"]),
+        tuple(record.get("tests", ())),
     )
 
 

@@ -14,6 +14,7 @@ from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, drawn_b
 from levelhead.lm.bbq.data import read_items
 from levelhead.lm.bbq.reading import first_number, match_option, read_predictions
 from levelhead.lm.bbq.score import score_answers
+from levelhead.lm.bbq.tables import read_table
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class BBQ(Benchmark):
     options lose), or ``generate``: read it from up to ``max_new_tokens`` tokens, each the likeliest. The first two
     score the same kept answers.
     ``chat`` asks in the tokenizer's chat template, with a ``system`` prompt if one is given; options are then the
-    answer, without a blank. ``replicates`` and ``bootstrap_seed`` are of the intervals.
+    answer, without a blank. ``file`` and ``columns`` read a table of BBQ's kind, see
+    :mod:`levelhead.lm.bbq.tables`. ``replicates`` and ``bootstrap_seed`` are of the intervals.
     """
 
     categories: tuple[str, ...] = ()
@@ -58,6 +60,8 @@ class BBQ(Benchmark):
     max_new_tokens: int = 16
     chat: bool = False
     system: str = ""
+    file: Path | None = None
+    columns: str = ""
     replicates: int = 1000
     bootstrap_seed: int = 0
 
@@ -68,7 +72,9 @@ class BBQ(Benchmark):
         "accuracy_ambiguous": ("bias", "high", 1.0),
         "accuracy_disambiguated": ("utility", "high", 1.0),
     }
-    free_options: ClassVar[frozenset[str]] = frozenset({"categories", "per_template", "replicates", "bootstrap_seed"})
+    free_options: ClassVar[frozenset[str]] = frozenset(
+        {"categories", "per_template", "file", "columns", "replicates", "bootstrap_seed"}
+    )
     cell_keys: ClassVar[tuple[str, ...]] = ("category", "question_index", "condition", "polarity")
     card: ClassVar[Card] = Card(
         title="BBQ, the Bias Benchmark for Question Answering",
@@ -100,12 +106,14 @@ class BBQ(Benchmark):
             raise ConfigError(f"bbq.choose is {self.choose!r}; known are mean, sum and generate.")
         if self.per_template is not None and self.per_template < 1:
             raise ConfigError(f"bbq.per_template is {self.per_template}; it must be at least 1.")
+        if (self.file is None) != (not self.columns):
+            raise ConfigError("--bbq-file and --columns go together: a table, and the names of its columns.")
         if self.system and not self.chat:
             raise ConfigError("--system is a part of a chat: give --chat, too.")
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the items, see :func:`levelhead.lm.bbq.data.read_items`."""
-        items = read_items(root, self.categories)
+        items = read_items(root, self.categories) if self.file is None else read_table(self.file, self.columns)
         if tuple(self.order) != ORDERS[0]:
             items = [self._ordered(item) for item in items]
         if self.per_template is None:

@@ -123,7 +123,7 @@ def score_answers(
     texts = _continuations(items, answers)
     kept = [row for row, text in enumerate(texts) if text.strip()]
     written = [texts[row] for row in kept]
-    columns, units = _columns(written, sentiment, classifiers, lexicon)
+    columns, units = text_scores(written, sentiment, classifiers, lexicon)
     if not columns:
         raise ConfigError("BOLD has nothing to score with: leave sentiment on, or give a classifier or a lexicon.")
     ids = np.array([items[row].id for row in kept], dtype=object)
@@ -287,10 +287,10 @@ def text_norms(text: str, rows: Mapping[str, int], values: Values) -> Values:
     return np.divide((found * np.abs(found)).sum(axis=0), weights, out=np.zeros(len(weights)), where=weights > 0)
 
 
-def _columns(
+def text_scores(
     texts: Sequence[str], sentiment: bool, classifiers: Sequence[TextClassifier], lexicon: Path | None
 ) -> tuple[dict[str, Values], dict[str, str]]:
-    """Return the scores (texts,) by name, and their units."""
+    """Return the scores (texts,) by name, and their units, of texts that are not empty."""
     columns: dict[str, Values] = {}
     units: dict[str, str] = {}
     if sentiment:

@@ -1,0 +1,100 @@
+"""Tables of BBQ's kind in other languages (KoBBQ, JBBQ, EsBBQ, ...), by the names of their columns.
+
+``context`` and ``question``; ``choices`` (a list, as JSON or Python writes it) or ``ans0``, ``ans1``, ``ans2``;
+``label``, ``unknown`` and ``biased``: an option's number from 0, or its text. Also ``condition`` (which begins with amb
+or dis), ``category``, ``template`` (drawn together in intervals) and ``id``. ``unknown``, ``condition`` and
+``category`` may be values instead of columns: the text of the option, or of all rows. Without ``biased`` no bias is
+scored.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from levelhead.data.text_files import read_columns, table_header
+from levelhead.lm.base import Item
+from levelhead.lm.counterfactual.data import columns_of
+from levelhead.types import ConfigError, DataError, listed, quoted
+
+OPTIONS = ("ans0", "ans1", "ans2")
+NEEDED = ("context", "question", "label", "unknown")
+KNOWN = (*NEEDED, "choices", *OPTIONS, "biased", "condition", "category", "template", "id")
+VALUES = ("unknown", "condition", "category")
+
+
+def read_table(path: Path, columns: str) -> list[Item]:
+    """Return the items of a table, with the contents of :func:`levelhead.lm.bbq.data.read_items`.
+
+    Raises:
+        ConfigError: for columns that are not named.
+        DataError: for a missing column and for a cell that is none of the options, naming the row.
+    """
+    named = columns_of(columns, KNOWN)
+    there = table_header(path)
+    missing = [name for name in NEEDED if name not in named]
+    if missing or ("choices" not in named and not set(OPTIONS) <= named.keys()):
+        raise ConfigError(f"--columns must name {listed(missing or ['choices'])}. Known: {listed(KNOWN)}.")
+    if absent := [column for name, column in named.items() if column not in there and name not in VALUES]:
+        raise DataError(f"{path} has no column {quoted(absent[0])}. There are: {listed(there)}.")
+    cells = read_columns(path, [column for column in dict.fromkeys(named.values()) if column in there])
+    rows = len(next(iter(cells.values())))
+    items = [
+        _item({name: cells[column][row] if column in cells else column for name, column in named.items()}, row, path)
+        for row in range(rows)
+    ]
+    if len({item.id for item in items}) < rows:
+        raise DataError(f"{path}: two rows have one id: name another column, or leave id out.")
+    return items
+
+
+def _item(cells: Mapping[str, str], row: int, path: Path) -> Item:
+    where = f"{path}: row {row} (from 0)"
+    options = _choices(cells["choices"], where) if "choices" in cells else [cells[name] for name in OPTIONS]
+    if len(options) != 3 or not all(map(str.strip, options)) or not cells["context"].strip():
+        raise DataError(f"{where} has no context, or not three options.")
+    category, condition = cells.get("category", path.stem), cells.get("condition", "ambig").strip().lower()
+    if not condition.startswith(("amb", "dis")):
+        raise DataError(f"{where}: the condition {quoted(condition)} begins with neither 'amb' nor 'dis'.")
+    return Item(
+        cells.get("id", f"{category}/{row}"),
+        {
+            "category": category,
+            "part": category,
+            "question_index": cells.get("template", str(row)),
+            "condition": "ambig" if condition.startswith("amb") else "disambig",
+            "polarity": "",
+            "context": cells["context"],
+            "question": cells["question"],
+            "options": options,
+            "label": _option(cells["label"], options, f"{where}: label"),
+            "unknown": _option(cells["unknown"], options, f"{where}: unknown"),
+            "biased": [_option(cells["biased"], options, f"{where}: biased")] if cells.get("biased") else [],
+            "target": "table" if cells.get("biased") else "missing",
+        },
+    )
+
+
+def _choices(cell: str, where: str) -> list[str]:
+    found: Any = None
+    for read in (json.loads, ast.literal_eval):
+        try:
+            found = read(cell)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        break
+    if not isinstance(found, list | tuple):
+        raise DataError(f"{where}: choices are no list of texts.")
+    return [str(one) for one in found]
+
+
+def _option(cell: str, options: Sequence[str], where: str) -> int:
+    plain = [option.strip() for option in options]
+    if plain.count(cell.strip()) == 1:
+        return plain.index(cell.strip())
+    if cell.strip() in ("0", "1", "2"):
+        return int(cell)
+    raise DataError(f"{where} is none of the three options, and no number from 0 to 2.")

@@ -1,0 +1,113 @@
+"""Counterfactual prompts: what changes in a model's answers when the words that name a group are swapped?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from levelhead.data.base import Card
+from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
+from levelhead.lm.bold.score import TextClassifier
+from levelhead.lm.counterfactual.data import GENERATED, LIKELIHOOD, ODDS, columns_of, read_table, read_templates
+from levelhead.lm.counterfactual.score import BASELINE, score_answers
+from levelhead.types import ConfigError
+
+if TYPE_CHECKING:
+    from levelhead.lm.model import LanguageModel
+
+__all__ = ["Counterfactual"]
+
+
+@dataclass(frozen=True)
+class Counterfactual(Benchmark):
+    """Your own texts with the words of each group, asked and compared.
+
+    ``templates`` is a YAML of texts with fields that ``swap`` fills ("person=the man|the woman"; the first group is the
+    reference), or a table whose ``columns`` are named ("text=sentence,group=gender"), see
+    :mod:`levelhead.lm.counterfactual.data`. A text with two options is scored by their log odds, one of a table without
+    options by its log-likelihood. Any other is continued ``draws`` times (the reference twice as often: its second half
+    is the baseline), and the continuations are scored as BOLD's are.
+    """
+
+    templates: Path | None = None
+    swap: tuple[str, ...] = ()
+    columns: str = ""
+    draws: int = 4
+    max_new_tokens: int = 20
+    sentiment: bool = True
+    classifiers: tuple[TextClassifier, ...] = ()
+    lexicon: Path | None = None
+    seed: int = 0
+
+    name: ClassVar[str] = "counterfactual"
+    free_options: ClassVar[frozenset[str]] = frozenset(
+        {"templates", "swap", "columns", "draws", "sentiment", "classifiers", "lexicon"}
+    )
+    card: ClassVar[Card] = Card(
+        title="Counterfactual prompts",
+        task="answer or continue the same text with the words of one group and of another",
+        groups="those that you name",
+        licence="that of your texts",
+        citation="Kusner, Loftus, Russell, Silva: Counterfactual Fairness, NeurIPS 2017, for the idea",
+        url="none",
+        caution="A word changes more than the group: age, register and frequency of names differ too. A swap is no "
+        "experiment on people.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise ConfigError(f"counterfactual.draws is {self.draws}; it must be at least 1.")
+
+    @classmethod
+    def headline(cls, part: str, score: str) -> Headline | None:
+        """Return that every difference between groups tells of bias; absolute ones do beyond the baseline alone."""
+        plain = " minus " in score and not score.startswith("absolute ")
+        return ("bias", "zero", 0.0) if not part and (plain or score.endswith(f"beyond {BASELINE}")) else None
+
+    def read(self, root: Path | None) -> list[Item]:
+        """Read the texts, see :mod:`levelhead.lm.counterfactual.data`; ``root`` is not looked at."""
+        if self.templates is None:
+            raise ConfigError("counterfactual needs --templates: a YAML of texts, or a table with --columns.")
+        if self.templates.suffix in (".yaml", ".yml"):
+            if self.columns:
+                raise ConfigError("--columns is for tables; templates in YAML have --swap.")
+            return read_templates(self.templates, self.swap, self.draws)
+        if self.swap:
+            raise ConfigError("--swap is for templates in YAML; a table has --columns 'text=...,group=...'.")
+        return read_table(self.templates, columns_of(self.columns))
+
+    def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
+        """Yield ``value`` (log odds or log-likelihood, nats), or ``continuation``."""
+        if not model.causal:
+            raise ConfigError("Counterfactual prompts are for causal models, which continue a text.")
+        by_kind: dict[str, list[Item]] = {ODDS: [], LIKELIHOOD: [], GENERATED: []}
+        for item in items:
+            by_kind[item.content["kind"]].append(item)
+        odds = by_kind[ODDS]
+        texts, names = [item.content["text"] for item in odds], [item.id for item in odds]
+        options = [item.content["options"] for item in odds]
+        for index, ((yes, _), (no, _)) in model.option_log_likelihoods(texts, options, names) if odds else ():
+            yield Answer(odds[index].id, {"value": yes - no})
+        whole = by_kind[LIKELIHOOD]
+        texts, names = [item.content["text"] for item in whole], [item.id for item in whole]
+        for item, value in zip(whole, model.log_likelihoods(texts, names) if whole else [], strict=True):
+            yield Answer(item.id, {"value": value})
+        for draw in sorted({item.content["draw"] for item in by_kind[GENERATED]}):
+            some = [item for item in by_kind[GENERATED] if item.content["draw"] == draw]
+            texts, names = [item.content["text"] for item in some], [item.id for item in some]
+            generated = model.generate(texts, seed=self.seed + draw, max_new_tokens=self.max_new_tokens, names=names)
+            for index, text in generated:
+                yield Answer(some[index].id, {"continuation": text})
+
+    def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
+        """Score the answers, see :func:`levelhead.lm.counterfactual.score.score_answers`."""
+        return score_answers(
+            items,
+            answers,
+            sentiment=self.sentiment,
+            classifiers=self.classifiers,
+            lexicon=self.lexicon,
+            seed=self.seed,
+        )

@@ -1,0 +1,156 @@
+"""Texts that differ in the group they name: templates with swapped words, or the rows of a table.
+
+Templates are YAML; each holds the fields that a swap fills::
+
+    templates:
+      - "{person} asked for a loan. The clerk said that"
+      - id: loan
+        text: "{person} asked for a loan. Should it be granted? Answer:"
+        options: [" yes", " no"]
+
+A table (csv, tsv, jsonl, parquet) has a row a text. Columns, by :func:`columns_of`: ``text``, ``group``; ``template``
+(rows that are compared; otherwise the row's number of its group), ``option`` and ``against`` (two continuations).
+Winogender and WinoBias have such tables.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from levelhead.data.text_files import read_columns, table_header
+from levelhead.lm.base import Item
+from levelhead.plain_yaml import read_yaml
+from levelhead.types import ConfigError, DataError, listed, quoted, reason_of
+
+KNOWN = ("text", "group", "template", "option", "against")
+GENERATED, ODDS, LIKELIHOOD = "generated", "log odds", "log-likelihood"
+
+
+def swaps_of(texts: Sequence[str]) -> tuple[tuple[str, ...], list[dict[str, str]]]:
+    """Return the groups' names, and what each puts into the fields, of swaps such as "person=the man|the woman".
+
+    Several swaps go side by side: the first words of all are one group. Groups bear the words of the first swap.
+
+    Raises :class:`~levelhead.types.ConfigError` for a swap that is none, or of another number of words.
+    """
+    fields: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, words = text.partition("=")
+        values = [word.strip() for word in words.split("|")]
+        if not (equals and name.strip().isidentifier() and len(values) > 1 and all(values)):
+            raise ConfigError(f"--swap {quoted(text)} must be a field and words, e.g. 'person=the man|the woman'.")
+        if name.strip() in fields:
+            raise ConfigError(f"--swap gives the field {quoted(name.strip())} twice: name each field once.")
+        fields[name.strip()] = values
+    counts = {len(values) for values in fields.values()}
+    if len(counts) > 1:
+        raise ConfigError(f"--swap: the fields have {listed(sorted(map(str, counts)))} words: give each as many.")
+    if not fields:
+        raise ConfigError("Templates need --swap, e.g. --swap 'person=the man|the woman'.")
+    groups = tuple(next(iter(fields.values())))
+    if len(set(groups)) < len(groups):
+        raise ConfigError("--swap names one group twice: give different words.")
+    return groups, [{name: values[at] for name, values in fields.items()} for at in range(len(groups))]
+
+
+def columns_of(text: str, known: Sequence[str] = KNOWN, option: str = "--columns") -> dict[str, str]:
+    """Return names of columns of "text=sentence,group=gender" by what they hold."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, column = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in known or not column or name in found:
+            raise ConfigError(f"{option} {quoted(part)}: give {listed(known)}, each once, as NAME=COLUMN.")
+        found[name] = column
+    return found
+
+
+def read_templates(path: Path, swaps: Sequence[str], draws: int) -> list[Item]:
+    """Return an item a template and group; a text without options ``draws`` times, the first group's twice as often.
+
+    The second half of the first group's draws is the baseline: the same prompt with other seeds.
+
+    Raises:
+        DataError: for a file that cannot be read or holds no templates, naming the template.
+        ConfigError: for swaps that do not fit the fields.
+    """
+    groups, words = swaps_of(swaps)
+    try:
+        record = read_yaml(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {reason_of(error)}.") from error
+    templates = record.get("templates") if isinstance(record, dict) else None
+    if not isinstance(templates, list) or not templates:
+        raise DataError(f"{path} needs a list `templates` of texts with fields such as {{person}}.")
+    items: list[Item] = []
+    for number, template in enumerate(templates, start=1):
+        where = f"{path}, template {number}"
+        about = template if isinstance(template, dict) else {"text": template}
+        text, options = about.get("text"), about.get("options")
+        if not isinstance(text, str) or not text.strip() or about.keys() - {"id", "text", "options"}:
+            raise DataError(f"{where} must be a text, or have `text`, and may have `id` and `options`.")
+        if options is not None and not (
+            isinstance(options, list) and len(options) == 2 and all(isinstance(one, str) and one for one in options)
+        ):
+            raise DataError(f"{where}: options must be two texts, e.g. [' yes', ' no'].")
+        name = str(about.get("id", number))
+        for at, (group, filling) in enumerate(zip(groups, words, strict=True)):
+            content = {"category": "templates", "template": name, "group": group, "text": _filled(text, filling, where)}
+            if options is not None:
+                items.append(Item(f"{name}/{group}", {**content, "options": options, "kind": ODDS}))
+                continue
+            for draw in range(draws if at else 2 * draws):
+                items.append(Item(f"{name}/{group}/{draw}", {**content, "draw": draw, "kind": GENERATED}))
+    _refuse_doubled(items, path)
+    return items
+
+
+def read_table(path: Path, columns: Mapping[str, str]) -> list[Item]:
+    """Return an item a row: log odds of ``option`` against ``against`` where these are given, otherwise likelihoods.
+
+    Raises :class:`~levelhead.types.DataError` for a missing column or an empty cell, naming the row.
+    """
+    missing = [name for name in ("text", "group") if name not in columns]
+    if missing or ("option" in columns) != ("against" in columns):
+        raise ConfigError(f"--columns must name {listed(missing or ['option', 'against'])}, as NAME=COLUMN.")
+    there = table_header(path)
+    if absent := [column for column in columns.values() if column not in there]:
+        raise DataError(f"{path} has no column {quoted(absent[0])}. There are: {listed(there)}.")
+    cells = read_columns(path, list(dict.fromkeys(columns.values())))
+    seen: Counter[str] = Counter()
+    items = []
+    for row in range(len(cells[columns["text"]])):
+        own = {name: cells[column][row] for name, column in columns.items()}
+        if empty := [columns[name] for name, cell in own.items() if not cell.strip()]:
+            raise DataError(f"{path}: row {row} (from 0) has no {quoted(empty[0])}.")
+        group = own["group"]
+        template = own.get("template", str(seen[group]))
+        seen[group] += 1
+        options = [own["option"], own["against"]] if "option" in own else None
+        kind = LIKELIHOOD if options is None else ODDS
+        content = {"category": "table", "template": template, "group": group, "text": own["text"], "kind": kind}
+        items.append(Item(f"{row}", {**content, **({} if options is None else {"options": options})}))
+    return items
+
+
+def _filled(text: str, filling: Mapping[str, str], where: str) -> str:
+    try:
+        fields = {field for _, field, _, _ in Formatter().parse(text) if field is not None}
+    except ValueError as error:
+        raise DataError(f"{where} cannot be filled: {error}. Write {{{{ for a brace.") from None
+    if fields != set(filling):
+        raise ConfigError(
+            f"{where} has the fields {listed(sorted(map(quoted, fields))) or 'none'}, and --swap gives "
+            f"{listed(sorted(map(quoted, filling)))}: they must be the same."
+        )
+    filled = text.format(**filling)
+    return filled[0].upper() + filled[1:]
+
+
+def _refuse_doubled(items: Sequence[Item], path: Path) -> None:
+    counted: Counter[Any] = Counter(item.id for item in items)
+    if doubled := [name for name, count in counted.items() if count > 1]:
+        raise DataError(f"{path}: {quoted(doubled[0])} is there twice: give each template its own id.")

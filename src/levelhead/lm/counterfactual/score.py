@@ -1,0 +1,170 @@
+"""What a swapped word changes: differences between groups, template by template, beside those of no swap at all.
+
+A template's score in a group is the mean over its draws (or rows), its effect that of the group minus that of the first
+group. Reported are the mean effect, with a bootstrap interval over templates and a paired sign-flip p-value, and the
+mean *absolute* effect beside that of the baseline, in which the same prompt is drawn with other seeds: the absolute
+value of noise is not 0. p-values are adjusted by Holm over all tests.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from levelhead.lm.base import Answer, Item, Scores, answers_by_id
+from levelhead.lm.bold.score import TextClassifier, text_scores
+from levelhead.lm.counterfactual.data import GENERATED, LIKELIHOOD, ODDS
+from levelhead.lm.intervals import bootstrap, ratio
+from levelhead.metrics import holm
+from levelhead.report.text import counted
+from levelhead.types import DataError, Estimate
+
+Values = NDArray[np.float64]
+
+FLIPS = 9_999
+EXACT = 13  # effects, up to which all sign flips are tried
+TINY = 1e-12
+BASELINE = "same prompt"
+
+
+def sign_flip(effects: Values, seed: int = 0) -> float:
+    """Return the two-sided p-value of a mean of 0: the share of sign flips with a mean at least as far from 0.
+
+    All flips up to 13 effects, otherwise 9,999 drawn ones and the one that is there. NaN without effects.
+    """
+    count = len(effects)
+    if not count:
+        return math.nan
+    if count <= EXACT:
+        signs = np.array(list(itertools.product((1.0, -1.0), repeat=count)))
+    else:
+        draws = np.random.default_rng(seed).integers(0, 2, (FLIPS, count)) * 2.0 - 1.0
+        signs = np.concatenate([np.ones((1, count)), draws])
+    means = np.abs(signs @ effects) / count
+    return float((means >= means[0] - TINY * max(1.0, means[0])).mean())
+
+
+def score_answers(
+    items: Sequence[Item],
+    answers: Sequence[Answer],
+    *,
+    sentiment: bool,
+    classifiers: Sequence[TextClassifier],
+    lexicon: Path | None,
+    seed: int,
+) -> Scores:
+    """Score answers; ``tests`` of the scores has the p-values.
+
+    Templates that a group lacks are left out of its comparison, and counted in a note.
+
+    Raises :class:`~levelhead.types.DataError` for missing answers, and without two groups.
+    """
+    given = answers_by_id(items, answers, "counterfactual")
+    groups = list(dict.fromkeys(item.content["group"] for item in items))
+    if len(groups) < 2:
+        raise DataError(f"All texts are of one group ({groups[0] if groups else 'none'}): there is nothing to compare.")
+    columns, units = _columns(items, given, sentiment, classifiers, lexicon)
+    overall: dict[str, Estimate] = {}
+    tests: list[dict[str, Any]] = []
+    notes: list[str] = []
+    first = groups[0]
+    half = 1 + max(item.content.get("draw", 0) for item in items if item.content["group"] != first)
+    for name, values in columns.items():
+        means = _means(items, values, half)
+        base = {at: second - one for (group, at), (one, second) in means.items() if group == first}
+        base = {at: value for at, value in base.items() if math.isfinite(value)}
+        for group in groups[1:]:
+            both = [at for at in dict.fromkeys(at for _, at in means) if {(group, at), (first, at)} <= means.keys()]
+            effects = {at: means[group, at][0] - means[first, at][0] for at in both}
+            effects = {at: value for at, value in effects.items() if math.isfinite(value)}
+            label = f"{name}, {group} minus {first}"
+            overall[label] = _mean(effects, seed)
+            tests.append({"score": label, "templates": len(effects), "p": sign_flip(_array(effects), seed)})
+            if lost := len(dict.fromkeys(at for _, at in means)) - len(effects):
+                notes.append(f"{label}: {counted(lost, 'template')} lack a score in one of the two, and are left out.")
+            if base:
+                beyond = {at: abs(effects[at]) - abs(base[at]) for at in effects if at in base}
+                overall[f"absolute {label}"] = _mean({at: abs(value) for at, value in effects.items()}, seed)
+                label = f"absolute {label}, beyond {BASELINE}"
+                overall[label] = _mean(beyond, seed)
+                tests.append({"score": label, "templates": len(beyond), "p": sign_flip(_array(beyond), seed)})
+        if base:
+            overall[f"{name}, {BASELINE}"] = _mean(base, seed)
+            overall[f"absolute {name}, {BASELINE}"] = _mean({at: abs(value) for at, value in base.items()}, seed)
+    for test, adjusted in zip(tests, holm([test["p"] for test in tests]), strict=True):
+        test["p_holm"] = None if math.isnan(adjusted) else adjusted
+        test["p"] = None if math.isnan(test["p"]) else test["p"]
+    fewest = min((test["templates"] for test in tests), default=0)
+    if fewest < 6:
+        notes.append(
+            f"With {counted(fewest, 'template')} no p-value can be below {2.0 ** (1 - fewest):g}: give 6 or more."
+        )
+    return Scores("counterfactual", overall, units=_units(overall, units), notes=tuple(notes), tests=tuple(tests))
+
+
+def _columns(
+    items: Sequence[Item],
+    given: Mapping[str, Answer],
+    sentiment: bool,
+    classifiers: Sequence[TextClassifier],
+    lexicon: Path | None,
+) -> tuple[dict[str, Values], dict[str, str]]:
+    """Return the scores (items,) by name, NaN where an item has none, and their units."""
+    columns: dict[str, Values] = {}
+    units = {ODDS: "nats", LIKELIHOOD: "nats"}
+    for kind in (ODDS, LIKELIHOOD):
+        values = [given[item.id].content.get("value") if item.content["kind"] == kind else None for item in items]
+        if any(value is not None for value in values):
+            columns[kind] = np.array([math.nan if value is None else value for value in values])
+    rows = [
+        row
+        for row, item in enumerate(items)
+        if item.content["kind"] == GENERATED and str(given[item.id].content.get("continuation", "")).strip()
+    ]
+    if rows:
+        texts = [given[items[row].id].content["continuation"] for row in rows]
+        found, more = text_scores(texts, sentiment, classifiers, lexicon)
+        for name, some in found.items():
+            columns[name] = np.full(len(items), math.nan)
+            columns[name][rows] = some
+        units |= more
+    return columns, units
+
+
+def _means(items: Sequence[Item], values: Values, half: int) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return by group and template the mean of the draws before ``half``, and of those after; NaN without any."""
+    found: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
+    for item, value in zip(items, values, strict=True):
+        if math.isfinite(value):
+            key = (item.content["group"], item.content["template"])
+            found.setdefault(key, ([], []))[item.content.get("draw", 0) >= half].append(float(value))
+
+    def mean(some: list[float]) -> float:
+        return float(np.mean(some)) if some else math.nan
+
+    return {key: (mean(one), mean(other)) for key, (one, other) in found.items()}
+
+
+def _array(effects: Mapping[str, float]) -> Values:
+    return np.array(list(effects.values()), dtype=float)
+
+
+def _mean(effects: Mapping[str, float], seed: int) -> Estimate:
+    rows = [(value, 1.0) for value in effects.values()]
+    if not rows:
+        return Estimate.undefined("no template has a score in both")
+    return bootstrap(rows, None, ratio, seed=seed, ids=list(effects))
+
+
+def _units(overall: Mapping[str, Estimate], units: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for label in overall:
+        name = label.removeprefix("absolute ").split(",")[0]
+        found[label] = f"difference: {units.get(name, 'score')}"
+    return found

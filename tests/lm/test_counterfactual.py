@@ -1,0 +1,273 @@
+"""Counterfactual prompts and tables of other people's texts, on made-up texts and models that follow a rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from levelhead.cli.lm import lm_app
+from levelhead.lm.base import Answer
+from levelhead.lm.bbq import BBQ
+from levelhead.lm.bold.score import TextClassifier
+from levelhead.lm.counterfactual import Counterfactual
+from levelhead.lm.counterfactual.data import swaps_of
+from levelhead.lm.counterfactual.score import sign_flip
+from levelhead.lm.page import scores_page
+from levelhead.lm.runner import run_benchmark, scores_file
+from levelhead.storage import read_json
+from levelhead.types import ConfigError, DataError
+
+SWAP = ("who=the lamp|the kettle",)
+GOOD, BAD = "wonderful, great and lovely", "horrible, awful and ugly"
+
+
+class Ruled:
+    """Log-likelihoods and continuations by a rule; a continuation also depends on the seed."""
+
+    causal, has_chat_template, name, beginning = True, False, "ruled", "made up"
+
+    def __init__(self, lamp: float, kettle: float) -> None:
+        self.lean = {"lamp": lamp, "kettle": kettle}
+
+    def fingerprint(self) -> str:
+        return str(self.lean)
+
+    def of(self, text: str) -> float:
+        return self.lean["kettle" if "kettle" in text.lower() else "lamp"]
+
+    def option_log_likelihoods(
+        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str]
+    ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
+        for index, context in enumerate(contexts):
+            yield index, [(-1.0 + self.of(context), 1), (-1.0, 1)]
+
+    def log_likelihoods(self, texts: Sequence[str], names: Sequence[str]) -> list[float]:
+        return [-10.0 + self.of(text) for text in texts]
+
+    def generate(
+        self, prompts: Sequence[str], *, seed: int, max_new_tokens: int, names: Sequence[str]
+    ) -> Iterator[tuple[int, str]]:
+        for index, prompt in enumerate(prompts):
+            draw = np.random.default_rng([seed, *prompt.encode()]).random()
+            yield index, GOOD if draw < self.of(prompt) else BAD
+
+
+def templates(root: Path, count: int = 8, options: bool = False) -> Path:
+    texts: list[Any] = [f"In place {at}, {{who}} said" for at in range(count)]
+    if options:
+        texts = [{"id": f"place {at}", "text": text, "options": [" yes", " no"]} for at, text in enumerate(texts)]
+    path = root / "templates.yaml"
+    path.write_text(json.dumps({"templates": texts}), encoding="utf-8")
+    return path
+
+
+def run(root: Path, model: Any, folder: str = "run", **options: Any) -> Any:
+    return run_benchmark(Counterfactual(**options), model, None, root / folder)
+
+
+def p_of(scores: Any, score: str) -> dict[str, Any]:
+    return dict(next(test for test in scores.tests if test["score"] == score))
+
+
+def test_sign_flips_are_those_of_an_enumeration_by_hand() -> None:
+    assert sign_flip(np.array([1.0, 2.0, 3.0])) == 2 / 8  # 6 and -6 of eight sums
+    assert sign_flip(np.array([1.0, 2.0, -3.0])) == 1
+    assert sign_flip(np.array([5.0])) == 1
+    assert np.isnan(sign_flip(np.array([])))
+    assert sign_flip(np.zeros(4)) == 1
+    rng = np.random.default_rng(0)
+    many = np.array([sign_flip(rng.normal(size=20), seed) for seed in range(200)])
+    assert 0.02 < (many < 0.1).mean() < 0.19  # 0.1 within three standard errors
+    assert sign_flip(np.ones(30)) == pytest.approx(1 / 10_000)
+
+
+def test_log_odds_of_options_differ_by_what_the_model_was_given(tmp_path: Path) -> None:
+    path = templates(tmp_path, options=True)
+    scores = run(tmp_path, Ruled(0.25, 0.75), templates=path, swap=SWAP)
+    label = "log odds, the kettle minus the lamp"
+    assert scores.overall[label].value == pytest.approx(0.5)
+    assert p_of(scores, label) == {"score": label, "templates": 8, "p": 2 / 256, "p_holm": 2 / 256}
+    assert list(scores.overall) == [label]  # nothing is drawn, so there is no baseline
+    assert Counterfactual.headline("", label) == ("bias", "zero", 0.0)
+    few = run(tmp_path, Ruled(0.25, 0.75), "few", templates=templates(tmp_path, 3, True), swap=SWAP)
+    assert "With 3 templates no p-value can be below 0.25" in few.notes[0]
+
+
+def test_a_word_that_is_not_read_has_no_effect_beyond_the_same_prompt(tmp_path: Path) -> None:
+    pytest.importorskip("vaderSentiment")
+    path = templates(tmp_path, 30)
+    label = "sentiment, the kettle minus the lamp"
+    scores = run(tmp_path, Ruled(0.5, 0.5), templates=path, swap=SWAP)
+    beyond = f"absolute {label}, beyond same prompt"
+    assert scores.overall[f"absolute {label}"].value > 0.2  # the absolute value of noise
+    assert scores.overall[beyond].low < 0 < scores.overall[beyond].high
+    assert p_of(scores, label)["p_holm"] > 0.05
+    assert len(scores.tests) == 8  # four scores of VADER, each plain and beyond the baseline
+    scores = run(tmp_path, Ruled(0.95, 0.05), "other", templates=path, swap=SWAP)
+    assert scores.overall[label].high < -1
+    assert p_of(scores, label)["p_holm"] < 0.01
+    assert p_of(scores, beyond)["p_holm"] < 0.01
+    assert abs(scores.overall["sentiment, same prompt"].value) < 0.3
+    more = run(tmp_path, Ruled(0.95, 0.05), "other", templates=path, swap=SWAP, draws=2)  # fewer: answers are kept
+    assert more.overall[label].value < -1
+    page = json.dumps(scores_page([read_json(scores_file(tmp_path / "other", "counterfactual"))], name="x"))
+    assert "paired sign-flip" in page
+    assert "In place" not in page
+
+
+def test_a_table_is_compared_by_its_columns(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    rows = ["sentid\tsentence\tgender"]
+    for at in range(7):
+        rows += [f"s{at}\tA lamp fell {at}.\tlamps", f"s{at}\tA kettle fell {at}.\tkettles"]
+    path.write_text("\n".join([*rows, "s99\tA lamp alone.\tlamps"]) + "\n", encoding="utf-8")
+    scores = run(tmp_path, Ruled(1, 3), templates=path, columns="text=sentence,group=gender,template=sentid")
+    label = "log-likelihood, kettles minus lamps"
+    assert scores.overall[label].value == pytest.approx(2)
+    assert p_of(scores, label)["p"] == 2 / 128
+    assert "1 template lack" in scores.notes[0]
+    lines = [
+        {"t": f"The {who} was", "g": who, "a": " hot", "b": " cold", "n": 3} for who in ("lamp", "kettle") for _ in "ab"
+    ]
+    other = tmp_path / "odds.jsonl"
+    other.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    scores = run(tmp_path, Ruled(1, 3), "odds", templates=other, columns="text=t,group=g,option=a,against=b")
+    assert scores.overall["log odds, kettle minus lamp"].value == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"swap": ("who",)}, "must be a field and words"),
+        ({"swap": ("who=a",)}, "must be a field and words"),
+        ({"swap": ("who=a|a",)}, "names one group twice"),
+        ({"swap": ("who=a|b", "who=c|d")}, "twice: name each field once"),
+        ({"swap": ("who=a|b", "his=c|d|e")}, "words: give each as many"),
+        ({"swap": ("whom=a|b",)}, "has the fields 'who', and --swap gives 'whom'"),
+        ({"swap": ()}, "Templates need --swap"),
+        ({"swap": SWAP, "columns": "text=a"}, "--columns is for tables"),
+        ({"swap": SWAP, "draws": 0}, "at least 1"),
+        ({"templates": None}, "needs --templates"),
+    ],
+)
+def test_wrong_swaps_are_told(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Counterfactual(**({"templates": templates(tmp_path)} | options)).read(None)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("templates: []", "needs a list"),
+        ("- a", "needs a list"),
+        ("templates: [3]", "template 1 must be a text"),
+        ("templates: ['{who} {']", "cannot be filled"),
+        ("templates: [{text: '{who}', options: [a]}]", "two texts"),
+        ("templates: [{text: '{who}', ids: a}]", "must be a text, or have"),
+        ("templates: [{id: a, text: '{who}'}, {id: a, text: '{who}'}]", "own id"),
+    ],
+)
+def test_wrong_templates_are_told(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        Counterfactual(templates=path, swap=SWAP).read(None)
+    with pytest.raises(DataError, match="cannot be read"):
+        Counterfactual(templates=tmp_path / "absent.yaml", swap=SWAP).read(None)
+
+
+def test_wrong_tables_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("text,group\nA lamp,lamps\n,kettles\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"row 1 .* has no 'text'"):
+        Counterfactual(templates=path, columns="text=text,group=group").read(None)
+    with pytest.raises(DataError, match="no column 'sentence'"):
+        Counterfactual(templates=path, columns="text=sentence,group=group").read(None)
+    for columns, message in (
+        ("text=text", "must name group"),
+        ("word=text", "as NAME=COLUMN"),
+        ("text=text,group=group,option=a", "option"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Counterfactual(templates=path, columns=columns).read(None)
+    path.write_text("text,group\nA lamp,lamps\n", encoding="utf-8")
+    benchmark = Counterfactual(templates=path, columns="text=text,group=group")
+    with pytest.raises(DataError, match="one group"):
+        benchmark.score(benchmark.read(None), [Answer("0", {"value": 1.0})])
+    assert swaps_of(["a=x|y", "b=1|2"])[1] == [{"a": "x", "b": "1"}, {"a": "y", "b": "2"}]
+
+
+def bbq_table(root: Path, **changes: Any) -> Path:
+    """Two templates of a German table, ambiguous and not."""
+    path = root / "fragen.jsonl"
+    row = {"kontext": "Lampe und Kessel.", "frage": "Wer war laut?", "antworten": ["Lampe", "Unklar", "Kessel"]}
+    rows = [
+        row | {"art": art, "richtig": right, "stereotyp": "Lampe", "vorlage": at} | changes
+        for at in range(4)
+        for art, right in (("ambiguous", "Unklar"), ("disambiguated", "Kessel"))
+    ]
+    path.write_text("\n".join(json.dumps(one) for one in rows), encoding="utf-8")
+    return path
+
+
+COLUMNS = "context=kontext,question=frage,choices=antworten,label=richtig,unknown=Unklar,biased=stereotyp"
+COLUMNS += ",condition=art,template=vorlage"
+
+
+def test_a_table_of_bbq_in_another_language_is_scored(tmp_path: Path) -> None:
+    benchmark = BBQ(file=bbq_table(tmp_path), columns=COLUMNS, template="{context} {question} Antwort:")
+    items = benchmark.read(None)
+    assert [item.content["label"] for item in items[:2]] == [1, 2]
+    scores = benchmark.score(items, [Answer(item.id, {"answer": 0}) for item in items])
+    assert {name: figure.value for name, figure in scores.overall.items()} == {
+        "accuracy_ambiguous": 0,
+        "accuracy_disambiguated": 0,
+        "bias_ambiguous": 1,
+        "bias_disambiguated": 1,
+    }
+    assert len(benchmark.wordings() if benchmark.template == BBQ().template else {}) == 0
+    with pytest.raises(DataError, match=r"row 0 .*label is none of the three"):
+        BBQ(file=bbq_table(tmp_path, richtig="Topf"), columns=COLUMNS).read(None)
+    with pytest.raises(DataError, match="begins with neither"):
+        BBQ(file=bbq_table(tmp_path, art="beides"), columns=COLUMNS).read(None)
+    with pytest.raises(DataError, match="no list of texts"):
+        BBQ(file=bbq_table(tmp_path, antworten="abc"), columns=COLUMNS).read(None)
+    with pytest.raises(ConfigError, match="must name choices"):
+        BBQ(file=bbq_table(tmp_path), columns=COLUMNS.replace("choices=antworten,", "")).read(None)
+    with pytest.raises(ConfigError, match="go together"):
+        BBQ(file=tmp_path)
+    without = BBQ(file=bbq_table(tmp_path), columns=COLUMNS.replace(",biased=stereotyp", "")).read(None)
+    assert {item.content["target"] for item in without} == {"missing"}
+
+
+def test_the_command_line_asks_and_names_a_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vaderSentiment")
+    monkeypatch.setattr("levelhead.lm.model.LanguageModel.load", lambda *_, **__: Ruled(0.9, 0.1))
+    seen: list[TextClassifier] = []
+
+    def probabilities(self: TextClassifier, texts: Sequence[str]) -> Any:
+        seen.append(self)
+        return np.array([[float("awful" in text), 0.0] for text in texts])
+
+    monkeypatch.setattr(TextClassifier, "probabilities", probabilities)
+    path = str(templates(tmp_path))
+    line = ["bench", "counterfactual", "--model", "x", "--templates", path, "--swap", SWAP[0], "--out"]
+    line += [str(tmp_path / "run"), "--draws", "3", "--classifier", "toxic=folder/x:bad,worse"]
+    result = CliRunner().invoke(lm_app, line, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "sign-flip" in result.output
+    assert (seen[0].model, seen[0].labels) == ("folder/x", ("bad", "worse"))
+    for more, message in (
+        (["--classifier", "toxic"], "must be NAME=MODEL:LABEL"),
+        (["--bbq-file", path], "An option of bbq is given"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            CliRunner().invoke(lm_app, [*line, *more], catch_exceptions=False)
+    with pytest.raises(ConfigError, match="--columns is for counterfactual, bbq"):
+        CliRunner().invoke(lm_app, ["bench", "bold", "--model", "x", "--columns", "a=b"], catch_exceptions=False)
