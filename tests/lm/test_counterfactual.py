@@ -200,6 +200,13 @@ def test_wrong_tables_are_told(tmp_path: Path) -> None:
     benchmark = Counterfactual(templates=path, columns="text=text,group=group")
     with pytest.raises(DataError, match="one group"):
         benchmark.score(benchmark.read(None), [Answer("0", {"value": 1.0})])
+    path.write_text("text,group\nA lamp,\x1b[2J<b>\nA kettle," + "k" * 10_000 + "\n", encoding="utf-8")
+    scores = run(tmp_path, Ruled(1, 3), templates=path, columns="text=text,group=group")
+    (label,) = scores.overall
+    assert len(label) < 120
+    assert "\x1b" not in label
+    assert scores.overall[label].value == 2
+    assert scores.overall[label].reason == "a single item or cluster has no interval"
     assert swaps_of(["a=x|y", "b=1|2"])[1] == [{"a": "x", "b": "1"}, {"a": "y", "b": "2"}]
 
 

@@ -459,7 +459,7 @@ def test_a_benchmark_of_the_users_own_is_found_again(own: Path, caplog: pytest.L
         ("mine:Outside", "must be a word of letters"),
         ("mine:OWN", "has no 'OWN'"),
         ("mine:Card", "is not a benchmark"),
-        ("bbc", "There is no benchmark 'bbc'. Known: bbq, bold, crows-pairs, perplexity, stereoset."),
+        ("bbc", "There is no benchmark 'bbc'. Known: bbq, bold, counterfactual, crows-pairs, perplexity, stereoset."),
     ],
 )
 def test_a_benchmark_that_cannot_be_used_says_why(own: Path, name: str, text: str) -> None:

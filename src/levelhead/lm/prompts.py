@@ -176,7 +176,8 @@ def _verdict(ideal: float, narrow: Sequence[Estimate], both: Estimate) -> str:
         return UNDECIDED
     if not both.low <= ideal <= both.high:
         return APART
-    by_items = any(one.defined and not math.isnan(one.low) and not one.low <= ideal <= one.high for one in narrow)
+    # Of the same form as the interval over wordings: a percentile interval alone may exclude what both would hold.
+    by_items = any(one.defined and abs(one.value - ideal) > (one.high - one.low) / 2 for one in narrow)
     return UNDER_PROMPT_NOISE if by_items else NOT_APART
 
 

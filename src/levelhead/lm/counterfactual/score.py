@@ -23,13 +23,14 @@ from levelhead.lm.counterfactual.data import GENERATED, LIKELIHOOD, ODDS
 from levelhead.lm.intervals import bootstrap, ratio
 from levelhead.metrics import holm
 from levelhead.report.text import counted
-from levelhead.types import DataError, Estimate
+from levelhead.types import DataError, Estimate, printable
 
 Values = NDArray[np.float64]
 
 FLIPS = 9_999
 EXACT = 13  # effects, up to which all sign flips are tried
 TINY = 1e-12
+LONGEST_GROUP = 60
 BASELINE = "same prompt"
 
 
@@ -68,7 +69,12 @@ def score_answers(
     given = answers_by_id(items, answers, "counterfactual")
     groups = list(dict.fromkeys(item.content["group"] for item in items))
     if len(groups) < 2:
-        raise DataError(f"All texts are of one group ({groups[0] if groups else 'none'}): there is nothing to compare.")
+        raise DataError(
+            f"All texts are of one group ({printable(groups[0]) if groups else 'none'}): there is nothing to compare."
+        )
+    shown = {group: printable(group, LONGEST_GROUP) for group in groups}
+    if len(set(shown.values())) < len(groups):
+        raise DataError(f"Two groups have the same first {LONGEST_GROUP} characters: give them short names.")
     columns, units = _columns(items, given, sentiment, classifiers, lexicon)
     overall: dict[str, Estimate] = {}
     tests: list[dict[str, Any]] = []
@@ -83,7 +89,7 @@ def score_answers(
             both = [at for at in dict.fromkeys(at for _, at in means) if {(group, at), (first, at)} <= means.keys()]
             effects = {at: means[group, at][0] - means[first, at][0] for at in both}
             effects = {at: value for at, value in effects.items() if math.isfinite(value)}
-            label = f"{name}, {group} minus {first}"
+            label = f"{name}, {shown[group]} minus {shown[first]}"
             overall[label] = _mean(effects, seed)
             tests.append({"score": label, "templates": len(effects), "p": sign_flip(_array(effects), seed)})
             if lost := len(dict.fromkeys(at for _, at in means)) - len(effects):
