@@ -305,3 +305,28 @@ def test_rows_of_one_person_are_named_and_not_taken_together(tmp_path):
     command = ["audit", str(tmp_path / "p.csv"), "--label", "y", "--prediction", "p", "--group", "sex", "--regression"]
     with pytest.raises(ConfigError, match="--cluster is not known to --regression"):
         CliRunner().invoke(app, [*command, "--cluster", "user_id"], standalone_mode=False, catch_exceptions=False)
+
+
+def test_pairs_are_with_the_reference_alone_and_allow_for_fewer_comparisons() -> None:
+    rng = np.random.default_rng(0)
+    group, label = rng.choice(list("abcd"), 400), rng.normal(size=400)
+    group[:5] = "f"
+    guess = label + rng.normal(size=400) + (group == "b")
+    every = lh.regression_audit(label, guess, sensitive_features={"sex": group})
+    one = lh.regression_audit(label, guess, sensitive_features={"sex": group}, reference="sex=a")
+    assert (every.comparisons, one.comparisons) == (18, 9)
+    assert one.to_dict()["reference"] == {"sex": "a"}
+    assert "reference" not in every.to_dict()
+    assert all("a" in (pair.pair.first, pair.pair.second) for pair in one.pairs)
+    width = {}
+    for result in (every, one):
+        pair = next(
+            p for p in result.pairs if p.quantity == "mean_error" and {p.pair.first, p.pair.second} == {"a", "b"}
+        )
+        width[result.comparisons] = pair.pair.difference.high - pair.pair.difference.low
+    assert width[9] < width[18]
+    small = lh.regression_audit(label, guess, sensitive_features={"sex": group}, reference="f")
+    assert small.pairs == []
+    assert any("the reference group 'f' is not compared" in said for said in small.warnings)
+    with pytest.raises(ConfigError, match="No group is named 'e'"):
+        lh.regression_audit(label, guess, sensitive_features={"sex": group}, reference="e")

@@ -27,11 +27,13 @@ from numpy.typing import ArrayLike, NDArray
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
+from levelhead.auditing.finding import Reference, references
 from levelhead.auditing.options import LEAVE_OUT, about_of, check_grouping, find_quantiles
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.regression_page import QUANTITIES, regression_page
 from levelhead.metrics.between import Differences, check_level, mover, shared
 from levelhead.metrics.contrasts import pair_indices
+from levelhead.metrics.counts import IntArray
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name, parts_of
 from levelhead.report.record import Finding, as_json
@@ -87,8 +89,8 @@ class RegressionAudit(Finding, Report):
     ``by_attribute`` has the groups of each sensitive column, and of the crossing under the tuple of their names;
     ``overall`` all rows. ``explained`` is the share of the label's variance that predictions explain (R squared).
     ``pairs`` are the differences of two groups, the clearest and largest first; their intervals allow for all
-    ``comparisons``. ``continuous`` has how errors change along columns of numbers. ``reading`` says how a file was read
-    that is not a plain csv.
+    ``comparisons``. ``reference`` names the group that pairs are with, by column. ``continuous`` has how errors change
+    along columns of numbers. ``reading`` says how a file was read that is not a plain csv.
 
     Examples:
         >>> import levelhead as lh
@@ -112,6 +114,7 @@ class RegressionAudit(Finding, Report):
     about: Mapping[str, str] = field(default_factory=dict)
     continuous: Mapping[str, ContinuousGap] = field(default_factory=dict)
     reading: tuple[str, ...] = ()
+    reference: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
@@ -127,7 +130,7 @@ class RegressionAudit(Finding, Report):
             },
             "sentences": regression_sentences(self),
         }
-        return {name: value for name, value in found.items() if name not in ("about", "reading") or value}
+        return {name: value for name, value in found.items() if name not in ("about", "reading", "reference") or value}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the means of every group with its attribute and its name."""
@@ -158,6 +161,7 @@ def regression_audit(
     level: float = 0.95,
     bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
+    reference: Reference = None,
     about: Mapping[str, str] | None = None,
 ) -> RegressionAudit:
     """Measure how the errors of predicted numbers differ between groups.
@@ -173,6 +177,7 @@ def regression_audit(
         level: confidence level of the intervals.
         bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
         missing: "leave out" or "group", as there.
+        reference: the group that the others are compared with, as there. None: every pair is compared.
         about: title, model, author and purpose, for the page and the JSON.
 
     Returns:
@@ -203,7 +208,9 @@ def regression_audit(
     for name, one in along.items():
         title = f"The column {quoted(name)}"
         finite(source.add_numbers(name, one, title, f"values of {quoted(name)}", ADVICE), title, ADVICE)
-    asked = _Asked("The label", "The prediction", columns, tuple(along), intersect, min_count, level, missing)
+    asked = _Asked(
+        "The label", "The prediction", columns, tuple(along), intersect, min_count, level, missing, reference
+    )
     counts = _read(source, asked, bins)
     found = counts.audit(name_of(y_true), about_of(about))
     return replace(found, warnings=[*matched, *found.warnings])
@@ -222,6 +229,7 @@ def regression_audit_file(
     level: float = 0.95,
     bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
+    reference: Reference = None,
     about: Mapping[str, str] | None = None,
     workers: int = 1,
     ray: str | None = None,
@@ -261,7 +269,7 @@ def regression_audit_file(
     if label == prediction:
         raise ConfigError(f"{quoted(label)} is named as label and as prediction. Name two columns.")
     along = list(dict.fromkeys(continuous))
-    asked = _Asked(label, prediction, tuple(names), tuple(along), intersect, min_count, level, missing)
+    asked = _Asked(label, prediction, tuple(names), tuple(along), intersect, min_count, level, missing, reference)
     counts = _read(source, asked, bins)
     found = counts.audit(label, about_of(about))
     used = list(dict.fromkeys([label, prediction, *along, *names]))
@@ -281,6 +289,7 @@ class _Asked:
     min_count: int
     level: float
     missing: str
+    reference: Reference
 
 
 def _read(source: Source, asked: _Asked, bins: Bins | Sequence[str] | None) -> _Rows:
@@ -387,11 +396,22 @@ class _Rows:
                     kept[key][group] = at
                 if told := self._told(moments, at, quoted(group_name(group)), absent):
                     warnings.append(f"{printable(names[key])}: {told}")
-        comparisons = len(QUANTITIES) * sum(len(groups) * (len(groups) - 1) // 2 for groups in kept.values())
+        named = references(self.asked.reference, {key: list(groups) for key, groups in by_attribute.items()})
+        for key, group in named.items():
+            if group not in kept[key]:
+                warnings.append(
+                    f"{printable(names[key])}: the reference group {quoted(group_name(group))} is not compared: no "
+                    "pair with it is."
+                )
+                kept[key] = {}
+        places = {key: list(kept[key]).index(group) for key, group in named.items() if kept[key]}
+        paired = {key: pair_indices(len(groups), places.get(key)) for key, groups in kept.items()}
+        comparisons = len(QUANTITIES) * sum(len(first) for first, _ in paired.values())
+        level = shared(self.level, comparisons)
         pairs = [
             pair
             for key, groups in kept.items()
-            for pair in _pairs(names[key], self.moments[key], groups, shared(self.level, comparisons))
+            for pair in _pairs(names[key], self.moments[key], groups, paired[key], level)
         ]
         order = list(QUANTITIES)
         pairs.sort(key=lambda one: (not one.pair.decided, order.index(one.quantity), -one.pair.difference.value))
@@ -416,6 +436,7 @@ class _Rows:
             label,
             about,
             along,
+            reference={names[key]: group_name(group) for key, group in named.items()},
         )
 
     def _told(self, moments: Moments, at: int, name: str, absent: bool) -> str | None:
@@ -465,11 +486,13 @@ def _figures(moments: Moments, at: int, level: float, included: bool) -> Regress
     return RegressionFigures(rows, label.value, prediction, error, size, math.sqrt(squared), included)
 
 
-def _pairs(attribute: str, moments: Moments, groups: Mapping[Key, int], level: float) -> list[RegressionPair]:
+def _pairs(
+    attribute: str, moments: Moments, groups: Mapping[Key, int], pairs: tuple[IntArray, IntArray], level: float
+) -> list[RegressionPair]:
     """Return the clearest and largest differences of two groups in each quantity, the larger mean first."""
     place = {"mean_prediction": 1, "mean_error": 2, "mean_absolute_error": 3}
     names, found = list(groups), []
-    one, other = pair_indices(len(names))
+    one, other = pairs
     for quantity in QUANTITIES:
         figures = [
             moments.estimate(place[quantity], at, level, skewed=quantity == "mean_absolute_error")

@@ -138,7 +138,7 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "regression": (
         "{} is about classes, not numbers: leave it out, or --regression.",
-        ("score", *CLASSES_ALONE, "count", "reference", "positive", "favourable", "label_map"),
+        ("score", *CLASSES_ALONE, "count", "positive", "favourable", "label_map"),
     ),
 }  # fmt: skip
 """By kind of audit: what it says of the options that do not go with it, and these options."""
@@ -415,6 +415,7 @@ def _numbers(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str])
         intersect=asked.intersect,
         min_count=asked.min_count,
         bins=asked.bins,
+        reference=asked.reference,
         missing=asked.missing.words,
         about=about,
     )
