@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
+from levelhead.metrics.between import mover
+from levelhead.metrics.scores import ScoreCounts
+from levelhead.metrics.separation import brier, cost, kolmogorov_smirnov
 from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
 from levelhead.metrics.trend import trend
 
@@ -72,6 +76,43 @@ def _periods(
     return ("slope of a difference", "difference in a period", *alike), once
 
 
+def _separation(rows: int, distance: float, base: float) -> tuple[Any, Once]:
+    truth = float(2 * stats.norm.cdf(distance / 2) - 1)
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        label = rng.random(rows) < base
+        found = kolmogorov_smirnov(ScoreCounts.from_rows(label, rng.normal(label * distance), np.zeros(rows, int), 1))
+        return [None if np.isnan(found.low[0]) else bool(found.low[0] <= truth <= found.high[0])]
+
+    return ("Kolmogorov-Smirnov",), once
+
+
+def _brier(rows: int, shape: tuple[float, float]) -> tuple[Any, Once]:
+    one, whole = shape[0] * shape[1], sum(shape)
+    truth = one / (whole * (whole + 1))  # of a calibrated score: mean of score * (1 - score)
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        score = rng.beta(*shape, rows)
+        counts = ScoreCounts.from_rows(rng.random(rows) < score, score, np.zeros(rows, int), 1)
+        found = brier(counts).estimate(0, 0, 0.95, skewed=True)
+        return [bool(found.low <= truth <= found.high)]
+
+    return ("Brier score",), once
+
+
+def _cost(sizes: tuple[int, int], rates: tuple[float, float], costs: tuple[float, float]) -> tuple[Any, Once]:
+    truth = float(np.dot(rates, costs))
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        errors = rng.multinomial(sizes, [*rates, 1 - sum(rates)])[:, :2]
+        value, low, high = cost(errors, np.array(sizes), costs, 0.05)
+        ends = mover(value[0], (low[0], high[0]), value[1], (low[1], high[1]))
+        named = bool(ends[0] > 0 or ends[1] < 0)
+        return [bool(low[0] - 1e-12 <= truth <= high[0] + 1e-12), not named]
+
+    return ("cost a row", f"{NO_HEADLINE}, cost"), once
+
+
 def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
     """Yield the name of every cell, the figures in it, and one simulated audit of it."""
     for sizes, shifts, spreads, top in (
@@ -100,3 +141,15 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
             f"{periods} periods, {sizes} rows each, rates {rates}, slope {slope:g}, drift {drift:g}",
             *_periods(periods, sizes, rates, slope, drift),
         )
+    for n, distance, base in ((60, 0.0, 0.5), (60, 1.0, 0.3), (500, 0.3, 0.5), (500, 1.0, 0.1), (2000, 2.0, 0.3)):
+        yield f"classes {distance:g} apart, {n} rows, {base:.0%} positive", *_separation(n, distance, base)
+    for n, shape in ((60, (2.0, 3.0)), (60, (0.5, 4.0)), (200, (0.5, 4.0)), (1000, (0.3, 8.0))):
+        yield f"Brier, {n} rows, beta {shape}", *_brier(n, shape)
+    for both, rate, costs in (
+        ((60, 300), (0.02, 0.01), (1.0, 5.0)),
+        ((200, 200), (0.4, 0.4), (1.0, 1.0)),
+        ((100, 100), (0.2, 0.05), (0.0, 3.0)),
+        ((300, 3000), (0.1, 0.003), (1.0, 100.0)),
+        ((500, 1000), (0.3, 0.1), (1.0, 1.0)),
+    ):
+        yield f"cost {costs}, errors {rate}, {both} rows", *_cost(both, rate, costs)

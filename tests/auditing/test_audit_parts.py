@@ -78,6 +78,7 @@ ASKED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "control": ({"control_features": "site"}, {"control": ["site"]}),
     "continuous": ({"continuous": "age"}, {"continuous": ["age"]}),
     "against": ({"without": "other"}, {"without": "other"}),
+    "costs": ({}, {"costs": {"false_positive": 1, "false_negative": 5}}),
     "over_time": ({"time": "age"}, {"time": "age"}),
     "scores": ({"scores": "score"}, {"score": "score"}),
     "rates": ({}, {}),
@@ -97,6 +98,8 @@ def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.M
         for one, column in columns.items()
     }
     settings: dict[str, Any] = {"replicates": 100, "parts": parts}
+    if name == "costs":
+        settings, options = settings | options, {}
     arrays = lh.audit(table["y"], table["answer"], sensitive_features=table[["sex"]], **given, **settings)
     found = [arrays.to_dict()]
     for size in (1 << 18, 37):

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import check_cluster, repeating_id
+from levelhead.auditing.costs import check_costs
 from levelhead.auditing.finding import BONFERRONI, Reference
 from levelhead.auditing.options import LEAVE_OUT, AuditOptions, Metric, Other, Roles, about_of
 from levelhead.auditing.result import AuditResult
@@ -64,6 +65,7 @@ def audit(
     favourable: Hashable = None,
     cluster: ArrayLike | None = None,
     time: ArrayLike | None = None,
+    costs: Mapping[str, Any] | None = None,
     parts: Sequence[str] = (),
     counts: ArrayLike | None = None,
 ) -> AuditResult:
@@ -124,6 +126,8 @@ def audit(
         time: (rows,) the period of each row, such as ``"2024-03"``; dates are counted by month. How differences between
             groups change is in ``result.over_time`` (:mod:`levelhead.auditing.over_time`). Not with ``sample_weight``
             or ``cluster``.
+        costs: what a ``false_positive`` and a ``false_negative`` cost, in any unit, 0 or more: the expected cost a row
+            of each group is in ``result.findings["costs"]``. Not with ``sample_weight`` or ``cluster``.
         parts: questions of your own, by the names that their classes are registered under, or as ``module:Class``
             (:class:`~levelhead.auditing.part.Part`): what they find is in ``result.parts``.
         counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more. Figures
@@ -189,7 +193,7 @@ def audit(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), adjust, favourable,
         check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale), bins, metrics,
-        None if other is None else Other(names, personal=without is not None), tuple(parts),
+        None if other is None else Other(names, personal=without is not None), check_costs(costs), tuple(parts),
     )  # fmt: skip
     check(roles, options, argument=True)
     if other is not None and y_pred is None:
@@ -249,6 +253,7 @@ def audit_file(
     favourable: Hashable = None,
     cluster: str | None = None,
     time: str | None = None,
+    costs: Mapping[str, Any] | None = None,
     join: Path | str | None = None,
     parts: Sequence[str] = (),
     workers: int = 1,
@@ -291,6 +296,7 @@ def audit_file(
         favourable: see there.
         cluster: name of the column that rows which belong together have in common, as ``cluster`` of :func:`audit`.
         time: name of a column of periods or dates, as ``time`` of :func:`audit`.
+        costs: as :func:`audit` takes them.
         join: a file with groups for ids, one row an id; rows of ``path`` without one have no group.
         parts: as :func:`audit` takes them.
         workers: processes that count several files side by side; figures do not depend on it. A script starts them
@@ -343,7 +349,7 @@ def audit_file(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), adjust, favourable,
         check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale), bins,
-        other=other, parts=tuple(parts),
+        other=other, costs=check_costs(costs), parts=tuple(parts),
     )  # fmt: skip
     check(roles, options)
     if cluster is not None:

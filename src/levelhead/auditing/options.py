@@ -157,6 +157,7 @@ class AuditOptions:
     bins: Bins | Sequence[str] | None = None
     metrics: Mapping[str, Metric] | None = None
     other: Other | None = None
+    costs: tuple[float, float] | None = None
     parts: tuple[str, ...] = ()
     label: str = "label"
     cluster: str | None = None
@@ -227,11 +228,11 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
 EXCLUDED = {
     "weight": (
         "weights: their figures would be those of unweighted rows",
-        ("metrics", "without", "continuous", "score", "against", "time"),
+        ("metrics", "without", "continuous", "score", "against", "time", "costs"),
     ),
     "cluster": (
         "a cluster column: the intervals would take rows for independent",
-        ("weight", "metrics", "without", "continuous", "control", "time"),
+        ("weight", "metrics", "without", "continuous", "control", "time", "costs"),
     ),
     "count": ("a column of counts: rows of a frequency table stand for people who differ", ("weight", "cluster")),
 }
@@ -248,6 +249,7 @@ def refuse_excluded(roles: Roles, options: AuditOptions, argument: bool = False)
         "against": None if personal else options.other, "without": options.other if personal else None,
         "continuous": roles.along or None, "control": roles.levels or None, "metrics": options.metrics,
         "favourable": options.favourable, "count": roles.count, "time": roles.time,
+        "costs": options.costs,
     }  # fmt: skip
     there = [name for name, value in asked.items() if value is not None]
     for column, (why, excluded) in EXCLUDED.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from levelhead.auditing.continuous import Along
 from levelhead.auditing.control import Control
+from levelhead.auditing.costs import CostPart
 from levelhead.auditing.over_time import Time
 from levelhead.auditing.own_metrics import OwnPart
 from levelhead.auditing.paired import Against
@@ -17,6 +18,6 @@ PARTS: Registry[Part] = Registry(
     Part,
     "levelhead.parts",
     "name",
-    {one.name: one for one in (Control, Along, Time, Against, Scores, Rates, Amplified, OwnPart)},
+    {one.name: one for one in (Control, Along, Time, CostPart, Against, Scores, Rates, Amplified, OwnPart)},
 )
 """Beside the classes' gaps and rates, which every audit has; in the order of a page."""

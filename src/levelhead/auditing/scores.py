@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,7 @@ from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.scale import Scale
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.auditing.scores_page import score_sections
+from levelhead.auditing.separation import Separation, rates_over, separations
 from levelhead.metrics import Counts, estimate_all
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.between import Differences, mover, normal_quantile, shared
@@ -32,6 +33,7 @@ from levelhead.metrics.names import Key, attribute_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.report.record import Finding, as_json
+from levelhead.report.text import Record
 from levelhead.report.wide import Pair
 from levelhead.types import Estimate, printable, quoted
 
@@ -110,7 +112,7 @@ class AttributeScores(Finding):
     ``groups`` by key; ``pairs`` of the groups compared (with a reference, those with it), first those whose difference
     of areas is decided, largest first; ``area_gap`` is the largest difference of areas over all pairs; ``at`` has the
     figures of each threshold that was asked for, ``curves`` each gap over all thresholds (of more than 32 groups there
-    are none).
+    are none). ``separation`` has each group's other figures, and ``rates`` its rates at every threshold, JSON-able.
     """
 
     groups: dict[Key, GroupScores]
@@ -119,10 +121,12 @@ class AttributeScores(Finding):
     at: dict[float, dict[str, Estimate]]
     curves: dict[str, GapCurve]
     pairs_in_all: int = 0
+    separation: dict[Key, Separation] = field(default_factory=dict)
+    rates: Record = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        kept = ("groups", "area_gap", "pairs", "pairs_in_all", "curves")
+        kept = ("groups", "area_gap", "pairs", "pairs_in_all", "curves", "separation", "rates")
         at = [{"threshold": threshold, "metrics": as_json(figures)} for threshold, figures in self.at.items()]
         return {name: as_json(getattr(self, name)) for name in kept} | {"thresholds": at}
 
@@ -155,6 +159,9 @@ class ScoreAudit(Answer):
                 yield name, group, "area", found.area
                 if self.probabilities:
                     yield from ((name, group, one, getattr(found, one)) for one in ("residual", "slope", "intercept"))
+            for group, more in part.separation.items():
+                kinds = ("kolmogorov_smirnov", "gini", *(("brier",) if self.probabilities else ()))
+                yield from ((name, group, one, getattr(more, one)) for one in kinds)
             for pair in part.pairs:
                 yield name, Pair(*pair.groups), "area_difference", pair.area
                 yield name, Pair(*pair.groups), "crossed_area_difference", pair.crossed_difference
@@ -320,20 +327,26 @@ class _Column:
         tables = counts.tables(grid)
         at = {threshold: self._at(threshold, enough, replicates, seed) for threshold in thresholds}
         groups = self._groups(tables, included)
+        more = (self._separation(groups), rates_over(counts, self.keys, grid.tolist()))
         # A gap at a threshold compares the groups that it compares in an audit's table, rate by rate.
         curves = self._curves(grid, tables[:, enough]) if self.rows is None else self._clustered_curves(enough)
         pairs = list(itertools.combinations(kept.tolist(), 2))
         if not pairs:
             few = f"fewer than two groups have {self.min_count} positives and {self.min_count} negatives"
             few += "" if self.rows is None else f" from {FEWEST} clusters each"
-            return AttributeScores(groups, (), Estimate.undefined(few), at, curves, 0)
+            return AttributeScores(groups, (), Estimate.undefined(few), at, curves, 0, *more)
         found, gap = self._pairs(np.array(pairs))
         if self.reference is not None:
             names = [group_name(key) for key in self.keys]
             place = names.index(self.reference)
             pairs = [(one, place) for one in kept.tolist() if one != place] if included[place] else []
             found = self._pairs(np.array(pairs))[0] if pairs else ()
-        return AttributeScores(groups, found, gap, at, curves, len(pairs))
+        return AttributeScores(groups, found, gap, at, curves, len(pairs), *more)
+
+    def _separation(self, groups: dict[Key, GroupScores]) -> dict[Key, Separation]:
+        areas = [one.area for one in groups.values()]
+        no_scale, clustered = None if self.probabilities else self.no_scale, None if self.rows is None else CLUSTERED
+        return dict(zip(groups, separations(self.counts, areas, self.level, no_scale, clustered), strict=True))
 
     def _at(self, threshold: float, enough: NDArray[np.bool_], replicates: int, seed: int) -> dict[str, Estimate]:
         """Return the figures of decisions at a threshold, of the groups that have rows ``enough``."""

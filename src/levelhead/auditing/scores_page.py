@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from levelhead.auditing.separation import separation_sections
 from levelhead.metrics.names import METRICS
 from levelhead.report import blocks
 from levelhead.report.text import (
@@ -35,6 +36,7 @@ def score_sections(name: str, result: Record) -> list[Record]:
         blocks.section("The scores: how well they order each group", order, rank=7),
         blocks.section("The scores: every threshold", thresholds, rank=7),
         blocks.section("The scores: are they calibrated in each group?", calibration),
+        *separation_sections(name, own, level, scores["thresholds"]),
     ]
 
 

@@ -36,6 +36,8 @@ def audit_command(
     score: option.Score = None,
     threshold: option.Threshold = None,
     scale: option.Scale = "auto",
+    cost_false_positive: option.CostFalsePositive = None,
+    cost_false_negative: option.CostFalseNegative = None,
     time: option.Time = None,
     rank: option.Rank = None,
     top: option.Top = None,
@@ -111,6 +113,8 @@ CLASSES_ALONE = (
     "part",
     "positive_name",
     "time",
+    "cost_false_positive",
+    "cost_false_negative",
 )
 NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "example": (
@@ -423,6 +427,11 @@ def _numbers(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str])
 
 def _classes(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str]) -> AuditResult:
     """Audit predicted classes, or scores."""
+    costs = {
+        name: getattr(asked, f"cost_{name}")
+        for name in ("false_positive", "false_negative")
+        if getattr(asked, f"cost_{name}") is not None
+    }
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.audit import audit_file
 
@@ -437,5 +446,6 @@ def _classes(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str])
         adjust=asked.adjust.value,
         missing=asked.missing.words,
         about=about,
+        costs=costs or None,
         **{name: getattr(asked, name) for name in OF_CLASSES},
     )

@@ -59,6 +59,10 @@ Threshold = Annotated[
     option(COLUMNS, "Scores from here on are positive. Default: 0.5; 0 for log odds. Repeatable."),
 ]
 Scale = Annotated[str, option(COLUMNS, SCALES, "--scores", rare=True, show_default=True, metavar="SCALE")]
+CostFalsePositive = Annotated[
+    float | None, option(COLUMNS, "What a false positive costs: adds the cost of errors by group.", rare=True)
+]
+CostFalseNegative = Annotated[float | None, option(COLUMNS, "What a false negative costs.", rare=True)]
 Time = Annotated[Text, option(COLUMNS, "Column of months or dates: do gaps grow?")]
 Rank = Annotated[Text, option(COLUMNS, "Column to rank by: who is in the top?")]
 Top = Annotated[Text, option(COLUMNS, "With --rank: 100 places, or 10%.")]

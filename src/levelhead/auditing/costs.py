@@ -1,0 +1,177 @@
+"""What a model's errors cost in each group, where the user says what a false positive and a false negative cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from levelhead.auditing.part import Answer, Frame, Part
+from levelhead.metrics.between import mover
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.names import Key, attribute_names, group_name
+from levelhead.metrics.separation import cost
+from levelhead.report import blocks
+from levelhead.report.record import Finding
+from levelhead.report.text import Record, digits, estimate_from_dict, level_text, short, span
+from levelhead.types import ConfigError, Estimate, printable, quoted
+
+
+@dataclass(frozen=True)
+class GroupCost(Finding):
+    """One group: cost a row, and how much more than in the reference; None for the reference and groups left out."""
+
+    cost: Estimate
+    difference: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class ColumnCosts(Finding):
+    """One sensitive column; the reference is the one that was named, or the largest group."""
+
+    groups: dict[Key, GroupCost]
+    reference: str | None
+
+
+@dataclass(frozen=True)
+class Costs(Answer):
+    """Expected cost of errors, in the unit of ``false_positive`` and ``false_negative``; ``overall``: of all rows."""
+
+    false_positive: float
+    false_negative: float
+    overall: Estimate
+    by_attribute: dict[Key, ColumnCosts]
+    level: float
+    comparisons: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        names = attribute_names(self.by_attribute)
+        own = {names[key]: one.to_dict() for key, one in self.by_attribute.items()}
+        return super().to_dict() | {"by_attribute": own, "sentences": self.sentences()}
+
+    def sentences(self) -> list[str]:
+        """Return one sentence for each group whose errors measurably cost more or less than the reference's."""
+        names, said = attribute_names(self.by_attribute), []
+        for key, column in self.by_attribute.items():
+            for group, one in column.groups.items():
+                if one.difference is not None and one.difference.excludes_zero:
+                    more = "more" if one.difference.value > 0 else "less"
+                    ends = sorted((abs(one.difference.low), abs(one.difference.high)))
+                    said.append(
+                        f"By {printable(names[key])}, errors cost {digits(one.cost.value)} a row of "
+                        f"{quoted(group_name(group))}, {digits(abs(one.difference.value))} {more} than of "
+                        f"{quoted(column.reference)} (interval {digits(ends[0])} to {digits(ends[1])})."
+                    )
+        return said or ["No group’s errors measurably cost more or less than those of its reference."]
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield each group's cost and difference."""
+        for key, name in attribute_names(self.by_attribute).items():
+            for group, one in self.by_attribute[key].groups.items():
+                yield name, group, "cost", one.cost
+                if one.difference is not None:
+                    yield name, group, "cost_difference", one.difference
+
+
+def check_costs(costs: Any) -> tuple[float, float] | None:
+    """Return costs of a false positive and a false negative; raise :class:`ConfigError` for what is none."""
+    if costs is None:
+        return None
+    given = costs if isinstance(costs, Mapping) else {}
+    try:
+        found = tuple(float(given[name]) for name in ("false_positive", "false_negative"))
+    except (KeyError, TypeError, ValueError):
+        found = ()
+    good = len(found) == len(given) == 2 and any(found)
+    if not good or not all(math.isfinite(one) and one >= 0 for one in found):
+        raise ConfigError(
+            "Costs are two numbers of 0 or more, not both 0: --cost-false-positive 1 --cost-false-negative 5 "
+            '(costs={"false_positive": 1, "false_negative": 5} in Python).'
+        )
+    return found[0], found[1]
+
+
+class CostPart(Part):
+    """What errors cost by group."""
+
+    name = "costs"
+    needs = ("costs",)
+
+    def find(self, frame: Frame) -> Costs:
+        """Return the costs; of classes that are set against the rest there must be one."""
+        options = frame.options
+        if frame.of_class is None:
+            raise ConfigError("Costs are about one class: name it, with --positive (positive= in Python).")
+        assert options.costs is not None
+        at, kept = frame.compared[0], {key: set(frame.kept(key)) for key in frame.groups}
+        errors, sizes, usable = {}, {}, {}
+        for key, counts in frame.counts.items():
+            table = counts.table
+            chosen = np.arange(table.shape[1]) == at
+            missed = table[:, at][:, ~chosen].sum(-1)
+            errors[key] = np.stack([table[:, ~chosen][:, :, at].sum(-1), missed], -1)
+            sizes[key] = table.sum((1, 2))
+            usable[key] = [
+                place for place, group in enumerate(frame.groups[key])
+                if group in kept[key] and sizes[key][place] >= max(1, options.min_count)
+            ]  # fmt: skip
+        comparisons = max(1, sum(max(0, len(one) - 1) for one in usable.values()))
+        found = {}
+        for key, groups in frame.groups.items():
+            names = [group_name(group) for group in groups]
+            to = max(usable[key], key=lambda place: sizes[key][place], default=None)
+            to = names.index(group_name(frame.reference[key])) if key in frame.reference else to
+            rows = np.maximum(1, sizes[key])
+            single = cost(errors[key], rows, options.costs, 1 - options.level)
+            value, low, high = cost(errors[key], rows, options.costs, (1 - options.level) / comparisons)
+            figures = {}
+            for place, group in enumerate(groups):
+                n = int(sizes[key][place])
+                own = _estimate(single, place, n) if n else Estimate.undefined("no rows")
+                beside = None
+                if place != to and place in usable[key] and to in usable[key]:
+                    ends = mover(value[place], (low[place], high[place]), value[to], (low[to], high[to]))
+                    apart = float(value[place] - value[to])
+                    beside = Estimate(apart, float(ends[0]), float(ends[1]), n + int(sizes[key][to]))
+                figures[group] = GroupCost(own, beside)
+            found[key] = ColumnCosts(figures, None if to is None else names[to])
+        key = next(iter(errors))
+        whole = cost(errors[key].sum(0)[None], sizes[key].sum()[None], options.costs, 1 - options.level)
+        overall = _estimate(whole, 0, int(sizes[key].sum()))
+        return Costs(*options.costs, overall, found, options.level, comparisons)
+
+    @classmethod
+    def column_sections(cls, name: str, result: Record) -> list[Record]:
+        """Return the section on the costs by one sensitive column."""
+        whole = result.get("costs")
+        if whole is None or name not in whole["by_attribute"]:
+            return []
+        own, rows = whole["by_attribute"][name], []
+        for group, one in own["groups"].items():
+            figure, beside = estimate_from_dict(one["cost"]), one["difference"]
+            difference = blocks.no_cell() if beside is None else _cell(estimate_from_dict(beside))
+            rows.append((group, [blocks.cell(f"{figure.n:,}"), _cell(figure), difference]))
+        level = level_text(whole["level"])
+        table = blocks.table(
+            f"Cost of errors by {short(name)}, a row, with {level} intervals",
+            ["Group", "Rows", "Cost a row", (f"More than {short(own['reference'])}", "Intervals hold together.")],
+            rows,
+            notes=[
+                f"A false positive costs {digits(whole['false_positive'])}, a false negative "
+                f"{digits(whole['false_negative'])}. All rows: {digits(estimate_from_dict(whole['overall']).value)}."
+            ],
+            where=blocks.BOTH,
+        )
+        return [blocks.section("What errors cost", [*blocks.said(whole["sentences"]), table], rank=4)]
+
+
+def _estimate(found: tuple[FloatArray, FloatArray, FloatArray], at: int, rows: int) -> Estimate:
+    return Estimate(float(found[0][at]), float(found[1][at]), float(found[2][at]), rows)
+
+
+def _cell(figure: Estimate) -> Record:
+    return blocks.cell(digits(figure.value), span(figure)) if figure.defined else blocks.undefined_cell(figure.reason)

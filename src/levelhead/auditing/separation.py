@@ -1,0 +1,132 @@
+"""What scores do in each group beside their order: Kolmogorov-Smirnov, Gini, Brier, and rates at every threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from levelhead.metrics import separation
+from levelhead.metrics.names import RATE_TITLES, Key, group_name
+from levelhead.metrics.scores import ScoreCounts
+from levelhead.report import blocks
+from levelhead.report.record import Finding
+from levelhead.report.text import Record, short
+from levelhead.types import Estimate
+
+RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
+MOST_LINES, MOST_DRAWN = 6, 32
+"""Lines of a picture, and groups of which curves are kept."""
+
+
+@dataclass(frozen=True)
+class Separation(Finding):
+    """One group: how far scores separate its classes, ``kolmogorov_smirnov`` and ``gini`` (2 AUC - 1), and ``brier``.
+
+    ``reached_at`` is the score at which the two classes are farthest apart.
+    """
+
+    kolmogorov_smirnov: Estimate
+    reached_at: float
+    gini: Estimate
+    brier: Estimate
+
+
+def separations(
+    counts: ScoreCounts, areas: Sequence[Estimate], level: float, no_scale: str | None, clustered: str | None
+) -> list[Separation]:
+    """Return the figures of each group.
+
+    Args:
+        counts: of the scores.
+        areas: the area under the ROC curve of each group.
+        level: of the intervals.
+        no_scale: why there is no Brier score; None: there is one.
+        clustered: why intervals that take rows for independent are left out; None: they are not.
+    """
+    apart, squared = separation.kolmogorov_smirnov(counts, level), separation.brier(counts)
+    found = []
+    for at, area in enumerate(areas):
+        n = int(counts.sizes[at].sum())
+        one = Estimate.undefined(str(area.reason if clustered is None else clustered), n)
+        off = Estimate.undefined(no_scale or clustered or "", n)
+        if clustered is None and not np.isnan(apart.value[at]):
+            one = Estimate(float(apart.value[at]), float(apart.low[at]), float(apart.high[at]), n)
+        if no_scale is None and clustered is None:
+            off = squared.estimate(0, at, level, skewed=True) if n else Estimate.undefined("no rows")
+        gini = area if not area.defined else Estimate(2 * area.value - 1, 2 * area.low - 1, 2 * area.high - 1, n)
+        found.append(Separation(one, float(apart.threshold[at]), gini, off))
+    return found
+
+
+def rates_over(counts: ScoreCounts, keys: Sequence[Key], thresholds: Sequence[float]) -> Record:
+    """Return the rates of each group at each threshold, JSON-able; None where there are no rows."""
+    if len(keys) > MOST_DRAWN:
+        return {}
+    tables = counts.tables(thresholds)
+    hits, rows = tables[..., 1], tables.sum(-1)
+    parts = {
+        "selection_rate": (hits.sum(-1), rows.sum(-1)),
+        "true_positive_rate": (hits[..., 1], rows[..., 1]),
+        "false_positive_rate": (hits[..., 0], rows[..., 0]),
+    }
+    groups: dict[str, dict[str, list[float | None]]] = {}
+    for at, key in enumerate(keys):
+        groups[group_name(key)] = {
+            rate: [float(x / n) if n else None for x, n in zip(own[:, at], of[:, at], strict=True)]
+            for rate, (own, of) in parts.items()
+        }
+    return {"thresholds": list(map(float, thresholds)), "groups": groups}
+
+
+def separation_sections(name: str, own: Record, level: str, marks: Sequence[float]) -> list[Record]:
+    """Return the section of a page on one sensitive column, from the JSON of its scores."""
+    groups: Mapping[str, Record] = own.get("separation") or {}
+    if not groups:
+        return []
+    rows = []
+    for group, one in groups.items():
+        at = one["reached_at"]
+        cells = [blocks.figure_cell(one["kolmogorov_smirnov"]), blocks.cell("–" if at is None else f"{at:.3g}")]
+        cells += [blocks.figure_cell(one["gini"]), blocks.figure_cell(one["brier"], 3, scale=1)]
+        rows.append((group, cells))
+    table = blocks.table(
+        f"Separation of the classes by group of {short(name)}, with {level} intervals",
+        [
+            "Group",
+            ("Kolmogorov–Smirnov", "Largest difference of the two classes’ shares below a score, in points."),
+            ("Reached at", "The score at which that is."),
+            ("Gini", "2 AUC − 1, in percent: 0 is chance, 100 a perfect order."),
+            ("Brier score", "Mean squared difference of label and probability: 0 is best."),
+        ],
+        rows,
+    )
+    return [blocks.section("The scores: separation, and rates at every threshold", [table, *_rates(name, own, marks)])]
+
+
+def _rates(name: str, own: Record, marks: Sequence[float]) -> list[Record]:
+    curves = own.get("rates") or {}
+    if len(curves.get("thresholds", ())) < 2:
+        return []
+    sizes = {group: one["n"] for group, one in own["groups"].items()}
+    largest = sorted(curves["groups"], key=lambda group: -sizes[group])[:MOST_LINES]
+    drawn = []
+    for at, rate in enumerate(RATES):
+        lines = []
+        for group in largest:
+            points = zip(curves["thresholds"], curves["groups"][group][rate], strict=True)
+            lines.append((group, [(x, 100 * y) for x, y in points if y is not None]))
+        drawn.append(
+            blocks.curves(
+                f"{RATE_TITLES[rate]} by group of {short(name)} over the threshold",
+                [line for line in lines if line[1]],
+                titles=("Threshold", "Percent"),
+                marks=marks,
+                notes=["Dashed uprights: the thresholds of this audit."],
+                folded=f"{RATE_TITLES[rate]} at every threshold" if at else "",
+            )
+        )
+    if (more := len(curves["groups"]) - len(largest)) > 0:
+        drawn.append(blocks.paragraph(f"The {MOST_LINES} largest groups are drawn; the JSON has {more:,} more."))
+    return drawn

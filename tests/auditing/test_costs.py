@@ -1,0 +1,89 @@
+"""What errors cost by group, and the other figures of scores, in an audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from command_line import run
+from levelhead.types import ConfigError
+
+RNG = np.random.default_rng(1)
+SEX = RNG.choice(["f", "m"], 3000, p=[0.4, 0.6])
+SCORE = RNG.beta(2, 3, 3000)
+LABEL = RNG.random(3000) < np.where(SEX == "f", 0.8, 1) * SCORE
+COSTS = {"false_positive": 1, "false_negative": 5}
+
+
+def audit(**options: Any) -> lh.AuditResult:
+    given: dict[str, Any] = {"scores": SCORE, "threshold": 0.4, "costs": COSTS, **options}
+    return lh.audit(LABEL, sensitive_features={"sex": SEX}, replicates=100, **given)
+
+
+def test_costs_are_those_of_the_rows() -> None:
+    found, decided = audit().findings["costs"], SCORE >= 0.4
+    for group, one in found.by_attribute["sex"].groups.items():
+        own = group == SEX
+        price = (decided & ~LABEL)[own].sum() + 5 * (~decided & LABEL)[own].sum()
+        assert one.cost.value == pytest.approx(price / own.sum())
+    assert found.by_attribute["sex"].reference == "m"
+    assert "errors cost 0.761 a row of 'f', 0.175 less than of 'm'" in found.sentences()[0]
+    predicted = lh.audit(LABEL, decided, sensitive_features={"sex": SEX}, replicates=100, costs=COSTS)
+    assert predicted.findings["costs"] == found
+    assert audit(positive=False).findings["costs"] != found  # errors change their names
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [{}, {"false_positive": 1}, {"false_positive": -1, "false_negative": 1}, {"false_positive": 0, "false_negative": 0},
+     {"false_positive": float("nan"), "false_negative": 1}, {"false_positive": "a", "false_negative": 1},
+     {"false_positive": 1, "false_negative": 1, "other": 2}],
+)  # fmt: skip
+def test_costs_that_are_none_are_refused(costs: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="Costs are two numbers"):
+        audit(costs=costs)
+
+
+def test_scores_have_separation_and_rates_at_every_threshold() -> None:
+    result = audit()
+    own = result.to_dict()["scores"]["by_attribute"]["sex"]
+    assert own["separation"]["f"]["gini"]["value"] == pytest.approx(2 * own["groups"]["f"]["area"]["value"] - 1)
+    at, rates = own["rates"]["thresholds"], own["rates"]["groups"]["m"]["true_positive_rate"]
+    place = len(at) // 2
+    assert rates[place] == pytest.approx((SCORE[(SEX == "m") & LABEL] >= at[place]).mean())
+    frame = result.to_frame()
+    assert {"gini", "brier", "kolmogorov_smirnov", "cost"} <= set(frame["figure"])
+    html = result.to_html()
+    assert "Selection rate by group of sex over the threshold" in html
+    assert "What errors cost" in html
+
+
+def test_scores_of_another_scale_have_no_brier_score() -> None:
+    result = audit(scores=100 * SCORE, threshold=40)
+    one = result.scores.by_attribute["sex"].separation["f"]
+    assert one.brier.reason.startswith("the scores are not probabilities")
+    assert one.kolmogorov_smirnov == audit().scores.by_attribute["sex"].separation["f"].kolmogorov_smirnov
+
+
+def test_rows_in_clusters_leave_these_intervals_out() -> None:
+    person = np.arange(3000) // 3
+    one = audit(cluster=person, costs=None).scores.by_attribute["sex"].separation["f"]
+    assert one.kolmogorov_smirnov.reason == one.brier.reason == "rows come in clusters"
+    assert one.gini.defined
+    with pytest.raises(ConfigError, match="costs= cannot be used with a cluster"):
+        audit(cluster=person)
+
+
+def test_the_command_takes_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pd.DataFrame({"y": LABEL * 1, "s": SCORE, "sex": SEX}).to_csv(tmp_path / "rows.csv", index=False)
+    args = ["audit", tmp_path / "rows.csv", "--label", "y", "--score", "s", "--group", "sex"]
+    prices = ["--cost-false-positive", "1", "--cost-false-negative", "2"]
+    assert run(*args, *prices, "--fail-if", "brier > 0.3", "--fail-if", "cost > 10") == 0
+    assert "What errors cost" not in (shown := capsys.readouterr().out)  # a terminal has no headings
+    assert "Cost of errors by sex" in shown
+    assert run(*args, *prices[:2]) == 2
