@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from levelhead.auditing.score_changes import area_changes
 from levelhead.metrics.between import mover
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.separation import brier, cost, kolmogorov_smirnov
@@ -87,6 +88,26 @@ def _separation(rows: int, distance: float, base: float) -> tuple[Any, Once]:
     return ("Kolmogorov-Smirnov",), once
 
 
+def _area_changes(sizes: tuple[int, int], distance: float, gain: float) -> tuple[Any, Once]:
+    # The second model adds a signal of its own: both scores are normal, with a correlation.
+    group, base, noise = np.repeat([0, 1], sizes), 0.3, 0.7
+    areas = [stats.norm.cdf(d / 2**0.5) for d in (distance, (distance + gain) / (1 + noise**2) ** 0.5)]
+    truth = float(areas[1] - areas[0])
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        label = rng.random(len(group)) < base
+        old = rng.normal(label * distance)
+        new = old + rng.normal(label * gain, noise)
+        found = area_changes(label, (old, new), group, ["a", "b"], np.ones(2, bool), min_count=10, level=0.95)
+        if len(found) < 2:
+            return [None, None]
+        every = all(one.change.low <= truth <= one.change.high for one in found.values())
+        beside = next(one.beside for one in found.values() if one.beside is not None)
+        return [every, bool(beside.low <= 0 <= beside.high)]
+
+    return ("both changes of area", f"{NO_HEADLINE}, change beside another's"), once
+
+
 def _brier(rows: int, shape: tuple[float, float]) -> tuple[Any, Once]:
     one, whole = shape[0] * shape[1], sum(shape)
     truth = one / (whole * (whole + 1))  # of a calibrated score: mean of score * (1 - score)
@@ -143,6 +164,8 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
         )
     for n, distance, base in ((60, 0.0, 0.5), (60, 1.0, 0.3), (500, 0.3, 0.5), (500, 1.0, 0.1), (2000, 2.0, 0.3)):
         yield f"classes {distance:g} apart, {n} rows, {base:.0%} positive", *_separation(n, distance, base)
+    for both, distance, gain in (((300, 100), 1.0, 0.5), ((100, 60), 0.5, 0.5), ((2000, 300), 2.0, 0.0)):
+        yield f"two scores, {both} rows, {distance:g} apart, gain {gain:g}", *_area_changes(both, distance, gain)
     for n, shape in ((60, (2.0, 3.0)), (60, (0.5, 4.0)), (200, (0.5, 4.0)), (1000, (0.3, 8.0))):
         yield f"Brier, {n} rows, beta {shape}", *_brier(n, shape)
     for both, rate, costs in (

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from levelhead.auditing.options import Other
 from levelhead.auditing.paired_page import paired_sections
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.scale import ASK
+from levelhead.auditing.score_changes import AreaChange, area_changes, area_sentences
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics import JointCounts, holm
 from levelhead.metrics import group as group_metrics
@@ -42,7 +43,7 @@ from levelhead.metrics.weighted import WeightedRate
 from levelhead.report.record import Finding
 from levelhead.report.text import number
 from levelhead.tables.repeated import repeated
-from levelhead.tables.rows import Rows, matched
+from levelhead.tables.rows import OTHER_SCORE, Rows, matched
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.types import DataError, Estimate, printable, quoted
 
@@ -80,10 +81,16 @@ class GroupChange(Finding):
 
 @dataclass(frozen=True)
 class PairedAttribute(Finding):
-    """One sensitive column or crossing: ``metrics`` of the whole, and ``groups``."""
+    """One sensitive column or crossing: ``metrics`` of the whole, ``groups``, and the ``areas`` of two scores."""
 
     metrics: dict[str, Change]
     groups: dict[Key, GroupChange]
+    areas: dict[Key, AreaChange] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; areas where both models have scores."""
+        found = super().to_dict()
+        return found if self.areas else {name: one for name, one in found.items() if name != "areas"}
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ class PairedAudit(Answer):
             return [one for each in self.by_attribute for one in self.sentences(each)]
         name, part = attribute_names(self.by_attribute)[key], self.by_attribute[key]
         said = personal_sentences if self.personal else paired_sentences
-        return said(name, part, self.level)
+        return [*said(name, part, self.level), *area_sentences(name, part.areas)]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every change, new less old."""
@@ -115,6 +122,7 @@ class PairedAudit(Answer):
             yield from ((name, None, f"{metric}_change", one.difference) for metric, one in part.metrics.items())
             for group, found in part.groups.items():
                 yield from ((name, group, f"{rate}_change", one.difference) for rate, one in found.rates.items())
+            yield from ((name, group, "area_change", area.change) for group, area in part.areas.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -280,7 +288,14 @@ def compare_rows(
                 f"from fewer than {FEWEST} clusters: the changes of gaps leave it out."
                 for group in itertools.compress(there, compared & together.few)
             ]
-        by_attribute[key] = _compare(table, there, compared, chosen, min_count, level, replicates, seed, together)
+        found = _compare(table, there, compared, chosen, min_count, level, replicates, seed, together)
+        if OTHER_SCORE in rows.parts and chosen is not None:
+            scores = rows.whole(OTHER_SCORE), rows.whole("score")
+            areas = area_changes(
+                label == chosen, scores, members, there, compared, min_count=min_count, level=level, cluster=cluster
+            )
+            found = replace(found, areas=areas)
+        by_attribute[key] = found
     return PairedAudit(by_attribute, *names, level, tuple(said), personal)
 
 
@@ -526,6 +541,7 @@ class Against(Part):
         if isinstance(frame.rows, ScoreRows) and frame.scale is not None and self.asked.roles.prediction is None:
             decided = frame.rows.decided(frame.scale, frame.thresholds[0], frame.label, options.label_map)
             rows.put("prediction", decided)
+            rows.parts["score"] = [frame.rows.whole("score")]
         if other.source is not None:
             rows, said = matched(rows, self._theirs(frame, other))
         found = compare_rows(
@@ -549,7 +565,7 @@ class Against(Part):
         """Read another model's predictions, or decide its scores as the audited ones were."""
         asked, own, scale = self.asked, frame.rows, frame.scale
         score = asked.roles.score if asked.roles.prediction is None else None
-        its = replace(asked.roles, score=score, weight=None, cluster=None, levels=(), along=(), id=other.id)
+        its = replace(asked.roles, score=score, weight=None, cluster=None, levels=(), along=(), id=other.id, time=None)
         assert other.source is not None
         rows = (Rows if score is None else ScoreRows)(its.titles(other.source))
         for columns in its.batches(other.source, asked.cuts):
@@ -565,4 +581,5 @@ class Against(Part):
             scores = rows.parts.pop("score")
             decided = own.decided(scale, frame.thresholds[0], frame.label, asked.options.label_map, scores)
             rows.put("prediction", decided)
+            rows.parts["score"] = [np.concatenate(scores)]
         return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from levelhead.auditing.score_changes import area_table
 from levelhead.metrics.names import RATE_TITLES, metric_title
 from levelhead.report import blocks
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
@@ -61,7 +62,8 @@ def paired_sections(name: str, result: Record) -> list[Record]:
         notes=[more],
         where=blocks.BOTH,
     )
-    shown = [*blocks.said(own["sentences"]), figures, agreement, rates]
+    areas = area_table(name, own.get("areas") or {}, level)
+    shown = [*blocks.said(own["sentences"]), *areas, figures, agreement, rates]
     return [blocks.section("The same rows, two models", shown, rank=3)]
 
 

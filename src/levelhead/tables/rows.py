@@ -18,6 +18,7 @@ from levelhead.types import DataError
 
 CHUNK = 1 << 18
 MOST_VALUES = 32_000
+OTHER_SCORE = "other score"
 
 Rowwise = Mapping[str, NDArray[Any]]
 """Columns of some rows, by role."""
@@ -138,7 +139,7 @@ class Rows:
 
 
 def matched(new: Rows, old: Rows) -> tuple[Rows, list[str]]:
-    """Give rows the predictions that another table has for them, as the column ``other``.
+    """Give rows the predictions that another table has for them, as the column ``other``; and its scores, if any.
 
     Rows are matched by their ``id`` if they have one, and else by their order; labels and groups must be the same.
 
@@ -186,5 +187,7 @@ def matched(new: Rows, old: Rows) -> tuple[Rows, list[str]]:
                 f"{new.titles[role]}, first row {wrong[0] + 1}. The rows must be the same and in the same order; if "
                 "the files have a column of ids, match by it: --on."
             )
+    if "score" in new.parts and "score" in old.parts:
+        new.parts[OTHER_SCORE] = [old.whole("score")]
     new.put("other", old.column("prediction"))
     return new, warnings

@@ -1,0 +1,121 @@
+"""How well two models' scores order the same rows: the change of the area under the ROC curve, group by group.
+
+Areas on the same rows are correlated; the variance of their difference is DeLong's (:mod:`levelhead.metrics.ranking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from levelhead.metrics.between import difference_of, shared
+from levelhead.metrics.names import Key, group_name
+from levelhead.metrics.ranking import area_under_roc
+from levelhead.report import blocks
+from levelhead.report.record import Finding
+from levelhead.report.text import Record, number, percent_interval, short
+from levelhead.types import Estimate, printable, quoted
+
+
+@dataclass(frozen=True)
+class AreaChange(Finding):
+    """One group: the AUC of the ``old`` and the ``new`` scores, its ``change``, and how that differs from another's.
+
+    ``beside`` is the change less that of the largest group, which has None. Intervals hold for all groups together.
+    """
+
+    old: float
+    new: float
+    change: Estimate
+    beside: Estimate | None = None
+
+
+def area_changes(
+    label: NDArray[np.bool_],
+    scores: tuple[NDArray[np.float64], NDArray[np.float64]],
+    member: NDArray[np.int64],
+    groups: Sequence[Key],
+    compared: NDArray[np.bool_],
+    *,
+    min_count: int,
+    level: float,
+    cluster: NDArray[np.int64] | None = None,
+) -> dict[Key, AreaChange]:
+    """Return the changes of the groups that have enough positives and negatives.
+
+    Args:
+        label: (rows,) True for positives.
+        scores: of the old and the new model, (rows,) each.
+        member: (rows,) place of each row's group.
+        groups: the groups.
+        compared: (groups,) whether each is compared.
+        min_count: positives, and negatives, that a group needs.
+        level: how often all intervals of a kind hold together.
+        cluster: (rows,) codes of rows that belong together.
+    """
+    sizes = np.stack([np.bincount(member[label == one], minlength=len(groups)) for one in (False, True)], -1)
+    kept = np.flatnonzero((sizes >= max(min_count, 2)).all(-1) & compared)
+    if not len(kept):
+        return {}
+    rows = np.isin(member, kept)
+    named = dict(zip(("old", "new"), (one[rows] for one in scores), strict=True))
+    found = area_under_roc(
+        label[rows], member[rows], named, positive=True, baseline="old", level=shared(level, len(kept)),
+        clusters=None if cluster is None else cluster[rows],
+    )  # fmt: skip
+    largest = int(kept[np.argmax(sizes[kept].sum(-1))])
+    changes: dict[int, Estimate] = {}
+    for at in kept.tolist():
+        change = found["new"][str(at)][1]
+        assert change is not None
+        changes[at] = change
+    result = {}
+    for at, change in changes.items():
+        values = [found[side][str(at)][0].value for side in ("old", "new")]
+        beside = None
+        if at != largest and change.defined and changes[largest].defined:
+            beside = difference_of(change, changes[largest])
+        result[groups[at]] = AreaChange(values[0], values[1], change, beside)
+    return result
+
+
+def area_sentences(name: str, areas: dict[Key, AreaChange]) -> list[str]:
+    """Say for which groups the scores order better or worse than before."""
+    decided = [(key, one) for key, one in areas.items() if one.change.excludes_zero]
+    said = [
+        f"For group {quoted(group_name(key))} of {printable(name)} the AUC went from {number(100 * one.old)}% to "
+        f"{number(100 * one.new)}%: {number(100 * one.change.value, signed=True)} points, interval "
+        f"{percent_interval(one.change, signed=True)}."
+        for key, one in sorted(decided, key=lambda pair: -abs(pair[1].change.value))[:5]
+    ]
+    if areas and not said:
+        said.append(f"By {printable(name)}, these rows show for no group that the AUC changed.")
+    return said
+
+
+def area_table(name: str, areas: dict[str, Record], level: str) -> list[Record]:
+    """Return the table of a page, from JSON."""
+    rows = []
+    for group, one in areas.items():
+        cells = [blocks.cell(number(100 * one[side])) for side in ("old", "new")]
+        beside = blocks.no_cell() if one["beside"] is None else blocks.figure_cell(one["beside"], signed=True)
+        rows.append((group, [*cells, blocks.figure_cell(one["change"], signed=True), beside]))
+    if not rows:
+        return []
+    return [
+        blocks.table(
+            f"AUC of both scores on the same rows, by {short(name)}, percent",
+            [
+                "Group",
+                "Old",
+                "New",
+                ("Change, points", f"New less old. {level} of such intervals hold for all groups together."),
+                ("Beside the largest group", "The change less that of the largest group, in points."),
+            ],
+            rows,
+            where=blocks.BOTH,
+        )
+    ]
