@@ -158,9 +158,11 @@ class Classes(Part):
             "weights": weights, "clusters": clusters, "missing": missing, "reference": frame.references,
             "about": dict(options.about),
         }  # fmt: skip
-        told = {**found, "words": words, "replicates": options.replicates}
-        told |= {name: one for name, one in given.items() if one}
-        return AuditResult(by_attribute, warnings, options.level, frame.of_class, told)
+        told: dict[str, Any] = {name: one for name, one in given.items() if one}
+        return AuditResult(
+            by_attribute, warnings, options.level, frame.of_class, headline=found, words=words,
+            replicates=options.replicates, **told,
+        )  # fmt: skip
 
 
 def _favourable_index(options: AuditOptions, classes: list[Hashable], positive: int | None) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from levelhead.auditing.continuous import ContinuousGap
@@ -89,9 +89,12 @@ class AuditResult(Report):
     ``by_attribute`` has the figures of every sensitive column, and those of the crossing under the tuple of their
     names; ``metrics`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. Figures are fractions. ``positive`` is the class that selection, true and false
-    positive rates are about; None where every class is set against the rest. ``more`` has what else was measured, by
-    name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it. ``findings`` has
-    what each part found by its name, as the properties below say it, and ``parts`` what parts of the user's own did.
+    positive rates are about; None where every class is set against the rest. ``findings`` has what
+    each part found by its name, as the properties below say it, and ``parts`` what parts of the user's own did.
+    The other fields are JSON-able, None where there is nothing to say, and stand in the JSON under their names:
+    ``headline`` has the finding, and the pairs, ranges and detectable gaps it was chosen from (four names of the JSON),
+    ``words`` what label, classes and favourable outcome are called, ``missing`` the rows without a group, and
+    ``reading`` how files were read.
 
     Examples:
         >>> import levelhead as lh
@@ -110,13 +113,26 @@ class AuditResult(Report):
     warnings: list[str]
     level: float = 0.95
     positive: str | None = None
-    more: dict[str, Any] = field(default_factory=dict)
     findings: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, Answer] = field(default_factory=dict)
+    headline: Record = field(default_factory=dict)
+    words: Record | None = None
+    replicates: int | None = None
+    weights: Record | None = None
+    clusters: Record | None = None
+    missing: list[Record] | None = None
+    reference: Record | None = None
+    about: Record | None = None
+    options: Record | None = None
+    reading: list[str] | None = None
 
-    def __post_init__(self) -> None:
-        if "control" in self.findings:
-            self.more["control"] = self.findings["control"]
+    @property
+    def more(self) -> Record:
+        """What the JSON has beside ``by_attribute``: the headline, the fields behind it, and ``control``."""
+        names = [one.name for one in fields(self)]
+        named = {name: getattr(self, name) for name in names[names.index("headline") + 1 :]}
+        named["control"] = self.findings.get("control")
+        return self.headline | {name: found for name, found in named.items() if found is not None}
 
     @property
     def scores(self) -> ScoreAudit | None:
@@ -200,7 +216,7 @@ class AuditResult(Report):
             for group, of_group in part.groups.items():
                 yield from ((names[key], group, rate, figure) for rate, figure in of_group.rates.items())
             yield from (one for one in found if one[0] == names[key])
-        for pair in self.more.get("pairs", ()):
+        for pair in self.headline.get("pairs", ()):
             ending = f"[{pair['class']}]" if self.positive is None else ""
             both = Pair(pair["first"]["group"], pair["second"]["group"])
             one = estimate_from_dict(pair["difference"])

@@ -136,5 +136,4 @@ def run(
     found = {name: part.find(frame) for name, part in counts.ours.items()}
     answers = {name: part.find(frame) for name, part in counts.own.items()}
     options.label_map.refuse_unused()
-    more = {**result.more, "reading": list(dict.fromkeys(reading))} if reading else result.more
-    return replace(result, more=more, findings=found, parts=answers)
+    return replace(result, reading=list(dict.fromkeys(reading)) or None, findings=found, parts=answers)
