@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from levelhead.auditing.score_changes import area_changes
-from levelhead.metrics.between import mover
+from levelhead.metrics.between import differences, mover
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.separation import brier, cost, kolmogorov_smirnov
 from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
@@ -108,6 +108,19 @@ def _area_changes(sizes: tuple[int, int], distance: float, gain: float) -> tuple
     return ("both changes of area", f"{NO_HEADLINE}, change beside another's"), once
 
 
+def _other_rows(sizes: tuple[int, ...], rates: tuple[float, ...]) -> tuple[Any, Once]:
+    # Two groups in a new and an old table: rates are those of (new a, new b, old a, old b).
+    rate, rows, at = np.array(rates), np.array(sizes), np.arange(2)
+    truth = rate[:2] - rate[2:]
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        value, low, high = differences(rng.binomial(rows, rate), rows, at, at + 2)
+        ends = mover(value[0], (low[0], high[0]), value[1], (low[1], high[1]))
+        return [bool(low[0] <= truth[0] <= high[0]), bool(ends[0] <= truth[0] - truth[1] <= ends[1])]
+
+    return ("change of a rate", "change of a gap"), once
+
+
 def _brier(rows: int, shape: tuple[float, float]) -> tuple[Any, Once]:
     one, whole = shape[0] * shape[1], sum(shape)
     truth = one / (whole * (whole + 1))  # of a calibrated score: mean of score * (1 - score)
@@ -166,6 +179,12 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
         yield f"classes {distance:g} apart, {n} rows, {base:.0%} positive", *_separation(n, distance, base)
     for both, distance, gain in (((300, 100), 1.0, 0.5), ((100, 60), 0.5, 0.5), ((2000, 300), 2.0, 0.0)):
         yield f"two scores, {both} rows, {distance:g} apart, gain {gain:g}", *_area_changes(both, distance, gain)
+    for four, rates in (
+        ((200, 60, 300, 80), (0.3, 0.3, 0.3, 0.3)),
+        ((1000, 100, 1000, 100), (0.1, 0.3, 0.15, 0.2)),
+        ((40, 40, 40, 40), (0.02, 0.02, 0.02, 0.02)),
+    ):
+        yield f"other rows, {four}, rates {rates}", *_other_rows(four, rates)
     for n, shape in ((60, (2.0, 3.0)), (60, (0.5, 4.0)), (200, (0.5, 4.0)), (1000, (0.3, 8.0))):
         yield f"Brier, {n} rows, beta {shape}", *_brier(n, shape)
     for both, rate, costs in (

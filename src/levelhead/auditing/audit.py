@@ -254,6 +254,7 @@ def audit_file(
     cluster: str | None = None,
     time: str | None = None,
     costs: Mapping[str, Any] | None = None,
+    unpaired: bool = False,
     join: Path | str | None = None,
     parts: Sequence[str] = (),
     workers: int = 1,
@@ -297,6 +298,8 @@ def audit_file(
         cluster: name of the column that rows which belong together have in common, as ``cluster`` of :func:`audit`.
         time: name of a column of periods or dates, as ``time`` of :func:`audit`.
         costs: as :func:`audit` takes them.
+        unpaired: ``against`` has other rows, such as those of an earlier month: ``result.findings["unpaired"]`` says
+            how figures and gaps changed. Not with ``on`` or ``cluster``.
         join: a file with groups for ids, one row an id; rows of ``path`` without one have no group.
         parts: as :func:`audit` takes them.
         workers: processes that count several files side by side; figures do not depend on it. A script starts them
@@ -342,7 +345,9 @@ def audit_file(
         label, prediction, tuple(names), score, weight, cluster, without, tuple(dict.fromkeys(control)),
         tuple(dict.fromkeys(continuous)), left if against is not None else None, count, time,
     )  # fmt: skip
-    other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left)
+    other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left, unpaired=unpaired)
+    if unpaired and (against is None or on is not None or cluster is not None):
+        raise ConfigError("--unpaired compares with the rows of --against, and goes without --on and --cluster.")
     if without is not None and prediction is not None:
         other = Other((without, prediction), personal=True)
     options = AuditOptions(

@@ -123,13 +123,14 @@ def find_quantiles(source: Source, cuts: Mapping[str, Cuts]) -> None:
 class Other:
     """Another model: its predictions in a table of its own (None: beside the audited ones), and what both are called.
 
-    ``personal``: the audited model uses the groups, and the other one does not.
+    ``personal``: the audited model uses the groups, and the other one does not. ``unpaired``: the table has other rows.
     """
 
     names: tuple[str, str]
     source: Source | None = None
     id: str | None = None
     personal: bool = False
+    unpaired: bool = False
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from levelhead.auditing.options import Other
+from levelhead.auditing.options import AuditOptions, Other, Roles
 from levelhead.auditing.paired_page import paired_sections
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.scale import ASK
@@ -532,6 +532,11 @@ class Against(Part):
     keeps = ("label", "prediction", "other", "cluster", "id", "groups")
     excludes = ("weight",)
     column_sections = staticmethod(paired_sections)
+
+    @classmethod
+    def lacks(cls, roles: Roles, options: AuditOptions) -> list[str]:
+        """Return what it needs and is not there: another model on the same rows."""
+        return super().lacks(roles, options) or (["the same rows"] if options.other and options.other.unpaired else [])
 
     def find(self, frame: Frame) -> PairedAudit:
         """Return the changes from the other model."""

@@ -11,6 +11,7 @@ from levelhead.auditing.paired import Against
 from levelhead.auditing.part import Part
 from levelhead.auditing.rates import Amplified, Rates
 from levelhead.auditing.scores import Scores
+from levelhead.auditing.unpaired import OtherRows
 from levelhead.registry import Registry
 
 PARTS: Registry[Part] = Registry(
@@ -18,6 +19,6 @@ PARTS: Registry[Part] = Registry(
     Part,
     "levelhead.parts",
     "name",
-    {one.name: one for one in (Control, Along, Time, CostPart, Against, Scores, Rates, Amplified, OwnPart)},
+    {one.name: one for one in (Control, Along, Time, CostPart, Against, OtherRows, Scores, Rates, Amplified, OwnPart)},
 )
 """Beside the classes' gaps and rates, which every audit has; in the order of a page."""

@@ -46,6 +46,7 @@ def audit_command(
     count: option.Count = None,
     cluster: option.Cluster = None,
     against: option.Against = None,
+    unpaired: option.Unpaired = False,
     with_: option.With = None,
     without: option.Without = None,
     on: option.On = None,
@@ -113,6 +114,7 @@ CLASSES_ALONE = (
     "part",
     "positive_name",
     "time",
+    "unpaired",
     "cost_false_positive",
     "cost_false_negative",
 )
@@ -147,7 +149,7 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """By kind of audit: what it says of the options that do not go with it, and these options."""
 OF_CLASSES = (
-    "score", "threshold", "scale", "against", "on", "weight", "count", "cluster", "without", "time",
+    "score", "threshold", "scale", "against", "on", "weight", "count", "cluster", "without", "time", "unpaired",
     "positive", "intersect",
     "min_count", "bins", "reference", "label_map", "positive_name", "favourable",
 )  # fmt: skip

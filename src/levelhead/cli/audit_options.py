@@ -78,6 +78,9 @@ Cluster = Annotated[
     option(COLUMNS, "Column that rows of one person share: intervals allow for their correlation.", rare=True),
 ]
 Against = Annotated[Path | None, option(COLUMNS, "File of another model, of the same rows: what changed?")]
+Unpaired = Annotated[
+    bool, option(COLUMNS, "The file of --against has other rows, e.g. of an earlier month.", "--unpaired", rare=True)
+]
 With = Annotated[
     Text,
     option(

@@ -1,0 +1,241 @@
+"""How figures changed from another table, of other rows: a newer month, or another site.
+
+Rows of the two tables are independent. Rates have Newcombe's interval of a difference; areas under the ROC curve, and
+differences between groups, combine their intervals by variance recovery (:mod:`levelhead.metrics.between`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from levelhead.auditing.options import AuditOptions, Roles
+from levelhead.auditing.part import Answer, Asked, Frame, Part
+from levelhead.auditing.score_rows import ScoreRows
+from levelhead.metrics.between import differences, mover, shared
+from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, group_name
+from levelhead.metrics.scores import ScoreCounts, area_interval, areas
+from levelhead.report import blocks
+from levelhead.report.record import Finding
+from levelhead.report.text import Record, level_text, number, percent_interval, short
+from levelhead.tables.repeated import repeated
+from levelhead.tables.rows import Rows
+from levelhead.types import Estimate, printable, quoted
+
+TITLES = RATE_TITLES | {"area": "AUC"}
+RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
+Figure = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Values and ends, one a group."""
+
+
+@dataclass(frozen=True)
+class FigureChange(Finding):
+    """One figure of one group in the ``old`` and the ``new`` table, and its ``change``.
+
+    ``beside`` is the change less that of the largest group, which has None: how the gap between the two changed.
+    """
+
+    group: str
+    figure: str
+    old: float
+    new: float
+    change: Estimate
+    beside: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class Unpaired(Answer):
+    """All changes by sensitive column; intervals hold together over ``comparisons``."""
+
+    old: str
+    new: str
+    by_attribute: dict[Key, tuple[FigureChange, ...]]
+    comparisons: int
+    level: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        names = attribute_names(self.by_attribute)
+        own = {names[key]: [one.to_dict() for one in found] for key, found in self.by_attribute.items()}
+        return super().to_dict() | {"by_attribute": own, "sentences": self.sentences()}
+
+    def sentences(self) -> list[str]:
+        """Return the changes that are decided, of gaps first."""
+        gaps, single, names = [], [], attribute_names(self.by_attribute)
+        for key, found in self.by_attribute.items():
+            for one in found:
+                what = f"By {printable(names[key])}, the {_lower(one.figure)} of {quoted(one.group)}"
+                if one.beside is not None and one.beside.excludes_zero:
+                    gaps.append(
+                        f"{what} changed by {number(100 * one.beside.value, signed=True)} points beside that of the "
+                        f"largest group (interval {percent_interval(one.beside, signed=True)})."
+                    )
+                if one.change.excludes_zero:
+                    single.append(
+                        f"{what} went from {number(100 * one.old)}% to {number(100 * one.new)}% (interval of the "
+                        f"change {percent_interval(one.change, signed=True)})."
+                    )
+        return [*gaps, *single] or ["No rate of a group, and no gap, changed measurably between the two tables."]
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield each change."""
+        for key, name in attribute_names(self.by_attribute).items():
+            for one in self.by_attribute[key]:
+                yield name, one.group, f"{one.figure}_change", one.change
+                if one.beside is not None:
+                    yield name, one.group, f"{one.figure}_change_beside", one.beside
+
+
+def _lower(figure: str) -> str:
+    return "AUC" if figure == "area" else TITLES[figure].lower()
+
+
+class OtherRows(Part):
+    """Changes from a table of other rows."""
+
+    name = "unpaired"
+    needs = ("other",)
+    keeps = ("label", "score", "prediction", "groups")
+
+    @classmethod
+    def lacks(cls, roles: Roles, options: AuditOptions) -> list[str]:
+        """Return what it needs and is not there: another table, said to be of other rows."""
+        return super().lacks(roles, options) or ([] if options.other and options.other.unpaired else ["other rows"])
+
+    def find(self, frame: Frame) -> Unpaired:
+        """Read the other table, and compare the groups that both have."""
+        other, level = frame.options.other, frame.options.level
+        assert other is not None
+        old, asked = self._theirs(frame), []
+        for key in frame.groups:
+            names = [group_name(one) for one in frame.kept(key)]
+            there = set(map(group_name, old.groups.get(key, ())))
+            asked.append((key, [one for one in names if one in there]))
+        kinds = 3 if frame.of_class is not None else 1
+        comparisons = max(1, sum(len(names) for _, names in asked) * (kinds + (frame.scale is not None)))
+        strict, found = shared(level, comparisons), {}
+        for key, names in asked:
+            tables = [_tables(one, key, names) for one in (frame, old)]
+            sizes = tables[0]["accuracy"][1]
+            changes: list[FigureChange] = []
+            for rate in ("accuracy",) if kinds == 1 else RATES:
+                hits, rows = (np.concatenate([one[rate][side] for one in tables]) for side in (0, 1))
+                enough = np.all(rows.reshape(2, -1) >= max(1, frame.options.min_count), axis=0)
+                at = np.arange(len(names))
+                one = differences(hits, np.maximum(rows, 1), at, at + len(names), level=strict)
+                value = (hits / np.maximum(rows, 1)).reshape(2, -1)
+                changes += _changes(rate, names, value, one, np.asarray(enough), rows.reshape(2, -1).sum(0), sizes)
+            if frame.scale is not None:
+                changes += _area_changes(frame, old, key, names, strict, sizes)
+            found[key] = tuple(changes)
+        return Unpaired(*other.names, found, comparisons, level)
+
+    def _theirs(self, frame: Frame) -> Frame:
+        """Return the frame of the other table, decided as this one was."""
+        asked, other = self.asked, frame.options.other
+        assert other is not None
+        assert other.source is not None
+        from levelhead.auditing.figures import Classes  # which imports the page, and that all parts
+
+        thresholds = frame.thresholds if frame.scale is not None else ()
+        options = replace(asked.options, other=None, reference=None, thresholds=thresholds, costs=None)
+        if frame.scale is not None:
+            options = replace(options, scale=frame.scale.name)
+        roles = replace(asked.roles, id=None, time=None, levels=(), along=())
+        its = Asked(other.source, roles, options, asked.cuts)
+        classes, titles = Classes(its), roles.titles(other.source)
+        rows: Rows = Rows(titles) if roles.score is None else ScoreRows(titles)
+        kept = roles.kept(self.keeps)
+        for columns in roles.batches(other.source, asked.cuts):
+            alone = repeated(columns, len(rows)) if "count" in columns else columns
+            classes.update(alone)
+            rows.add({role: column for role, column in alone.items() if role in kept})
+        return classes.frame(rows, rows)
+
+    @classmethod
+    def column_sections(cls, name: str, result: Record) -> list[Record]:
+        """Return the section on the changes by one sensitive column."""
+        whole = result.get("unpaired")
+        if whole is None or not whole["by_attribute"].get(name):
+            return []
+        rows = []
+        for one in whole["by_attribute"][name]:
+            beside = blocks.no_cell() if one["beside"] is None else blocks.figure_cell(one["beside"], signed=True)
+            cells = [blocks.cell(number(100 * one[side])) for side in ("old", "new")]
+            head = f"{short(one['group'], 60)}: {_lower(one['figure'])}"
+            rows.append((head, [*cells, blocks.figure_cell(one["change"], signed=True), beside]))
+        heads: list[str | tuple[str, str]] = ["Group and figure", "Old", "New"]
+        heads += [("Change, points", f"New less old. {level_text(whole['level'])} of such intervals hold together.")]
+        heads += [("Beside the largest group", "The change less that of the largest group, in points.")]
+        table = blocks.table(
+            f"{short(whole['new'])} (new) beside {short(whole['old'])} (old), other rows, by {short(name)}, percent",
+            heads, rows, where=blocks.BOTH,
+        )  # fmt: skip
+        first = name == next(iter(whole["by_attribute"]))
+        said = blocks.said(whole["sentences"], most=6, more="changes") if first else []
+        return [blocks.section("Other rows: what changed", [*said, table], rank=3)]
+
+
+def _tables(frame: Frame, key: Key, names: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return hits and rows of each rate of some groups."""
+    counts = frame.counts[key]
+    table = counts.table[[list(counts.groups).index(name) for name in names]]
+    rows, at = table.sum((1, 2)), frame.compared[0]
+    hits, own = table[:, :, at].sum(1), table[:, at]
+    return {
+        "accuracy": (np.trace(table, axis1=1, axis2=2), rows),
+        "selection_rate": (hits, rows),
+        "true_positive_rate": (own[:, at], own.sum(-1)),
+        "false_positive_rate": (hits - own[:, at], rows - own.sum(-1)),
+    }
+
+
+def _changes(
+    figure: str,
+    names: Sequence[str],
+    value: np.ndarray,
+    change: Figure,
+    enough: np.ndarray,
+    n: np.ndarray,
+    sizes: np.ndarray,
+) -> list[FigureChange]:
+    """Return the changes of a figure, (2, groups) new and old, of the groups with ``enough`` rows in both tables."""
+    apart, low, high = change
+    kept = np.flatnonzero(enough)
+    if not len(kept):
+        return []
+    to = int(kept[np.argmax(sizes[kept])])
+    found = []
+    for at in kept.tolist():
+        beside = None
+        if at != to:
+            ends = mover(apart[at], (low[at], high[at]), apart[to], (low[to], high[to]))
+            beside = Estimate(float(apart[at] - apart[to]), float(ends[0]), float(ends[1]), int(n[at] + n[to]))
+        one = Estimate(float(apart[at]), float(low[at]), float(high[at]), int(n[at]))
+        found.append(FigureChange(names[at], figure, float(value[1, at]), float(value[0, at]), one, beside))
+    return found
+
+
+def _area_changes(
+    new: Frame, old: Frame, key: Key, names: Sequence[str], level: float, sizes: np.ndarray
+) -> list[FigureChange]:
+    """Return the changes of the areas under the ROC curve."""
+    sides: list[Any] = []
+    for frame in (new, old):
+        rows, there = frame.rows, frame.groups[key]
+        assert isinstance(rows, ScoreRows)
+        counts = ScoreCounts.from_batches(functools.partial(rows.parted, frame.label, key, there), len(there))
+        one, size = areas(counts), counts.sizes
+        places = [list(map(group_name, there)).index(name) for name in names]
+        value, variance, freedom = (np.diagonal(part)[places] for part in one)
+        ends = area_interval(value, variance, freedom, size[places, 1], size[places, 0], level)
+        enough = (size[places] >= new.options.min_count).all(-1) & ~np.isnan(ends[0])
+        sides.append((value, ends, enough, size[places].sum(-1)))
+    (value, ends, enough, n), (before, its, also, m) = sides
+    low, high = mover(value, ends, before, its)
+    change = value - before, np.maximum(-1.0, low), np.minimum(1.0, high)
+    return _changes("area", names, np.stack([value, before]), change, enough & also, n + m, sizes)
