@@ -70,7 +70,7 @@ from levelhead.metrics.proxies import by_proxies
 from levelhead.metrics.responses import by_responses
 from levelhead.metrics.signed import GAPS as MISSING_GAPS
 from levelhead.metrics.signed import rate_gap, rows_of
-from levelhead.metrics.worst_case import by_shares, opportunity_bounds, parity_bounds
+from levelhead.metrics.worst_case import by_probabilities, by_shares, opportunity_bounds, parity_bounds
 
 FloatArray = NDArray[np.float64]
 
@@ -508,12 +508,33 @@ def bounds_world(design: str, n: int, weight: Any, rate: Any, share: Any) -> Mis
     return Missing("bounds", design, True, truth, once)
 
 
+def probabilities_world(design: str, n: int) -> Missing:
+    """Three groups by their probabilities, of which there are 60 kinds: the weighted third minus first, at 95%."""
+    kinds = np.random.default_rng(0).dirichlet((2.0, 0.7, 0.4), 60)
+    label, hit = 0.2 + 0.4 * kinds[:, 0], np.stack([0.1 + 0.3 * kinds[:, 1], 0.5 + 0.4 * kinds[:, 0]], -1)
+    cells = np.stack([1 - label, label], -1)[..., None] * np.stack([1 - hit, hit], -1)  # (kind, label, prediction)
+    vectors = np.concatenate([np.ones((60, 1)), kinds], 1)
+    outer = (vectors[:, :, None] * vectors[:, None, :])[:, None, None]
+    joint = np.einsum("kg,kyh->gyh", kinds, cells) / 60
+
+    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
+        counts = rng.multinomial(n, cells.ravel() / 60).reshape(cells.shape)
+        # Three pairs share the error probability: 15% for all leave 5% for each.
+        _, weighted = by_probabilities(counts[..., None, None] * outer, level=0.85)
+        figures = {gap: by_pair[2, 0] for gap, by_pair in weighted.items()}
+        return {gap: (one.value, one.low, one.high) for gap, one in figures.items()}
+
+    return Missing("weighted by probabilities", design, True, gaps_of(joint[[0, 2]]), once)
+
+
 def missing_cells() -> list[Missing]:
     """Return the worlds in which groups are not recorded."""
     weak, middling = [[0.425, 0.575]] * 3, [[0.35, 0.65]] * 3
     strong = [[0.125, 0.875], [0.125, 0.875], [0.2, 0.75]]
     none = {"selected": EQUAL, "positive": (0.4, 0.4)}
     strata = ((0.5, 0.3, 0.2), (0.2, 0.5, 0.8))
+    many = np.linspace(0.05, 0.95, 100)
+    hundred = np.full(100, 0.01)
     return [
         labelled_world("200 labelled, 30% in the group, proxy 90/10", 200, 0.3, (0.9, 0.1)),
         labelled_world("200 labelled, proxy 98/2", 200, 0.3, (0.98, 0.02)),
@@ -550,6 +571,10 @@ def missing_cells() -> list[Missing]:
         three_groups_world("600 labelled of three groups, proxy cross-fitted on them", 600),
         proxy_world("global, 700 rows, 10 to 15% positive", 700, says=strong, mode="global", positive=(0.1, 0.15)),
         proxy_world("global, 3,000 rows, 5 to 8% positive", 3_000, says=strong, mode="global", positive=(0.05, 0.08)),
+        bounds_world("100 strata at their kinks, 5,000 rows", 5_000, hundred, many, many),
+        bounds_world("100 strata off their kinks, 16,000 rows", 16_000, hundred, 0.2 + 0.3 * many, many),
+        probabilities_world("three groups, 60 kinds of probabilities, 1,000 rows", 1_000),
+        probabilities_world("three groups, 60 kinds of probabilities, 10,000 rows", 10_000),
     ]
 
 
@@ -602,10 +627,10 @@ def missed_missing(record: dict[str, Any]) -> bool:
     return bool(record["coverage"] < LOWEST or (not wide and record["coverage"] > 0.975))
 
 
-def simulate_missing(trials: int, seed: int, workers: int) -> list[dict[str, Any]]:
-    """Simulate all worlds without recorded groups, and print them."""
+def simulate_missing(trials: int, seed: int, workers: int, cells: str) -> list[dict[str, Any]]:
+    """Simulate the worlds without recorded groups whose names hold ``cells``, and print them."""
     records = []
-    places = range(len(missing_cells()))
+    places = [place for place, one in enumerate(missing_cells()) if cells in one.design]
     with ProcessPoolExecutor(workers) as pool:
         for own in pool.map(partial(run_missing, trials=trials, seed=seed), places):
             records += own
@@ -764,7 +789,7 @@ def main() -> int:
     parser.add_argument("--pairs", action="store_true", help="simulate pairs of groups alone")
     parser.add_argument("--headlines", action="store_true", help="simulate headlines alone")
     parser.add_argument("--more", action="store_true", help="simulate scores, changes, ratios and numbers alone")
-    parser.add_argument("--cells", default="", help="with --more or --headlines: only cells whose names hold this")
+    parser.add_argument("--cells", default="", help="with one of these: only cells whose names hold this")
     parser.add_argument("--missing-attributes", action="store_true", help="simulate audits without the attribute alone")
     options = parser.parse_args()
 
@@ -778,7 +803,7 @@ def main() -> int:
     if options.more or not alone:
         by_more = simulate_more(options.trials, options.seed, options.cells)
     if options.missing_attributes or not alone:
-        without = simulate_missing(options.trials, options.seed, options.workers)
+        without = simulate_missing(options.trials, options.seed, options.workers, options.cells)
     missed_others = [
         f"pairs of {one['design']}, rate {one['rate']:g}, gap {one['gap']:g}: {100 * one['coverage']:.1f}%"
         for one in by_pairs
@@ -803,11 +828,14 @@ def main() -> int:
     if alone:
         known = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
         known |= {"pairs": by_pairs} if options.pairs else {}
-        for key, asked, records in (("more", options.more, by_more), ("headlines", options.headlines, headlines)):
+        for key, asked, records in (
+            ("more", options.more, by_more),
+            ("headlines", options.headlines, headlines),
+            ("missing_attributes", options.missing_attributes, without),
+        ):
             simulated_now = {one["design"] for one in records}
             kept = [one for one in known.get(key, []) if options.cells and one["design"] not in simulated_now]
             known |= {key: [*kept, *records]} if asked else {}
-        known |= {"missing_attributes": without} if options.missing_attributes else {}
         options.json.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
         print(*(f"missed: {line}" for line in missed_others), sep="\n")
         return 1 if missed_others else 0

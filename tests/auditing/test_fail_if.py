@@ -66,7 +66,6 @@ def test_the_ratio_is_that_of_the_favourable_class(capsys: pytest.CaptureFixture
     [
         ([*DECISIONS, "--fail-if", "selection_ratio"], "is no condition: write for example"),
         ([*DECISIONS, "--junit", "a.xml"], "--junit writes the conditions of --fail-if"),
-        (["audit", "--plan", "gap=5", "--rate", "0.3", "--fail-if", "accuracy < 1"], "--fail-if asks about an audit"),
         ([*DECISIONS, "--weight", "y"], "--weight needs outcomes: name their column with --label"),
         ([*DECISIONS[:4], "--group", "race"], "Decisions without outcomes need --favourable in place of --label"),
         ([*DECISIONS, "--label", "decision"], "'decision' is named as label and as prediction. For decisions"),

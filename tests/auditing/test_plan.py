@@ -1,4 +1,4 @@
-"""``levelhead audit --plan``: how many rows show a gap, and what every audit says that its rows could have shown."""
+"""``levelhead plan``: how many rows show a gap, and what every audit says that its rows could have shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from levelhead.types import ConfigError
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
     with pytest.raises(SystemExit) as leaving:
-        main(["audit", *arguments])
+        main(["plan", *arguments])
     assert leaving.value.code == status
     printed = capsys.readouterr()
     return " ".join((printed.out if status == 0 else printed.err).split())
@@ -23,7 +23,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) 
 
 def test_the_command_prints_the_rows_of_each_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "plan.json"
-    text = shown(capsys, "--plan", "gap=5", "--rate", "0.3", "--groups", "0.5,0.3,0.2", "--json", str(file))
+    text = shown(capsys, "--gap", "5", "--rate", "0.3", "--shares", "0.5,0.3,0.2", "--json", str(file))
     assert text.startswith(
         "9,053 rows show a gap of 5.0 points between any two of 3 groups in 80 of 100 audits, where the rate of one of "
         "them is 30%."
@@ -35,37 +35,48 @@ def test_the_command_prints_the_rows_of_each_group(tmp_path: Path, capsys: pytes
 
 
 def test_names_and_rows_instead_of_a_gap(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "--plan", "rows=9053", "--rate", "0.3", "--groups", "women=0.5,men=0.3,others=0.2")
+    text = shown(capsys, "--rows", "9053", "--rate", "0.3", "--shares", "women=0.5,men=0.3,others=0.2")
     assert "9,053 rows show a gap of 5.0 points between any two of 3 groups" in text
     assert "│ women │ 50.0% │ 4,526 │" in text
-    assert "8 rows are too few to show any gap" in shown(capsys, "--plan", "rows=8", "--rate", "0.5")
+    assert "8 rows are too few to show any gap" in shown(capsys, "--rows", "8", "--rate", "0.5")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--plan", "gap=5"], "A plan needs --rate"),
-        (["--plan", "five", "--rate", "0.3"], "--plan is 'five'. Write gap=5 (points) or rows=2000"),
-        (["--plan", "gap=0", "--rate", "0.3"], "does not fit a rate of 30%"),
-        (["--plan", "gap=80", "--rate", "0.5"], "A gap of 80 points does not fit a rate of 50%"),
-        (["--plan", "gap=5", "--rate", "30"], "rate=30 is not between 0 and 1"),
-        (["--plan", "gap=5", "--rate", "0.3", "--groups", "0.5,0.3"], "together they must be 1, not 0.8"),
-        (["--plan", "gap=5", "--rate", "0.3", "--groups", "1"], "2 to 1,000 groups, and there are 1"),
-        (["--plan", "gap=5", "--rate", "0.3", "--groups", "a,b"], "--groups is 'a,b'"),
-        (["--plan", "gap=5", "--rate", "0.3", "--groups", "-0.5,1.5"], "each must be above 0"),
-        (["--plan", "rows=1.5", "--rate", "0.3"], "is no number of rows"),
-        (["--plan", "rows=1", "--rate", "0.3"], "too few for 2 groups"),
-        (["--plan", "gap=5", "--example"], "--plan comes before there are data"),
-        (["--rate", "0.3"], "--rate, --groups and --comparisons are about a plan"),
-        (["--comparisons", "3"], "--rate, --groups and --comparisons are about a plan"),
-        (["--plan", "gap=5", "--rate", "0.3", "--comparisons", "0"], "comparisons=0 is not between 1 and"),
-        (["--plan", "gap=1e-7", "--rate", "0.3"], "needs more than 1,000,000,000,000 rows"),
-        (["--plan", "gap=1e-320", "--rate", "0.3"], "needs more than 1,000,000,000,000 rows"),
-        (["--plan", "gap=5", "--rate", "0.3", "--groups", "a=1e-300,b=1"], "needs more than 1,000,000,000,000 rows"),
+        (["--gap", "5"], "Missing option '--rate'"),
+        (["--rate", "0.3"], "give --gap 5 (points) or --rows 2000"),
+        (["--gap", "5", "--rows", "9", "--rate", "0.3"], "give --gap 5 (points) or --rows 2000"),
+        (["--gap", "nan", "--rate", "0.3"], "does not fit a rate of 30%"),
+        (["--rows", "inf", "--rate", "0.3"], "is no number of rows"),
+        (["--gap", "0", "--rate", "0.3"], "does not fit a rate of 30%"),
+        (["--gap", "80", "--rate", "0.5"], "A gap of 80 points does not fit a rate of 50%"),
+        (["--gap", "5", "--rate", "30"], "rate=30 is not between 0 and 1"),
+        (["--gap", "5", "--rate", "0.3", "--shares", "0.5,0.3"], "together they must be 1, not 0.8"),
+        (["--gap", "5", "--rate", "0.3", "--shares", "1"], "2 to 1,000 groups, and there are 1"),
+        (["--gap", "5", "--rate", "0.3", "--shares", "a,b"], "--shares is 'a,b'"),
+        (["--gap", "5", "--rate", "0.3", "--shares", "-0.5,1.5"], "each must be above 0"),
+        (["--rows", "1.5", "--rate", "0.3"], "is no number of rows"),
+        (["--rows", "1", "--rate", "0.3"], "too few for 2 groups"),
+        (["--gap", "5", "--rate", "0.3", "--comparisons", "0"], "comparisons=0 is not between 1 and"),
+        (["--gap", "1e-7", "--rate", "0.3"], "needs more than 1,000,000,000,000 rows"),
+        (["--gap", "1e-320", "--rate", "0.3"], "needs more than 1,000,000,000,000 rows"),
+        (["--gap", "5", "--rate", "0.3", "--shares", "a=1e-300,b=1"], "needs more than 1,000,000,000,000 rows"),
     ],
 )
 def test_plans_that_cannot_be_read(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert message in shown(capsys, *arguments, status=2)
+
+
+@pytest.mark.parametrize(
+    "line", ["--plan gap=5 --groups 0.5,0.3,0.2 --rate 0.3", "--plan=gap=5 --groups=0.5,0.3,0.2 --rate=0.3"]
+)
+def test_the_earlier_line_still_plans_and_names_the_verb(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["audit", *line.split()])
+    printed = capsys.readouterr()
+    assert printed.out.startswith("9,053 rows show a gap of 5.0 points")
+    assert "--groups, --plan, --rate of `levelhead audit` moved to `levelhead plan`" in printed.err
 
 
 def test_a_plan_in_python() -> None:

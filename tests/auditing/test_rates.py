@@ -272,12 +272,11 @@ def test_what_is_said_of_four_fifths(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "Along numbers" in page
 
 
-@pytest.mark.parametrize("option", ["--regression", "--labelled-group"])
 def test_a_favourable_class_is_refused_where_it_would_be_ignored(
-    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(60).to_csv(tmp_path / "p.csv", index=False)
-    more = ["--regression", "--group", "sex"] if option == "--regression" else ["--labelled-group", "sex"]
+    more = ["--regression", "--group", "sex"]
     columns = ["--label", "y", "--prediction", "yhat", "--favourable", "1"]
     with pytest.raises(SystemExit) as ended:
         main(["audit", str(tmp_path / "p.csv"), *columns, *more])

@@ -268,7 +268,6 @@ def test_the_command(tmp_path):
     [
         (["--positive", "1"], "--positive is about classes, not numbers"),
         (["--adjust", "max-t"], "--adjust is about classes"),
-        (["--shares", "women=0.5"], "--regression"),
     ],
 )
 def test_options_about_classes_are_refused(tmp_path, more, message):

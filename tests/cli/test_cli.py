@@ -136,6 +136,8 @@ VERBS = [
     "refit",
     "evaluate",
     "audit",
+    "indirect-audit",
+    "plan",
     "table",
     "compare",
     "explain",

@@ -245,6 +245,10 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         lh.indirect_audit,
         lambda: {"y_true": LABEL, "y_pred": PREDICTION, "responses": SEX, "response": Response(flip=0.1)},
     ),
+    "indirect_audit of probabilities": (
+        lh.indirect_audit,
+        lambda: {"y_true": LABEL, "y_pred": PREDICTION, "proxy_probabilities": {"a": SCORE}, "replicates": 100},
+    ),
     "indirect_audit_file": (
         lh.indirect_audit_file,
         lambda: {"path": "rows.csv", "label": "y", "prediction": "p", "shares": {"a": 0.4}, "replicates": 100},

@@ -1,4 +1,4 @@
-"""How many rows an audit needs to show a gap, before there are any: ``levelhead audit --plan gap=5``."""
+"""How many rows an audit needs to show a gap, before there are any: ``levelhead plan --gap 5``."""
 
 from __future__ import annotations
 
@@ -177,33 +177,31 @@ def plan_audit(
     return Plan(shown, rate, dict(zip(named, each, strict=True)), power, level, comparisons)
 
 
-def read_plan(asked: str, rate: float | None, groups: str | None, comparisons: int | None = None) -> Plan:
-    """Read a plan as the command line has it: ``gap=5`` in points or ``rows=2000``, and shares with or without names.
+def read_plan(
+    gap: float | None, rows: float | None, rate: float, shares: str, comparisons: int | None, power: float
+) -> Plan:
+    """Read a plan as the command line has it: ``gap`` in points or ``rows``, and shares with or without names.
 
     Raises:
         ConfigError: something cannot be read, or is out of range.
     """
-    if rate is None:
-        raise ConfigError("A plan needs --rate: the rate that is compared, about, for example --rate 0.3.")
-    what, _, text = asked.partition("=")
-    number = _number(text)
-    if what not in ("gap", "rows") or number is None:
-        raise ConfigError(f"--plan is {quoted(asked)}. Write gap=5 (points) or rows=2000.")
-    shares: dict[str, float] = {}
-    for place, part in enumerate((groups or "0.5,0.5").split(","), 1):
+    if (gap is None) == (rows is None):
+        raise ConfigError("A plan starts from a gap or from rows: give --gap 5 (points) or --rows 2000.")
+    found: dict[str, float] = {}
+    for place, part in enumerate(shares.split(","), 1):
         name, _, written = part.rpartition("=")
         share = _number(written)
-        if share is None or (name or f"group {place}") in shares:
+        if share is None or (name or f"group {place}") in found:
             raise ConfigError(
-                f"--groups is {quoted(groups)}. Write shares such as 0.5,0.3,0.2, or women=0.3,men=0.7 with names that "
+                f"--shares is {quoted(shares)}. Write shares such as 0.5,0.3,0.2, or women=0.3,men=0.7 with names that "
                 "differ."
             )
-        shares[name or f"group {place}"] = share
-    if what == "gap":
-        return plan_audit(gap=number / 100, rate=rate, groups=shares, comparisons=comparisons)
-    if number != int(number) or not 1 <= number <= 1e12:
-        raise ConfigError(f"--plan rows={text} is no number of rows. Write for example rows=2000.")
-    return plan_audit(rows=int(number), rate=rate, groups=shares, comparisons=comparisons)
+        found[name or f"group {place}"] = share
+    if rows is not None and (rows != rows // 1 or not 1 <= rows <= MOST_ROWS):
+        raise ConfigError(f"--rows {rows:g} is no number of rows. Write for example --rows 2000.")
+    whole = None if rows is None else int(rows)
+    points = None if gap is None else gap / 100
+    return plan_audit(gap=points, rows=whole, rate=rate, groups=found, comparisons=comparisons, power=power)
 
 
 def _number(text: str) -> float | None:

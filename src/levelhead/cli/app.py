@@ -6,6 +6,7 @@ import atexit
 import gc
 import itertools
 import os
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -26,6 +27,7 @@ from levelhead.cli.explain import explain_command
 from levelhead.cli.features import features_app
 from levelhead.cli.figure import figure_app
 from levelhead.cli.gap import gap_command
+from levelhead.cli.indirect import indirect_audit_command
 from levelhead.cli.info import info_command
 from levelhead.cli.inspect import inspect_command
 from levelhead.cli.klaad import train_command as lm_train_command
@@ -35,6 +37,7 @@ from levelhead.cli.lm import lm_app
 from levelhead.cli.lm_bench import bench_command
 from levelhead.cli.options import renamed
 from levelhead.cli.pareto import pareto_command
+from levelhead.cli.plan import plan_command
 from levelhead.cli.postprocess import postprocess_command
 from levelhead.cli.predict import predict_command
 from levelhead.cli.pretrain import pretrain_command
@@ -46,7 +49,7 @@ from levelhead.cli.train import evaluate_command, train_command
 from levelhead.extras import MissingExtraError, explained
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal, spare_encodings
-from levelhead.types import ConfigError, LevelheadError, quoted
+from levelhead.types import ConfigError, LevelheadError, listed, quoted
 
 app = typer.Typer(
     name="levelhead",
@@ -66,6 +69,8 @@ app.command("refit", rich_help_panel=TRAINING)(refit_command)
 app.command("table", rich_help_panel=TRAINING)(table_command)
 app.command("reproduce", rich_help_panel=TRAINING)(reproduce_command)
 app.command("audit", rich_help_panel=AUDITING)(audit_command)
+app.command("indirect-audit", rich_help_panel=AUDITING)(indirect_audit_command)
+app.command("plan", rich_help_panel=AUDITING)(plan_command)
 app.command("explain", rich_help_panel=AUDITING)(explain_command)
 app.command("inspect", rich_help_panel=AUDITING)(inspect_command)
 app.command("postprocess", rich_help_panel=AUDITING)(postprocess_command)
@@ -101,6 +106,14 @@ GONE = {
     "audit --gedi": "leave it out: --continuous gives the slope, which is GeDI of degree 1",
 }
 """What was removed, a verb or a verb with an option, and what to type instead."""
+
+MOVED = {
+    "plan": ("--plan", "--rate", "--groups", "--comparisons"),
+    "indirect-audit": (
+        "--labelled-group", "--proxy", "--inclusion", "--randomized-response", "--shares", "--strata",
+    ),
+}  # fmt: skip
+"""Verbs that options of ``levelhead audit`` moved to."""
 
 
 class Kind(StrEnum):
@@ -188,6 +201,27 @@ def _refuse_gone(arguments: list[str]) -> None:
             raise ConfigError(f"`levelhead {gone}` was removed: {instead}.")
 
 
+def _moved(arguments: list[str]) -> list[str]:
+    """Return a line of ``levelhead audit`` whose options have a verb of their own as a line of that verb."""
+    if arguments[:1] != ["audit"]:
+        return arguments
+    given = {one.partition("=")[0] for one in itertools.takewhile(lambda one: one != "--", arguments)}
+    for verb, options in MOVED.items():
+        if not given & set(options):
+            continue
+        line = [verb, *arguments[1:]]
+        if verb == "plan":
+            # --plan gap=5 and --plan=gap=5 became --gap 5, and --groups became --shares.
+            text = "\0".join(line).replace("--plan\0gap=", "--gap=").replace("--plan\0rows=", "--rows=")
+            text = text.replace("--plan=gap=", "--gap=").replace("--plan=rows=", "--rows=")
+            line = [re.sub("^--groups(?==|$)", "--shares", one) for one in text.split("\0")]
+        which = listed(sorted(given & set(options)))
+        told = f"{which} of `levelhead audit` moved to `levelhead {verb}`; the old line will go."
+        Terminal(stderr=True).print(told, markup=False, soft_wrap=True)
+        return line
+    return arguments
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; a levelhead error is one clear sentence and exit status 2."""
     os.environ["PYTHONSAFEPATH"] = "1"  # no process that this one starts takes a module from the current folder
@@ -195,8 +229,9 @@ def main(arguments: list[str] | None = None) -> Any:
     atexit.register(gc.freeze)  # else Python ends with a search for garbage in all that torch loaded: a second or two
     try:
         _refuse_surroundings()
-        _refuse_gone(sys.argv[1:] if arguments is None else arguments)
-        return app(arguments)
+        arguments = sys.argv[1:] if arguments is None else arguments
+        _refuse_gone(arguments)
+        return app(_moved(arguments))
     except LevelheadError as error:
         text = str(error)
     except ModuleNotFoundError as error:

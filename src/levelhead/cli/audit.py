@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from levelhead.auditing.ranking import RankingAudit
     from levelhead.auditing.regression import RegressionAudit
     from levelhead.auditing.result import AuditResult
-    from levelhead.auditing.unknown.answer import IndirectAudit
     from levelhead.report.gate import Condition
     from levelhead.tables.files import Stored
 
@@ -62,12 +61,6 @@ def audit_command(
     min_count: option.MinCount = 10,
     continuous: option.Continuous = None,
     part: option.Part = None,
-    labelled_group: option.LabelledGroup = None,
-    proxy: option.Proxy = None,
-    inclusion: option.Inclusion = None,
-    randomized_response: option.RandomizedResponse = None,
-    shares: option.Shares = None,
-    strata: option.Strata = None,
     positive: option.Positive = None,
     favourable: option.Favourable = None,
     positive_name: option.PositiveName = None,
@@ -78,10 +71,6 @@ def audit_command(
     model: option.Model = None,
     author: option.Author = None,
     purpose: option.Purpose = None,
-    plan: option.Plan = None,
-    rate: option.Rate = None,
-    groups: option.Groups = None,
-    comparisons: option.Comparisons = None,
     json_file: option.JsonFile = None,
     html_file: option.HtmlFile = None,
     fail_if: option.FailIf = None,
@@ -96,12 +85,11 @@ def audit_command(
 
     Decisions without outcomes: --favourable and no --label. Rankings: --rank.
 
-    How many rows an audit needs: levelhead audit --plan gap=5 --rate 0.3 --groups 0.5,0.3,0.2
+    Groups that are not recorded: levelhead indirect-audit. How many rows an audit needs: levelhead plan.
     """
     _audit(SimpleNamespace(**locals()))
 
 
-UNRECORDED_OPTIONS = ("labelled_group", "proxy", "inclusion", "randomized_response", "shares", "strata")
 WORDS_OF_PAGE = ("title", "model", "author", "purpose")
 CLASSES_ALONE = (
     "scale",
@@ -134,13 +122,6 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
         "{} cannot be used with --rank, which needs no outcomes: leave it out.",
         ("label", "prediction", "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive",
          "favourable", "label_map", "count", "workers", "ray"),
-    ),
-    "unrecorded": (
-        "{} needs groups that are recorded: leave it out.",
-        (
-            "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "intersect", "bins", "reference",
-            "favourable", "count", "workers", "ray", *WORDS_OF_PAGE,
-        ),
     ),
     "regression": (
         "{} is about classes, not numbers: leave it out, or --regression.",
@@ -182,22 +163,7 @@ def _audit(asked: SimpleNamespace) -> None:
     """Audit what was asked for: the options of :func:`audit_command` by name."""
     if asked.junit is not None and not asked.fail_if:
         raise ConfigError("--junit writes the conditions of --fail-if: add one, or leave it out.")
-    if asked.fail_if and asked.plan is not None:
-        raise ConfigError("--fail-if asks about an audit: leave it out, or --plan.")
     conditions = _conditions(asked.fail_if or ())
-    if asked.plan is not None:
-        if asked.predictions or asked.example:
-            raise ConfigError("--plan comes before there are data: leave out FILE and --example, or --plan.")
-        check_outputs({"--json": asked.json_file, "--html": asked.html_file})
-        from levelhead.auditing.plan import read_plan
-
-        plan = read_plan(asked.plan, asked.rate, asked.groups, asked.comparisons)
-        finish(plan, asked.json_file, asked.html_file)
-        return
-    if asked.rate is not None or asked.groups is not None or asked.comparisons is not None:
-        raise ConfigError(
-            "--rate, --groups and --comparisons are about a plan: add for example --plan gap=5, or leave them out."
-        )
     _take_two_predictions(asked)
     _take_files(asked)
     _take_run(asked)
@@ -211,11 +177,9 @@ def _audit(asked: SimpleNamespace) -> None:
     inputs = [*asked.files, asked.against, asked.join]
     check_outputs(outputs, inputs=inputs)
     rows, matched = _rows(asked)
-    found: AuditResult | DecisionAudit | IndirectAudit | RankingAudit | RegressionAudit
+    found: AuditResult | DecisionAudit | RankingAudit | RegressionAudit
     about = {name: getattr(asked, name) for name in WORDS_OF_PAGE if getattr(asked, name)}
-    if _given(asked, UNRECORDED_OPTIONS):
-        found = _unrecorded(rows, asked)
-    elif asked.rank is not None or asked.top is not None:
+    if asked.rank is not None or asked.top is not None:
         found = _ranking(rows, asked, about)
     elif rows is not None and asked.label is None and asked.prediction and asked.group and asked.favourable:
         found = _decisions(rows, asked, about)
@@ -291,7 +255,7 @@ def _take_run(asked: SimpleNamespace) -> None:
         return
     asked.predictions, asked.files, asked.label = run.file, [run.file], asked.label or OUTCOMES[0]
     asked.prediction = asked.prediction if asked.prediction or asked.score else OUTCOMES[1]
-    if not (asked.group or asked.labelled_group or asked.proxy or asked.shares or asked.join):
+    if not (asked.group or asked.join):
         asked.group, bins = list(run.groups), asked.bins or []
         cut = {one.rpartition("=")[0] for one in bins}
         # A data set says what its groups are, however many numbers they may be.
@@ -312,7 +276,7 @@ def _rows(asked: SimpleNamespace) -> tuple[Path | Stored | None, str | None]:
         raise ConfigError("--join needs FILE and --on, the column of ids in both files, and goes without --against.")
     if clash := _given(asked, ("workers", "ray")):
         raise ConfigError(f"--join makes one table, which one process counts: leave out {', '.join(clash)}.")
-    lists = (asked.group, asked.continuous, asked.control, asked.proxy)
+    lists = (asked.group, asked.continuous, asked.control)
     columns = [
         asked.label,
         asked.prediction,
@@ -321,9 +285,6 @@ def _rows(asked: SimpleNamespace) -> tuple[Path | Stored | None, str | None]:
         *(name for names in lists for name in names or ()),
     ]
     columns += [
-        asked.labelled_group,
-        asked.inclusion,
-        asked.strata,
         asked.weight,
         asked.count,
         asked.without,
@@ -332,37 +293,6 @@ def _rows(asked: SimpleNamespace) -> tuple[Path | Stored | None, str | None]:
     ]
     on, asked.on = asked.on, None
     return source_joined(asked.predictions, asked.join, on, columns)
-
-
-def _unrecorded(rows: Path | Stored | None, asked: SimpleNamespace) -> IndirectAudit:
-    """Audit predictions whose groups are not recorded (docs/missing-attributes.md)."""
-    _refuse(asked, "unrecorded")
-    if asked.group and not asked.randomized_response:
-        raise ConfigError(
-            "--group says which group every row belongs to; then nothing is missing. Leave it out, or leave out "
-            f"{', '.join(_given(asked, UNRECORDED_OPTIONS))}."
-        )
-    if rows is None or asked.label is None or asked.prediction is None:
-        lacking = _lacking(asked, ("predictions", "label", "prediction"))
-        raise ConfigError(f"An audit needs FILE, --label and --prediction; missing: {lacking}.")
-    from levelhead.auditing.unknown.audit import indirect_audit_file
-    from levelhead.auditing.unknown.known import read_shares
-    from levelhead.auditing.unknown.privacy import read_responses
-
-    answers = asked.randomized_response
-    return indirect_audit_file(
-        rows,
-        asked.label,
-        asked.prediction,
-        labelled=asked.labelled_group,
-        proxies=asked.proxy or [],
-        inclusion=asked.inclusion,
-        responses=read_responses(answers, asked.group or []) if answers else None,
-        shares=read_shares(asked.shares, asked.strata) if asked.shares else None,
-        strata=asked.strata,
-        positive=asked.positive,
-        label_map=asked.label_map,
-    )
 
 
 def _decisions(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str]) -> DecisionAudit:

@@ -11,8 +11,8 @@ import typer
 from levelhead.cli.options import SCALES, Missing
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
-COLUMNS, GROUPS, UNRECORDED = "Which columns", "Groups", "Where groups are not recorded, or only in part"
-WORDS, PLAN, OUTPUT = "Words: what classes, groups and the audit are called", "Before there are data", "Output"
+COLUMNS, GROUPS = "Which columns", "Groups"
+WORDS, OUTPUT = "Words: what classes, groups and the audit are called", "Output"
 
 
 class Adjust(StrEnum):
@@ -137,24 +137,6 @@ Continuous = Annotated[
     option(GROUPS, "Column of numbers, such as an age: how decisions change along it. Repeatable.", rare=True),
 ]
 Part = Annotated[Texts, option(GROUPS, "A question of your own: module:Class, or a name. Repeatable.", rare=True)]
-LabelledGroup = Annotated[Text, option(UNRECORDED, "Column with the group of some rows.")]
-Proxy = Annotated[
-    Texts,
-    option(UNRECORDED, "Column with the group's probability, or a guess; three without --labelled-group."),
-]
-Inclusion = Annotated[
-    Text, option(UNRECORDED, "Column with the probability that a row was labelled, if not equal.", rare=True)
-]
-RandomizedResponse = Annotated[
-    Texts,
-    option(UNRECORDED, "How answers in --group were randomised: epsilon=1.39, flip=0.2, sex:flip=0.2.", rare=True),
-]
-Shares = Annotated[
-    Texts, option(UNRECORDED, "Share of each group, women=0.52, or a .csv by stratum: how large the gap could be.")
-]
-Strata = Annotated[
-    Text, option(UNRECORDED, "With --shares FILE.csv: column with the stratum, such as a postcode.", rare=True)
-]
 Positive = Annotated[
     Text, option(WORDS, "Class that rates are about. Default: the second of two; of more, each against the rest.")
 ]
@@ -171,14 +153,6 @@ Title = Annotated[Text, option(WORDS, "Title of the page.", rare=True)]
 Model = Annotated[Text, option(WORDS, "Model that was audited.", rare=True)]
 Author = Annotated[Text, option(WORDS, "Who made the audit.", rare=True)]
 Purpose = Annotated[Text, option(WORDS, "What the model is for, or why it was audited.", rare=True)]
-Plan = Annotated[
-    Text, option(PLAN, "Instead of an audit: gap=5 says how many rows detect 5 points; rows=2000 which gap.")
-]
-Rate = Annotated[float | None, option(PLAN, "With --plan: the rate, about, from 0 to 1.", rare=True)]
-Groups = Annotated[Text, option(PLAN, "With --plan: the groups' shares, 0.5,0.3,0.2 or women=0.3,men=0.7.", rare=True)]
-Comparisons = Annotated[
-    int | None, option(PLAN, "With --plan: how many pairs are compared. Default: every pair.", rare=True)
-]
 JsonFile = Annotated[Path | None, option(OUTPUT, "Also write every figure as JSON (fractions).", "--json")]
 HtmlFile = Annotated[Path | None, option(OUTPUT, "Also write one standalone HTML page.", "--html")]
 FailIf = Annotated[Texts, option(OUTPUT, "Exit with 1 if this holds, with 3 if undecided: 'selection_ratio < 0.8'.")]

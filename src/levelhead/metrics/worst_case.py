@@ -26,6 +26,7 @@ from levelhead.metrics.signed import GAPS, ByPair, pairs_of
 from levelhead.types import DataError, Estimate
 
 TINY = 1e-12
+DEALS = 5
 FEW_STRATA = 10
 """Up to so many strata their rates' intervals are projected, which holds exactly at kinks."""
 
@@ -191,7 +192,7 @@ def by_shares(
 
 
 def _bounds(found: ArrayLike, reach: tuple[float, ...], n: float, assumes: str) -> GapBounds:
-    low, high = np.clip(np.asarray(found, np.float64), -1, 1).tolist()
+    low, high = np.sort(np.clip(np.asarray(found, np.float64), -1, 1)).tolist()  # equal ends may be off by a digit
     return GapBounds(low, high, max(-1.0, min(low, reach[0])), min(1.0, max(high, reach[1])), int(n), assumes)
 
 
@@ -245,8 +246,7 @@ def by_probabilities(
     n, pairs = rows.sum(), pairs_of(mass.shape[-1])
     part = shared(level, len(pairs))
     z = NormalDist().inv_cdf((1 + part) / 2)
-    first = np.random.default_rng(seed).binomial(rows.astype(np.int64), 0.5)
-    halves = np.stack([first, rows - first])
+    dealt = np.random.default_rng(seed).binomial(rows.astype(np.int64), 0.5, (DEALS, *rows.shape))
     # Two rows of each kind are added to variances, so that a kind without rows has some (Agresti and Coull 1998).
     spread = table + 2 * table.sum((1, 2))[:, None, None] / n
     bounds: ByPair[GapBounds] = {}
@@ -254,24 +254,32 @@ def by_probabilities(
     for gap, label in GAPS.items():
         counted = np.ones((2, 1)) if label is None else (np.arange(2) == label)[:, None].astype(float)
         hit, miss = counted * [0.0, 1.0], counted * [1.0, 0.0]
-        most, least = _Extreme.of(table, halves, hit, miss), _Extreme.of(table, halves, miss, hit)
+        extremes = [
+            tuple(_Extreme.of(table, np.stack([one, rows - one]), *of) for of in ((hit, miss), (miss, hit)))
+            for one in dealt
+        ]
+        most, least = extremes[0]
         own = (mass.sum(0) * (hit + miss)[..., None]).sum((0, 1))
         rate = (mass.sum(0) * hit[..., None]).sum((0, 1)) / np.where(own > TINY, own, np.nan)
         slope = (hit[..., None] - rate * (hit + miss)[..., None]) * n / own
         on = int((rows * (hit + miss)).sum())
         bounds[gap], weighted[gap] = {}, {}
         for a, b in pairs:
-            low = 1 - least.plain[a] - most.plain[b], 1 - least.estimate[a] - most.estimate[b]
-            high = most.plain[a] - 1 + least.plain[b], most.estimate[a] - 1 + least.estimate[b]
-            down, up = (_error(one, other, spread, a, b) / n for one, other in ((least, most), (most, least)))
-            reach = float(low[1] - z * down), float(high[1] + z * up)
-            bounds[gap][a, b] = _bounds((low[0], high[0]), reach, on, assumes)
+            plain = 1 - least.plain[a] - most.plain[b], most.plain[a] - 1 + least.plain[b]
+            # Over several deals, which leave less to chance: each gives an end that holds.
+            down = [
+                1 - low.estimate[a] - up.estimate[b] - z * _error(low, up, spread, a, b) / n for up, low in extremes
+            ]
+            above = [
+                up.estimate[a] - 1 + low.estimate[b] + z * _error(up, low, spread, a, b) / n for up, low in extremes
+            ]
+            bounds[gap][a, b] = _bounds(plain, (float(np.mean(down)), float(np.mean(above))), on, assumes)
             value = float(rate[a] - rate[b])
             if math.isnan(value):
                 weighted[gap][a, b] = Estimate.undefined("no row has this label", on)
                 continue
-            error = math.sqrt(_squares(0.0 * slope[..., a], slope[..., a], -slope[..., b], spread, a, b).sum()) / n
-            weighted[gap][a, b] = Estimate(value, max(-1.0, value - z * error), min(1.0, value + z * error), on)
+            error = z / n * math.sqrt(_squares(0.0 * slope[..., a], slope[..., a], -slope[..., b], spread, a, b).sum())
+            weighted[gap][a, b] = Estimate(value, max(-1.0, value - error), min(1.0, value + error), on)
     return bounds, weighted
 
 

@@ -336,7 +336,7 @@ def test_no_row_and_no_few_people_are_in_what_is_written(table: pd.DataFrame) ->
 
 
 DECLARED = ["--randomized-response"]
-COMMAND = ["audit", "people.csv", "--label", "y", "--prediction", "yhat"]
+COMMAND = ["indirect-audit", "people.csv", "--label", "y", "--prediction", "yhat"]
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_the_commands(
         (["--group", "sex", "--shares", "women=0.5"], "--group says which group every row belongs to"),
         (["--randomized-response", "flip=0.2"], "name it with --group"),
         (["--group", "p1", "--randomized-response", "keep=0.8"], "keep= has two meanings"),
-        (["--proxy", "p1", "--intersect"], "--intersect needs groups that are recorded"),
+        (["--proxy", "p1", "--intersect"], "No such option: --intersect"),
         (["--inclusion", "p_female"], "a gap of any size"),
         (["--labelled-group", "known", "--proxy", "known"], "has two roles"),
         (["--labelled-group", "known", "--proxy", ""], "The name of a proxy is empty"),

@@ -33,7 +33,8 @@ class IndirectGap(Finding):
     """One gap between two groups, f_a - f_b for ``groups`` (a, b), signed.
 
     ``estimate`` is refused where there are bounds alone. ``naive`` is the gap with each proxy taken for the group, by
-    the proxy's name. ``alone``: the labelled rows alone. ``bounds``: the worst case.
+    the proxy's name. ``alone``: the labelled rows alone. ``bounds``: the worst case. ``weighted``: each row counts for
+    a group by its probability, which is an estimate under an assumption of its own.
     """
 
     gap: str
@@ -42,6 +43,7 @@ class IndirectGap(Finding):
     naive: Mapping[str, float] = field(default_factory=dict)
     alone: Estimate | None = None
     bounds: GapBounds | None = None
+    weighted: Estimate | None = None
 
     @property
     def absolute(self) -> Estimate:
@@ -62,6 +64,8 @@ class IndirectGap(Finding):
         if (worst := self.bounds) is not None:
             reach = (worst.reach_low, worst.reach_high)
             found["worst_case"] = {"low": worst.low, "high": worst.high, "interval": reach, "assumes": worst.assumes}
+        if self.weighted is not None:
+            found["weighted"] = self.weighted
         return {name: as_json(one) for name, one in found.items()}
 
 
@@ -133,6 +137,8 @@ class IndirectAudit(Report):
                     yield name, both, f"{one.gap}_labelled_rows_alone", one.alone
                 for proxy, value in one.naive.items():
                     yield name, both, f"{one.gap}_by_{proxy}", Estimate(value, math.nan, math.nan, self.rows)
+                if one.weighted is not None:
+                    yield name, both, f"{one.gap}_weighted", one.weighted
                 if (worst := one.bounds) is not None:
                     why = "bounds: the gap can lie anywhere between them"
                     yield (
@@ -203,4 +209,11 @@ def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
         f"{points(worst.reach_high)} points, "
         + (f"{certain} in any case, " if certain else "")
         + "and no method can say more without another assumption."
+        + (
+            ""
+            if one.weighted is None or not one.weighted.defined
+            else f" The weighted estimate, as with BISG, is {points(one.weighted.value)} points "
+            f"({points(one.weighted.low)} to {points(one.weighted.high)}); it holds if predictions do not depend on "
+            "the group among rows of equal probabilities."
+        )
     )

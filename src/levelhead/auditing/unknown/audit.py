@@ -20,6 +20,7 @@ from levelhead.auditing.unknown.privacy import Response
 from levelhead.auditing.unknown.tally import Pattern, Tally
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import check_options
+from levelhead.report.text import counted
 from levelhead.spelling import MOST_CLASSES
 from levelhead.tables.columns import Column, columns_of, outcomes_of, positive_index
 from levelhead.tables.files import Stored, source_of
@@ -33,10 +34,11 @@ Rows = tuple[Column, Column, Mapping[str, Column]]
 
 @checked
 def indirect_audit(
-    y_true: ArrayLike,
+    y_true: ArrayLike | None,
     y_pred: ArrayLike,
     *,
     labelled: ArrayLike | None = None,
+    proxy_probabilities: pd.DataFrame | Mapping[str, ArrayLike] | None = None,
     proxies: ArrayLike | pd.DataFrame | Mapping[str, ArrayLike] | None = None,
     inclusion: ArrayLike | None = None,
     responses: ArrayLike | Mapping[str, ArrayLike] | None = None,
@@ -52,10 +54,12 @@ def indirect_audit(
     """Measure or bound gaps between groups that are not recorded, by the strongest method that the input allows.
 
     Args:
-        y_true: (rows,) true classes.
+        y_true: (rows,) true classes. None: gaps in selection rates alone, as of decisions without outcomes.
         y_pred: (rows,) predicted classes.
         labelled: (rows,) the group where it is known, None or NaN elsewhere.
         proxies: (rows,) a proxy, or a frame or dict of several: groups in the same words, or probabilities from 0 to 1.
+        proxy_probabilities: by group, the (rows,) probability that a row is in it, such as those of BISG. They add to 1
+            in each row; of one group alone, the others are its complement.
         inclusion: (rows,) the probability with which each row was labelled, if the labelled rows are no random sample.
         responses: (rows,) randomised groups, or a dict of several columns.
         response: how they were randomised: one for all, or by column.
@@ -85,14 +89,16 @@ def indirect_audit(
     given, matched = aligned(
         {
             "y_true": y_true, "y_pred": y_pred, "labelled": labelled, "proxies": proxies, "inclusion": inclusion,
-            "responses": responses, "strata": strata,
+            "responses": responses, "strata": strata, "proxy_probabilities": proxy_probabilities,
         }
     )  # fmt: skip
-    y_true, y_pred, labelled, proxies, inclusion, responses, strata = given.values()
+    y_true, y_pred, labelled, proxies, inclusion, responses, strata, proxy_probabilities = given.values()
     if y_pred is None:
         raise DataError(f"y_pred is None. {TAKEN}")
-    outcomes, (positive,), by_position = outcomes_of({"label": y_true, "prediction": y_pred}, positive)
-    label, prediction = outcomes["label"], outcomes["prediction"]
+    named = {} if y_true is None else {"label": y_true}
+    outcomes, (positive,), by_position = outcomes_of({**named, "prediction": y_pred}, positive)
+    prediction = outcomes["prediction"]
+    label = outcomes.get("label", prediction)
     source = Arrays()
     source.add_outcomes(outcomes)
     rows = source.rows
@@ -119,6 +125,7 @@ def indirect_audit(
         proxies=() if proxies is None else tuple(take("proxy", proxies)),
         inclusion=None if inclusion is None else take("inclusion", inclusion)[0],
         strata=None if strata is None else take("stratum", strata)[0],
+        probabilities={} if proxy_probabilities is None else {one: one for one in take("groups", proxy_probabilities)},
         shares=shares if isinstance(shares, Shares) or shares is None else shares_from(shares),
     )
     if (responses is None) != (response is None):
@@ -134,17 +141,19 @@ def indirect_audit(
         known = replace(known, responses=by_column)
     titles = {name: f"The column {quoted(name)}" for name in columns}
     options = Options(level, replicates, seed)
-    found = _audit(known, titles, [(label, prediction, columns)], positive, options, LabelMap(label_map))
+    rows_of = [(label, prediction, columns)]
+    found = _audit(known, titles, rows_of, positive, options, LabelMap(label_map), labels=y_true is not None)
     return replace(found, warnings=[*matched, *by_position, *found.warnings])
 
 
 @checked
 def indirect_audit_file(
     path: Path | str | Stored,
-    label: str,
+    label: str | None,
     prediction: str,
     *,
     labelled: str | None = None,
+    proxy_probabilities: Mapping[str, str] | None = None,
     proxies: Sequence[str] = (),
     inclusion: str | None = None,
     responses: Mapping[str, Response] | None = None,
@@ -164,6 +173,7 @@ def indirect_audit_file(
         prediction: name of the column with the predicted classes.
         labelled: name of the column with the group where it is known, empty elsewhere.
         proxies: names of the columns with proxies.
+        proxy_probabilities: by group, the name of the column with the probability that a row is in it.
         inclusion: name of the column with the probability with which a row was labelled.
         responses: for each column of randomised groups, how it was randomised.
         shares: as :func:`indirect_audit` takes it, like all that follows.
@@ -198,22 +208,26 @@ def indirect_audit_file(
         strata,
         shares if isinstance(shares, Shares) or shares is None else shares_from(shares),
         dict(responses or {}),
+        dict(proxy_probabilities or {}),
     )
     known.check()
     source = source_of(path)
-    names = [label, prediction, *known.columns]
+    outcomes = [prediction] if label is None else [label, prediction]
+    names = [*outcomes, *known.columns]
     titles = {name: source.title(name) for name in names}
-    numbers = [name for name in known.proxies if source.file_of(name).stores_fractions(name)]
+    numbers = [
+        name for name in (*known.proxies, *known.probabilities.values()) if source.file_of(name).stores_fractions(name)
+    ]
     words = [name for name in known.columns if name not in numbers]
 
     def batches() -> Iterator[Rows]:
-        for batch in source.batches([label, prediction], words, numbers):
+        for batch in source.batches(outcomes, words, numbers):
             # A column of fractions has hardly two equal ones: the numbers themselves stand in place of codes.
             columns: dict[str, Any] = batch.words | {name: (values, []) for name, values in batch.numbers.items()}
-            yield batch.outcomes[label], batch.outcomes[prediction], columns
+            yield batch.outcomes[label or prediction], batch.outcomes[prediction], columns
 
     options = Options(level, replicates, seed)
-    found = _audit(known, titles, batches(), positive, options, LabelMap(label_map))
+    found = _audit(known, titles, batches(), positive, options, LabelMap(label_map), labels=label is not None)
     return replace(found, reading=tuple(source.taken(names)))
 
 
@@ -224,28 +238,31 @@ def _audit(
     positive: Hashable,
     options: Options,
     label_map: LabelMap,
+    labels: bool = True,
 ) -> IndirectAudit:
-    """Count the rows batch by batch, for each attribute, and answer."""
+    """Count the rows batch by batch, for each attribute, and answer; without ``labels`` of selection rates alone."""
     known.check()
+    if not labels and len(known.proxies) >= 3 and not known.labelled:
+        raise ConfigError("Three proxies need the true class of every row: name it with --label.")
     check_options(options.level, options.replicates)
     tallies = {name: Tally(one, titles) for name, one in known.attributes.items()}
     for label, prediction, columns in batches:
         for tally in tallies.values():
             tally.add(label, prediction, columns)
-    labels: dict[Hashable, int] = {}
+    of_labels: dict[Hashable, int] = {}
     predictions: dict[Hashable, int] = {}
     for pattern, sums in next(iter(tallies.values())).sums.items():
-        labels[pattern.label] = labels.get(pattern.label, 0) + int(sums[0, 0])
+        of_labels[pattern.label] = of_labels.get(pattern.label, 0) + int(sums[0, 0])
         predictions[pattern.prediction] = predictions.get(pattern.prediction, 0) + int(sums[0, 0])
-    if len(labels.keys() | predictions.keys()) > MOST_CLASSES:
+    if len(of_labels.keys() | predictions.keys()) > MOST_CLASSES:
         raise DataError(f"There are more than {MOST_CLASSES} classes: are these scores? An audit compares classes.")
-    as_label, as_prediction, labels, predictions = agree(labels, predictions, label_map)
+    as_label, as_prediction, of_labels, predictions = agree(of_labels, predictions, label_map)
     label_map.refuse_unused()
-    warnings = check_predictions(labels, predictions, label_map.named)
+    warnings = check_predictions(of_labels, predictions, label_map.named)
     if len(predictions) == 1:
         only = quoted(str(next(iter(predictions))))
         warnings.append(f"Every prediction is {only}: every gap among these rows is 0, whatever the groups are.")
-    wanted = _wanted(in_order({**labels, **predictions}), positive, label_map)
+    wanted = _wanted(in_order({**of_labels, **predictions}), positive, label_map)
     parts = {}
     for name, tally in tallies.items():
         merged: dict[Pattern, FloatArray] = {}
@@ -254,8 +271,16 @@ def _audit(
             key = pattern._replace(label=int(as_label[pattern.label] == wanted), prediction=hit)
             merged[key] = merged[key] + sums if key in merged else sums
         cells = Cells(list(merged), np.array(list(merged.values())), tally.known.proxies, tally.probability)
-        parts[name] = answer(name, cells, known, options)
-    return IndirectAudit(parts, warnings, sum(labels.values()), str(wanted), options.level)
+        part = answer(name, cells, known, options)
+        if not labels:
+            part = replace(part, gaps=[one for one in part.gaps if one.gap == "demographic_parity"])
+        parts[name] = part
+        if tally.rounded:
+            warnings.append(
+                f"In {counted(tally.rounded, 'row')} the probabilities do not add to 1 exactly, as if rounded: they "
+                "were divided by their sum."
+            )
+    return IndirectAudit(parts, warnings, sum(of_labels.values()), str(wanted), options.level)
 
 
 def _wanted(classes: list[Hashable], positive: Hashable, label_map: LabelMap) -> Hashable:

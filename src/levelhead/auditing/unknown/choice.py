@@ -23,7 +23,7 @@ from levelhead.metrics.labelled import FEWEST_SHOWN, FOLDS, LabelledGap, by_labe
 from levelhead.metrics.proxies import ProxyAnswer, by_proxies
 from levelhead.metrics.responses import by_responses, shares_of
 from levelhead.metrics.signed import GAPS, ByPair, Found
-from levelhead.metrics.worst_case import GapBounds, bracket, by_shares, sign_conditions
+from levelhead.metrics.worst_case import GapBounds, bracket, by_probabilities, by_shares, sign_conditions
 from levelhead.report.text import counted
 from levelhead.tables.vocabulary import in_order
 from levelhead.types import DataError, Estimate, printable, quoted
@@ -72,6 +72,8 @@ class Lacking:
 
 def answer(name: str, cells: Cells, known: Known, options: Options) -> IndirectPart:
     """Answer with the first method that can; say why the stronger ones could not."""
+    if known.probabilities:
+        return _probabilities(cells, known, options)
     if known.responses:
         return _responses(name, cells, known.responses[name], known, options)
     labelled = cells.count(lambda pattern: pattern.group is not None)
@@ -103,12 +105,12 @@ def answer(name: str, cells: Cells, known: Known, options: Options) -> IndirectP
 
 def _rests_on(said: Sequence[str], gaps: Sequence[IndirectGap]) -> list[str]:
     """Add to what a method says the naive gap, how intervals allow for several pairs, and what is true of them all."""
-    sentences = [*said, _naive_sentence(gaps)]
+    sentences = list(said) if any(one.weighted for one in gaps) else [*said, _naive_sentence(gaps)]
     if (pairs := len({one.groups for one in gaps})) > 1:
-        if any(one.estimate.defined for one in gaps):
+        if any(one.estimate.defined or one.weighted for one in gaps):
             how = "each interval is wider than that of a single pair, so that all of a rate hold together (Bonferroni)"
         else:
-            how = "their bounds come from the same rates, so that all of a rate hold together"
+            how = "the intervals of their bounds hold together"
         sentences.append(f"There are {pairs} pairs of groups: {how}.")
     return [*sentences, PERSONS]
 
@@ -397,6 +399,7 @@ def _shares(cells: Cells, known: Known, shares: Shares, why: list[str], options:
         cells.table((lambda one: one.stratum, strata)),
         [shares.by_stratum[str(one)] for one in strata],
         level=options.level,
+        seed=options.seed,
         assumes=f"{GIVEN} for each stratum",
     )
     return _bounded(
@@ -412,12 +415,20 @@ def _bounded(
     naive: Mapping[str, Mapping[str, float]],
     options: Options,
     more: Sequence[str] = (),
+    weighted: ByPair[Estimate] | None = None,
 ) -> IndirectPart:
     """Give the worst case, which is no estimate."""
     reason = "bounds, not an estimate: the groups of no rows are known"
     gaps = [
-        IndirectGap(gap, pair, Estimate.refuse(reason, one.n, one.assumes), naive.get(gap, {}), bounds=one)
-        for gap, _, pair, one in _by_pair(found, groups)
+        IndirectGap(
+            gap,
+            pair,
+            Estimate.refuse(reason, one.n, one.assumes),
+            naive.get(gap, {}),
+            bounds=one,
+            weighted=weighted[gap][at] if weighted else None,
+        )
+        for gap, at, pair, one in _by_pair(found, groups)
     ]
     said = [
         *why,
@@ -431,6 +442,37 @@ def _bounded(
     return IndirectPart("bounds", assumes, gaps, rests, reason, helped, level=options.level)
 
 
+def _probabilities(cells: Cells, known: Known, options: Options) -> IndirectPart:
+    """Bound the gaps by the probabilities of the groups in each row, and estimate them by weights."""
+    groups = list(known.probabilities)
+    if len(groups) == 1:
+        groups = [f"not {groups[0]}", *groups]
+    steps = [said_by(at) for at in range(len(groups) - 1)]
+    kinds = sorted({tuple(of(one) for of in steps) for one in cells.patterns})
+    table = cells.table((lambda one: one.said, kinds), sums=cells.sums)
+    p = cells.sums[:, 0, 1:].sum(0)
+    if len(lacking := np.flatnonzero(p <= 0)):
+        raise DataError(f"Group {quoted(groups[lacking[0]])} has probability 0 in every row: leave it out.")
+    rows = p.sum()
+    spread = np.diagonal(cells.sums, axis1=1, axis2=2)[:, 1:].sum(0) / rows - (p / rows) ** 2
+    if (spread < 1e-12).all():
+        raise DataError("The probabilities are the same in every row, and so tell nothing: pass --shares instead.")
+    found, weighted = by_probabilities(table, level=options.level, seed=options.seed, assumes=CALIBRATED)
+    pairs = weighted["demographic_parity"].items()
+    largest, one = max(pairs, key=lambda item: abs(item[1].value))
+    a, b = (quoted(groups[at]) for at in largest)
+    more = [
+        f"Weighted estimate (each row counts for a group by its probability, as supervisors count with BISG): the "
+        f"selection rate of {a} minus that of {b} is {points(one.value)} points, {100 * options.level:g}% interval "
+        f"{points(one.low)} to {points(one.high)}.",
+        "It is the gap only if predictions do not depend on the group among rows of equal probabilities. Where they do "
+        "in the direction of the gap, it is too small. Its interval allows for the sampling of rows alone.",
+    ]
+    assumes = "that the probabilities are calibrated"
+    part = _bounded(found, groups, assumes, [], {}, options, more, weighted)
+    return replace(part, shares=dict(zip(groups, (p / rows).tolist(), strict=True)))
+
+
 def _probability(cells: Cells, why: list[str], options: Options) -> IndirectPart:
     """Bound the gap by a calibrated probability of the group, and say between which figures it lies if it does."""
     proxy = cells.proxies[0]
@@ -442,7 +484,11 @@ def _probability(cells: Cells, why: list[str], options: Options) -> IndirectPart
         raise DataError(f"Proxy {quoted(proxy)} {SAME}")
     if not 0 < float(rows @ mean) / rows.sum() < 1:
         raise DataError(f"Proxy {quoted(proxy)} puts every row into one group. There is no gap to bound.")
-    found = by_shares(bins[..., 0], np.stack([1 - mean, mean], -1), level=options.level, assumes=CALIBRATED)
+    n, first, second = np.moveaxis(bins, -1, 0)
+    rest, both = n - first, first - second  # sums of 1 - b and of b (1 - b)
+    products = np.array([[n, rest, first], [rest, rest - both, both], [first, both, second]])
+    table = np.moveaxis(products, (0, 1), (-2, -1))
+    found, _ = by_probabilities(table, level=options.level, seed=options.seed, assumes=CALIBRATED)
     ends = bracket(bins.sum((0, 1)), bins.sum(1), level=options.level, replicates=options.replicates, seed=options.seed)
     if not ends[0].defined:
         raise DataError(f"Proxy {quoted(proxy)} {SAME}")

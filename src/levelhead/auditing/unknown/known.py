@@ -55,6 +55,25 @@ def read_shares(given: Sequence[str], strata: str | None = None) -> Shares:
     return shares_from(shares)
 
 
+def read_probabilities(given: Sequence[str]) -> dict[str, str]:
+    """Read ``white=p_w,black=p_b`` (repeated, or with commas): the column with the probability of each group.
+
+    Raises:
+        ConfigError: a part that is no group and column, or a group that is named twice.
+    """
+    found: dict[str, str] = {}
+    for text in ",".join(given).split(","):
+        name, sign, column = (one.strip() for one in text.partition("="))
+        if not (sign and name and column):
+            raise ConfigError(
+                f"--proxy-probabilities {quoted(text)}: write a group and its column, as in black=p_black."
+            )
+        if name in found:
+            raise ConfigError(f"--proxy-probabilities names {quoted(name)} twice.")
+        found[name] = column
+    return found
+
+
 def shares_from(shares: Mapping[str, float]) -> Shares:
     """Check shares of all rows; of one group alone, the rest are its complement."""
     names, values = [str(name) for name in shares], [float(value) for value in shares.values()]
@@ -110,11 +129,13 @@ class Known:
     strata: str | None = None
     shares: Shares | None = None
     responses: Mapping[str, Response] = field(default_factory=dict)
+    probabilities: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
         """Names of all columns besides label and prediction."""
-        named = [*self.responses, self.labelled, self.inclusion, *self.proxies, self.strata]
+        probabilities = self.probabilities.values()
+        named = [*self.responses, self.labelled, self.inclusion, *self.proxies, *probabilities, self.strata]
         return list(dict.fromkeys(name for name in named if name))
 
     @property
@@ -126,10 +147,19 @@ class Known:
 
     def check(self) -> None:
         """Raise :class:`ConfigError` where nothing is known, or where options contradict each other."""
-        if not (self.labelled or self.proxies or self.shares or self.responses):
+        if len(self.probabilities) > MOST_GROUPS:
+            raise ConfigError(
+                f"{len(self.probabilities)} groups have probabilities; at most {MOST_GROUPS} are compared."
+            )
+        if self.probabilities and (self.labelled or self.proxies or self.shares or self.responses):
+            raise ConfigError(
+                "Probabilities of the groups are audited by themselves: leave out the labelled group, proxies, shares "
+                "and randomised responses, or audit those in a second run."
+            )
+        if not (self.labelled or self.proxies or self.shares or self.responses or self.probabilities):
             raise ConfigError(
                 f"{NOTHING_KNOWN} What would help: the group of 100 rows or more (--labelled-group), three proxies "
-                "(--proxy), or the shares of the groups (--shares)."
+                "(--proxy), probabilities of the groups (--proxy-probabilities), or their shares (--shares)."
             )
         if "" in self.proxies:
             raise ConfigError("The name of a proxy is empty. Name a column of the file: --proxy COLUMN.")
@@ -146,6 +176,10 @@ class Known:
                 "Randomised responses are audited by themselves: leave out the labelled group, proxies and shares, or "
                 "audit those in a second run."
             )
-        roles = [name for name in (self.labelled, self.inclusion, self.strata, *self.proxies) if name]
+        roles = [
+            name
+            for name in (self.labelled, self.inclusion, self.strata, *self.proxies, *self.probabilities.values())
+            if name
+        ]
         if doubled := [name for name in roles if roles.count(name) > 1]:
             raise ConfigError(f"Column {quoted(doubled[0])} has two roles. Name another column for one of them.")

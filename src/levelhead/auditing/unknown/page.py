@@ -81,6 +81,8 @@ def _words(result: Record) -> list[tuple[str, str]]:
     ]
     if any(gap["naive"] for gap in gaps):
         words.append(("Naive", "the gap if the proxy, or the report, were the group itself, which it is not"))
+    if any(gap.get("weighted") for gap in gaps):
+        words.append(("Weighted", "each row counts for each group by its probability, as supervisors count with BISG"))
     if any(gap.get("worst_case") for gap in gaps):
         words.append(("Worst case", "the smallest and the largest gap that agree with what is known of the groups"))
     return words
@@ -137,6 +139,9 @@ def _columns(gaps: list[Record], figures: list[Estimate], level: str) -> list[tu
         columns += [("Points", points), (f"{level} interval", spans)]
     for proxy in dict.fromkeys(proxy for gap in gaps for proxy in gap["naive"]):
         columns.append((f"Naive: {short(proxy, 40)}", [_points(gap["naive"].get(proxy), quiet=True) for gap in gaps]))
+    if any(gap.get("weighted") for gap in gaps):
+        weighted = [blocks.figure_cell(gap["weighted"], signed=True) for gap in gaps]
+        columns.append(("Weighted by probability (BISG estimator)", weighted))
     if any(worst):
         ends = [_span(one["low"], one["high"]) if one else blocks.no_cell() for one in worst]
         reach = [_span(*one["interval"]) if one else blocks.no_cell() for one in worst]

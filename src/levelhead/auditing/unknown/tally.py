@@ -24,6 +24,8 @@ from levelhead.tables.tally import MOST_COUNTED_CELLS, crossed, occurring_codes,
 from levelhead.types import DataError, quoted
 
 BINS = 100
+FARTHEST_SUM = 0.011
+"""So far from 1 the sum of a row's probabilities may be: that of several that were rounded to two digits."""
 MOST_PATTERNS = 200_000
 MOST_VALUES = 100_000
 """Different values of one column, and different patterns: beyond, it is a column of ids."""
@@ -52,7 +54,8 @@ class Tally:
     """Rows by pattern, of the columns that ``known`` names.
 
     ``sums`` has for each pattern the sums of w^i h^j, (3, 3): h is the probability if the only proxy is one
-    (``probability``), and w one over the chance to be labelled, both to the powers 0, 1 and 2.
+    (``probability``), and w one over the chance to be labelled, both to the powers 0, 1 and 2. With a probability for
+    each group, it has the sums of v v' instead, v = (1, p_1, ...); ``rounded`` rows had sums of p that are not quite 1.
     """
 
     known: Known
@@ -60,6 +63,8 @@ class Tally:
     sums: dict[Pattern, FloatArray] = field(default_factory=dict)
     probability: bool = False
     labelled_rows: int = 0
+    seen: int = 0
+    rounded: int = 0
     _kinds: dict[str, bool] = field(default_factory=dict)
 
     def add(self, label: Column, prediction: Column, columns: Mapping[str, Column]) -> None:
@@ -70,6 +75,9 @@ class Tally:
                 a column has too many different values.
         """
         known = self.known
+        if known.probabilities:
+            self._add_probabilities(label, prediction, [columns[name] for name in known.probabilities.values()])
+            return
         group = self._few(known.labelled, columns[known.labelled]) if known.labelled else NOTHING
         parts, h, weight = [label, prediction, group], None, None
         for name in known.proxies:
@@ -87,6 +95,47 @@ class Tally:
         if known.inclusion:
             weight = self._weights(known.inclusion, columns, np.array([one is not None for one in group[1]])[group[0]])
         self._count(parts, h, weight)
+
+    def _add_probabilities(self, label: Column, prediction: Column, given: Sequence[Column]) -> None:
+        """Count the rows of a batch by their probabilities, in steps, with the sums of all products of two of them."""
+        names = list(self.known.probabilities)
+        p = np.stack([self._probability(name, one) for name, one in zip(names, given, strict=True)], -1)
+        if len(names) == 1:
+            p = np.concatenate([1 - p, p], -1)
+        total = p.sum(-1)
+        if len(wrong := np.flatnonzero(np.abs(total - 1) > FARTHEST_SUM)):
+            raise DataError(
+                f"The probabilities of {counted(len(wrong), 'row')} do not add to 1; the first add to "
+                f"{total[wrong[0]]:.4g}, in row {self.seen + wrong[0] + 1:,} (counted from 1). Name the column of "
+                "every group, or of one group alone."
+            )
+        self.seen += len(p)
+        self.rounded += int((np.abs(total - 1) > 1e-6).sum())
+        p = p / total[:, None]
+        steps = BINS if p.shape[1] == 2 else 20 if p.shape[1] == 3 else 10
+        coded = np.minimum((p[:, 1:] * steps).astype(np.int64), steps - 1)  # the first follows from the others
+        whole: list[Hashable] = list(range(steps))
+        said: list[Column] = [(one, whole) for one in coded.T]
+        none: Column = (NOTHING[0], [0])
+        parts = [label, prediction, NOTHING, *said, NOTHING, none, none]
+        self._count(parts, None, None, np.concatenate([np.ones((len(p), 1)), p], 1))
+
+    def _probability(self, group: str, column: Column) -> FloatArray:
+        """Return the probability of a group, (rows,)."""
+        codes, values = column
+        found = np.asarray(codes, np.float64)
+        if values:
+            number = _as_numbers(values)
+            if number is None:
+                raise DataError(f"{self.titles[self.known.probabilities[group]]} holds other values than numbers.")
+            found = number[codes]
+        if len(wrong := np.flatnonzero(~((found >= 0) & (found <= 1)))):
+            raise DataError(
+                f"{self.titles[self.known.probabilities[group]]}: the probability of {quoted(group)} is missing or not "
+                f"within 0 to 1 in {counted(len(wrong), 'row')}, first in row {self.seen + wrong[0] + 1:,} (counted "
+                "from 1). Fill it in, or leave those rows out."
+            )
+        return found
 
     def _folds(self, group: Column) -> Column:
         """Deal the labelled rows out, one after the other, to the parts of a cross-fit."""
@@ -175,14 +224,21 @@ class Tally:
             )
         return np.where(known, 1 / np.where(known, chance, 1.0), 1.0)
 
-    def _count(self, parts: Sequence[Column], h: FloatArray | None, weight: FloatArray | None) -> None:
+    def _count(
+        self, parts: Sequence[Column], h: FloatArray | None, weight: FloatArray | None, vector: FloatArray | None = None
+    ) -> None:
         size = np.prod([float(len(values)) for _, values in parts])
         if size >= 2**62:
             raise DataError("These columns have too many different values together: leave one out, or merge rare ones.")
         flat = crossed(parts)
         places, rows = occurring_codes(flat, parts)
         found = np.tile(rows.astype(np.float64)[:, None, None], (1, 3, 3))
-        if h is not None or weight is not None:
+        if vector is not None:
+            within, width = np.searchsorted(places, flat), vector.shape[1]
+            found = np.empty((len(places), width, width))
+            for i, j in itertools.combinations_with_replacement(range(width), 2):
+                found[:, i, j] = found[:, j, i] = np.bincount(within, weights=vector[:, i] * vector[:, j])
+        elif h is not None or weight is not None:
             few = size <= MOST_COUNTED_CELLS  # they are looked up faster than they are searched for
             within, there = (flat, places) if few else (np.searchsorted(places, flat), np.arange(len(places)))
             for i, j in itertools.product(range(1 if weight is None else 3), range(1 if h is None else 3)):

@@ -1,0 +1,126 @@
+"""The command ``levelhead indirect-audit``: an audit of groups that are not recorded, or only in part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from levelhead.cli.finishing import finish
+from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, JoinedFile, OnColumn, source_joined
+from levelhead.storage import check_outputs
+from levelhead.types import ConfigError
+
+KNOWN, ROWS = "What is known of the groups", "Which rows and classes"
+
+
+def _known(text: str, *names: str) -> typer.models.OptionInfo:
+    found: typer.models.OptionInfo = typer.Option(*names, help=text, rich_help_panel=KNOWN)
+    return found
+
+
+def indirect_audit_command(
+    predictions: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="One prediction a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run.",
+            show_default=False,
+        ),
+    ],
+    prediction: Annotated[
+        str | None, typer.Option(help="Column with the predicted class, or the decision.", rich_help_panel=ROWS)
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column with the true class. Without: selection rates.", rich_help_panel=ROWS)
+    ] = None,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            "--positive",
+            "--favourable",
+            help="Class that rates are about. Default: the second of two.",
+            rich_help_panel=ROWS,
+        ),
+    ] = None,
+    proxy_probabilities: Annotated[
+        list[str] | None,
+        _known("Column with each group's probability, such as BISG's: white=p_w,black=p_b. Bounds and an estimate."),
+    ] = None,
+    labelled_group: Annotated[str | None, _known("Column with the group of some rows, at least 100.")] = None,
+    proxy: Annotated[
+        list[str] | None, _known("With --labelled-group: column that says something of the group. Else three of them.")
+    ] = None,
+    inclusion: Annotated[
+        str | None, _known("With --labelled-group: column with each row's probability to be labelled, if not equal.")
+    ] = None,
+    shares: Annotated[
+        list[str] | None, _known("Share of each group, women=0.52, or a .csv by stratum. Bounds alone.")
+    ] = None,
+    strata: Annotated[str | None, _known("With --shares FILE.csv: column with the stratum, e.g. a postcode.")] = None,
+    randomized_response: Annotated[
+        list[str] | None, _known("How answers in --group were randomised: epsilon=1.39, flip=0.2 or sex:flip=0.2.")
+    ] = None,
+    group: Annotated[list[str] | None, _known("With --randomized-response: column with the answers.")] = None,
+    join: JoinedFile = None,
+    on: OnColumn = None,
+    label_map: ClassOfLabel = None,
+    json_file: FiguresFile = None,
+    html_file: HtmlFile = None,
+    fail_if: Annotated[
+        list[str] | None, typer.Option(help="Exit with 1 if this holds, with 3 if it is undecided.")
+    ] = None,
+) -> None:
+    """Measure or bound gaps between groups that are not recorded, or only for some rows. Nobody's group is guessed.
+
+    Every answer names its assumption. Examples:
+
+    levelhead indirect-audit loans.csv --prediction approved --proxy-probabilities white=p_w,black=p_b,other=p_o
+
+    levelhead indirect-audit preds.csv --label y --prediction yhat --labelled-group sex --proxy p_female
+
+    levelhead indirect-audit preds.csv --label y --prediction yhat --shares women=0.52
+    """
+    from levelhead.auditing.of_run import OUTCOMES, own_predictions
+
+    if (run := own_predictions(predictions)) is not None:
+        predictions, label, prediction = run.file, label or OUTCOMES[0], prediction or OUTCOMES[1]
+        positive = positive if positive or label_map else run.positive
+        on = run.ids if on is None and join is not None else on
+    inputs = [predictions, join, *(Path(one) for one in shares or () if one.lower().endswith((".csv", ".tsv")))]
+    check_outputs({"--json": json_file, "--html": html_file}, inputs=inputs)
+    if prediction is None:
+        raise ConfigError("Name the column with the predicted class, or the decision: --prediction.")
+    if group and not randomized_response:
+        raise ConfigError(
+            "--group says which group every row belongs to; then nothing is missing. Use levelhead audit, or leave it "
+            "out."
+        )
+    if join is not None and on is None:
+        raise ConfigError("--join needs --on, the column of ids in both files.")
+    from levelhead.auditing.unknown.audit import indirect_audit_file
+    from levelhead.auditing.unknown.known import read_probabilities, read_shares
+    from levelhead.auditing.unknown.privacy import read_responses
+    from levelhead.report.gate import Condition
+
+    conditions = [Condition.parse(one) for one in fail_if or ()]
+    probabilities = read_probabilities(proxy_probabilities) if proxy_probabilities else {}
+    columns = [label, prediction, labelled_group, inclusion, strata, *(proxy or ()), *(group or ())]
+    rows, matched = source_joined(predictions, join, on, [*columns, *probabilities.values()])
+    found = indirect_audit_file(
+        rows,
+        label,
+        prediction,
+        labelled=labelled_group,
+        proxy_probabilities=probabilities,
+        proxies=proxy or [],
+        inclusion=inclusion,
+        responses=read_responses(randomized_response, group or []) if randomized_response else None,
+        shares=read_shares(shares, strata) if shares else None,
+        strata=strata,
+        positive=positive,
+        label_map=label_map,
+    )
+    above = [matched] if matched else []
+    finish(found, json_file, html_file, source=predictions.name, above=above, fail_if=conditions, inputs=inputs)

@@ -1,0 +1,50 @@
+"""The command ``levelhead plan``: how many rows an audit needs, before there are data."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from levelhead.cli.finishing import finish
+from levelhead.cli.options import FiguresFile, HtmlFile
+from levelhead.storage import check_outputs
+
+
+def plan_command(
+    rate: Annotated[
+        float,
+        typer.Option(
+            help="The rate that groups are compared in, about: 0.3 if 3 in 10 are approved.", show_default=False
+        ),
+    ],
+    gap: Annotated[
+        float | None, typer.Option(help="Gap to detect, in percentage points: says how many rows it needs.")
+    ] = None,
+    rows: Annotated[
+        float | None, typer.Option(help="Rows that there are, of all groups: says which gap they can detect.")
+    ] = None,
+    shares: Annotated[
+        str, typer.Option(help="Each group's share of the rows: 0.5,0.3,0.2 or women=0.3,men=0.7.")
+    ] = "0.5,0.5",
+    comparisons: Annotated[
+        int | None,
+        typer.Option(help="Pairs that are compared. Default: every pair, in the true and in the false positive rate."),
+    ] = None,
+    power: Annotated[float, typer.Option(help="How often a gap of this size is to be detected.")] = 0.8,
+    json_file: FiguresFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Say how many rows an audit needs to detect a gap, or which gap so many rows can detect.
+
+    The rows are those that the rate is about: all rows for approvals, the rows of one class for its true positive rate.
+    The two smallest groups decide: one of 5 percent needs many more rows in all.
+
+    levelhead plan --gap 5 --rate 0.3 --shares 0.5,0.3,0.2
+
+    levelhead plan --rows 2000 --rate 0.3
+    """
+    check_outputs({"--json": json_file, "--html": html_file})
+    from levelhead.auditing.plan import read_plan
+
+    finish(read_plan(gap, rows, rate, shares, comparisons, power), json_file, html_file)

@@ -1,0 +1,183 @@
+"""Probabilities of each group in each row: bounds, the weighted estimate, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from levelhead.auditing.unknown.known import read_probabilities
+from levelhead.cli.app import main
+from levelhead.types import ConfigError, DataError
+
+COLUMNS = {"white": "p_w", "black": "p_b", "other": "p_o"}
+
+
+def world(rows: int = 6000, seed: int = 0, effect: float = 0.0) -> pd.DataFrame:
+    """Rows whose group is drawn by their probabilities; approvals depend on these, and by ``effect`` on the group."""
+    chance = np.random.default_rng(seed)
+    p = chance.dirichlet((2.0, 0.7, 0.4), 60)[chance.integers(0, 60, rows)]
+    group = (chance.random(rows)[:, None] > p.cumsum(1)).sum(1)
+    approved = chance.random(rows) < 0.3 + 0.3 * p[:, 0] - effect * (group == 1)
+    repaid = chance.random(rows) < 0.6
+    table = pd.DataFrame(p, columns=list(COLUMNS.values()))
+    return table.assign(group=group, approved=np.where(approved, "yes", "no"), repaid=np.where(repaid, "yes", "no"))
+
+
+def audit(table: pd.DataFrame, **more: Any) -> Any:
+    given = {group: table[name] for group, name in COLUMNS.items()}
+    return lh.indirect_audit(more.pop("y_true", None), table["approved"], proxy_probabilities=given, **more)
+
+
+def test_the_weighted_estimate_and_the_bounds_hold_the_truth() -> None:
+    table = world(20_000)
+    p = table[list(COLUMNS.values())].to_numpy()
+    rates = p.T @ (0.3 + 0.3 * p[:, 0]) / p.sum(0)  # of the population
+    part = audit(table).parts["groups"]
+    assert part.method == "bounds"
+    assert [one.groups for one in part.gaps] == [("black", "white"), ("other", "white"), ("other", "black")]
+    for one, (a, b) in zip(part.gaps, ((1, 0), (2, 0), (2, 1)), strict=True):
+        truth = rates[a] - rates[b]
+        assert one.gap == "demographic_parity"
+        assert one.bounds.reach_low <= one.bounds.low <= truth <= one.bounds.high <= one.bounds.reach_high
+        assert one.bounds.reach_high - one.bounds.high < 0.03
+        assert one.weighted.low < truth < one.weighted.high
+    assert sum(part.shares.values()) == pytest.approx(1)
+    assert "as supervisors count with BISG" in " ".join(part.rests_on)
+    assert "'black' minus" in part.headline or "'other' minus" in part.headline
+
+
+def test_the_weighted_estimate_is_too_small_where_the_group_counts_within_a_row() -> None:
+    """Its error is what one expects: cov(group, approval | probabilities), over the share of the group."""
+    table = world(40_000, effect=0.2)
+    yes, of = (table["approved"] == "yes").to_numpy(), (table["group"] == 1).to_numpy()
+    p = table["p_b"].to_numpy()
+    one = audit(table).parts["groups"].gaps[0]
+    truth = yes[of].mean() - yes[table["group"] == 0].mean()
+    assert one.weighted.value > truth + 0.05
+    assert one.bounds.low < truth < one.bounds.high
+    # f_a less its weighted estimate, by its definition; the approximation is that p is calibrated.
+    missing = ((of - p) * yes).mean() / of.mean()
+    weighted = (p * yes).sum() / p.sum()
+    assert yes[of].mean() - weighted == pytest.approx(missing, abs=0.01)
+
+
+def test_with_labels_all_three_rates_are_compared() -> None:
+    table = world()
+    found = audit(table, y_true=table["repaid"])
+    assert {one.gap for one in found.parts["groups"].gaps} == {
+        "demographic_parity", "equal_opportunity", "false_positive_rate"
+    }  # fmt: skip
+    names = {figure for _, _, figure, _ in found.figures()}
+    assert "equal_opportunity_weighted" in names
+
+
+def test_one_group_stands_against_all_others() -> None:
+    table = world()
+    one = lh.indirect_audit(None, table["approved"], proxy_probabilities={"black": table["p_b"]})
+    two = lh.indirect_audit(
+        None, table["approved"], proxy_probabilities={"not black": 1 - table["p_b"], "black": table["p_b"]}
+    )
+    (first,), (second,) = one.parts["groups"].gaps, two.parts["groups"].gaps
+    assert first.groups == second.groups == ("black", "not black")
+    assert first.weighted == second.weighted
+    assert (first.bounds.low, first.bounds.high) == pytest.approx((second.bounds.low, second.bounds.high))
+
+
+def test_the_command_with_a_csv_and_a_parquet_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = world().round({"p_w": 2, "p_b": 2, "p_o": 2})
+    table.to_csv("loans.csv", index=False)
+    table.to_parquet("loans.parquet")
+    given = ",".join(f"{group}={column}" for group, column in COLUMNS.items())
+    said = []
+    for name in ("loans.csv", "loans.parquet"):
+        line = [
+            "indirect-audit",
+            name,
+            "--prediction",
+            "approved",
+            "--proxy-probabilities",
+            given,
+            "--favourable",
+            "yes",
+        ]
+        with pytest.raises(SystemExit, match=r"^0$"):
+            main([*line, "--json", "out.json", "--html", "out.html"])
+        said.append(json.loads(Path("out.json").read_text()))
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "The weighted estimate, as with BISG, is" in printed
+        assert "the probabilities do not add to 1 exactly, as if rounded: they were divided by their sum" in printed
+        assert "BISG" in Path("out.html").read_text()
+    assert said[0]["parts"] == said[1]["parts"]
+    gap = said[0]["parts"]["groups"]["gaps"][0]
+    assert gap["groups"] == ["black", "white"]
+    assert gap["weighted"]["low"] < gap["weighted"]["value"] < gap["weighted"]["high"]
+    with pytest.raises(SystemExit, match=r"^1$"):
+        main([*line, "--fail-if", "demographic_parity_weighted < 0.5"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"p_w": np.nan}, r"the probability of 'white' is missing or not within 0 to 1 in 1 row, first in row 6"),
+        ({"p_b": 1.5}, r"the probability of 'black' is missing or not within 0 to 1 in 1 row, first in row 6"),
+        ({"p_w": 0.9, "p_b": 0.9}, r"The probabilities of 1 row do not add to 1; the first add to 1\.8.*, in row 6"),
+    ],
+)
+def test_a_row_without_usable_probabilities_is_an_error(change: dict[str, float], said: str) -> None:
+    table = world(300)
+    for name, value in change.items():
+        table.loc[5, name] = value
+    with pytest.raises(DataError, match=said):
+        audit(table)
+
+
+def test_what_tells_nothing_of_groups_is_an_error() -> None:
+    table = world(300)
+    with pytest.raises(DataError, match="Group 'other' has probability 0 in every row: leave it out"):
+        audit(table.assign(p_w=table["p_w"] + table["p_o"], p_o=0.0))
+    with pytest.raises(DataError, match="the same in every row, and so tell nothing: pass --shares"):
+        audit(table.assign(p_w=0.5, p_b=0.3, p_o=0.2))
+    with pytest.raises(DataError, match="holds other values than numbers"):
+        audit(table.assign(p_w=["high"] * 300))
+    with pytest.raises(ConfigError, match="audited by themselves"):
+        audit(table, shares={"white": 0.6})
+    many = {f"g{at}": np.full(300, 1 / 9) for at in range(9)}
+    with pytest.raises(ConfigError, match="9 groups have probabilities; at most 8"):
+        lh.indirect_audit(None, table["approved"], proxy_probabilities=many)
+    with pytest.raises(ConfigError, match="Three proxies need the true class"):
+        lh.indirect_audit(None, table["approved"], proxies=dict.fromkeys("abc", table["approved"]))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_a_few_rows_give_bounds_and_no_error(rows: int) -> None:
+    table = world(300).head(rows)
+    if rows == 1:
+        with pytest.raises(DataError, match="the same in every row"):
+            audit(table)
+        return
+    one = audit(table.assign(approved=["yes", *["no"] * (rows - 1)])).parts["groups"].gaps[0]
+    assert -1 <= one.bounds.reach_low <= one.bounds.low <= one.bounds.high <= one.bounds.reach_high <= 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["white"], "write a group and its column"),
+        (["=p_w"], "write a group and its column"),
+        (["white=p_w,white=p_b"], "names 'white' twice"),
+        ([""], "write a group and its column"),
+    ],
+)
+def test_spellings_that_are_none(given: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_probabilities(given)
+    assert read_probabilities(["white=p_w", "black = p_b"]) == {"white": "p_w", "black": "p_b"}
