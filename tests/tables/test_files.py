@@ -116,7 +116,7 @@ def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_pa
         ["audit", path, "--label", "y", "--score", "p", "--group", "größe"],
         ["audit", path, "--label", "y", "--prediction", "yhat", "--group", "größe", "--against", path],
         ["audit", path, "--label", "age", "--prediction", "p", "--group", "größe", "--regression"],
-        ["audit", path, "--label", "y", "--prediction", "yhat", "--labelled-group", "größe"],
+        ["indirect-audit", path, "--label", "y", "--prediction", "yhat", "--labelled-group", "größe"],
         ["explain", path, "--label", "y", "--score", "p", "--group", "größe", "--signal", "age"],
         ["postprocess", path, "--label", "y", "--score", "p", "--group", "größe"],
     ):
@@ -248,7 +248,7 @@ def test_a_quotation_mark_that_is_never_closed_loses_no_row(tmp_path: Path, suff
         ["audit", path, *words, "--prediction", "yhat"],
         ["audit", path, *words, "--score", "p"],
         ["audit", path, "--label", "p", "--prediction", "age", "--group", "größe", "--regression"],
-        ["audit", path, "--label", "y", "--prediction", "yhat", "--labelled-group", "größe"],
+        ["indirect-audit", path, "--label", "y", "--prediction", "yhat", "--labelled-group", "größe"],
         ["audit", good, *words, "--prediction", "yhat", "--join", groups, "--on", "id"],
         ["explain", path, *words, "--score", "p"],
         ["postprocess", path, *words, "--score", "p"],

@@ -33,8 +33,8 @@ def files(tmp_path: Path) -> tuple[Path, Path, pd.DataFrame]:
     return tmp_path / "predictions.csv", tmp_path / "groups.csv", frame
 
 
-def audit(*words: object) -> str:
-    answer = CliRunner().invoke(app, ["audit", *map(str, words)])
+def audit(*words: object, verb: str = "audit") -> str:
+    answer = CliRunner().invoke(app, [verb, *map(str, words)])
     if answer.exception is not None and not isinstance(answer.exception, SystemExit):
         raise answer.exception
     assert answer.exit_code == 0, answer.output
@@ -89,9 +89,8 @@ def test_rows_without_a_partner_have_no_group(files: tuple[Path, Path, pd.DataFr
         in said
     )
     assert "100 of 400 rows" in said  # left out by the audit, which says so
-    said = audit(
-        predictions, "--label", "y", "--prediction", "p", "--labelled-group", "sex", "--join", groups, "--on", "id"
-    )
+    words = ("--label", "y", "--prediction", "p", "--labelled-group", "sex", "--join", groups, "--on", "id")
+    said = audit(predictions, *words, verb="indirect-audit")
     assert "300 of 400 rows" in said
 
 

@@ -149,7 +149,7 @@ def test_commands_take_the_label_map_of_their_error(
     path = tmp_path / "p.csv"
     frame_of(first, second).assign(y=mixed).to_csv(path, index=False)
     if command == "shares":
-        words: list[object] = ["audit", path, "--label", "y", "--prediction", "q", "--shares", "women=0.4"]
+        words: list[object] = ["indirect-audit", path, "--label", "y", "--prediction", "q", "--shares", "women=0.4"]
     else:
         words = [command, path, "--label", "y", "--score", "p", "--group", "g"]
     assert run(*words) != 0
