@@ -39,6 +39,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.long
 def test_the_demo_prints_tables_and_writes_what_it_names(tmp_path: Path) -> None:
     out = tmp_path / "my demo"
     console = Console(width=80, record=True)

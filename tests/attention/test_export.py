@@ -93,6 +93,7 @@ def test_decoders_are_exported_without_their_cache():
 
 @pytest.mark.slow
 @of_each_kind
+@pytest.mark.long
 def test_a_compiled_model_has_no_graph_breaks(kind, name, tmp_path):
     trained(kind, name).save_pretrained(tmp_path)
     model = from_pretrained(tmp_path)
@@ -132,6 +133,7 @@ def test_a_plain_model_that_computes_one_row_has_no_graph_breaks(name):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.long
 def test_inductor_compiles_evaluation_in_one_graph():
     model = trained("attach", "vit")
     torch._dynamo.reset()
@@ -143,6 +145,7 @@ def test_inductor_compiles_evaluation_in_one_graph():
 
 @pytest.mark.slow
 @of_each_kind
+@pytest.mark.long
 def test_compiled_training_has_no_graph_breaks_and_takes_the_same_steps(kind, name):
     # Two layers: before the first, the query of row 0 is the same for every picture, and which tokens align is chance.
     model = trained(kind, name, layers=2).train()

@@ -71,6 +71,7 @@ def test_an_onnx_file_gives_the_same_logits(kind, name, tmp_path):
         assert (answers(file, other) - model(**other).logits).abs().max() > 1e-4
 
 
+@pytest.mark.long
 def test_the_example_runs(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sys, "argv", ["export_onnx.py", "--out", str(tmp_path / "model.onnx")])
     with torch.random.fork_rng():

@@ -94,6 +94,7 @@ def counted(result: Any) -> int:
 
 
 @pytest.mark.parametrize("part", range(CASES // PART))
+@pytest.mark.long
 def test_no_row_of_a_csv_is_lost_without_a_word(part: int, tmp_path: Path) -> None:
     endings = {"result": 0, "refused": 0}
     for number in (PART * part + place for place in cases(PART)):

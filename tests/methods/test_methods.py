@@ -40,7 +40,7 @@ EVERY = {name: cheap(cls) for name, cls in METHODS.items()} | {
 }
 
 
-@pytest.mark.parametrize("inputs", slow_but(["texts"], INPUTS))
+@pytest.mark.parametrize("inputs", slow_but(["texts"], INPUTS, pytest.mark.long))
 @pytest.mark.parametrize("name", EVERY)
 def test_every_method_learns_from_every_kind_of_input(name, inputs):
     method = EVERY[name]

@@ -473,6 +473,7 @@ def accuracy(name: str, agree: float, blurred: bool = False) -> tuple[float, flo
         ("george", 0.95, True, -0.1, 0.05),  # where the shortcut forms no clusters, none are found
     ],
 )
+@pytest.mark.long
 def test_rows_against_a_shortcut_are_served_better_or_not(
     name: str, agree: float, blurred: bool, low: float, high: float
 ) -> None:

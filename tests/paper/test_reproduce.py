@@ -234,6 +234,7 @@ def replace_folder(number: int) -> None:
     return None
 
 
+@pytest.mark.long
 def test_one_table_rehearsed_twice_trains_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--quick", "--out", tmp_path / "out", "--set", "train.epochs=1")
     assert run("reproduce", "table7", *options) == 0

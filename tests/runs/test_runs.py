@@ -187,6 +187,7 @@ def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_run_killed_with_signal_9_resumes_to_the_same_weights(tmp_path: Path) -> None:
     settings = ["data.train_size=128", "data.test_size=32", "data.validation_size=32", "model.hidden_size=16"]
     settings += ["model.layers=2", "model.heads=2", "train.epochs=20", "train.batch_size=16", "train.threads=1"]

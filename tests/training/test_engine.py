@@ -249,7 +249,9 @@ def test_gradient_accumulation_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         make_lab()
 
 
-@pytest.mark.parametrize("name", slow_but(("erm", "dam", "lff", "dam+jtt", "two stages"), [*KINDS, "two stages"]))
+@pytest.mark.parametrize(
+    "name", slow_but(("erm", "dam", "lff", "dam+jtt", "two stages"), [*KINDS, "two stages"], pytest.mark.long)
+)
 def test_a_run_killed_twice_ends_in_the_same_weights(name: str, tmp_path: Path) -> None:
     method = {**KINDS, "two stages": TwoStages()}[name]
     options: dict[str, Any] = {"checkpoint_seconds": 0, **told_groups(method)}
