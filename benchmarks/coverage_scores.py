@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,13 +28,15 @@ def _top(sizes: tuple[int, ...], shifts: tuple[float, ...], spreads: tuple[float
     def draw(rng: np.random.Generator) -> Places:
         return Places.of(rng.normal(shift, spread), group)
 
-    many = np.random.default_rng(12345)
-    drawn = [draw(many) for _ in range(4000)]
-    truth = np.mean([one.counts(len(sizes), [top])[0] for one in drawn], 0)
-    exposed = np.mean([one.exposure(len(sizes), top) for one in drawn], 0)
-    exposed /= exposed.sum()
+    @functools.cache
+    def truths() -> tuple[Any, Any]:
+        many = np.random.default_rng(12345)
+        drawn = [draw(many) for _ in range(4000)]
+        exposed = np.mean([one.exposure(len(sizes), top) for one in drawn], 0)
+        return np.mean([one.counts(len(sizes), [top])[0] for one in drawn], 0), exposed / exposed.sum()
 
     def once(rng: np.random.Generator) -> list[bool | None]:
+        truth, exposed = truths()
         places = draw(rng)
         hits, worth = places.counts(len(sizes), [top])[0], places.exposure(len(sizes), top)
         held = [TopLaw(n, rows, top).expected(own, 0.05) for n, own in zip(sizes, hits, strict=True)]
