@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.markup import escape
 
+from levelhead.cli import lm_options as ask
+from levelhead.cli.lm_options import KEY
 from levelhead.cli.lm_samples import score_samples
 from levelhead.cli.options import DataRoot, HtmlFile, JsonFile, MismatchedWeights
 from levelhead.storage import check_outputs, read_json, write_json
@@ -24,168 +25,46 @@ if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
 
 console = Terminal()
-KEY = "LEVELHEAD_API_KEY"
-AT_ENDPOINT, OF_ONE, OF_LOGS = "An endpoint", "Options of one benchmark", "Logs of lm-evaluation-harness"
-
-
-class Precision(StrEnum):
-    """The number types that a model can be run in."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-
-
-class DeviceMap(StrEnum):
-    """How layers are spread over GPUs."""
-
-    auto = "auto"
 
 
 def bench_command(
-    benchmarks: Annotated[
-        str,
-        typer.Argument(
-            help="One or more, e.g. stereoset,bbq (`levelhead list benchmarks`); your own is module:Class.",
-            show_default=False,
-        ),
-    ] = "",
-    model: Annotated[str | None, typer.Option(help="A language model: a folder, or a name on the Hub.")] = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Ask a server with OpenAI's interface, e.g. http://localhost:8000/v1.", rich_help_panel=AT_ENDPOINT
-        ),
-    ] = None,
-    api_model: Annotated[
-        str | None, typer.Option(help="Name of the model at the endpoint.", rich_help_panel=AT_ENDPOINT)
-    ] = None,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Environment variable that holds the key. Default: {KEY}, if set.", rich_help_panel=AT_ENDPOINT
-        ),
-    ] = None,
-    begin_with: Annotated[
-        str,
-        typer.Option(help="Text before a text without a context, e.g. '<|endoftext|>'.", rich_help_panel=AT_ENDPOINT),
-    ] = "",
-    concurrency: Annotated[
-        int, typer.Option(min=1, max=256, help="Requests under way at a time.", rich_help_panel=AT_ENDPOINT)
-    ] = 8,
-    requests_per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Rate limit.", rich_help_panel=AT_ENDPOINT)
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(min=1, max=3600, help="Seconds to wait for an answer.", rich_help_panel=AT_ENDPOINT)
-    ] = 120.0,
-    price: Annotated[
-        str | None,
-        typer.Option(
-            help="Prices of a million prompt and completion tokens, e.g. 0.15,0.60.", rich_help_panel=AT_ENDPOINT
-        ),
-    ] = None,
-    predictions: Annotated[
-        Path | None, typer.Option(help="Score the answers of any system from this JSONL file instead.")
-    ] = None,
-    samples: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Score this samples_*.jsonl of lm-evaluation-harness instead; several are compared.",
-            rich_help_panel=OF_LOGS,
-        ),
-    ] = None,
-    cluster: Annotated[
-        str, typer.Option(help="--samples: documents equal in this field are drawn together.", rich_help_panel=OF_LOGS)
-    ] = "",
-    by: Annotated[
-        str, typer.Option(help="--samples: field of a document that is its category.", rich_help_panel=OF_LOGS)
-    ] = "",
+    benchmarks: ask.Benchmarks = "",
+    model: ask.Model = None,
+    endpoint: ask.Endpoint = None,
+    api_model: ask.ApiModel = None,
+    api_key_env: ask.ApiKeyEnv = None,
+    begin_with: ask.BeginWith = "",
+    concurrency: ask.Concurrency = 8,
+    requests_per_minute: ask.RequestsPerMinute = None,
+    timeout: ask.Timeout = 120.0,
+    price: ask.Price = None,
+    predictions: ask.Predictions = None,
+    samples: ask.Samples = None,
+    cluster: ask.Cluster = "",
+    by: ask.By = "",
     data_root: DataRoot = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.")] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Only so many items of each category; of BBQ, spread over templates.")
-    ] = None,
-    terms: Annotated[
-        Path | None,
-        typer.Option(
-            help="StereoSet: only these target terms, one a line, e.g. held-out ones.", rich_help_panel=OF_ONE
-        ),
-    ] = None,
-    normalise: Annotated[
-        str | None,
-        typer.Option(help="StereoSet: mean log-likelihood per token, or sum. Default: mean.", rich_help_panel=OF_ONE),
-    ] = None,
-    choose: Annotated[
-        str | None,
-        typer.Option(
-            help="BBQ: choose by mean or sum of log-likelihoods, or generate. Default: mean.", rich_help_panel=OF_ONE
-        ),
-    ] = None,
-    template: Annotated[
-        str | None,
-        typer.Option(help="BBQ: prompt, with {context}, {question}, {ans0}, {ans1}, {ans2}.", rich_help_panel=OF_ONE),
-    ] = None,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="BBQ: ask in the chat template.", rich_help_panel=OF_ONE)
-    ] = False,
-    system: Annotated[str | None, typer.Option(help="BBQ: system prompt of --chat.", rich_help_panel=OF_ONE)] = None,
-    max_new_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="Longest free answer, in tokens. Default: BBQ 16, BOLD 20.", rich_help_panel=OF_ONE),
-    ] = None,
-    per_template: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="BBQ: only so many items of each template, condition and polarity.", rich_help_panel=OF_ONE
-        ),
-    ] = None,
-    bold_per_group: Annotated[
-        int | None, typer.Option(min=1, help="BOLD: only so many prompts of each group.", rich_help_panel=OF_ONE)
-    ] = None,
-    templates: Annotated[
-        Path | None,
-        typer.Option(help="counterfactual: YAML of texts with fields, or a table.", rich_help_panel=OF_ONE),
-    ] = None,
-    swap: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="counterfactual: a field and each group's words, e.g. 'person=the man|the woman'; repeatable.",
-            rich_help_panel=OF_ONE,
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(help="counterfactual, BBQ: columns of a table, e.g. text=T,group=G.", rich_help_panel=OF_ONE),
-    ] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option(min=1, help="counterfactual: continuations of each text. Default: 4.", rich_help_panel=OF_ONE),
-    ] = None,
-    classifier: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="BOLD, counterfactual: a text classifier, NAME=MODEL:LABEL,LABEL; repeatable.", rich_help_panel=OF_ONE
-        ),
-    ] = None,
-    bbq_file: Annotated[
-        Path | None,
-        typer.Option(help="BBQ: a table of BBQ's kind in any language, with --columns.", rich_help_panel=OF_ONE),
-    ] = None,
-    perplexity: Annotated[
-        Path | None,
-        typer.Option(help="Also measure perplexity on this text, one document a line.", rich_help_panel=OF_ONE),
-    ] = None,
-    prompt_noise: Annotated[
-        bool,
-        typer.Option("--prompt-noise", help="Ask in every wording and option order of a fixed set; costs as often."),
-    ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    device_map: Annotated[DeviceMap | None, typer.Option(help="auto: spread the layers over all GPUs.")] = None,
-    precision: Annotated[
-        Precision, typer.Option(help="Number type; auto: the model's own on a GPU.")
-    ] = Precision.float32,
+    out: ask.Out = None,
+    limit: ask.Limit = None,
+    terms: ask.Terms = None,
+    normalise: ask.Normalise = None,
+    choose: ask.Choose = None,
+    template: ask.Template = None,
+    chat: ask.Chat = False,
+    system: ask.System = None,
+    max_new_tokens: ask.MaxNewTokens = None,
+    per_template: ask.PerTemplate = None,
+    bold_per_group: ask.BoldPerGroup = None,
+    templates: ask.Templates = None,
+    swap: ask.Swap = None,
+    columns: ask.Columns = None,
+    draws: ask.Draws = None,
+    classifier: ask.Classifier = None,
+    bbq_file: ask.BbqFile = None,
+    perplexity: ask.Perplexity = None,
+    prompt_noise: ask.PromptNoise = False,
+    device: ask.Device = "auto",
+    device_map: ask.Spread = None,
+    precision: ask.NumberType = ask.Precision.float32,
     allow_mismatched_weights: MismatchedWeights = False,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
