@@ -141,10 +141,10 @@ def _filled(text: str, filling: Mapping[str, str], where: str) -> str:
         fields = {field for _, field, _, _ in Formatter().parse(text) if field is not None}
     except ValueError as error:
         raise DataError(f"{where} cannot be filled: {error}. Write {{{{ for a brace.") from None
-    if fields != set(filling):
+    if not fields or fields - set(filling):
         raise ConfigError(
             f"{where} has the fields {listed(sorted(map(quoted, fields))) or 'none'}, and --swap gives "
-            f"{listed(sorted(map(quoted, filling)))}: they must be the same."
+            f"{listed(sorted(map(quoted, filling)))}: use those."
         )
     filled = text.format(**filling)
     return filled[0].upper() + filled[1:]
