@@ -45,7 +45,7 @@ def test_the_public_function_gives_estimates() -> None:
     rates = data[data["y"] == 1].groupby("sex")["yhat"].mean()
     assert result.metrics["equal_opportunity"].value == pytest.approx(abs(rates["f"] - rates["m"]))
     assert result.positive == "1"
-    assert "Positive class: 1." in str(result)
+    assert "Positive class: 1." in result.text(all=True)
     assert result.groups["f"].n == (data["sex"] == "f").sum()
     assert result.groups["f"].rates["true_positive_rate"].value == pytest.approx(rates["f"])
 
@@ -96,7 +96,7 @@ def test_three_classes_name_the_worst_class_and_the_mean() -> None:
     assert result.positive is None
     assert result.metrics["equalized_odds_mean"].value <= result.metrics["equalized_odds"].value
     assert part.worst_class["equalized_odds"] in {"0", "1", "2"}
-    assert "worst class" in str(result)
+    assert "worst class" in result.text(all=True)
 
 
 def test_hostile_group_names_stay_text() -> None:
@@ -107,7 +107,7 @@ def test_hostile_group_names_stay_text() -> None:
     page = result.to_html()
     assert "<script>alert" not in page
     assert "&lt;script&gt;" in page
-    assert "[bold]x[/bold]" in str(result)
+    assert "[bold]x[/bold]" in result.text(all=True)
 
 
 # ------------------------------------------------------------------------------------------------ bad input

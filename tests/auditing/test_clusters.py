@@ -282,7 +282,7 @@ def test_a_file_of_scores_gives_the_same(
     mixed.to_csv(tmp_path / "p.csv", index=False)
     monkeypatch.setattr("levelhead.tables.files.BATCH_BYTES", 1 << 12)  # several batches
     figures, page = tmp_path / "a.json", tmp_path / "a.html"
-    command = ["audit", str(tmp_path / "p.csv"), "--label", "y", "--prediction", "yhat", "--score", "score"]
+    command = ["audit", str(tmp_path / "p.csv"), "--label", "y", "--prediction", "yhat", "--score", "score", "--all"]
     command += ["--group", "sex", "--cluster", "person", "--json", str(figures), "--html", str(page)]
     assert run(command) == 0
     said = " ".join(capsys.readouterr().out.split())

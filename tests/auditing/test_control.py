@@ -97,7 +97,19 @@ def test_the_headline_says_within_levels(tmp_path: Path, capsys: pytest.CaptureF
     frame = reversed_gap()
     frame = pd.concat([frame, rows({("f", "art", 1, 1): 3, ("m", "art", 1, 0): 4, ("f", "", 1, 1): 5})])
     frame.to_csv(file, index=False)
-    command = ["audit", str(file), "--label", "y", "--prediction", "yhat", "--group", "sex", "--control", "dep"]
+    command = [
+        "audit",
+        str(file),
+        "--label",
+        "y",
+        "--prediction",
+        "yhat",
+        "--group",
+        "sex",
+        "--control",
+        "dep",
+        "--all",
+    ]
     assert run([*command, "--html", str(page), "--json", str(figures)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Within levels of dep, the" in said

@@ -40,7 +40,7 @@ def test_the_printed_command_gives_the_same_tables(capsys: pytest.CaptureFixture
     place = next(number for number, line in enumerate(lines) if line.startswith("levelhead audit "))
     tables = lines[place + 1 :]
     assert shown(capsys, *shlex.split(lines[place])[2:]) == tables
-    assert any("Demographic parity gap" in line for line in tables)
+    assert any("Equalized odds gap" in line for line in tables)
 
 
 def test_further_options_hold_for_the_example_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_example_is_audited_without_torch() -> None:
         "print('loaded:', {'torch', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert "Equal opportunity gap" in done.stdout
+    assert "Equalized odds gap" in done.stdout
     assert done.stdout.endswith("loaded: set()\n")
 
 

@@ -110,7 +110,7 @@ def test_several_groups_give_every_pair_and_several_columns_each_their_own() -> 
     assert [pair.groups for pair in result.by_attribute["three"].pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert [pair.groups for pair in result.pairs] == [("a", "b")]
     assert len(result.sentences()) >= 8
-    assert "What the gap by three is made of" in str(result)
+    assert "What the gap by three is made of" in result.text(all=True)
 
 
 def test_the_share_is_undefined_where_base_rates_do_not_differ() -> None:
@@ -123,7 +123,7 @@ def test_the_share_is_undefined_where_base_rates_do_not_differ() -> None:
     assert any("cannot be said" in sentence for sentence in result.sentences())
     # What another share would do cannot be said either.
     assert result.pairs[0].trade_off == ()
-    assert "If the score used another share" not in str(result)
+    assert "If the score used another share" not in result.text(all=True)
 
 
 def test_a_gap_that_cannot_be_said_stands_in_no_table() -> None:
@@ -160,7 +160,7 @@ def test_a_gap_that_is_no_lower_bound_is_never_called_a_floor() -> None:
     result = explain_gap(label, score, sensitive_features=group)
     pair = result.pairs[0]
     assert pair.measured.high < pair.implied.low
-    text = str(result).lower()
+    text = result.text(all=True).lower()
     assert "floor" not in text
     assert "less than a score that is calibrated" in " ".join(text.split())
 
@@ -201,7 +201,7 @@ def test_groups_of_few_rows_of_one_class_or_perfect_order_are_undefined_with_a_r
     assert not result.groups["only"].included
     assert sum("is left out" in warning for warning in result.warnings) == 2
     json.dumps(result.to_dict(), allow_nan=False)
-    assert "undefined" in str(result)
+    assert "undefined" in result.text(all=True)
 
 
 def test_a_score_that_points_the_wrong_way_is_undefined_with_a_reason() -> None:
@@ -220,7 +220,7 @@ def test_one_group_alone_gives_no_pair_and_a_warning() -> None:
     result = explain_gap(label, score, sensitive_features=["x"] * 200)
     assert result.pairs == ()
     assert any("one group alone" in warning for warning in result.warnings)
-    assert str(result)
+    assert result.text(all=True)
 
 
 def test_three_classes_need_a_positive_one() -> None:
@@ -351,8 +351,8 @@ def test_hostile_names_are_shown_harmless(tmp_path: Path) -> None:
     bad = {"a": "\x1b[31m<script>alert(1)</script>" + "x" * 500, "b": "[bold]\u202eb & c"}
     names = np.array([bad[one] for one in group], dtype=object)
     result = explain_gap(label, score, sensitive_features={"se\nx\x1b": names, "all": ["all"] * 600})
-    assert "\x1b" not in str(result)
-    assert max(map(len, str(result).splitlines())) <= 140
+    assert "\x1b" not in result.text(all=True)
+    assert max(map(len, result.text(all=True).splitlines())) <= 140
     page = result.to_html()
     assert "<script" not in page
     assert "\x1b" not in page

@@ -86,7 +86,8 @@ def test_an_unknown_figure_costs_no_result(capsys: pytest.CaptureFixture[str]) -
     assert not Path("a.xml").exists()
 
 
-def test_the_json_says_what_made_it_and_of_what() -> None:
+def test_the_json_says_what_made_it_and_of_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000000000")
     command = [*DECISIONS, "--json", "a.json"]
     assert run(*command) == 0
     first = Path("a.json").read_bytes()
@@ -95,6 +96,8 @@ def test_the_json_says_what_made_it_and_of_what() -> None:
     assert made["version"].startswith(levelhead.__version__)
     content = Path("rows.csv").read_bytes()
     digest = hashlib.sha256(content).hexdigest()
-    assert made["inputs"] == [{"file": "rows.csv", "bytes": len(content), "sha256": digest}]
+    rows = content.count(b"\n") - 1
+    assert made["inputs"] == [{"file": "rows.csv", "bytes": len(content), "sha256": digest, "rows": rows}]
+    assert made["time"] == "2001-09-09T01:46:40Z"
     assert run(*command) == 0
     assert Path("a.json").read_bytes() == first

@@ -283,8 +283,8 @@ def test_the_page_has_title_model_author_purpose_and_the_finding() -> None:
     assert page["finding"].startswith("Of the rows with label “>50K”, the model finds 49.5% of women")
     html = result.to_html()
     assert "these rows could have shown a gap of " in html
-    assert str(result).splitlines()[0].startswith("Of the rows with label “>50K”")
-    assert max(map(len, str(result).splitlines())) <= 80
+    assert result.text(all=True).splitlines()[0].startswith("Of the rows with label “>50K”")
+    assert max(map(len, result.text(all=True).splitlines())) <= 80
     with pytest.raises(ConfigError, match=r"about has 'owner'\. Known: title, model, author, purpose"):
         lh.audit(label, predicted, sensitive_features=group, about={"owner": "x"})
 
@@ -295,7 +295,7 @@ def test_tables_keep_whole_words_at_80_columns() -> None:
     result = lh.audit(
         label, np.where(rng.random(2000) < 0.6, label, 0), sensitive_features={"race": group}, replicates=100
     )
-    text = str(result)
+    text = result.text(all=True)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
     assert "positive" in text
@@ -354,7 +354,7 @@ def test_of_many_classes_those_with_a_gap_are_printed_first() -> None:
     group = np.where(np.arange(6000) % 2, "a", "b")
     prediction = np.where((label == 27) & (group == "a"), 0, label)
     result = lh.audit(label, prediction, sensitive_features=group, replicates=100)
-    shown = str(result)
+    shown = result.text(all=True)
     assert "[27]" in shown
     assert "And 52 more columns: in the JSON and on the page." in shown
     assert "true_positive_rate[29]" in result.to_dict()["groups"]["a"]

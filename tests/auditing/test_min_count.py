@@ -42,7 +42,7 @@ def test_a_group_with_many_rows_and_three_positives_is_left_out_of_equal_opportu
     assert figures.rates["true_positive_rate"].n == 3
     assert result.to_dict()["groups"]["c"]["left_out"] == list(figures.left_out)
     assert result.groups["a"].left_out == ()
-    text = " ".join(str(result).split())
+    text = " ".join(result.text(all=True).split())
     assert "left out of some" in text
     assert "a (left out" not in text
     page = result.to_html()

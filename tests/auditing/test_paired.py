@@ -314,5 +314,5 @@ def test_two_rows_and_one_group() -> None:
     group = result.against.by_attribute["group"].groups["a"]
     assert (group.n, group.only_new_right, group.included) == (2, 1, False)
     json.dumps(result.to_dict(), allow_nan=False)
-    str(result)
+    result.text(all=True)
     render(audit_page(result.to_dict()))

@@ -166,8 +166,8 @@ def test_crossings_ranges_and_numbers():
     assert list(result.by_attribute["age"]) == ["under 30", "30 to under 50", "50 and over"]
     assert ("men", "under 30") in result.by_attribute["sex", "age"]
     assert result.continuous["years"].slope.value == pytest.approx(0.2 * 49, abs=2.5)
-    assert "Along years, the mean error goes from −" in " ".join(str(result).split())
-    assert " at 22 to " in " ".join(str(result).split())
+    assert "Along years, the mean error goes from −" in " ".join(result.text(all=True).split())
+    assert " at 22 to " in " ".join(result.text(all=True).split())
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_one_row_and_groups_of_one():
     assert result.overall.n == 1
     assert np.isnan(result.overall.mean_error.low)
     assert json.dumps(result.to_dict(), allow_nan=False)
-    assert str(result)
+    assert result.text(all=True)
     assert result.to_html()
 
 
@@ -238,7 +238,7 @@ def test_hostile_names():
     label, prediction, _ = rows(40)
     groups = ["<script>\x1b[2J", "[/red]"] * 20
     result = lh.regression_audit(label, prediction, sensitive_features={"a\x1b]8;;": groups}, about={"title": "<i>"})
-    assert "\x1b" not in str(result)
+    assert "\x1b" not in result.text(all=True)
     assert "<script>" not in result.to_html()
     assert "<i>" not in result.to_html()
 

@@ -298,7 +298,7 @@ def check_result(result: AuditResult) -> None:
             assert sum(group["rows_by_label"].values()) == group["n"]
         sizes.add(sum(group["n"] for group in part["groups"].values()))
     assert len(sizes) == 1
-    assert str(result)
+    assert result.text(all=True)
 
 
 def check_error(text: str) -> None:

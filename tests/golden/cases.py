@@ -34,11 +34,12 @@ FEW = {"replicates": 200}
 
 @dataclass(frozen=True)
 class Shown:
-    """What a case says: JSON-able figures, a terminal's text, and HTML; None where there is none."""
+    """What a case says: JSON-able figures, a terminal's text, HTML, and what fits a screen; None if there is none."""
 
     figures: Any
     text: str | None
     html: str | None = None
+    screen: str | None = None
 
 
 def case(make: Callable[[], Any]) -> Callable[[], Any]:
@@ -67,7 +68,8 @@ def shown(found: Any) -> Shown:
     if isinstance(found, Shown):
         return found
     html = found.to_html() if hasattr(found, "to_html") else None
-    return Shown(found.to_dict(), plain_text(found.table()), html)
+    whole, screen = plain_text(found.table(all=True)), plain_text(found.table())
+    return Shown(found.to_dict(), whole, html, None if screen == whole else screen)
 
 
 def rows(count: int = 300, seed: int = 0) -> pd.DataFrame:
@@ -477,7 +479,7 @@ def _run(folder: Path, method: str, seed: int, wrong: float) -> None:
 @case
 def comparison() -> Any:
     found = comparison_of_runs()
-    text = "\n".join([plain_text(found.table()), found.to_markdown(), found.to_latex()])
+    text = "\n".join([plain_text(found.table(all=True)), found.to_markdown(), found.to_latex()])
     return Shown(found.every[0].comparison.to_dict(), text, render(runs_page([Path("runs")])))
 
 

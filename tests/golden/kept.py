@@ -46,9 +46,10 @@ def written(name: str, found: Shown | None = None) -> dict[str, str]:
     parts = {} if found.figures is None else {"figures": dumped(once(plain(found.figures), "$", seen)) + "\n"}
     if name in AS_ARRAYS:
         return parts
-    if found.text is not None:
-        lines = [line.translate(FRAME).rstrip() for line in found.text.splitlines()]
-        parts["terminal"] = "\n".join(line for line in lines if line) + "\n"
+    for what, text in (("screen", found.screen), ("terminal", found.text)):
+        if text is not None:
+            lines = [line.translate(FRAME).rstrip() for line in text.splitlines()]
+            parts[what] = "\n".join(line for line in lines if line) + "\n"
     if found.html is not None:
         own = page_sections(found.html)
         usual = {} if name == USUAL else page_sections(str(usual_case().html))
@@ -157,7 +158,8 @@ def page_sections(html: str) -> dict[str, str]:
     reader = _Text()
     reader.feed(html)
     reader.end_line()
-    parts = re.split(r"^(#+ .*\n)", "".join(f"{line}\n" for line in reader.lines), flags=re.MULTILINE)
+    lines = [re.sub(r"^Tool / levelhead .*", "Tool / levelhead", line) for line in reader.lines]
+    parts = re.split(r"^(#+ .*\n)", "".join(f"{line}\n" for line in lines), flags=re.MULTILINE)
     found: dict[str, str] = {"": parts[0]}
     for title, text in zip(parts[1::2], parts[2::2], strict=True):
         while title in found:  # pages of several columns have a section of each name for each

@@ -34,7 +34,10 @@ def test_a_result_keeps_to_the_contract(name: str, tmp_path: Path, monkeypatch: 
     assert page_of(Path("found.json"), command="c") == found.page(source="found.json", command="c")
     assert found.page()["finding"] in plain_text(found.table(), 2000)
     for width in (80, 60):
-        assert max(map(cell_len, plain_text(found.table(), width).splitlines())) <= width
+        assert max(map(cell_len, found.text(all=True, width=width).splitlines())) <= width
+    if found.page()["brief"]:
+        assert len(lines := found.text().splitlines()) <= 24
+        assert max(map(cell_len, lines)) <= 80
     assert "<pre" in found._repr_html_()
     assert render(found.page()).startswith("<!doctype html>")
     frame = found.to_frame()

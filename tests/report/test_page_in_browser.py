@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from levelhead.auditing.audit import audit
+from levelhead.auditing.decisions import audit_decisions
 from levelhead.auditing.page import audit_page
 from levelhead.bench.page import Compared, Comparisons
 from levelhead.report import render
@@ -113,3 +114,23 @@ def test_there_is_something_to_see(chromium: str, pages: dict[str, str], tmp_pat
     assert len(shades) > 20, "an empty page has one shade"
     dark = sum(count for count, shade in shades if shade < 100)  # type: ignore[operator]
     assert 0.005 < dark / (image.width * image.height) < 0.4
+
+
+@pytest.mark.parametrize("name", ["audit", "decisions"])
+def test_without_its_appendix_a_page_prints_as_two_sheets(chromium: str, name: str, tmp_path: Path) -> None:
+    chance = np.random.default_rng(0)
+    label, predicted = chance.integers(0, 2, (2, 900))
+    names = [f"<b>group</b> {at}, a long name" for at in range(40)]
+    by = {f"column {at}": chance.choice(names, 900) for at in range(4)}
+    page = (
+        audit(label, predicted, sensitive_features=by, favourable=1, replicates=100)
+        if name == "audit"
+        else audit_decisions(predicted, sensitive_features=by, favourable=1)
+    ).page(command="levelhead audit " + "x " * 200)
+    file, printed = tmp_path / "page.html", tmp_path / "page.pdf"
+    for parts, least, most in (([], 2, 2), (page["parts"], 3, 100)):
+        shown = page | {"parts": parts, "cautions": page["cautions"][: None if parts else 2]}
+        shown["brief"] = page["brief"] | {"lines": page["brief"]["lines"][: None if parts else 3]}
+        file.write_text(render(shown), encoding="utf-8")
+        browse(chromium, tmp_path, file, f"--print-to-pdf={printed}")
+        assert least <= len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes())) <= most

@@ -63,7 +63,7 @@ def test_from_a_csv_without_groups_to_page_and_card(own: Path, tmp_path: Path) -
     train_run(build_experiment(recipe(own, id_column="letter")), run)
     result = evaluate_run(run)
     assert isinstance(result, Overall)
-    assert NOBODYS_GROUP.split(":")[0] in " ".join(str(result).split())
+    assert NOBODYS_GROUP.split(":")[0] in " ".join(result.text(all=True).split())
     predictions = pd.read_parquet(run / "predictions-test.parquet")
     assert list(predictions.columns) == ["letter", "label", "prediction", "probability_no", "probability_yes"]
     numbers = predictions["letter"].str[1:].astype(int)

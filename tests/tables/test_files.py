@@ -272,7 +272,7 @@ def test_rows_between_two_marks_that_pair_by_chance_are_said(tmp_path: Path, suf
     result = audit_file(path, "y", "yhat", ["größe"], replicates=100)
     said = f"Row 10 of p{suffix} holds a text of which 39 lines look like rows, and counts as one row"
     assert said in result.to_dict()["reading"][0]
-    assert said in " ".join(str(result).split())
+    assert said in " ".join(result.text(all=True).split())
     long = frame(100).assign(note="a letter,\nof four lines,\nand no row\n, none")
     assert "reading" not in audit_file(written(long, path), "y", "yhat", ["größe"], replicates=100).to_dict()
 

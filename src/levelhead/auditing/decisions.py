@@ -29,7 +29,15 @@ from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.decisions_page import decisions_page
 from levelhead.auditing.finding import Reference, references
-from levelhead.auditing.options import LEAVE_OUT, Roles, about_of, check_grouping, count_sentence, find_quantiles
+from levelhead.auditing.options import (
+    LEAVE_OUT,
+    TOLD,
+    Roles,
+    about_of,
+    check_grouping,
+    count_sentence,
+    find_quantiles,
+)
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.between import check_level, differences, fisher_p, proportion_ends, ratio_of
 from levelhead.metrics.counts import IntArray
@@ -116,6 +124,7 @@ class DecisionAudit(Report):
     level: float = 0.95
     about: Mapping[str, str] = field(default_factory=dict)
     reading: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
@@ -130,7 +139,7 @@ class DecisionAudit(Report):
             "by_attribute": {names[key]: one.to_dict() for key, one in self.by_attribute.items()},
             "warnings": list(self.warnings),
         }
-        more = {"about": dict(self.about), "reading": list(self.reading)}
+        more = {"about": dict(self.about), "reading": list(self.reading), "options": dict(self.options)}
         return found | {name: one for name, one in more.items() if one}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
@@ -341,8 +350,9 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> Decision
         warnings += _left_out(names[key], found[key], asked)
     pooled = next(iter(counted_by.values())).table.sum((0, 1))
     overall = proportion(int(pooled[chosen]), int(pooled.sum()), level=asked.level)
+    options = {name: getattr(asked, name) for name in TOLD if hasattr(asked, name)}
     return DecisionAudit(
-        found, overall, str(classes[chosen]), called, warnings, comparisons, asked.level, asked.about, reading
+        found, overall, str(classes[chosen]), called, warnings, comparisons, asked.level, asked.about, reading, options
     )
 
 

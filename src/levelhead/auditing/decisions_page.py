@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from levelhead.auditing.brief import ON_SHEET, ROOM, on_sheet, range_cell
 from levelhead.auditing.rates import FOUR_FIFTHS, four_fifths, ratio_cell, ratio_span
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
+from levelhead.report.provenance import provenance
+from levelhead.report.sentences import named_group
 from levelhead.report.text import (
     Record,
     counted,
     estimate_from_dict,
+    joined,
     level_text,
     number,
     percent,
@@ -41,9 +45,16 @@ _TERMS = (
 class _Told(NamedTuple):
     """A group beside its reference: whether its interval leaves out 0, its ratio, and the sentence."""
 
+    attribute: str
+    group: str
     decided: bool
     ratio: Estimate
     sentence: str
+
+    @property
+    def notable(self) -> bool:
+        """Whether the group differs from its reference or is below four fifths."""
+        return self.decided or self.ratio.value < FOUR_FIFTHS
 
 
 def decisions_page(result: Record, *, source: str = "", command: str = "") -> Record:
@@ -60,24 +71,22 @@ def decisions_page(result: Record, *, source: str = "", command: str = "") -> Re
     about, level = result.get("about") or {}, level_text(result["level"])
     by_attribute, overall = result["by_attribute"], estimate_from_dict(result["overall"])
     finding, *lines = decision_sentences(result)
+    table, ranked = _overview(result, level)
+    every = len(table["rows"]) > ON_SHEET
     parts = [
-        blocks.part([_section(name, column, level)], title=name if len(by_attribute) > 1 else "")
+        blocks.part([_section(name, column, level, every)], title=name if len(by_attribute) > 1 else "")
         for name, column in by_attribute.items()
     ]
     items = [("Decisions", source)] if source else []
     items += [
         ("Column", result["decision"]),
-        ("Favourable", result["favourable"]),
         ("Level", level),
         ("Comparisons", f"{result['comparisons']:,}"),
     ]
-    words = [
-        blocks.terms(items),
-        blocks.terms([(term, text.format(level=level)) for term, text in _TERMS]),
-        blocks.paragraph(CAUTION),
-    ]
+    items += [(term, text.format(level=level)) for term, text in _TERMS]
+    how = blocks.section("How it was measured", [blocks.terms(items), blocks.paragraph(CAUTION)])
     adjusted = f"Intervals and p-values are adjusted for {counted(result['comparisons'], 'comparison')}. {CAUTION}"
-    parts.append(blocks.part([*blocks.of_terminal(result, adjusted), blocks.section("How it was measured", words)]))
+    parts.append(blocks.part(blocks.of_terminal(result, adjusted)))
     said = [f"{key.capitalize()}: {short(about[key], 160)}" for key in ("model", "author", "purpose") if about.get(key)]
     return blocks.page(
         "Audit of decisions",
@@ -87,12 +96,63 @@ def decisions_page(result: Record, *, source: str = "", command: str = "") -> Re
         about=". ".join([*said, f"{source or 'decisions'}: groups by {', '.join(map(short, by_attribute))}"]),
         facts=[
             ("Rows", f"{overall.n:,}", ""),
-            ("Selection rate", percent(overall), f"percent are {short(quoted(result['favourable']), 60)}"),
+            ("Selection rate", percent(overall), f"percent, interval {percent_interval(overall)}"),
+            ("Favourable", f"“{short(result['favourable'], 40)}”", f"in column {short(result['decision'], 40)}"),
         ],
         lines=lines,
         cautions=result["warnings"],
         command=command,
+        brief=blocks.brief(_leads(result), table | {"notes": []}, ranked, table["notes"]),
+        sheets=[
+            [blocks.section("Selection rates", [on_sheet(table, ranked)]), ROOM],
+            [how, provenance(result, command)],
+        ],
     )
+
+
+def _overview(result: Record, level: str) -> tuple[Record, list[int]]:
+    """Return a table of all groups, and the places of its rows: references and what is told first come first."""
+    by_attribute = result["by_attribute"]
+    several = len(by_attribute) > 1
+    order = {(one.attribute, one.group): at for at, one in enumerate(_every(result), 1)}
+    rows: list[tuple[object, list[Record]]] = []
+    places: list[int] = []
+    for name, column in by_attribute.items():
+        for group, found in column["groups"].items():
+            reference = group == column["reference"]
+            places.append(0 if reference else order.get((name, group), len(order) + 1))
+            ratio = None if found["selection_ratio"] is None else estimate_from_dict(found["selection_ratio"])
+            cells = [
+                blocks.cell(f"{found['n']:,}"),
+                blocks.cell(f"{found['selected']:,}"),
+                range_cell(estimate_from_dict(found["selection_rate"])),
+                blocks.cell("reference", quiet=True) if reference and ratio is None else range_cell(ratio, 1, 2),
+                blocks.no_cell() if found["p_value"] is None else _p_cell(found["p_value"]),
+            ]
+            rows.append((f"{short(name, 20)}: {short(group, 60)}" if several else group, cells))
+    named = joined([short(name, 30) for name in list(by_attribute)[:4]])
+    heads = ["Group", "Rows", "Selected", "Selection rate, %", "Impact ratio", "p"]
+    known = {name: column["reference"] for name, column in by_attribute.items() if column["reference"] is not None}
+    to = [short(one, 40) + (f" ({short(name, 20)})" if several else "") for name, one in list(known.items())[:4]]
+    given = any(by_attribute[name]["reference_is_given"] for name in known)
+    notes = [f"Impact ratios are to {joined(to)}{'' if given else ', selected most'}."] if to else []
+    table = blocks.table(f"Decisions by {named}, with {level} intervals", heads, rows, notes=notes)
+    return table, sorted(range(len(rows)), key=lambda at: places[at])
+
+
+def _leads(result: Record) -> list[str]:
+    """Return what a screen shows below the finding: one group of each other column, and how many are like them."""
+    every = _every(result)
+    shown, rest = [one.attribute for one in every[:1]], every[1:]
+    lines = []
+    for one in rest:
+        if one.attribute not in shown and one.notable:
+            shown.append(one.attribute)
+            ratio = f"{number(one.ratio.value, 2)} [{number(one.ratio.low, 2)}, {number(one.ratio.high, 2)}]"
+            who = named_group(one.attribute, one.group)
+            lines.append(f"By {short(one.attribute, 20)}, {who}: impact ratio {ratio}, {four_fifths(one.ratio)}.")
+    more = sum(one.notable for one in rest) - len(lines)
+    return [*lines, *([f"{counted(more, 'more group')} {'is' if more == 1 else 'are'} like these."] if more else [])]
 
 
 def decision_sentences(result: Record) -> list[str]:
@@ -100,12 +160,17 @@ def decision_sentences(result: Record) -> list[str]:
 
     Where no group does, one sentence says so, with the lowest ratio.
     """
-    told = [one for name, column in result["by_attribute"].items() for one in _told(name, column, result)]
+    told = _every(result)
     if not told:
         return ["No two groups have enough rows to be compared."]
-    told.sort(key=lambda one: (not one.decided, one.ratio.value if one.ratio.defined else math.inf))
-    shown = [one.sentence for one in told if one.decided or one.ratio.value < FOUR_FIFTHS]
+    shown = [one.sentence for one in told if one.notable]
     return shown or [f"No group’s selection rate differs measurably from its reference. {told[0].sentence}"]
+
+
+def _every(result: Record) -> list[_Told]:
+    """Return all groups beside their references, the clearest first."""
+    told = [one for name, column in result["by_attribute"].items() for one in _told(name, column, result)]
+    return sorted(told, key=lambda one: (not one.decided, one.ratio.value if one.ratio.defined else math.inf))
 
 
 def _told(name: str, column: Record, result: Record) -> Iterator[_Told]:
@@ -116,12 +181,12 @@ def _told(name: str, column: Record, result: Record) -> Iterator[_Told]:
         ratio, apart = estimate_from_dict(found["selection_ratio"]), estimate_from_dict(found["difference"])
         own, other = (estimate_from_dict(groups[one]["selection_rate"]) for one in (group, reference))
         by = f"By {printable(name)}, " if len(result["by_attribute"]) > 1 else ""
+        whom = f"{percent(own)}% of {named_group(name, group)} and {percent(other)}% of {named_group(name, reference)}"
         sentence = (
-            f"{by}{quoted(result['favourable'])} is the decision for {percent(own)}% of {quoted(group)} and "
-            f"{percent(other)}% of {quoted(reference)}: a difference of {percent(apart, signed=True)} percentage "
-            f"points (interval {percent_interval(apart, signed=True)})."
+            f"{by}“{short(result['favourable'], 40)}” is the decision for {whom}: a difference of "
+            f"{percent(apart, signed=True)} percentage points (interval {percent_interval(apart, signed=True)})."
         )
-        yield _Told(apart.excludes_zero, ratio, f"{sentence} {_verdict(ratio)}")
+        yield _Told(name, group, apart.excludes_zero, ratio, f"{sentence} {_verdict(ratio)}")
 
 
 def _verdict(ratio: Estimate) -> str:
@@ -130,7 +195,8 @@ def _verdict(ratio: Estimate) -> str:
     return f"The impact ratio is {number(ratio.value, 2)} (interval {ratio_span(ratio)}): {four_fifths(ratio)}."
 
 
-def _section(name: str, column: Record, level: str) -> Record:
+def _section(name: str, column: Record, level: str, every: bool) -> Record:
+    """Return what the first sheet has no room for; a terminal gets a table of all figures, a page too if ``every``."""
     reference = column["reference"]
     rows: list[tuple[object, list[Record]]] = []
     drawn = []
@@ -156,11 +222,11 @@ def _section(name: str, column: Record, level: str) -> Record:
         rows,
         notes=[to, _room(column)],
         page_columns=[6],
-        where=blocks.BOTH,
+        where=blocks.BOTH if every else blocks.TERMINAL,
     )
     heads = (f"Group of {short(name, 40)}", f"Difference, points [{level} interval]")
     return blocks.section(
-        "Selection rates",
+        "Differences",
         [table, *([blocks.forest(f"Difference to {short(reference)}", drawn, heads=heads)] if drawn else [])],
     )
 
@@ -184,9 +250,12 @@ def _beside(group: str, found: Record, reference: str | None) -> list[Record]:
         return [blocks.cell("the reference", quiet=True), blocks.no_cell(), blocks.no_cell()]
     if found["selection_ratio"] is None:
         return [blocks.cell("not compared", quiet=True), blocks.no_cell(), blocks.no_cell()]
-    p_value: Any = found["p_value"]
     return [
         blocks.figure_cell(found["difference"], signed=True),
         ratio_cell(estimate_from_dict(found["selection_ratio"])),
-        blocks.cell("< 0.001" if p_value < 0.001 else number(p_value, 3)),
+        _p_cell(found["p_value"]),
     ]
+
+
+def _p_cell(p_value: float) -> Record:
+    return blocks.cell("< 0.001" if p_value < 0.001 else number(p_value, 3))

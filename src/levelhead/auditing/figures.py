@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
 from levelhead.auditing.clusters import alone_sentence, clustered_counts, clusters_found, few_clusters
 from levelhead.auditing.finding import find, references
-from levelhead.auditing.options import LEAVE_OUT, AuditOptions
+from levelhead.auditing.options import LEAVE_OUT, TOLD
 from levelhead.auditing.part import Asked, Frame, Part, find_classes
 from levelhead.auditing.result import AttributeAudit, AuditResult, GroupFigures
 from levelhead.auditing.score_rows import ScoreRows
@@ -83,7 +84,7 @@ class Classes(Part):
             asked = replace(asked, options=replace(asked.options, positive=label))
         as_label, as_prediction, classes, chosen, warnings = find_classes(self.tally, asked.options)
         place = {value: position for position, value in enumerate(classes)}
-        favourable = _favourable_index(asked.options, classes, chosen)
+        favourable, decision = _favourable(asked, classes, chosen)
         warnings += [] if self.weights is None else self.weights.sentences()
         options, cluster = asked.options, asked.options.cluster
         clustered = len(self.tally.clusters) < sum(self.tally.labels.values()) and cluster is not None
@@ -112,6 +113,7 @@ class Classes(Part):
         return Frame(
             asked, rows, given, counted, members, weighted, classes, as_prediction, chosen,
             references(options.reference, members), favourable, scale, label, as_label, warnings,
+            decision,
         )  # fmt: skip
 
     def find(self, frame: Frame) -> AuditResult:
@@ -151,13 +153,20 @@ class Classes(Part):
             words["positive"] = options.positive_name
         if shown := options.label_map.shown:
             words["classes"] = shown
+        if frame.favourable is not None:
+            words["favourable"] = str(frame.classes[frame.favourable])
+        if frame.decision is not None:
+            words["decision"] = frame.decision
         whole, column = next(iter(frame.weighted.values()), None), options.cluster
         weights = None if self.weights is None or whole is None else weights_found(self.weights, whole, frame.classes)
         clusters = clusters_found(column, whole) if isinstance(whole, ClusteredCounts) and column is not None else None
         given = {
             "weights": weights, "clusters": clusters, "missing": missing, "reference": frame.references,
             "about": dict(options.about),
+            "options": {name: getattr(options, name) for name in TOLD},
         }  # fmt: skip
+        if frame.favourable is not None:
+            given["favourable"] = frame.shown.get(words["favourable"], words["favourable"])
         told: dict[str, Any] = {name: one for name, one in given.items() if one}
         return AuditResult(
             by_attribute, warnings, options.level, frame.of_class, headline=found, words=words,
@@ -165,17 +174,24 @@ class Classes(Part):
         )  # fmt: skip
 
 
-def _favourable_index(options: AuditOptions, classes: list[Hashable], positive: int | None) -> int | None:
-    """Return the place of the class that is the favourable outcome, by its text in the predictions or the labels."""
+def _favourable(asked: Asked, classes: list[Hashable], positive: int | None) -> tuple[int | None, str | None]:
+    """Return the place of the class that is the favourable outcome, by its text in the predictions or the labels.
+
+    Scores decide without a word for it: a text that is no class is the name of the decision from the threshold on.
+    """
+    options = asked.options
     wanted = options.favourable
     if wanted is None:
-        return None
+        return None, None
     if len(group_metrics.classes_compared(len(classes), positive)) > 1:
         raise ConfigError(
             "favourable is about the ratios of one class: with three classes or more, name it with --positive, too "
             "(positive= in Python)."
         )
-    return positive_index(classes, options.label_map.targets.get(str(wanted), wanted), "favourable")
+    known, scored = [*map(str, classes), *options.label_map.targets], asked.roles.prediction is None
+    if scored and isinstance(wanted, str) and not get_close_matches(wanted.lower(), [one.lower() for one in known], 1):
+        return group_metrics.classes_compared(len(classes), positive)[0], wanted
+    return positive_index(classes, options.label_map.targets.get(str(wanted), wanted), "favourable"), None
 
 
 def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:

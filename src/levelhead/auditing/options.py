@@ -23,6 +23,8 @@ LEAVE_OUT, AS_GROUP = "leave out", "group"
 """What becomes of rows without a group."""
 MIN_COUNT = 10
 """Smallest denominator for a rate to enter a gap, where nobody says another."""
+TOLD = ("level", "min_count", "replicates", "seed", "adjust", "missing", "intersect")
+"""Options that the JSON of an audit says."""
 ABOUT = ("title", "model", "author", "purpose")
 """What may be said of an audit, for its page."""
 Metric = Callable[[Any, Any], Any]

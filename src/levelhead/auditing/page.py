@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from levelhead.auditing.brief import ON_SHEET, ROOM, WORST, on_sheet, overview
 from levelhead.auditing.finding import ADJUSTED, BONFERRONI
 from levelhead.auditing.parts import PARTS
 from levelhead.auditing.weights import rows_worth
@@ -11,8 +12,8 @@ from levelhead.metrics import gaps as gap_names
 from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION, DEFINITIONS, STATISTICS, help_for
+from levelhead.report.provenance import provenance
 from levelhead.report.sentences import (
-    NARROW,
     Words,
     audit_sentences,
     detectable_sentences,
@@ -23,6 +24,7 @@ from levelhead.report.text import (
     Record,
     counted,
     estimate_from_dict,
+    joined,
     level_text,
     number,
     percent,
@@ -31,12 +33,12 @@ from levelhead.report.text import (
 )
 from levelhead.types import Estimate, visible
 
-MOST_TILES = 6
-"""Sensitive columns whose gap has a tile."""
 MOST_PAIRS = 12
 """Pairs of groups that are shown at once; a click shows more."""
 PAIRS_PRINTED, RANGES_PRINTED = 10, 6
 """Pairs and ranges that a terminal shows."""
+MEAN, LARGER = "equalized_odds", " (larger of |dTPR|, |dFPR|)"
+"""The form of the gap in equalized odds that the paper uses, and what the title of the other one adds."""
 SMALL = 10
 """Groups, or cells of group and label, with fewer rows decide nothing and are flagged."""
 
@@ -69,37 +71,55 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
     by_attribute = result["by_attribute"]
-    first = next(iter(by_attribute))
+    table, ranked = overview(result)
+    every = len(table["rows"]) > ON_SHEET or result.get("positive") is None
     parts = [
-        blocks.part(audit_sections(name, result), title=name if len(by_attribute) > 1 else "") for name in by_attribute
+        blocks.part(audit_sections(name, result, rates=every, paper=False), title=name if len(by_attribute) > 1 else "")
+        for name in by_attribute
     ]
     whole = [section for one in PARTS.own() for section in one.sections(result)]
     whole += [*_pairs_section(result), *_detectable_section(result), *own_sections(result)]
     if len(by_attribute) > 1 and whole:
         parts.insert(0, blocks.part(whole, title="All groups"))
         whole = []
-    last = [
-        *blocks.of_terminal(result, _note(result)),
-        how(result, source),
-        appendix([*_metrics_of(by_attribute[first])]),
-    ]
+    metrics = [name for name in _metrics_of(next(iter(by_attribute.values()))) if name != MEAN]
+    definitions, method = appendix(metrics), how(result, source)
+    definitions["blocks"] = definitions["blocks"][:1]  # the caution stands on the second sheet
+    last = [*blocks.of_terminal(result, _note(result)), definitions]
     parts.append(blocks.part([*whole, *last]))
     about = result.get("about") or {}
-    sentences = audit_sentences(result)
-    if "finding" not in result or result["finding"]["pair"] is None:
-        sentences += [gap_sentence(main_gap(part), name) for name, part in by_attribute.items()]
-    finding, *lines = sentences
+    finding, *lines = _sentences(result)
+    own = sorted(PARTS.own(), key=lambda one: one.name != "rates")
+    leads = [*(line for one in own for line in one.brief(result)), *_sentences(result, brief=True)]
+    leads = [line for line in dict.fromkeys(leads) if line != finding]
+    title = "Selection rates" if result.get("positive") is not None else "Groups"
     return blocks.page(
         "Audit",
         finding,
         parts,
         title=about.get("title") or f"Audit of {source or 'predictions'}",
         about=_about_line(result, source),
-        facts=[*_facts_of_all(result), *_gap_facts(result)],
+        facts=_facts_of_all(result),
         lines=lines,
         cautions=result["warnings"],
         command=command,
+        brief=blocks.brief(leads, table | {"notes": []}, ranked, table["notes"]),
+        sheets=[
+            [blocks.section(title, [on_sheet(table, ranked)]), ROOM],
+            [method | {"blocks": [*method["blocks"], blocks.paragraph(CAUTION)]}, provenance(result, command)],
+        ],
     )
+
+
+def _sentences(result: Record, *, brief: bool = False) -> list[str]:
+    """Return the finding and what else is said first."""
+    found = audit_sentences(result, brief=brief)
+    if "finding" not in result or result["finding"]["pair"] is None:
+        gaps = {
+            name: estimate_from_dict(part["metrics"].get(WORST, {})) for name, part in result["by_attribute"].items()
+        }
+        found += [gap_sentence(gap, name, "equalized_odds") for name, gap in gaps.items()]
+    return found
 
 
 def _about_line(result: Record, source: str) -> str:
@@ -138,57 +158,79 @@ def audit_facts(part: Record, level: float) -> list[tuple[str, str, str]]:
 
 
 def _facts_of_all(result: Record) -> list[tuple[str, str, str]]:
-    """Return rows and accuracy, which do not depend on the sensitive column."""
-    by_attribute = result["by_attribute"]
+    """Return rows and accuracy, the smallest group, and the favourable outcome if one was named."""
+    by_attribute, words = result["by_attribute"], Words(result)
     rows, accuracy = audit_facts(next(iter(by_attribute.values())), result.get("level", 0.95))[:2]
     if len(by_attribute) > 1:
         rows = (*rows[:2], f"in groups of {len(by_attribute)} kinds")
-    return [rows, accuracy]
-
-
-def _gap_facts(result: Record) -> list[tuple[str, str, str]]:
-    """Return the smallest group of all sensitive columns, and the gap in equalized odds of each."""
     sizes = [
         (figures["n"], f"{short(name, 40)}: {short(group, 40)}")
-        for name, part in result["by_attribute"].items()
+        for name, part in by_attribute.items()
         for group, figures in part["groups"].items()
     ]
-    rows, smallest = min(sizes, default=(0, "no group"))
-    facts = [("Smallest group", f"{rows:,}", f"{'row' if rows == 1 else 'rows'}, {smallest}")]
-    for name, part in list(result["by_attribute"].items())[:MOST_TILES]:
-        gap = main_gap(part)
-        note = f"points between groups, interval {percent_interval(gap)}" if gap.defined else short(gap.reason, 120)
-        facts.append((f"Equalized odds gap, {short(name, 40)}", percent(gap), note))
-    return facts
+    fewest, smallest = min(sizes, default=(0, "no group"))
+    balanced = estimate_from_dict(next(iter(by_attribute.values()))["metrics"].get("balanced_accuracy", {}))
+    facts = [rows, accuracy]
+    facts += (
+        [("Balanced accuracy", percent(balanced), f"percent, interval {percent_interval(balanced)}")]
+        if balanced.defined
+        else []
+    )
+    facts += [("Smallest group", f"{fewest:,}", f"{'row' if fewest == 1 else 'rows'}, {smallest}")]
+    return [*facts, *([("Favourable outcome", words.outcome, "")] if words.favourable else [])]
 
 
-def audit_sections(name: str, result: Record) -> list[Record]:
-    """Return the sections on one sensitive column: its gaps and groups, those of all parts, and what is undecided."""
+def audit_sections(name: str, result: Record, *, rates: bool = True, paper: bool = True) -> list[Record]:
+    """Return the sections on one sensitive column: its gaps and groups, and those of all parts.
+
+    Args:
+        name: of the column.
+        result: the audit's JSON.
+        rates: whether the page shows rates here, and not on a sheet of its own.
+        paper: show both forms of the gap in equalized odds; else the larger of its two parts alone.
+    """
     part, level = result["by_attribute"][name], level_text(result.get("level", 0.95))
-    _, gaps, worst = _figures_of(part)
     return [
-        _gaps_section(name, part, level),
-        blocks.section("The groups", [groups_table(name, part, Words(result)), *_rate_forests(name, part, level)]),
+        _gaps_section(name, part, level, paper),
+        blocks.section("The groups", [*groups_tables(name, part, Words(result), rates), *_flagged(part)]),
         *(section for one in PARTS.own() for section in one.column_sections(name, result)),
-        blocks.section("What these rows cannot decide", [_undecided(gaps, worst), *_flagged(part)]),
     ]
 
 
-def _gaps_section(name: str, part: Record, level: str) -> Record:
+def _gaps_section(name: str, part: Record, level: str, paper: bool) -> Record:
     """Return the section on the measured gaps."""
-    figures, gaps, worst = _figures_of(part)
+    figures, gaps, worst = _figures_of(part, paper)
+
+    def title(key: str) -> str:
+        return _title(key, worst) if paper else _title(key, worst).replace(LARGER, "")
+
+    corrected = [
+        f"{title(key)} {number(100 * one.corrected)}"
+        for key, one in gaps.items()
+        if one.defined and one.corrected is not None
+    ]
+    known = {"accuracy", "balanced_accuracy"} if not paper else {"accuracy"}  # the page says them above
+    told = [
+        f"{title(key)}: {percent(one)}% {percent_interval(one)}." if one.defined else f"{title(key)}: {one.reason}."
+        for key, one in figures.items()
+        if key not in {*gaps, *known}
+    ]
     forest = blocks.forest(
         f"Measured gaps between groups of {short(name)}, percentage points with {level} intervals",
         [
             blocks.forest_row(
-                _title(key, worst), figure, decided=figure.defined and figure.low > 0, signed=False,
+                title(key), figure, decided=figure.defined and figure.low > 0, signed=False,
                 help_text=help_for(key),
             )
             for key, figure in gaps.items()
         ],
         heads=("Gap", "Points"),
         ends=("0 is no measured gap", ""),
-        notes=["A filled mark: the interval leaves out 0. An open one: no gap and one as large as its end both fit."],
+        notes=[
+            "A filled mark: the interval leaves out 0. An open one: no gap and one as large as its end both fit.",
+            f"{STATISTICS['corrected'][0]}, in points: {joined(corrected)}." if corrected else "",
+            *told,
+        ],
     )  # fmt: skip
     metrics = blocks.table(
         f"Every figure by {short(name)}, percent with {level} interval",
@@ -199,9 +241,9 @@ def _gaps_section(name: str, part: Record, level: str) -> Record:
             (STATISTICS["corrected"][0], STATISTICS["corrected"][1]),
             "Rows",
         ],
-        [(_title(key, worst), _metric_cells(figure)) for key, figure in figures.items()],
+        [(title(key), _metric_cells(figure)) for key, figure in figures.items()],
         notes=[": ".join(STATISTICS["corrected"])],
-        where=blocks.BOTH,
+        where=blocks.TERMINAL,
     )
     return blocks.section("The measured gaps", [forest, metrics] if gaps else [metrics])
 
@@ -227,7 +269,7 @@ def _pairs_section(result: Record) -> list[Record]:
         return []
     count = finding["comparisons"]
     level = level_text(result.get("level", 0.95))
-    columns = ["Groups", "Difference", "Rate", "Each", "Rows"]
+    columns = ["Groups", "Difference", "Rate"]
     rows = [(_pair_head(pair, words), _pair_cells(pair, result)) for pair in pairs]
     several = {(pair["attribute"], *sorted(pair[side]["group"] for side in ("first", "second"))) for pair in pairs}
     tables = [
@@ -241,7 +283,6 @@ def _pairs_section(result: Record) -> list[Record]:
                 "come first."
             ],
             text_columns=[2],
-            page_columns=[3, 4],
             most=PAIRS_PRINTED,
             where=blocks.BOTH if len(several) > 1 else blocks.PAGE,
         )
@@ -269,13 +310,10 @@ def _pair_head(pair: Record, words: Words) -> str:
 
 
 def _pair_cells(pair: Record, result: Record) -> list[Record]:
-    ends = [number(100 * pair[side]["value"]) for side in ("first", "second")]
     several = f" [{short(pair['class'], 40)}]" if result.get("positive") is None else ""
     return [
         blocks.figure_cell(pair["difference"], signed=True),
         blocks.cell(RATE_TITLES[pair["rate"]] + several),
-        blocks.cell(f"{ends[0]} and {ends[1]}"),
-        blocks.cell(f"{pair['first']['rows']:,} and {pair['second']['rows']:,}"),
     ]
 
 
@@ -291,9 +329,10 @@ def _note(result: Record) -> str:
     return NOTE if positive is None else f"Positive class: {Words(result).of_class(str(positive))}. {NOTE}"
 
 
-def _figures_of(part: Record) -> tuple[dict[str, Estimate], dict[str, Estimate], dict[str, str]]:
+def _figures_of(part: Record, paper: bool) -> tuple[dict[str, Estimate], dict[str, Estimate], dict[str, str]]:
     """Return every figure of a sensitive column, the gaps among them, and the class behind each gap."""
-    figures = {key: estimate_from_dict(record) for key, record in part["metrics"].items()}
+    shown = [key for key in part["metrics"] if paper or key.removesuffix("_mean") != MEAN]
+    figures = {key: estimate_from_dict(part["metrics"][key]) for key in shown}
     gaps = {key: figure for key, figure in figures.items() if key.removesuffix("_mean") in gap_names()}
     return figures, gaps, part.get("worst_class", {})
 
@@ -310,8 +349,25 @@ def _metric_cells(figure: Estimate) -> list[Record]:
     ]
 
 
-def groups_table(name: str, part: Record, words: Words) -> Record:
-    """Return the sizes of the groups and their rates; small groups and cells are flagged."""
+def groups_tables(name: str, part: Record, words: Words, rates: bool) -> list[Record]:
+    """Return the sizes of the groups and their rates; small groups and cells are flagged.
+
+    Without ``rates`` a page shows sizes and accuracy alone, and a terminal the rates all the same.
+    """
+    whole = _groups_table(name, part, words)
+    if rates:
+        return [whole]
+    kept = 1 + len(whole["page_columns"]) + 2  # head, rows, rows by label, accuracy
+    sizes = whole | {
+        "caption": f"Groups of {short(name)}, as annotated: sizes, and accuracy in percent",
+        "columns": whole["columns"][:kept],
+        "rows": [row | {"cells": row["cells"][: kept - 1]} for row in whole["rows"]],
+        "where": blocks.PAGE,
+    }
+    return [sizes, whole | {"where": blocks.TERMINAL}]
+
+
+def _groups_table(name: str, part: Record, words: Words) -> Record:
     groups = part["groups"]
     labels = list(dict.fromkeys(label for figures in groups.values() for label in figures["rows_by_label"]))
     rates = list(dict.fromkeys(key for figures in groups.values() for key in _rates(figures)))
@@ -359,44 +415,6 @@ def _rate_title(key: str) -> str:
     return RATE_TITLES.get(name, name) + (f" [{short(ending, 60)}" if ending else "")
 
 
-def _rate_forests(name: str, part: Record, level: str) -> list[Record]:
-    groups = part["groups"]
-    keys = list(dict.fromkeys(key for figures in groups.values() for key in _rates(figures)))
-    return [
-        blocks.forest(
-            f"{_rate_title(key)} by group of {short(name)}, percent with {level} intervals",
-            [
-                blocks.forest_row(group, estimate_from_dict(figures[key]), signed=False, decided=True)
-                for group, figures in groups.items()
-                if key in figures
-            ],
-            heads=("Group", "Percent"),
-            whole=True,
-        )
-        for key in keys
-    ]
-
-
-def _undecided(gaps: dict[str, Estimate], worst: dict[str, str]) -> Record:
-    items = []
-    for key, figure in gaps.items():
-        title = _title(key, worst)
-        if not figure.defined:
-            items.append(f"{title}: undefined, {figure.reason}.")
-        elif figure.low <= 0 and figure.high <= NARROW:
-            items.append(f"{title}: at most {number(100 * figure.high)} points fit these rows, and so does none.")
-        elif figure.low > 0:
-            items.append(
-                f"{title}: these rows show a gap; it may be as small as {number(100 * figure.low)} or as large as "
-                f"{number(100 * figure.high)} points."
-            )
-        else:
-            items.append(
-                f"{title}: not decided. No gap and one of {number(100 * figure.high)} points both fit these rows."
-            )
-    return blocks.bullets(items)
-
-
 def _flagged(part: Record) -> list[Record]:
     small = [short(group, 40) for group, figures in part["groups"].items() if figures["n"] < SMALL]
     if not small:
@@ -420,6 +438,11 @@ def how(result: Record, source: str) -> Record:
     items.append(
         ("Positive class", "each class against the rest" if positive is None else words.of_class(str(positive)))
     )
+    if positive is not None:
+        named = (
+            words.outcome if words.favourable else "not named, so that four fifths are not asked about (--favourable)"
+        )
+        items.append(("Favourable outcome", named))
     level = level_text(result.get("level", 0.95))
     method = (
         _WEIGHTED
@@ -428,9 +451,12 @@ def how(result: Record, source: str) -> Record:
         if "clusters" in result
         else _METHOD.format(replicates=f"{result.get('replicates', 1000):,}")
     )
+    finding = result.get("finding") or {}
+    adjust = ADJUSTED[finding.get("adjust", BONFERRONI)]
+    pairs = counted(finding.get("comparisons", 0), "comparison")
     items += [
         ("Intervals", f"{level} of such intervals hold the true value. {method}"),
-        ("Level", f"{level}, each figure by itself; pairs of groups all together"),
+        ("Level", f"{level}, each figure by itself; pairs of groups together, for {pairs} ({adjust})"),
     ]
     return blocks.section("How it was measured", [blocks.terms(items)])
 

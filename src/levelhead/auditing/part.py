@@ -59,6 +59,7 @@ class Frame:
         favourable: place of the class that is the favourable outcome; None: not known.
         label: of scores, the label that they are about.
         warnings: full sentences, to which parts add.
+        decision: the name of the favourable decision, where it is no class of the data.
     """
 
     asked: Asked
@@ -76,6 +77,13 @@ class Frame:
     label: Hashable = None
     as_label: Mapping[Hashable, Hashable] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    decision: str | None = None
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """What the user calls a predicted class, where that is not its own text."""
+        named = {} if self.favourable is None or self.decision is None else {self.favourable: self.decision}
+        return self.options.label_map.shown | {str(self.classes[at]): name for at, name in named.items()}
 
     @property
     def options(self) -> AuditOptions:
@@ -234,6 +242,13 @@ class Part(ABC):
     def column_sections(cls, name: str, result: Record) -> list[Record]:
         """Return the sections of a page on one sensitive column, from the audit's JSON; none by default."""
         return []
+
+    @classmethod
+    def brief(cls, result: Record) -> list[str]:
+        """Return sentences that are among the first of an audit, from its JSON: by default one on each column."""
+        found: Record = result.get(cls.name) or {}
+        each = found.get("by_attribute", found).values()
+        return [one["sentences"][0] for one in each if isinstance(one, dict) and one.get("sentences")]
 
     @classmethod
     def sections(cls, result: Record) -> list[Record]:

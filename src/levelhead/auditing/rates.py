@@ -41,6 +41,7 @@ from levelhead.metrics.weighted import (
 )
 from levelhead.report import blocks
 from levelhead.report.record import Finding
+from levelhead.report.sentences import named_group
 from levelhead.report.text import (
     Record,
     counted,
@@ -287,7 +288,7 @@ def rate_sentences(name: str, part: MoreRates) -> list[str]:
         for key, one in outcome.lowest_first:
             if sentences and one.value >= FOUR_FIFTHS:
                 break
-            said = _compared_ratios(outcome, key, one, ", the favourable outcome,")
+            said = _compared_ratios(name, outcome, key, one, "the favourable outcome ")
             sentences.append(f"By {printable(name)}, {said}: {four_fifths(one)}.")
     return sentences
 
@@ -314,7 +315,7 @@ def ratio_cell(ratio: Estimate) -> Record:
 
 
 def _both_ratios(name: str, part: MoreRates) -> list[str]:
-    told = [_compared_ratios(one, *one.lowest_first[0]) for one in part.outcomes if one.lowest_first]
+    told = [_compared_ratios(name, one, *one.lowest_first[0]) for one in part.outcomes if one.lowest_first]
     if not told:
         return []
     texts = [one.outcome for one in part.outcomes if one.outcome is not None]
@@ -325,13 +326,15 @@ def _both_ratios(name: str, part: MoreRates) -> list[str]:
     ]
 
 
-def _compared_ratios(outcome: OutcomeRatios, key: Key, one: Estimate, which: str = "") -> str:
+def _compared_ratios(name: str, outcome: OutcomeRatios, key: Key, one: Estimate, which: str = "") -> str:
     high = f"{one.high:.2f}" if math.isfinite(one.high) else "any size"
-    what = "another class than the positive one" if outcome.outcome is None else quoted(outcome.outcome)
+    what = "another class than the positive one" if outcome.outcome is None else f"“{short(outcome.outcome, 40)}”"
     assert outcome.reference is not None  # or there were no ratios
+    verb, to = ("goes", "to") if which else ("is predicted", "for")
+    first, second = (named_group(name, group_name(group)) for group in (key, outcome.reference))
     return (
-        f"group {quoted(group_name(key))} is predicted {what}{which} {one.value:.2f} times as often as group "
-        f"{quoted(group_name(outcome.reference))}, interval {one.low:.2f} to {high}"
+        f"{which}{what} {verb} {to} {first} {one.value:.2f} times as often as {to} {second}, interval {one.low:.2f} to "
+        f"{high}"
     )
 
 
@@ -370,10 +373,16 @@ class Rates(Part):
                 replicates=options.replicates,
                 seed=options.seed,
                 favourable=frame.favourable,
-                words=options.label_map.shown,
+                words=frame.shown,
                 weighted=frame.uneven(key),
             )
         return RateFindings(found, frame.names, rate_sentences)
+
+    @classmethod
+    def brief(cls, result: Record) -> list[str]:
+        """Return the lowest ratio of each column, where the favourable outcome is known."""
+        known = [one for one in (result.get(cls.name) or {}).values() if one.get("favourable") is not None]
+        return [one["sentences"][0] for one in known if one["sentences"]]
 
     @classmethod
     def column_sections(cls, name: str, result: Record) -> list[Record]:
@@ -401,6 +410,11 @@ class Amplified(Part):
     name = "amplification"
     excludes = ()
 
+    @classmethod
+    def brief(cls, result: Record) -> list[str]:
+        """Return nothing: it is for the appendix."""
+        return []
+
     def find(self, frame: Frame) -> Found:
         """Return the figures by sensitive column."""
         found = {}
@@ -418,11 +432,12 @@ class Amplified(Part):
 
 def _rates(name: str, rates: Record, level: str) -> list[Record]:
     reference = rates["reference"]
-    rows = []
+    rows, fewer = [], []
     for group, figures in rates["groups"].items():
         cells = [blocks.figure_cell(figures[key]) for key in ("precision", "false_negative_rate", "balanced_error")]
         cells += [_ratio(figures[key]) for key in ("selection_ratio", "true_positive_ratio")]
         rows.append((group, cells))
+        fewer.append((group, [cells[0], cells[2], cells[4]]))
     gap = estimate_from_dict(rates["predictive_parity"])
     parity = (
         f"Predictive parity: the precision of two groups differs by at most {percent(gap)} points, interval "
@@ -438,23 +453,22 @@ def _rates(name: str, rates: Record, level: str) -> list[Record]:
         else f"The sentence above says which ratio the four-fifths rule asks about: it is below {FOUR_FIFTHS} or not."
     )
     to = "" if reference is None else f"Ratios are to {short(reference)}, {chosen}; their intervals hold together."
+    heads: list[str | tuple[str, str]] = [
+        "Group",
+        ("Precision", "Of the rows that are predicted positive, the share that is. Percent."),
+        ("False negative rate", "Of the positive rows, the share that is missed. Percent."),
+        ("Balanced error", "Mean of false negative and false positive rate. Percent."),
+        ("Ratio of selection rates", f"How often predicted positive, beside the reference group. {about}"),
+        ("Ratio of true positive rates", "1 is the rate of the reference group."),
+    ]
+    caption = f"Precision, errors and ratios by group of {short(name)}, with {level} intervals"
+    notes = [parity, to]
+    whole = blocks.table(caption, heads, rows, notes=notes, page_columns=[2], where=blocks.TERMINAL)
     return [
-        *blocks.said(rates["sentences"], most=RATIOS_PRINTED, more="ratios below four fifths"),
-        blocks.table(
-            f"Precision, errors and ratios by group of {short(name)}, with {level} intervals",
-            [
-                "Group",
-                ("Precision", "Of the rows that are predicted positive, the share that is. Percent."),
-                ("False negative rate", "Of the positive rows, the share that is missed. Percent."),
-                ("Balanced error", "Mean of false negative and false positive rate. Percent."),
-                ("Ratio of selection rates", f"How often predicted positive, beside the reference group. {about}"),
-                ("Ratio of true positive rates", "1 is the rate of the reference group."),
-            ],
-            rows,
-            notes=[parity, to],
-            page_columns=[2],
-            where=blocks.BOTH if rates["reference_is_given"] else blocks.PAGE,
-        ),
+        *blocks.said(rates["sentences"], most=RATIOS_PRINTED, more="ratios below four fifths", where=blocks.TERMINAL),
+        *([whole] if rates["reference_is_given"] else []),
+        # A page shows the other figures in its first table.
+        blocks.table(caption, [heads[at] for at in (0, 1, 3, 5)], fewer, notes=notes),
     ]
 
 

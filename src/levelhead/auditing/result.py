@@ -124,6 +124,7 @@ class AuditResult(Report):
     reference: Record | None = None
     about: Record | None = None
     options: Record | None = None
+    favourable: str | None = None
     reading: list[str] | None = None
 
     @property

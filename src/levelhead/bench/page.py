@@ -110,7 +110,7 @@ class Comparisons(Report):
         for one in self.every:
             yield from one.comparison.figures()
 
-    def page(self, *, source: str = "", command: str = "") -> Record:
+    def page(self, *, source: str = "", command: str = "", more: Mapping[str, Any] | None = None) -> Record:
         """Return the page as a plain dict, for :func:`levelhead.report.render`."""
         every, several = self.every, len(self.every) > 1
         first = every[0].comparison

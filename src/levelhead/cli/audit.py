@@ -73,19 +73,17 @@ def audit_command(
     purpose: option.Purpose = None,
     json_file: option.JsonFile = None,
     html_file: option.HtmlFile = None,
+    all_: option.All = False,
     fail_if: option.FailIf = None,
     junit: option.Junit = None,
     help_all: option.HelpAll = False,
 ) -> None:
-    """Measure the gaps between groups in a file of predictions, with 95% intervals.
+    """Measure the gaps between groups in a file of predictions, with 95% intervals. Output files are replaced.
 
-    Fields of csv and tsv are texts, as they are written: 1 and 1.0 are two classes. Output files are replaced.
+    Try it: levelhead audit --example. Weights, clusters, strata, words and more: levelhead audit --help-all.
 
-    Try it: levelhead audit --example. More options (weights, clusters, strata, words): levelhead audit --help-all.
-
-    Decisions without outcomes: --favourable and no --label. Rankings: --rank.
-
-    Groups that are not recorded: levelhead indirect-audit. How many rows an audit needs: levelhead plan.
+    Decisions without outcomes: --favourable and no --label. Rankings: --rank. How many rows an audit needs: levelhead
+    plan. Groups that are not recorded: levelhead indirect-audit.
     """
     _audit(SimpleNamespace(**locals()))
 
@@ -203,7 +201,7 @@ def _audit(asked: SimpleNamespace) -> None:
     source = asked.predictions.name if asked.predictions else ""
     finish(
         found, asked.json_file, asked.html_file, source=source, above=above, fail_if=conditions, junit=asked.junit,
-        inputs=inputs,
+        everything=asked.all_, inputs=inputs,
     )  # fmt: skip
 
 

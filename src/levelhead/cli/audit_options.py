@@ -52,11 +52,11 @@ Prediction = Annotated[Text, option(COLUMNS, "Column with the predicted class.")
 Group = Annotated[Texts, option(COLUMNS, "Column with the group; repeatable.")]
 Score = Annotated[
     Text,
-    option(COLUMNS, "Column with a score of the positive class: AUC, calibration."),
+    option(COLUMNS, "Column with a score of the positive class."),
 ]
 Threshold = Annotated[
     list[float] | None,
-    option(COLUMNS, "Scores from here on are positive. Default: 0.5; 0 for log odds. Repeatable."),
+    option(COLUMNS, "Scores from here on are positive. Repeatable."),
 ]
 Scale = Annotated[str, option(COLUMNS, SCALES, "--scores", rare=True, show_default=True, metavar="SCALE")]
 CostFalsePositive = Annotated[
@@ -77,7 +77,7 @@ Cluster = Annotated[
     Text,
     option(COLUMNS, "Column that rows of one person share: intervals allow for their correlation.", rare=True),
 ]
-Against = Annotated[Path | None, option(COLUMNS, "File of another model, of the same rows: what changed?")]
+Against = Annotated[Path | None, option(COLUMNS, "Another model's file: what changed?")]
 Unpaired = Annotated[
     bool, option(COLUMNS, "The file of --against has other rows, e.g. of an earlier month.", "--unpaired", rare=True)
 ]
@@ -97,9 +97,9 @@ Without = Annotated[
 ]
 On = Annotated[
     Text,
-    option(COLUMNS, "Column of ids that match the rows of FILE with --against or --join; or LEFT=RIGHT."),
+    option(COLUMNS, "With --against, --join: column of ids; or LEFT=RIGHT."),
 ]
-Join = Annotated[Path | None, option(COLUMNS, "File with the groups of ids, one row an id; needs --on.")]
+Join = Annotated[Path | None, option(COLUMNS, "File with the groups of ids; needs --on.")]
 Regression = Annotated[bool, option(COLUMNS, "Labels and predictions are numbers.", "--regression")]
 Example = Annotated[bool, option(COLUMNS, "Audit a small example.", "--example")]
 Control = Annotated[
@@ -137,10 +137,8 @@ Continuous = Annotated[
     option(GROUPS, "Column of numbers, such as an age: how decisions change along it. Repeatable.", rare=True),
 ]
 Part = Annotated[Texts, option(GROUPS, "A question of your own: module:Class, or a name. Repeatable.", rare=True)]
-Positive = Annotated[
-    Text, option(WORDS, "Class that rates are about. Default: the second of two; of more, each against the rest.")
-]
-Favourable = Annotated[Text, option(WORDS, "Favourable class: applies the four-fifths rule.")]
+Positive = Annotated[Text, option(WORDS, "Class that rates are about; else the second of two.")]
+Favourable = Annotated[Text, option(WORDS, "Favourable outcome: names it, and asks of four fifths.")]
 PositiveName = Annotated[
     Text, option(WORDS, "The positive class in words: a verb, 'earns over 50K', or a noun.", rare=True)
 ]
@@ -155,7 +153,8 @@ Author = Annotated[Text, option(WORDS, "Who made the audit.", rare=True)]
 Purpose = Annotated[Text, option(WORDS, "What the model is for, or why it was audited.", rare=True)]
 JsonFile = Annotated[Path | None, option(OUTPUT, "Also write every figure as JSON (fractions).", "--json")]
 HtmlFile = Annotated[Path | None, option(OUTPUT, "Also write one standalone HTML page.", "--html")]
-FailIf = Annotated[Texts, option(OUTPUT, "Exit with 1 if this holds, with 3 if undecided: 'selection_ratio < 0.8'.")]
+All = Annotated[bool, option(OUTPUT, "Print all tables, not a screenful.", "--all")]
+FailIf = Annotated[Texts, option(OUTPUT, "'selection_ratio < 0.8': exit 1; undecided: 3.")]
 Junit = Annotated[Path | None, option(OUTPUT, "Also write --fail-if as JUnit XML.", rare=True)]
 HelpAll = Annotated[
     bool,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
+import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,7 @@ from rich.text import Text
 from levelhead._version import __version__, commit
 from levelhead.storage import write_json, write_text
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, LevelheadError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def made(inputs: Sequence[Path | None]) -> dict[str, Any]:
-    """Return what made a result, and of what: no time, so that the same work gives the same file."""
+    """Return tool, version, command, time (UTC; that of SOURCE_DATE_EPOCH, if set) and the files that were read."""
     from levelhead.report.page import command_line
 
     known, files = commit(), []
@@ -31,9 +34,23 @@ def made(inputs: Sequence[Path | None]) -> dict[str, Any]:
         if path is not None and path.is_file():  # a pipe is gone once it is read
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            files.append({"file": path.name, "bytes": path.stat().st_size, "sha256": digest})
+            files.append({"file": path.name, "bytes": path.stat().st_size, "sha256": digest, "rows": _rows_of(path)})
     version = __version__ if known is None else f"{__version__} ({known})"
-    return {"tool": "levelhead", "version": version, "command": command_line(), "inputs": files}
+    seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    now = datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"tool": "levelhead", "version": version, "command": command_line(), "time": now, "inputs": files}
+
+
+def _rows_of(path: Path) -> int | None:
+    """Return how many rows a table has; None for what is no table."""
+    from levelhead.tables.files import File
+
+    try:
+        file = File(path)
+        first = file.header()[:1]
+        return sum(len(next(iter(read.values()))) for read in file.read(first, plain=first))
+    except LevelheadError:
+        return None
 
 
 def finish(
@@ -49,6 +66,7 @@ def finish(
     fail_if: Sequence[Condition] = (),
     junit: Path | None = None,
     inputs: Sequence[Path | None] = (),
+    everything: bool = False,
 ) -> None:
     """Write a result's files before anything is printed, so that a terminal that goes away costs no result.
 
@@ -63,7 +81,8 @@ def finish(
         written: files that are written already, to be named.
         fail_if: conditions: the command ends with exit status 1 if one holds, with 3 if one is undecided.
         junit: where the conditions go as JUnit XML.
-        inputs: the files that were read: name, size and SHA-256 of each stand in the JSON, beside tool and command.
+        inputs: the files that were read: name, size, rows and SHA-256 of each stand in JSON and page.
+        everything: print all tables, not what fits a screen.
 
     Raises:
         ConfigError: a condition names no figure; the files are written all the same.
@@ -76,17 +95,19 @@ def finish(
             gate = check(result, fail_if)
         except ConfigError as error:
             wrong = error
+    added = dict(more or {})
+    if json_file is not None or html_file is not None:
+        added |= {**({"gate": gate.to_dict()} if gate else {}), "made": made(inputs)}
     if json_file is not None:
-        added = {**(more or {}), **({"gate": gate.to_dict()} if gate else {}), "made": made(inputs)}
         write_json(json_file, {**result.to_dict(), **added})
     if junit is not None and gate is not None:
         write_text(junit, gate.junit(source))
     if html_file is not None:
         from levelhead.report.page import command_line, write_page
 
-        write_page(html_file, result.page(source=source, command=command_line()))
+        write_page(html_file, result.page(source=source, command=command_line(), more=added))
     console = Terminal()
-    for line in (*above, result.table(), *below, *(gate.sentences() if gate else ())):
+    for line in (*above, result.table(all=everything), *below, *(gate.sentences() if gate else ())):
         console.print(line, markup=False, soft_wrap=isinstance(line, Text))
     for path in (*written, json_file, html_file, junit if gate else None):
         if path is not None:

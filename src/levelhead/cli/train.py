@@ -138,7 +138,7 @@ def evaluate_command(
     reason = oracle_reason(load_run(run))
     if reason:
         console.print(f"[bold]ORACLE[/bold]: the {reason} of this run saw groups.")
-    console.print(result.table())
+    console.print(result.table(all=True))
     if json_file:
         write_json(json_file, result.to_dict())
     if html_file:

@@ -306,7 +306,8 @@ def paragraph(text: str, *, strong: bool = False, where: str = PAGE) -> Record:
 def said(sentences: Sequence[str], *, most: int = 0, more: str = "", where: str = BOTH) -> list[Record]:
     """Return a paragraph for each sentence; a terminal shows ``most`` of them and counts the others as ``more``."""
     most = most or len(sentences)
-    shown = [paragraph(one, where=where if at < most else PAGE) for at, one in enumerate(sentences)]
+    kept = sentences[:most] if where == TERMINAL else sentences
+    shown = [paragraph(one, where=where if at < most else PAGE) for at, one in enumerate(kept)]
     if rest := max(0, len(sentences) - most):
         shown.append(paragraph(f"And {rest:,} more {more}: in the JSON and on the page.", where=TERMINAL))
     return shown
@@ -374,6 +375,8 @@ def page(
     lines: Sequence[str] = (),
     cautions: Sequence[str] = (),
     command: str = "",
+    brief: Record | None = None,
+    sheets: Sequence[Sequence[Record]] = (),
 ) -> Record:
     """Return a whole page.
 
@@ -387,6 +390,8 @@ def page(
         lines: more sentences below the finding.
         cautions: what a reader must know before any figure.
         command: what made the page.
+        brief: of :func:`brief`, what a terminal shows unless everything is wanted; None: everything.
+        sheets: sections of the first sheet, below finding and facts, and of the second; the parts are folded then.
     """
     return {
         "kind": kind,
@@ -398,4 +403,21 @@ def page(
         "cautions": [short(caution, LONGEST_SENTENCE) for caution in cautions],
         "parts": list(parts),
         "command": command,
+        "brief": brief,
+        "sheets": [[one for one in sheet if one["blocks"]] for sheet in sheets],
     }
+
+
+def brief(lines: Sequence[str], table: Record, ranked: Sequence[int], notes: Sequence[str] = ()) -> Record:
+    """Return what fits a screen: sentences, and a table, of whose rows the first ``ranked`` ones are shown."""
+    return {
+        "lines": [short(line, LONGEST_SENTENCE) for line in lines],
+        "table": table,
+        "ranked": list(ranked),
+        "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
+    }
+
+
+def room(*titles: str) -> Record:
+    """Return empty fields that a reader fills in, on paper too."""
+    return {"type": "room", "titles": list(titles), "where": PAGE}

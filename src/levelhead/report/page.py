@@ -46,7 +46,7 @@ def _of_page(page: Record) -> Record:
             for section in part["sections"]
         ]
         parts.append(part | {"sections": [section for section in sections if section["blocks"]]})
-    return page | {"parts": parts}
+    return page | {"parts": [part for part in parts if part["sections"]]}
 
 
 def write_page(path: Path, page: Record, *, date: datetime.date | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -38,17 +38,21 @@ class Report(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
 
-    def page(self, *, source: str = "", command: str = "") -> Record:
-        """Return the page as a plain dict, for :func:`levelhead.report.render`."""
-        return type(self).make_page(self.to_dict(), source=source, command=command)
+    def page(self, *, source: str = "", command: str = "", more: Mapping[str, Any] | None = None) -> Record:
+        """Return the page as a plain dict, for :func:`levelhead.report.render`, of the JSON and ``more`` keys."""
+        return type(self).make_page({**self.to_dict(), **(more or {})}, source=source, command=command)
 
     def to_html(self) -> str:
         """Return one standalone HTML page: no scripts, nothing loaded from elsewhere (docs/report.md)."""
         return render(self.page())
 
-    def table(self) -> Group:
-        """Return tables and sentences that ``rich`` can print."""
-        return drawn(self.page())
+    def table(self, *, all: bool = False) -> Group:
+        """Return sentences and tables that ``rich`` can print: what fits a screen, or ``all`` of them."""
+        return drawn(self.page(), everything=all)
+
+    def text(self, *, all: bool = False, width: int = 80) -> str:
+        """Return what :meth:`table` shows as plain text, ``width`` characters wide."""
+        return plain_text(self.table(all=all), width)
 
     def tables(self) -> list[Record]:
         """Return the tables that a terminal shows as blocks, the page's cautions below the first."""
@@ -144,8 +148,12 @@ class Report(ABC):
             raise AssertionError("\n".join(f"{one.condition} {answers[one.answer]}: {one.about}" for one in broken))
 
     def __str__(self) -> str:
-        return plain_text(self.table())
+        return self.text()
 
     def _repr_html_(self) -> str:
-        """Return the tables as a notebook shows them."""
-        return notebook_html(self.table())
+        """Return the tables as a notebook shows them; those that do not fit a screen are folded."""
+        page = self.page()
+        shown = notebook_html(drawn(page, everything=False))
+        if not page["brief"]:
+            return shown
+        return f"{shown}<details><summary>All figures</summary>{notebook_html(drawn(page))}</details>"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from levelhead.metrics.joint import MARGIN
 from levelhead.metrics.names import METRICS, RATE_TITLES
@@ -163,11 +163,12 @@ def _verdict(figure: Estimate) -> str:
     return "these rows cannot tell whether there is a gap."
 
 
-def audit_sentences(result: Record) -> list[str]:
+def audit_sentences(result: Record, *, brief: bool = False) -> list[str]:
     """Say what an audit found: first what must be known before any gap, then the largest gap.
 
     Args:
         result: the audit's JSON; empty sentences for one that was written before it had a ``finding``.
+        brief: leave out the rows that the rates rest on.
 
     Returns:
         full sentences, of which the first is the headline; the rows of the largest gap and the largest gap of each
@@ -205,7 +206,7 @@ def audit_sentences(result: Record) -> list[str]:
     for one in result["pairs"]:
         if one["attribute"] != pair["attribute"]:
             others.setdefault(one["attribute"], one)
-    return [*sentences, told, *(pair_sentence(one, words) for one in others.values())]
+    return [*sentences, *([] if brief else [told]), *(pair_sentence(one, words) for one in others.values())]
 
 
 def _personal(result: Record) -> list[str]:
@@ -252,8 +253,15 @@ def pair_sentence(pair: Record, words: Words, *, at_most: float | None = None, c
     """
     figure = estimate_from_dict(pair["difference"])
     first, second = words.group(pair, "first"), words.group(pair, "second")
-    rates = [f"{number(100 * pair[side]['value'])}%" for side in ("first", "second")]
-    if pair["rate"] == "true_positive_rate":
+    values = [pair[side]["value"] for side in ("first", "second")]
+    if words.turned:
+        figure, values = turned(figure, 0), [1 - value for value in values]
+    rates = [f"{number(100 * value)}%" for value in values]
+    if words.favourable is not None:
+        found = pair["rate"] == "true_positive_rate"
+        whom = words.those(pair["class"]) if found else words.others(pair["class"])
+        start = f"Of {whom}, {rates[0]} of {first} and {rates[1]} of {second} {words.decided}"
+    elif pair["rate"] == "true_positive_rate":
         start = f"Of {words.those(pair['class'])}, the model finds {rates[0]} of {first} and {rates[1]} of {second}"
     else:
         start = f"Of {words.others(pair['class'])}, the model {words.wrongly(pair['class'], rates, (first, second))}"
@@ -280,6 +288,41 @@ class Words:
         self.positive, self.name = result.get("positive"), words.get("positive")
         self.shown: dict[str, str] = words.get("classes") or {}
         self.classes = list(words.get("order") or ())
+        self.favourable: str | None = words.get("favourable")
+        if self.favourable != self.positive and len(self.classes) > 2:
+            self.favourable = None  # one of several other classes: rates of the positive one say nothing of it
+        self.decision: str | None = words.get("decision")
+
+    @property
+    def turned(self) -> bool:
+        """Whether rates of the favourable outcome are one less those of the positive class."""
+        return self.favourable is not None and self.favourable != self.positive
+
+    @property
+    def outcome(self) -> str:
+        """The favourable outcome, in quotation marks."""
+        return f"“{short(self.decision, 40) if self.decision else self.of_class(str(self.favourable))}”"
+
+    @property
+    def decided(self) -> str:
+        """What happens to those who get the favourable outcome."""
+        return f"are {'' if self.decision else 'predicted '}{self.outcome}"
+
+    @property
+    def errors(self) -> tuple[str, str]:
+        """Who gets the favourable outcome wrongly, and who wrongly does not, in words."""
+        wrongly, denied = (self._although(str(self.favourable), deserved) for deserved in (False, True))
+        return f"{self.outcome} although {wrongly}", f"not {self.outcome} although {denied}"
+
+    def _although(self, of_class: str, there: bool) -> str:
+        """Say that rows have a label, or another one."""
+        if self.name and self.positive is not None and (of_class == self.positive or len(self.classes) == 2):
+            said = who(self.name, without=(of_class == self.positive) != there)
+            return f"they {said.removeprefix('who ')}" if said.startswith("who ") else f"they are {said}"
+        if there:
+            return f"{self.label} is “{self.of_class(of_class)}”"
+        rest = [one for one in self.classes if one != of_class]
+        return f"{self.label} is “{self.of_class(rest[0])}”" if len(rest) == 1 else f"{self.label} is another class"
 
     def of_class(self, name: str) -> str:
         """Return a class as the user wrote the label."""
@@ -309,10 +352,20 @@ class Words:
 
     def group(self, pair: Record, side: str) -> str:
         """Return a group's name; numbers and the like get the name of their column."""
-        name = short(pair[side]["group"], 60)
-        says_nothing = re.fullmatch(r"(under )?[\W\d_].*", name) and " & " not in name
-        plain = not says_nothing and name.lower() not in ("true", "false", "yes", "no")
-        return name if plain else f"{short(pair['attribute'], 40)} {name}"
+        return named_group(pair["attribute"], pair[side]["group"])
+
+
+def named_group(attribute: str, group: str) -> str:
+    """Return a group as sentences name it; numbers and the like get the name of their column."""
+    name = short(group, 60)
+    says_nothing = re.fullmatch(r"(under )?[\W\d_].*", name) and " & " not in name
+    plain = not says_nothing and name.lower() not in ("true", "false", "yes", "no")
+    return name if plain else f"{short(attribute, 40)} {name}"
+
+
+def turned(figure: Estimate, whole: float = 1) -> Estimate:
+    """Return one less a share with its interval, or with ``whole`` 0 a difference with the other sign."""
+    return replace(figure, value=whole - figure.value, low=whole - figure.high, high=whole - figure.low)
 
 
 def who(name: str, *, without: bool = False) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
+from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
@@ -21,12 +22,17 @@ from levelhead.report.text import Record, cell_lines, counted
 CAUTIONS = 8
 MOST_CAUTIONS, MOST_COLUMNS = 10, 40
 """How many warnings, and columns of a table, are printed; JSON and page have all."""
+HEIGHT, SENTENCES = 23, 5
+"""Lines of a brief output, which leave one of 24 for the next command, and those that its sentences may take."""
 NARROWEST = 18
 """Cells that are left to the names of a table's rows before its columns are divided over several tables."""
 
 
-def drawn(page: Record) -> Group:
-    """Return what ``rich`` prints of a page."""
+def drawn(page: Record, *, everything: bool = True) -> Group:
+    """Return what ``rich`` prints of a page: ``everything``, or its ``brief``, if it has one."""
+    if page.get("brief") and not everything:
+        unread = [section for part in page["parts"] for section in part["sections"] if section["rank"] < 0]
+        return Group(*drawn_sections(unread), _Brief(page))
     sentences = [page["finding"], *page["lines"]]
     sections = sorted((one for part in page["parts"] for one in part["sections"]), key=lambda one: one["rank"])
     return Group(
@@ -86,14 +92,56 @@ class Column(NamedTuple):
         return max(map(cell_len, [self.title, *(line for cell in self.cells for line in cell.split("\n"))]), default=1)
 
 
+class _Brief:
+    """The finding in a few lines, one table with as many rows as the screen has room for, and what is not shown."""
+
+    def __init__(self, page: Record) -> None:
+        self.page, self.brief = page, page["brief"]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw for the console's width, in :data:`HEIGHT` lines where the least takes no more."""
+
+        def tall(shown: Sequence[RenderableType]) -> int:
+            return sum(len(console.render_lines(one, options)) for one in shown)
+
+        lines: list[RenderableType] = [Text(self.page["finding"], style="bold")]
+        for line in self.brief["lines"]:
+            if tall([*lines, Text(line)]) <= SENTENCES:
+                lines.append(Text(line))
+        hidden = len(self.brief["lines"]) + 1 - len(lines)
+        notes = [*map(Text, self.brief["notes"])]
+        ranked, block = self.brief["ranked"], self.brief["table"]
+        for count in range(min(len(ranked), HEIGHT), 0, -1):
+            rows = [block["rows"][at] for at in sorted(ranked[:count])]
+            shown = [*lines, DrawnTable(block | {"rows": rows}, plain=True), *notes]
+            if count == 1 or tall(shown) < HEIGHT:
+                break
+        else:
+            count, shown = 0, [*lines, *notes]
+        warned = 0
+        for warning in warning_lines(self.page["cautions"])[: len(self.page["cautions"])]:
+            if tall([*shown, warning]) >= HEIGHT:
+                break
+            shown, warned = [*shown, warning], warned + 1
+        yield from shown
+        yield Text(self._more(len(block["rows"]) - count, hidden, len(self.page["cautions"]) - warned), style="dim")
+
+    def _more(self, rows: int, sentences: int, warnings: int) -> str:
+        """Say what is left out, and how to see it."""
+        parts = [("more group", rows), ("more sentence", sentences), ("more warning", warnings)]
+        named = [counted(count, what) for what, count in parts if count]
+        return f"{', '.join(named) or 'More figures'}: --all, or print(result.text(all=True))."
+
+
 class DrawnTable:
     """A table of a page. Intervals stand beside their figures where all fit the width, else below them.
 
     Where not even that fits, intervals have two lines; or the columns are divided over several tables.
+    ``plain``: without a frame, which takes fewer lines and cells.
     """
 
-    def __init__(self, block: Record) -> None:
-        self.block = block
+    def __init__(self, block: Record, *, plain: bool = False) -> None:
+        self.block, self.plain = block, plain
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw for the console's width."""
@@ -101,11 +149,11 @@ class DrawnTable:
         yield Text(block["caption"], style="italic")
         parts: list[list[Column]] = []
         for broken in (_beside, _below, _in_two, _below):
-            parts = _divided(self._columns(broken), width)
+            parts = _divided(self._columns(broken), width, self.plain)
             if len(parts) == 1:
                 break
         for columns in parts:
-            yield _table(columns, width)
+            yield _table(columns, width, self.plain)
         hidden = len(self._places()) - 1 - MOST_COLUMNS
         if hidden > 0:
             yield Text(f"And {counted(hidden, 'more column')}: in the JSON and on the page.")
@@ -132,7 +180,8 @@ class DrawnTable:
 
 
 def _beside(cell: Record) -> str:
-    return " ".join(cell_lines(cell))
+    first, *more = cell_lines(cell)
+    return " ".join([first, *(f"({line})" if line[:1].isdigit() and "–" in line else line for line in more)])
 
 
 def _below(cell: Record) -> str:
@@ -143,24 +192,25 @@ def _in_two(cell: Record) -> str:
     return "\n".join(line.replace(", ", ",\n") if line[:1] == "[" else line for line in cell_lines(cell))
 
 
-def _divided(columns: list[Column], width: int) -> list[list[Column]]:
+def _divided(columns: list[Column], width: int, plain: bool) -> list[list[Column]]:
     """Divide columns over tables that fit the width, each with the first column."""
     head, *others = columns
     parts: list[list[Column]] = [[head]]
     for column in others:
-        if len(parts[-1]) > 1 and _space([*parts[-1], column]) > width:
+        if len(parts[-1]) > 1 and _space([*parts[-1], column], plain) > width:
             parts.append([head])
         parts[-1].append(column)
     return parts
 
 
-def _space(columns: Sequence[Column]) -> int:
-    return sum(column.least for column in columns) + 3 * len(columns) + 1
+def _space(columns: Sequence[Column], plain: bool) -> int:
+    return sum(column.least for column in columns) + (2 * len(columns) if plain else 3 * len(columns) + 1)
 
 
-def _table(columns: list[Column], width: int) -> Table:
+def _table(columns: list[Column], width: int, plain: bool) -> Table:
     """Draw columns: each has what it needs at least, and words have what is left before titles do."""
-    table, left = Table(), max(0, width - _space(columns))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0)) if plain else Table()
+    left = max(0, width - _space(columns, plain))
     widths = [column.least for column in columns]
     for at in (at for at, column in enumerate(columns) if column.words):
         more = min(left, columns[at].natural - widths[at])

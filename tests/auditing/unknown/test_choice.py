@@ -324,7 +324,7 @@ def test_shares_by_stratum_come_from_a_file(tmp_path: Path, table: pd.DataFrame)
 def test_no_row_and_no_few_people_are_in_what_is_written(table: pd.DataFrame) -> None:
     small = np.where(np.arange(len(table)) < 7, "rare", np.where(table["known"].notna(), "common", None))
     result = audit(table, labelled=small, proxies={"p": table["p_female"]})
-    text = json.dumps(result.to_dict()) + str(result) + result.to_html()
+    text = json.dumps(result.to_dict()) + result.text(all=True) + result.to_html()
     assert "fewer than 10" in text
     assert "'rare' 7" not in text
 

@@ -1,0 +1,145 @@
+"""What an audit shows first, on a screen and on the first sheet of its page: one table of the groups of all columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import chain, zip_longest
+
+from levelhead.metrics.names import RATE_TITLES
+from levelhead.report import blocks
+from levelhead.report.sentences import Words, turned
+from levelhead.report.text import (
+    Record,
+    estimate_from_dict,
+    joined,
+    level_text,
+    number,
+    percent,
+    percent_interval,
+    short,
+)
+from levelhead.types import Estimate
+
+ON_SHEET = 12
+"""Groups in the table of the first sheet, so that it stays one sheet of paper."""
+ROOM = blocks.section("Decision", [blocks.room("Decision and reasons", "Name and date")])
+"""Room for those who decide."""
+SELECTED, FOUND, ALARM = "selection_rate", "true_positive_rate", "false_positive_rate"
+WORST = "equalized_odds_worst"
+"""The gap in equalized odds that tables show: the larger of its two parts, as other libraries do."""
+
+
+def overview(result: Record) -> tuple[Record, list[int]]:
+    """Return a table of all groups, and the places of its rows, the most telling ones first."""
+    words, by_attribute = Words(result), result["by_attribute"]
+    rates = (result.get("rates") or {}) if result.get("positive") is not None else {}
+    ratios = {name: _ratios(found, words) for name, found in rates.items()}
+    shown = _shown(result, words)
+    rows: list[tuple[object, list[Record]]] = []
+    ranked = []
+    for name, part in by_attribute.items():
+        to, own = ratios.get(name, (None, {}))
+        ranked.append([len(rows) + at for at in _ranked(name, part, to, own, result)])
+        for group, figures in part["groups"].items():
+            cells = [range_cell(_rate(figures, rate, other)) for _, rate, other in shown]
+            if ratios:
+                reference = blocks.cell("reference", quiet=True)
+                cells.insert(1, reference if group == to else range_cell(own.get(group), 1, 2))
+            head = f"{short(name, 20)}: {short(group, 60)}" if len(by_attribute) > 1 else group
+            rows.append((head, [blocks.cell(f"{figures['n']:,}"), *cells]))
+    heads: list[str | tuple[str, str]] = ["Group", "Rows", *(title for title, *_ in shown)]
+    if ratios:
+        heads.insert(3, ("Impact ratio", "The group’s selection rate divided by that of the reference group."))
+    named = joined([short(name, 30) for name in list(by_attribute)[:4]])
+    caption = f"Groups by {named}: percent, with {level_text(result.get('level', 0.95))} intervals"
+    notes = [_reference_note(result, ratios), _error_note(words), _odds_note(result)]
+    table = blocks.table(caption, heads, rows, notes=notes)
+    return table, [at for at in chain(*zip_longest(*ranked)) if at is not None]
+
+
+def on_sheet(table: Record, ranked: list[int]) -> Record:
+    """Return the table with as many rows as the first sheet has room for."""
+    rows = [table["rows"][at] for at in sorted(ranked[:ON_SHEET])]
+    rest = len(table["rows"]) - len(rows)
+    notes = [
+        *table["notes"],
+        *([f"And {rest:,} more, of {len(table['rows']):,} groups: in the appendix."] if rest else []),
+    ]
+    return table | {"rows": rows, "notes": notes}
+
+
+def _shown(result: Record, words: Words) -> list[tuple[str, str, bool]]:
+    """Return the columns of rates: title, name, and whether they show one less that rate."""
+    if result.get("positive") is None:
+        return [(RATE_TITLES["accuracy"], "accuracy", False)]
+    if words.favourable is None:
+        return [(RATE_TITLES[rate], rate, False) for rate in (SELECTED, FOUND, ALARM)]
+    wrongly = ("Wrongly selected", FOUND if words.turned else ALARM, words.turned)
+    denied = ("Wrongly not selected", ALARM if words.turned else FOUND, not words.turned)
+    return [(RATE_TITLES[SELECTED], SELECTED, words.turned), wrongly, denied]
+
+
+def range_cell(figure: Estimate | None, scale: float = 100, digits: int = 1) -> Record:
+    """Return a cell with an interval in few characters, so that four of them fit a terminal beside the groups."""
+    if figure is None:
+        return blocks.no_cell()
+    if not figure.defined:
+        return blocks.undefined_cell(figure.reason)
+    low, high = (number(scale * end, digits) if math.isfinite(end) else "" for end in (figure.low, figure.high))
+    return blocks.cell(number(scale * figure.value, digits), f"{low}–{high}" if low or high else "no interval")
+
+
+def _rate(figures: Record, rate: str, other: bool) -> Estimate:
+    found: Record = next((one for key, one in figures.items() if key.partition("[")[0] == rate), {})
+    figure = estimate_from_dict(found)
+    return turned(figure) if other and figure.defined else figure
+
+
+def _ratios(found: Record, words: Words) -> tuple[str | None, dict[str, Estimate]]:
+    """Return the reference group of selection ratios, and the ratios: of the favourable outcome, if one was named."""
+    outcome = found["outcomes"][0] if words.favourable is not None else None
+    if outcome is not None:
+        return outcome["reference"], {group: estimate_from_dict(one) for group, one in outcome["ratios"].items()}
+    own = {group: one["selection_ratio"] for group, one in found["groups"].items()}
+    return found["reference"], {group: estimate_from_dict(one) for group, one in own.items() if one is not None}
+
+
+def _ranked(name: str, part: Record, to: str | None, ratios: Mapping[str, Estimate], result: Record) -> list[int]:
+    """Return the places of a column's groups: the lowest ratio and its reference, then who differs most, then size."""
+    lowest = min((one for one in ratios if ratios[one].defined), key=lambda one: ratios[one].value, default=None)
+    pairs = [one for one in result.get("pairs") or [] if one["attribute"] == name]
+    told = [lowest, to] if Words(result).favourable is not None else []
+    told += [pair[side]["group"] for pair in pairs for side in ("first", "second")]
+    places = {group: at for at, group in enumerate(dict.fromkeys([*told, lowest, to]))}
+    groups = list(part["groups"])
+    size = {group: part["groups"][group]["n"] for group in groups}
+    return sorted(range(len(groups)), key=lambda at: (places.get(groups[at], math.inf), -size[groups[at]]))
+
+
+def _reference_note(result: Record, ratios: Mapping[str, tuple[str | None, dict[str, Estimate]]]) -> str:
+    """Name the groups that ratios refer to."""
+    known = {name: to for name, (to, _) in ratios.items() if to is not None}
+    if not known:
+        return ""
+    several = len(result["by_attribute"]) > 1
+    named = [short(to, 40) + (f" ({short(name, 20)})" if several else "") for name, to in list(known.items())[:4]]
+    given = any(result["rates"][name]["reference_is_given"] for name in known)
+    return f"Impact ratios are to {joined(named)}{'' if given else ', selected most'}."
+
+
+def _error_note(words: Words) -> str:
+    """Say who is selected, and what the two errors are, in the words of the label."""
+    if words.favourable is None:
+        return ""
+    return f"Wrongly selected: {words.errors[0]}."
+
+
+def _odds_note(result: Record) -> str:
+    """Say the gaps in equalized odds: the larger of the two parts, as fairlearn has it."""
+    told, by_attribute = [], result["by_attribute"]
+    for name, part in list(by_attribute.items())[:4]:
+        figure = estimate_from_dict(part["metrics"].get(WORST) or {})
+        span = f"{percent(figure)} {percent_interval(figure)}" if figure.defined else "undefined"
+        told.append((f"{short(name, 20)} " if len(by_attribute) > 1 else "") + span)
+    return f"Equalized odds gap, points: {', '.join(told)}."

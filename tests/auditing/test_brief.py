@@ -1,0 +1,103 @@
+"""What an audit shows first: a screen of 24 lines, two printed sheets, and the favourable outcome in every word."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+import levelhead as lh
+from levelhead.types import ConfigError
+
+NAMES = ["x" * 10_000, "\x1b[31mred", "<b>bold</b>", "a", "1", "\N{FAMILY}" * 40, "Amer-Indian-Eskimo"]
+
+
+def rows(count: int = 900, groups: int = 7, columns: int = 2) -> tuple[Any, Any, dict[str, Any]]:
+    chance = np.random.default_rng(0)
+    label = chance.choice(["yes", "no"], count)
+    predicted = np.where(chance.random(count) < 0.7, label, "no")
+    names = [*NAMES, *(f"group {at}" for at in range(groups))][:groups]
+    by = {("sex", "race", "z" * 300, "w")[at]: chance.choice(names, count) for at in range(columns)}
+    return label, predicted, by
+
+
+def screen(result: Any) -> list[str]:
+    lines = str(result).splitlines()
+    assert len(lines) <= 24
+    assert max(map(cell_len, lines)) <= 80
+    assert "\x1b" not in str(result)
+    return [line.rstrip() for line in lines]
+
+
+@pytest.mark.parametrize(("groups", "columns"), [(2, 1), (1, 1), (7, 2), (60, 4)])
+def test_it_fits_a_screen_whatever_groups_are_called(groups: int, columns: int) -> None:
+    label, predicted, by = rows(groups=groups, columns=columns)
+    options: dict[str, Any] = {"sensitive_features": by, "favourable": "yes"}
+    audit = lh.audit(label, predicted, replicates=100, intersect=columns == 2, **options)
+    decisions = lh.audit_decisions(predicted, **options)
+    for result in (audit, decisions):
+        assert " ".join(screen(result)).endswith("--all, or print(result.text(all=True)).")
+        assert len(result.text(all=True)) > len(str(result))
+    several = lh.audit(np.r_[label, ["maybe"] * 9], np.r_[predicted, ["yes"] * 9],
+                       sensitive_features={"a": np.r_[by["sex"], ["a"] * 9]}, replicates=100)  # fmt: skip
+    screen(several)
+
+
+def test_groups_that_are_not_shown_are_counted_and_the_lowest_ratio_is_shown() -> None:
+    chance = np.random.default_rng(1)
+    group = chance.choice([f"state {at:02}" for at in range(51)], 20_000)
+    predicted = (chance.random(20_000) < np.where(group == "state 37", 0.2, 0.5)).astype(int)
+    lines = screen(lh.audit(predicted, predicted, sensitive_features=group, favourable=1, replicates=100))
+    shown = [line for line in lines if re.match(r"state \d\d +\d", line)]
+    assert any(line.startswith("state 37") for line in shown)
+    assert f"{51 - len(shown)} more groups" in lines[-1]
+    assert len(shown) >= 5
+
+
+LOANS = {"sensitive_features": {"sex": ["women", "men"] * 200}, "replicates": 100}
+REPAID = ["repaid", "repaid", "repaid", "repaid", "defaulted", "defaulted", "defaulted", "defaulted"] * 50
+SCORES = [0.4, 0.8, 0.7, 0.9, 0.7, 0.3, 0.2, 0.1] * 50
+
+
+def test_the_favourable_outcome_is_in_sentences_errors_page_and_json() -> None:
+    """Half of the women who repay get no loan; half of those who default get one. 1 is a default: rates are turned."""
+    label = [int(one == "defaulted") for one in REPAID]
+    predicted = [int(one < 0.5) for one in SCORES]
+    result = lh.audit(label, predicted, favourable=0, **LOANS)  # type: ignore[arg-type]
+    text = " ".join(str(result).split())
+    assert "Of the rows with label “1”, 50.0% of women and 0.0% of men are predicted “0”: 50.0 points more" in text
+    assert "Wrongly selected: “0” although label is “1”." in text
+    assert result.to_dict()["favourable"] == "0"
+    heads = [column["title"] for column in result.page()["brief"]["table"]["columns"]]
+    assert heads == ["Group", "Rows", "Selection rate", "Impact ratio", "Wrongly selected", "Wrongly not selected"]
+    table = result.page()["brief"]["table"]["rows"]
+    errors = {row["head"]: [cell["text"] for cell in row["cells"][-2:]] for row in table}
+    assert errors == {"women": ["50.0", "50.0"], "men": ["0.0", "0.0"]}
+
+
+def test_the_decision_of_a_score_has_a_name_of_its_own() -> None:
+    options: dict[str, Any] = {"positive": "repaid", "positive_name": "repays the loan", "threshold": 0.6, **LOANS}
+    result = lh.audit(REPAID, scores=SCORES, favourable="approved", **options)
+    text = " ".join(str(result).split())
+    assert "Of those who repay the loan, 50.0% of women and 100.0% of men are “approved”" in text
+    assert "Wrongly selected: “approved” although they do not repay the loan." in text
+    record = result.to_dict()
+    assert (record["favourable"], record["words"]["favourable"]) == ("approved", "repaid")
+    assert record["rates"]["sex"]["favourable"] == "approved"
+    with pytest.raises(ConfigError, match="'repayed' is not among the classes"):
+        lh.audit(REPAID, scores=SCORES, favourable="repayed", **options)
+    with pytest.raises(ConfigError, match="'approved' is not among the classes"):
+        lh.audit(REPAID, REPAID, favourable="approved", **LOANS)  # type: ignore[arg-type]
+
+
+def test_a_page_says_no_gap_twice_and_one_form_of_equalized_odds() -> None:
+    label, predicted, by = rows(groups=3, columns=1)
+    result = lh.audit(label, predicted, sensitive_features=by, favourable="yes", replicates=100)
+    whole = result.text(all=True)
+    assert whole.count("Equalized odds gap") == 1
+    assert "mean of |dTPR|" not in whole + result.to_html()
+    parity = result.metrics["demographic_parity"]
+    assert result.to_html().count(f"<small>[{100 * parity.low:.1f}, {100 * parity.high:.1f}]</small>") == 1
