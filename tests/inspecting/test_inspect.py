@@ -198,7 +198,8 @@ def test_few_rows_alike_labels_and_strange_names_give_reasons():
     found = lh.inspect(model, [row | {"labels": 0} for row in rows], {"x": strange}, permutations=19)
     inside = found.models["model"]
     assert not inside.gap.defined
-    assert inside.places["logits"].gap_change.reason
+    assert inside.places["output"].gap_change.reason
+    assert inside.places["logits"].gap_change is None
     assert "\x1b" not in str(found)
     assert "<blink>" not in found.to_html()
     uneven = lh.inspect(model, rows, {"x": ["rare"] + ["often"] * 59}, permutations=19)

@@ -84,15 +84,17 @@ def explanation_curves(
         tokens = _tokens(batch, rows.grid, answered.attention.shape[1])
         free = _free(batch, rows.grid, tokens, answered.readout[own])
         attention = answered.attention[own][:, :tokens]
+        known: dict[bytes, Array] = {}  # nothing and everything is left out several times
         orders = {"deletion": attention, "insertion": -attention, "random": chances[part, :tokens]}
         for kind, order in orders.items():
             for step, share in enumerate(SHARES):
                 gone = _first(order, free, 1 - share if kind == "insertion" else share)
-                logits = answered.logits[own]
-                if gone.any():
+                if not gone.any():
+                    known[gone.tobytes()] = answered.logits[own]
+                if gone.tobytes() not in known:
                     hidden = _hide(batch, torch.from_numpy(gone).to(device), rows.grid)
-                    logits = opened.answer(hidden).double().cpu().numpy()
-                shown = special.softmax(logits / answered.temperature, axis=1)
+                    known[gone.tobytes()] = opened.answer(hidden).double().cpu().numpy()
+                shown = special.softmax(known[gone.tobytes()] / answered.temperature, axis=1)
                 heights[kind][part, step] = shown[np.arange(len(own)), predicted[part]]
         progress("Leaving tokens out", at + 1, len(starts), "")
     areas = {kind: area_under_steps(SHARES, found) for kind, found in heights.items()}

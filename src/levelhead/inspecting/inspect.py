@@ -223,7 +223,9 @@ def inspect_runs(
                 device=opened.device,
                 batch_size=opened.experiment.train.evaluation_batch_size,
                 options=options,
-                progress=lambda stage, *rest, of=Path(folder).name: progress(f"{printable(of, 30)}: {stage}", *rest),
+                progress=lambda stage, *rest, of=f"{name}, {Path(folder).name}": progress(
+                    f"{printable(of, 40)}: {stage}", *rest
+                ),
                 watch=[watch],
             )
             found.setdefault(name, []).append(inside)

@@ -132,8 +132,11 @@ def _sentences(name: str, model: ModelInside, first: str, second: str) -> list[s
             f"curve of {number(100 * low)} to {number(100 * high)}% (chance: 50%)."
         )
     elif readable:
-        places = joined([known[place].title for place in readable])
-        read = f"In {name}, a linear probe reads the group beyond the label from: {places}."
+        others = [one.title for place, one in known.items() if place not in readable]
+        shown = f"from the {joined([known[place].title for place in readable])}"
+        if len(others) < len(readable):
+            shown = f"at {len(readable)} of {len(known)} places, not from the {joined(others)}"
+        read = f"In {name}, a linear probe reads the group beyond the label {shown}."
     else:
         read = f"In {name}, no place lets a linear probe read the group beyond the label."
     return [read, *_use(name, model), attention]
@@ -143,13 +146,12 @@ def _use(name: str, model: ModelInside) -> list[str]:
     """Say where taking the group's direction off changes the gap."""
     tried = {place: one for place, one in model.places.items() if one.gap_change is not None}
     moved = {place: one for place, one in tried.items() if _change(one).excludes_zero}
-    inside = {place: one for place, one in moved.items() if place != LOGITS}
     if not tried:
         return []
     undefined = next((_change(one).reason for one in tried.values() if not _change(one).defined), None)
     if undefined is not None and not moved:
         return [f"What the gap of {name} owes to these directions cannot be said: {undefined}."]
-    lowered = {place: one for place, one in inside.items() if _change(one).value < 0}
+    lowered = {place: one for place, one in moved.items() if _change(one).value < 0}
     if not lowered:
         return [f"Taking the group's direction off a place inside {name} reduces its gap at none of them measurably."]
     place = min(lowered, key=lambda one: _change(lowered[one]).value)

@@ -176,8 +176,7 @@ def measure(
         place: group_shifts(found, rows.member, rows.label, cluster=rows.cluster, seed=options.seed)
         for place, found in moved.items()
     }
-    vectors[LOGITS] = _differences(logits)
-    shifts[LOGITS] = group_shifts(vectors[LOGITS], rows.member, rows.label, cluster=rows.cluster, seed=options.seed)
+    vectors[LOGITS] = _differences(logits)  # the answer itself: without its direction nothing would be left
     without: dict[str, list[Array]] = {place: [] for place in moved}
     slopes: dict[str, list[Array]] = {place: [] for place in moved}
     for at, (where, index) in enumerate(batches):
@@ -195,9 +194,7 @@ def measure(
             slopes[place].append(found.double().numpy())
         progress("Taking the group off", at + 1, len(batches), "")
     changed = {place: np.concatenate(parts) for place, parts in without.items()}
-    changed[LOGITS] = np.column_stack([np.zeros(len(logits)), vectors[LOGITS] - shifts[LOGITS].of_rows()])
     slope = {place: np.concatenate(parts) / temperature for place, parts in slopes.items()}
-    slope[LOGITS] = _logit_slopes(logits, shifts[LOGITS].difference[shifts[LOGITS].fold]) / temperature
     accuracy, gap, after = _gaps(logits, changed, rows, options)
     places: dict[str, Place] = {}
     titles = PLACES | ONLY_READ | {LOGITS: "logits"}
@@ -257,16 +254,6 @@ def fitted_temperature(logits: Array, label: Ints) -> float:
 def _differences(logits: Array) -> Array:
     """Logits less that of the first class: what the answer depends on."""
     return np.asarray(logits[:, 1:] - logits[:, :1])
-
-
-def _logit_slopes(logits: Array, directions: Array) -> Array:
-    """How the predicted class's log odds answer to a move of the differences of logits along ``directions``."""
-    rows, chosen = np.arange(len(logits)), logits.argmax(1)
-    others = logits.copy()
-    others[rows, chosen] = -np.inf
-    weight = -special.softmax(others, axis=1)
-    weight[rows, chosen] = 1.0
-    return np.asarray((weight[:, 1:] * directions).sum(1))
 
 
 def _read(vectors: Array, rows: Rows, options: Options) -> dict[str, Readability]:

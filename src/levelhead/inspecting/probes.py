@@ -165,10 +165,9 @@ def _ridge(vectors: Array, targets: Array, stratum: Ints, held_out: Array) -> Ar
 
 
 def _within(values: Array, stratum: Ints) -> Array:
-    count = np.bincount(stratum).clip(min=1)
-    sums = np.zeros((len(count), values.shape[1]))
-    np.add.at(sums, stratum, values)
-    return np.asarray(values - (sums / count[:, None])[stratum])
+    member = np.eye(stratum.max() + 1)[stratum]
+    means = member.T @ values / member.sum(0).clip(min=1)[:, None]
+    return np.asarray(values - means[stratum])
 
 
 def _areas(scores: Array, drawn: Array, cell: Ints, cluster: Ints | None) -> tuple[Array, float, float]:

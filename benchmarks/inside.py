@@ -1,0 +1,145 @@
+"""The chain from attention to the gap for several methods, and how often the nulls and intervals of ``inspect`` hold.
+
+    python benchmarks/inside.py chain results/inside_portraits.json "ERM=runs/erm-0,runs/erm-1" "DAM=runs/dam-0"
+    python benchmarks/inside.py draw docs/images/inside-chain.png results/inside_*.json
+    python benchmarks/inside.py hold results/inside_hold.json --trials 600    # about a minute on one core
+
+``chain`` pools the runs of each name. ``hold`` draws rows whose group is or is not in the vectors: of trials without a
+group, 3 to 7% must have a p-value of at most 0.05; intervals of areas must hold the fitted probes' true area in 93 to
+97%.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from levelhead.inspecting import probes
+from levelhead.inspecting.inspect import inspect_runs
+from levelhead.inspecting.inspection import Inspection
+from levelhead.inspecting.maps import between_groups, gap_of_means, iou_with_masks, total_variation
+from levelhead.storage import write_json
+
+SHOWN = ("scores", "query", "key", "selected", "other", "context", "output", "logits")
+
+
+def chain(out: Path, named: list[str], data_root: Path | None, permutations: int) -> None:
+    """Inspect the runs of each name, and write all figures."""
+    found: Inspection | None = None
+    for one in named:
+        name, _, folders = one.partition("=")
+        runs = [Path(folder) for folder in folders.split(",")]
+        inspected = inspect_runs(runs, data_root=data_root, permutations=permutations)
+        ((_, inside),) = inspected.models.items()
+        first = found or replace(inspected, models={}, runs={}, panels=(), warnings=())
+        found = replace(first, models=first.models | {name: inside}, runs=first.runs | {name: len(runs)})
+        write_json(out, found.to_dict())
+        print(name, inside.gap, flush=True)
+
+
+def draw(out: Path, files: list[Path]) -> None:
+    """Draw one panel a file: the area at each place, one line a method, and the methods' gaps in the legend."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2 * len(files), 4.4), layout="constrained")
+    for panel, file in zip(figure.subplots(1, len(files), squeeze=False)[0], files, strict=True):
+        record = json.loads(file.read_text())
+        models: dict[str, Any] = record["models"]
+        for at, (name, model) in enumerate(models.items()):
+            areas = [
+                model["places"][place]["linear_given"]["area"] if place in model["places"] else None for place in SHOWN
+            ]
+            places = np.arange(len(SHOWN)) + 0.1 * (at - (len(models) - 1) / 2)
+            values = np.array([np.nan if one is None else 100 * one["value"] for one in areas])
+            ends = [
+                [np.nan if one is None else 100 * abs(one[end] - one["value"]) for one in areas]
+                for end in ("low", "high")
+            ]
+            gap = model["gap"]
+            label = f"{name}: gap {100 * gap['value']:.0f} [{100 * gap['low']:.0f}, {100 * gap['high']:.0f}]"
+            shade = str(0.7 * at / max(1, len(models) - 1))
+            look: dict[str, Any] = {"marker": "osD^vPX"[at % 7], "markersize": 4, "linewidth": 0.8, "elinewidth": 0.8}
+            panel.errorbar(places, values, yerr=ends, color=shade, label=label, **look)
+        panel.axhline(50, color="black", linestyle=":", linewidth=0.8)
+        titles = [models[next(iter(models))]["places"].get(place, {"title": place})["title"] for place in SHOWN]
+        panel.set_xticks(range(len(SHOWN)), titles, rotation=50, ha="right", fontsize=7)
+        panel.set_ylabel("area under ROC of a linear probe, given the label, %", fontsize=8)
+        panel.set_title(f"{file.stem.removeprefix('inside_')}, groups by {record['attribute']}", fontsize=9)
+        panel.legend(fontsize=6.5, frameon=False, loc="best")
+    figure.savefig(out, dpi=130)
+
+
+def hold(out: Path, trials: int) -> None:
+    """Simulate nulls and intervals, and write the shares."""
+    rng, cells = np.random.default_rng(0), {}
+    for hidden in (False, True):
+        for given in (False, True):
+            p, rows = [], 120
+            for seed in range(trials):
+                label = rng.integers(0, 2, rows)
+                member = rng.random(rows) < 0.5 + 0.3 * given * (2 * label - 1)
+                vectors = rng.normal(size=(rows, 8)) + 2 * label[:, None] * np.eye(8)[0]
+                known = label if given else None
+                p.append(probes.readability(vectors, member, label=known, hidden=hidden, deals=39, seed=seed).p)
+            kind = f"{'hidden' if hidden else 'linear'} probe{', given the label' if given else ''}"
+            cells[f"null of the {kind}, {rows} rows"] = float(np.mean(np.array(p) <= 0.05))
+    looked, varied, means = [], [], []
+    for seed in range(trials):
+        masks = (rng.random((60, 16)) < 0.3) * 1.0
+        looked.append(iou_with_masks(rng.exponential(size=(60, 16)), masks, deals=39, seed=seed).p)
+        label = rng.integers(0, 2, 100)
+        member = rng.random(100) < 0.2 + 0.6 * label
+        attention = rng.dirichlet(np.ones(8), 100) + 0.1 * label[:, None]
+        varied.append(between_groups(attention, member, label, total_variation, deals=39, seed=seed).p)
+        gap = gap_of_means(rng.normal(0.1 * member, 1 + member), member, label, bound=9)
+        means.append(gap.low <= 0.1 <= gap.high)
+    cells["null of Attention-IoU"] = float(np.mean(np.array(looked) <= 0.05))
+    cells["null of total variation, given the label"] = float(np.mean(np.array(varied) <= 0.05))
+    cells["coverage of gaps of means in equal cells"] = float(np.mean(means))
+    for rows, gap in ((100, 1.0), (300, 1.0), (300, 2.5)):
+        held = 0
+        for seed in range(trials):
+            member = rng.random(rows) < 0.4
+            vectors = rng.normal(size=(rows, 6)) + gap * member[:, None] * np.eye(6)[0]
+            area = probes.readability(vectors, member, deals=1, seed=seed).area
+            held += area.low <= _truth(vectors, member, gap, seed) <= area.high
+        cells[f"coverage of areas, {rows} rows, gap {gap:g}"] = held / trials
+    write_json(out, {"trials": trials, "cells": cells})
+    for name, share in cells.items():
+        low, high = (0.93, 0.97) if name.startswith("coverage") else (0.03, 0.07)
+        print(f"{'' if low <= share <= high else 'OUTSIDE '}{name}: {share:.3f}")
+
+
+def _truth(vectors: Any, member: Any, gap: float, seed: int) -> float:
+    """The mean over folds of the true area of the fitted probes: normal, with the gap along the first feature."""
+    fold = probes.folds(len(vectors), None, np.random.default_rng(seed))
+    scaled, found = probes.varying(vectors), []
+    for one in range(probes.FOLDS):
+        train = fold != one
+        direction = probes._ridge(scaled[train], member[train, None] * 1.0, np.zeros(train.sum(), int), np.eye(6))[:, 0]
+        direction = direction / vectors.std(0)
+        found.append(stats.norm.cdf(gap * direction[0] / np.sqrt(2 * direction @ direction)))
+    return float(np.mean(found))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["chain", "draw", "hold"])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("named", nargs="*")
+    parser.add_argument("--data-root", type=Path)
+    parser.add_argument("--permutations", type=int, default=200)
+    parser.add_argument("--trials", type=int, default=600)
+    given = parser.parse_args()
+    if given.what == "chain":
+        chain(given.out, given.named, given.data_root, given.permutations)
+    elif given.what == "draw":
+        draw(given.out, [Path(one) for one in given.named])
+    else:
+        hold(given.out, given.trials)
