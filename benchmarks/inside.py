@@ -95,7 +95,7 @@ def hold(out: Path, trials: int) -> None:
         looked.append(iou_with_masks(rng.exponential(size=(60, 16)), masks, deals=39, seed=seed).p)
         label = rng.integers(0, 2, 100)
         member = rng.random(100) < 0.2 + 0.6 * label
-        attention = rng.dirichlet(np.ones(8), 100) + 0.1 * label[:, None]
+        attention = 0.9 * rng.dirichlet(np.ones(8), 100) + 0.1 * np.eye(8)[label]
         varied.append(between_groups(attention, member, label, total_variation, deals=39, seed=seed).p)
         gap = gap_of_means(rng.normal(0.1 * member, 1 + member), member, label, bound=9)
         means.append(gap.low <= 0.1 <= gap.high)

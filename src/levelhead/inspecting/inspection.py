@@ -19,6 +19,8 @@ from levelhead.report.result import Report
 from levelhead.report.text import Record, joined, number
 from levelhead.types import Estimate, quoted
 
+SHARES = {"gap_change", "share_gap", "deletion_gap", "insertion_gap"}
+"""Differences of shares, which lie between -1 and 1."""
 READ = 0.05
 """Below this p-value a group counts as readable."""
 
@@ -200,6 +202,9 @@ def pooled(several: Sequence[Any], folds: int = 1, level: float = 0.95) -> Any:
         }
         if "p" in values:
             values["p"] = min(1.0, 2 * values["p"])
+        for name in SHARES.intersection(values):
+            if (one := values[name]) is not None and one.defined:
+                values[name] = replace(one, low=max(-1.0, one.low), high=min(1.0, one.high))
         return replace(first, **values)
     if isinstance(first, Mapping):
         shared = [key for key in first if all(key in one for one in several)]
