@@ -46,6 +46,7 @@ RECIPE = [SMALL, NETWORK, TRAIN]
 COLUMNS = {"label": "y", "group": "g"}
 RUNS = {"runs": ["given/run", "given/run-1"], "min_count": "1"}
 LINES: dict[str, list[dict[str, Any]]] = {
+    "app": [{}],
     "apply": [{"rule": "given/rule.json", "rows": "given/rows.csv", "out": "decided.csv"}],
     "audit": [
         COLUMNS | {"predictions": "given/rows.csv", "prediction": "d"},
@@ -75,6 +76,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "grid": [{"grid": "given/grid.yaml"}],
     "info": [{}],
     "init": [{"path": "given/texts.csv"}],
+    "inspect": [{"runs": ["given/run", "given/run-1"], "permutations": "20"}],
     "list": [{"kind": "methods"}],
     "lm bench": [
         {"benchmarks": "bbq", "predictions": "given/answers.jsonl", "data_root": "given"},
@@ -87,6 +89,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
         COLUMNS | {"scores": "given/rows.csv", "score": "p", "metric": "demographic_parity"},
         COLUMNS | {"validation": "given/rows.csv", "score": "p", "metric": "demographic_parity", "rule": "rule.json"},
     ],
+    "predict": [{"run": "given/run", "file": "given/rows.csv", "out": "predictions.csv"}],
     "pretrain": [{"recipe": "given/pretraining.yaml", "out": "given/pretrained"}],
     "refit": [{"run": "given/run", "methods": "few-label", "few_groups": "16", "out": "refit"}],
     "report": [{"source": "given/run", "html_file": "page.html"}],
@@ -96,7 +99,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
 }
 """A line for each command, as values of its parameters; of several, an option is tried in the first that names it."""
 
-CHECKED = {"compare": 1, "figure ladder": 2, "grid": 1, "pretrain": 2, "reproduce": 2, "train": 2}
+CHECKED = {"compare": 1, "figure ladder": 2, "grid": 1, "predict": 2, "pretrain": 2, "reproduce": 2, "train": 2}
 """Status of the lines that end at the last check, before a long work; the others end with a result."""
 
 
@@ -258,6 +261,8 @@ def test_odd_values_end_in_a_result_or_one_sentence(
     monkeypatch.setitem(main.__globals__, "app", APP)
     # Behind all checks, and longer than all tests together: runs of other processes, and pictures.
     monkeypatch.setattr("levelhead.demo._write_example", lambda *_: sys.exit(0))
+    monkeypatch.setattr("levelhead.cli.browser.build", lambda: None)
+    monkeypatch.setattr("levelhead.cli.browser.serve", lambda *_, **options: None)
     monkeypatch.setattr("levelhead.bench.running.run_all", lambda *_, **options: 1)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, path, **_: Path(path).touch())
     before, lines, wrong = state_of(place / "given"), lines_of(verb), []

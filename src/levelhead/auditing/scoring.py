@@ -49,12 +49,9 @@ def gap_score(
         ConfigError: unknown metric or class.
 
     Example:
-        ```python
-        import levelhead as lh
-
-        gap = lh.gap_score([1, 1, 1, 1], [1, 1, 1, 0], groups=list("aabb"), metric="demographic_parity", min_count=2)
-        print(gap)  # 0.5
-        ```
+        >>> import levelhead as lh
+        >>> lh.gap_score([1, 1, 1, 1], [1, 1, 1, 0], groups=list("aabb"), metric="demographic_parity", min_count=2)
+        0.5
     """
     _known([metric])
     codes, _ = distinct(groups, "groups", hint="")
@@ -104,16 +101,13 @@ def gap_metrics(
         ConfigError: unknown metric.
 
     Example:
-        ```python
-        import numpy as np
-        from transformers import EvalPrediction
-
-        import levelhead as lh
-
-        watch = lh.gap_metrics(["a", "b"] * 20)
-        logits = np.stack([np.zeros(40), np.linspace(-1, 1, 40)], 1)
-        print(watch(EvalPrediction(logits, np.arange(40) // 20))["accuracy"])  # 1.0
-        ```
+        >>> import numpy as np
+        >>> from transformers import EvalPrediction
+        >>> import levelhead as lh
+        >>> watch = lh.gap_metrics(["a", "b"] * 20)
+        >>> logits = np.stack([np.zeros(40), np.linspace(-1, 1, 40)], 1)
+        >>> watch(EvalPrediction(logits, np.arange(40) // 20))["accuracy"]
+        1.0
     """
     _known(metrics)
     columns = {str(name): one for name, one in groups.items()} if isinstance(groups, Mapping) else {"": groups}
