@@ -55,7 +55,8 @@ def writers() -> Iterator[tuple[tuple[str, ...], str]]:
                 line = list(path)
                 for other in command.params:
                     if other.required and other is not option:
-                        line += ["nothing"] if other.param_type_name == "argument" else [other.opts[0], "nothing"]
+                        value = "0.3" if other.opts[0] == "--rate" else "nothing"  # no number is no use of it
+                        line += [value] if other.param_type_name == "argument" else [other.opts[0], value]
                 yield tuple(line), chosen[0]
 
 
@@ -399,7 +400,7 @@ def test_a_folder_that_is_no_run_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_out_and_html_mean_the_same_in_every_verb() -> None:
     """--out is what a verb makes, --html a page beside it; ``report`` makes a page, and has no other output."""
-    makes = ("Folder", "The picture", "The recipe", "Write the decisions here")
+    makes = ("Folder", "The picture", "The recipe", "Write the decisions here", "Write the predictions here")
     seen: dict[str, set[str]] = {"--out": set(), "--html": set()}
     for path, command in commands():
         for option in command.params:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def predict_command(
     run: Run,
     file: Annotated[Path, typer.Argument(help="Table of new rows: csv, tsv, jsonl or parquet.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Where to write the predictions: .csv or .parquet.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Write the predictions here: .csv or .parquet.", show_default=False)],
     allow_mismatched_weights: MismatchedWeights = False,
 ) -> None:
     """Predict rows without labels with a finished run's network.
@@ -31,9 +31,9 @@ def predict_command(
 
     Example: levelhead predict runs/mine new.csv --out predictions.csv
     """
+    check_outputs({"--out": out}, inputs=[file], runs=[run])
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise ConfigError(f"--out {out} must end in .csv or .parquet.")
-    check_outputs({"--out": out}, inputs=[file], runs=[run])
     from levelhead.runs.predict import PREDICTION, PROBABILITY, predict_file
 
     frame = predict_file(run, file, allow_mismatched_weights=allow_mismatched_weights)
