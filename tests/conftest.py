@@ -13,6 +13,7 @@ gc.disable()
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+SAFE_PATH = os.environ.get("PYTHONSAFEPATH")
 # Two test processes on two cores: more threads would only fight.
 torch.set_num_threads(1)
 
@@ -71,12 +72,13 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def a_command_leaves_no_environment_behind() -> Iterator[None]:
     """``main`` asks for a safe path in all that a command starts; a test that runs a script starts it without."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    yield
-    if before is None:
-        os.environ.pop("PYTHONSAFEPATH", None)
-    else:
-        os.environ["PYTHONSAFEPATH"] = before
+    for late in (False, True):  # before, too: a fixture of a module may have run a command
+        if SAFE_PATH is None:
+            os.environ.pop("PYTHONSAFEPATH", None)
+        else:
+            os.environ["PYTHONSAFEPATH"] = SAFE_PATH
+        if not late:
+            yield
 
 
 @pytest.fixture(scope="session", autouse=True)

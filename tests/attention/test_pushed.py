@@ -13,6 +13,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
+import transformers
 from tiny_models import LABELS, batch, build
 
 import levelhead as lh
@@ -75,6 +76,8 @@ def server() -> Iterator[dict[str, bytes]]:
         patch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
         patch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
         patch.setattr(huggingface_hub.hf_api.api, "endpoint", place)
+        if hasattr(transformers.utils.hub, "_hf_api"):  # it keeps the place that another test asked
+            patch.setattr(transformers.utils.hub, "_hf_api", None)
         yield files
     server.shutdown()
     server.server_close()

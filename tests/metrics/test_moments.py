@@ -21,8 +21,7 @@ def test_batches_that_are_added_are_the_whole() -> None:
     codes = np.arange(30) % 3
     whole = Moments.of(codes, 3, [ROWS, -(ROWS**2)])
     parts = Moments.of(codes[:2], 2, [ROWS[:2], -(ROWS[:2] ** 2)])
-    parts.grow(3)
-    parts.add(Moments.of(codes[2:], 3, [ROWS[2:], -(ROWS[2:] ** 2)]))
+    parts = parts.grown(3).add(Moments.of(codes[2:], 3, [ROWS[2:], -(ROWS[2:] ** 2)]))
     for name in ("rows", "mean", "squares", "cubes"):
         np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-10)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,10 +15,11 @@ from levelhead.auditing.options import (
     find_quantiles,
     refuse_excluded,
 )
-from levelhead.auditing.part import Asked, Part
+from levelhead.auditing.part import Asked, Frame, Part
 from levelhead.auditing.parts import PARTS
 from levelhead.auditing.result import AuditResult
 from levelhead.auditing.score_rows import ScoreRows
+from levelhead.auditing.unpaired import OtherRows
 from levelhead.tables.bins import cuts_of
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows
@@ -95,6 +96,27 @@ def _begin(asked: Asked, own: Mapping[str, type[Part]], source: Source) -> _Coun
     return _Counts(replace(asked, source=source), own)
 
 
+def _other_rows(asked: Asked, frame: Frame, keeps: Sequence[str]) -> Frame:
+    """Return the frame of another table, of other rows, whose scores are decided as those of ``frame``."""
+    other = asked.options.other
+    assert other is not None
+    assert other.source is not None
+    thresholds = frame.thresholds if frame.scale is not None else ()
+    options = replace(asked.options, other=None, reference=None, thresholds=thresholds, costs=None)
+    if frame.scale is not None:
+        options = replace(options, scale=frame.scale.name)
+    roles = replace(asked.roles, id=None, time=None, levels=(), along=())
+    its = Asked(other.source, roles, options, asked.cuts)
+    classes, titles = Classes(its), roles.titles(other.source)
+    rows: Rows = Rows(titles) if roles.score is None else ScoreRows(titles)
+    kept = roles.kept(keeps)
+    for columns in roles.batches(other.source, asked.cuts):
+        alone = repeated(columns, len(rows)) if "count" in columns else columns
+        classes.update(alone)
+        rows.add({role: column for role, column in alone.items() if role in kept})
+    return classes.frame(rows, rows)
+
+
 def run(
     source: Source, roles: Roles, options: AuditOptions, reading: Collection[str] = (), warnings: Collection[str] = ()
 ) -> AuditResult:
@@ -123,7 +145,8 @@ def run(
         label=source.called(str(roles.label)),
         cluster=None if roles.cluster is None else source.called(roles.cluster),
     )
-    begin = partial(_begin, Asked(source, roles, options, cuts), own)
+    asked = Asked(source, roles, options, cuts)
+    begin = partial(_begin, asked, own)
     counts = gathered(source, begin, _Counts.count, apart=not alone)
     classes, rows = counts.classes, counts.rows
     if roles.count is not None:
@@ -131,6 +154,8 @@ def run(
     # An audit of scores joins labels of one class: memory is shared until then.
     as_read = options.other is not None or options.metrics is not None
     frame = classes.frame(rows, rows.only({*rows.parts} - {"score"}) if as_read else rows)
+    if (part := counts.ours.get(OtherRows.name)) is not None:
+        frame = replace(frame, other_rows=_other_rows(asked, frame, part.keeps))
     result = classes.find(frame)
     frame.warnings.extend(warnings)
     found = {name: part.find(frame) for name, part in counts.ours.items()}

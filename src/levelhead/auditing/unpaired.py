@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from levelhead.auditing.options import AuditOptions, Roles
-from levelhead.auditing.part import Answer, Asked, Frame, Part
+from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.between import differences, mover, shared
 from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, group_name
@@ -22,8 +22,6 @@ from levelhead.metrics.scores import ScoreCounts, area_interval, areas
 from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, level_text, number, percent_interval, short
-from levelhead.tables.repeated import repeated
-from levelhead.tables.rows import Rows
 from levelhead.types import Estimate, printable, quoted
 
 TITLES = RATE_TITLES | {"area": "AUC"}
@@ -107,10 +105,11 @@ class OtherRows(Part):
         return super().lacks(roles, options) or ([] if options.other and options.other.unpaired else ["other rows"])
 
     def find(self, frame: Frame) -> Unpaired:
-        """Read the other table, and compare the groups that both have."""
+        """Compare the groups that both tables have."""
         other, level = frame.options.other, frame.options.level
         assert other is not None
-        old, asked = self._theirs(frame), []
+        assert frame.other_rows is not None  # run() read them
+        old, asked = frame.other_rows, []
         for key in frame.groups:
             names = [group_name(one) for one in frame.kept(key)]
             there = set(map(group_name, old.groups.get(key, ())))
@@ -133,28 +132,6 @@ class OtherRows(Part):
                 changes += _area_changes(frame, old, key, names, strict, sizes)
             found[key] = tuple(changes)
         return Unpaired(*other.names, found, comparisons, level)
-
-    def _theirs(self, frame: Frame) -> Frame:
-        """Return the frame of the other table, decided as this one was."""
-        asked, other = self.asked, frame.options.other
-        assert other is not None
-        assert other.source is not None
-        from levelhead.auditing.figures import Classes  # which imports the page, and that all parts
-
-        thresholds = frame.thresholds if frame.scale is not None else ()
-        options = replace(asked.options, other=None, reference=None, thresholds=thresholds, costs=None)
-        if frame.scale is not None:
-            options = replace(options, scale=frame.scale.name)
-        roles = replace(asked.roles, id=None, time=None, levels=(), along=())
-        its = Asked(other.source, roles, options, asked.cuts)
-        classes, titles = Classes(its), roles.titles(other.source)
-        rows: Rows = Rows(titles) if roles.score is None else ScoreRows(titles)
-        kept = roles.kept(self.keeps)
-        for columns in roles.batches(other.source, asked.cuts):
-            alone = repeated(columns, len(rows)) if "count" in columns else columns
-            classes.update(alone)
-            rows.add({role: column for role, column in alone.items() if role in kept})
-        return classes.frame(rows, rows)
 
     @classmethod
     def column_sections(cls, name: str, result: Record) -> list[Record]:

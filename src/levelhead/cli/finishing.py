@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from levelhead.report.result import Report
 
 
+SCHEMA = 1
+"""Version of what the JSON files hold (report/audit.schema.json): keys are only added to it."""
+
+
 def made(inputs: Sequence[Path | None]) -> dict[str, Any]:
     """Return tool, version, command, time (UTC; that of SOURCE_DATE_EPOCH, if set) and the files that were read."""
     from levelhead.report.page import command_line
@@ -38,7 +42,14 @@ def made(inputs: Sequence[Path | None]) -> dict[str, Any]:
     version = __version__ if known is None else f"{__version__} ({known})"
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     now = datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"tool": "levelhead", "version": version, "command": command_line(), "time": now, "inputs": files}
+    return {
+        "schema": SCHEMA,
+        "tool": "levelhead",
+        "version": version,
+        "command": command_line(),
+        "time": now,
+        "inputs": files,
+    }
 
 
 def _rows_of(path: Path) -> int | None:
