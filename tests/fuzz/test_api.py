@@ -374,7 +374,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "lm.comparison_summary": (lh.lm.comparison_summary, lambda: {"before": Path("a"), "after": Path("b")}),
 }  # fmt: skip
 MADE_BY_OTHERS = {  # records that functions return, and what nobody calls
-    "AuditResult", "Batch", "DecisionAudit", "Estimate", "Explanation", "IndirectAudit", "LevelheadError",
+    "AuditResult", "Batch", "DecisionAudit", "Estimate", "Explanation", "IndirectAudit", "Inspection", "LevelheadError",
     "ModelComparison", "Plan", "RankingAudit", "RegressionAudit", "DebiasLog", "lm.TripletBatch", "Counts",
     "JointCounts", "JointRow", "JointTable", "gaps",
 }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.arrays import array_of, checked, put_in_order
+from levelhead.arrays import any_array, array_of, checked, option, put_in_order
 from levelhead.auditing.postprocess import FittedRule, FloatArray, check_rule, fit_rule, rows_of_rule
 from levelhead.auditing.scale import LOG_ODDS, PROBABILITY
 from levelhead.metrics.counts import distinct
@@ -232,8 +232,10 @@ class BiasRule:
             DataError: what :func:`levelhead.auditing.postprocess.fit_rule` raises, and classes that are not two.
             ConfigError: parameters that cannot be.
         """
-        check_rule(self.metric, self.delta, self.threshold)
-        check_seed(self.seed)
+        options: dict[str, Any] = {name: getattr(self, name) for name in ("metric", "delta", "threshold", "seed")}
+        options |= {name: option(name, options[name], float) for name in ("delta", "threshold")}
+        check_seed(options["seed"])
+        check_rule(options["metric"], options["delta"], options["threshold"])
         given = put_in_order({"probability": _second(probability), "y": y, "sensitive_features": sensitive_features})
         label: NDArray[np.bool_] | None = None
         classes = np.array([0, 1])
@@ -252,7 +254,6 @@ class BiasRule:
         scores, group = rows_of_rule(given["probability"], given["sensitive_features"])
         if label is not None and len(label) != len(group):
             raise DataError(f"{len(group)} probabilities and {len(label)} labels. Pass one of each for every row.")
-        options: dict[str, Any] = {name: getattr(self, name) for name in ("metric", "delta", "threshold", "seed")}
         self.rule_ = choose_rule(scores, group, label, **options)
         self.classes_, self.groups_, self.n_rows_ = classes, self.rule_.groups, len(scores)
         return self
@@ -336,6 +337,9 @@ class BiasRule:
 def _second(probability: Any) -> Any:
     """Return the second column of what ``predict_proba`` returns; one column as it is."""
     shape = getattr(probability, "shape", None)
-    if shape is not None and len(shape) == 2 and shape[1] in (1, 2):
-        return probability.iloc[:, -1] if hasattr(probability, "iloc") else probability[:, -1]
-    return probability
+    if shape is None or len(shape) != 2 or shape[1] not in (1, 2):
+        return probability
+    if hasattr(probability, "iloc"):  # its index is kept
+        return probability.iloc[:, -1]
+    array = any_array(probability, "The probability")
+    return array[:, -1] if array.ndim == 2 else array

@@ -519,7 +519,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
             folder,
             experiment,
             _read_predictions(folder / f"predictions-{split}.parquet", attribute),
-            read_record(folder / "environment.json"),
+            read_record(folder / "environment.json", packages=dict),
             _read_cost(folder / "cost.json"),
         )
         data = {key: value for key, value in experiment.to_dict()["data"].items() if key not in ("root", "fold")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def inspect(
     text: str | Sequence[str] | None = None,
     tokenizer: Any = None,
     max_length: int | None = None,
-    pair: tuple[Any, Any] | None = None,
+    pair: tuple[Hashable, Hashable] | None = None,
     max_rows: int = MAX_ROWS,
     batch_size: int = 64,
     permutations: int = 200,
