@@ -81,7 +81,7 @@ def test_examples_for_texts_and_serving_run(example: str, printed: str, run: Cal
     ("notebook", "printed"),
     [
         pytest.param("notebook_vision.py", "attention.svg", marks=pytest.mark.slow),
-        ("notebook_text.py", "Groups of trade"),
+        ("notebook_text.py", "Groups by trade"),
     ],
 )
 def test_notebooks_run_as_scripts(notebook: str, printed: str, run: Callable[..., str]) -> None:

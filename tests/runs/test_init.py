@@ -191,7 +191,7 @@ def test_from_a_csv_to_a_served_model_without_an_editor(
     predictions = "runs/reviews-seed0/predictions-test.parquet"
     columns = ["--label", "label", "--prediction", "prediction", "--group", "gender", "--min-count", "2"]
     assert run("audit", predictions, *columns, "--join", "groups.csv", "--on", "review_id=id") == 0
-    assert "Groups of gender" in capsys.readouterr().out
+    assert "Groups by gender" in capsys.readouterr().out
 
     # Another table is evaluated as a whole.
     table.drop(columns=["gender", "Age"])[:40].to_csv("later.csv", index=False)
