@@ -35,7 +35,6 @@ AUDITS = {
         PREDICTION,
         sensitive_features={"sex": SEX},
         cluster=np.arange(ROWS) // 3,
-        control_features={"site": SITE},
         **FEW,
     ),
     "one group": lambda: lh.audit(LABEL, PREDICTION, sensitive_features={"sex": ["women"] * ROWS}, **FEW),
