@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,13 +93,17 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         with driver.sync_playwright() as player:
             browser = player.chromium.launch(executable_path=found, args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1280, "height": 1000})
-            page.asked = []
-            page.on("request", lambda request: page.asked.append(request.url))
+            page.asked = asked = []
+            page.on("request", lambda request: asked.append(request.url))
             page.set_default_timeout(60_000)
             page.goto(address)
             yield page
             browser.close()
         app.close()
+    del page, browser, app
+    with warnings.catch_warnings():  # the server's and the driver's loops leave sockets for the next search for garbage
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 def choose(page: Any, label: str, value: str) -> None:
