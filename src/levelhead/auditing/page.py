@@ -90,7 +90,8 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
     about = result.get("about") or {}
     finding, *lines = _sentences(result)
     own = sorted(PARTS.own(), key=lambda one: one.name != "rates")
-    asked = [visible(line) for part in result.get("parts", {}).values() for line in part.get("sentences", [])[:1]]
+    told = [part.get("sentences") for part in result.get("parts", {}).values()]
+    asked = [visible(str(one[0])) for one in told if isinstance(one, list) and one]  # a column may be so named
     leads = [*asked, *(line for one in own for line in one.brief(result)), *_sentences(result, brief=True)]
     leads = [line for line in dict.fromkeys(leads) if line != finding]
     title = "Selection rates" if result.get("positive") is not None else "Groups"
