@@ -320,7 +320,7 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys: pytest.Capt
         shown[option] = capsys.readouterr().out
     assert len(shown["--help"].splitlines()) <= 60
     assert "--label-map" not in shown["--help"]
-    for option in ("--label-map", "--weight", "--cluster", "--control", "--part", "--strata", "--comparisons"):
+    for option in ("--label-map", "--weight", "--cluster", "--control", "--part", "--unpaired", "--lowest-first"):
         assert option in shown["--help-all"]
 
 

@@ -83,7 +83,7 @@ def test_the_command_takes_costs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     pd.DataFrame({"y": LABEL * 1, "s": SCORE, "sex": SEX}).to_csv(tmp_path / "rows.csv", index=False)
     args = ["audit", tmp_path / "rows.csv", "--label", "y", "--score", "s", "--group", "sex"]
     prices = ["--cost-false-positive", "1", "--cost-false-negative", "2"]
-    assert run(*args, *prices, "--fail-if", "brier > 0.3", "--fail-if", "cost > 10") == 0
+    assert run(*args, *prices, "--all", "--fail-if", "brier > 0.3", "--fail-if", "cost > 10") == 0
     assert "What errors cost" not in (shown := capsys.readouterr().out)  # a terminal has no headings
     assert "Cost of errors by sex" in shown
     assert run(*args, *prices[:2]) == 2

@@ -97,7 +97,7 @@ def test_every_answer_to_the_question_works(tmp_path: Path, capsys: pytest.Captu
     frame = with_value(-0.01)
     path = tmp_path / "scores.csv"
     frame.to_csv(path, index=False)
-    audit = ["audit", path, "--label", "y", "--score", "p", "--group", "sex", "--json", tmp_path / "a.json"]
+    audit = ["audit", path, "--label", "y", "--score", "p", "--group", "sex", "--all", "--json", tmp_path / "a.json"]
     for scale, threshold, more in (
         ("probability", 0.5, []),
         ("log-odds", 0.0, []),

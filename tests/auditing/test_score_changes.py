@@ -72,10 +72,11 @@ def test_two_files_are_matched_and_the_change_is_told(tmp_path: Path, capsys: py
     assert areas["f"].change.value == 0
     assert any("For group 'm' of sex the AUC went from" in said for said in found.against.sentences())
     args = ["audit", tmp_path / "new.csv", "--against", tmp_path / "old.csv", "--on", "id", "--label", "y"]
-    assert (
-        run(*args, "--score", "p", "--group", "sex", "--html", tmp_path / "x.html", "--fail-if", "area_change < 0") != 2
-    )
+    args += ["--score", "p", "--group", "sex", "--html", tmp_path / "x.html"]
+    assert run(*args, "--fail-if", "area_change < 0") != 2
     assert "AUC of both scores on the same rows" in (tmp_path / "x.html").read_text()
+    assert "Equalized odds gap by sex: change " in capsys.readouterr().out
+    assert run(*args, "--all") == 0
     assert "AUC of both scores on the same rows" in capsys.readouterr().out
 
 

@@ -74,6 +74,8 @@ def test_groups_of_one_month_alone_are_left_out(files: tuple[Path, Path], tmp_pa
 def test_the_command_compares_and_refuses(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     args = ["audit", files[0], "--label", "y", "--score", "p", "--group", "sex"]
     assert run(*args, "--against", files[1], "--unpaired", "--fail-if", "area_change < -0.05") == 1
+    assert "By sex, the " in " ".join(capsys.readouterr().out.split())
+    assert run(*args, "--against", files[1], "--unpaired", "--all") == 0
     assert "other rows, by sex" in " ".join(capsys.readouterr().out.split())
     assert run(*args, "--unpaired") == 2
     with pytest.raises(ConfigError, match="--unpaired compares with the rows of --against"):

@@ -84,8 +84,8 @@ def test_an_audit_says_how_it_allows_for_pairs() -> None:
     assert wide["low"] < narrow["low"]
     assert narrow["high"] < wide["high"]
     said = "they allow for all 12 comparisons of two groups in the true and the false positive rate"
-    assert f"{said} (max-|t|)." in " ".join(str(other).split())
-    assert f"{said} (Bonferroni)." in " ".join(str(plain).split())
+    assert f"{said} (max-|t|)." in " ".join(other.text(all=True).split())
+    assert f"{said} (Bonferroni)." in " ".join(plain.text(all=True).split())
     assert "(max-|t|)" in other.to_html()
     with pytest.raises(ConfigError, match="adjust='holm' is unknown"):
         lh.audit(labels, predictions, sensitive_features={"g": groups}, adjust="holm")

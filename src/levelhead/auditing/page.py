@@ -89,7 +89,7 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
     parts.append(blocks.part([*whole, *last]))
     about = result.get("about") or {}
     finding, *lines = _sentences(result)
-    own = sorted(PARTS.own(), key=lambda one: one.name != "rates")
+    own = sorted(PARTS.own(), key=lambda one: one.name not in ("rates", "against", "unpaired"))
     told = [part.get("sentences") for part in result.get("parts", {}).values()]
     asked = [visible(str(one[0])) for one in told if isinstance(one, list) and one]  # a column may be so named
     leads = [*asked, *(line for one in own for line in one.brief(result)), *_sentences(result, brief=True)]

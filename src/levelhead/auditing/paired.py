@@ -41,7 +41,7 @@ from levelhead.metrics.paired import Paired
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import WeightedRate
 from levelhead.report.record import Finding
-from levelhead.report.text import number
+from levelhead.report.text import Record, estimate_from_dict, number, percent_interval, short
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import OTHER_SCORE, Rows, matched
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
@@ -537,6 +537,19 @@ class Against(Part):
     def lacks(cls, roles: Roles, options: AuditOptions) -> list[str]:
         """Return what it needs and is not there: another model on the same rows."""
         return super().lacks(roles, options) or (["the same rows"] if options.other and options.other.unpaired else [])
+
+    @classmethod
+    def brief(cls, result: Record) -> list[str]:
+        """Return the change of the gap by each column, and who gained or lost most."""
+        found: Record = result.get(cls.name) or {}
+        changes = []
+        for name, one in found.get("by_attribute", {}).items():
+            gap = None if found.get("personal") else one["metrics"].get("equalized_odds_worst")
+            change = estimate_from_dict(gap["difference"] if gap else {})
+            if gap and change.defined and (ends := percent_interval(change, signed=True)):
+                told = f"{number(100 * change.value, signed=True)} points {ends}, from {number(100 * gap['old'])}"
+                changes.append(f"Equalized odds gap by {short(name)}: change {told}.")
+        return changes + super().brief(result)
 
     def find(self, frame: Frame) -> PairedAudit:
         """Return the changes from the other model."""

@@ -104,6 +104,11 @@ class OtherRows(Part):
         """Return what it needs and is not there: another table, said to be of other rows."""
         return super().lacks(roles, options) or ([] if options.other and options.other.unpaired else ["other rows"])
 
+    @classmethod
+    def brief(cls, result: Record) -> list[str]:
+        """Return the first change that is decided, or that none is."""
+        return ((result.get(cls.name) or {}).get("sentences") or [])[:1]
+
     def find(self, frame: Frame) -> Unpaired:
         """Compare the groups that both tables have."""
         other, level = frame.options.other, frame.options.level
