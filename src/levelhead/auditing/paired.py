@@ -158,7 +158,7 @@ def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> l
         lines.append(
             f"By {printable(name)}, these rows show for no group that the new model is right more or less often."
         )
-    gap = part.metrics.get("equalized_odds")
+    gap = part.metrics.get("equalized_odds_worst")
     if gap is not None and gap.difference.defined:
         low, high = _points(gap.difference.low), _points(gap.difference.high)
         what = f"The measured gap in equalized odds went from {100 * gap.old:.1f} to {100 * gap.new:.1f} points"
