@@ -459,6 +459,15 @@ def _read_predictions(file: Path, attribute: str) -> pd.DataFrame:
         return frame
 
 
+def _read_environment(path: Path) -> dict[str, Any]:
+    """Return where a run was made; early versions wrote no ``packages``."""
+    record = read_record(path)
+    with as_written(path):
+        if not isinstance(record.get("packages", {}), dict):
+            raise TypeError(f"packages is a {type(record['packages']).__name__}")
+    return record
+
+
 def _read_cost(file: Path) -> dict[str, Any]:
     cost = read_record(file)
     with as_written(file):
@@ -519,7 +528,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
             folder,
             experiment,
             _read_predictions(folder / f"predictions-{split}.parquet", attribute),
-            read_record(folder / "environment.json", packages=dict),
+            _read_environment(folder / "environment.json"),
             _read_cost(folder / "cost.json"),
         )
         data = {key: value for key, value in experiment.to_dict()["data"].items() if key not in ("root", "fold")}
