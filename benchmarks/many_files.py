@@ -1,6 +1,6 @@
 """What an audit of many files costs: time and memory by one process and by two, and by row as rows grow.
 
-    nice -n 15 python benchmarks/many_files.py --folder /tmp/many --json results/many_files.json
+    nice -n 15 python benchmarks/many_files.py --folder FOLDER --json results/many_files.json
 
 Draws 40 parquet files of 2.5 million rows each (label, prediction, sex, race, and a score), audits the first 4, 10, 20
 and all of them by a process of its own each time, in turn by one and by two workers, and asserts that the figures are

@@ -69,16 +69,19 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
+def restore_safe_path() -> None:
+    if SAFE_PATH is None:
+        os.environ.pop("PYTHONSAFEPATH", None)
+    else:
+        os.environ["PYTHONSAFEPATH"] = SAFE_PATH
+
+
 @pytest.fixture(autouse=True)
 def a_command_leaves_no_environment_behind() -> Iterator[None]:
     """``main`` asks for a safe path in all that a command starts; a test that runs a script starts it without."""
-    for late in (False, True):  # before, too: a fixture of a module may have run a command
-        if SAFE_PATH is None:
-            os.environ.pop("PYTHONSAFEPATH", None)
-        else:
-            os.environ["PYTHONSAFEPATH"] = SAFE_PATH
-        if not late:
-            yield
+    restore_safe_path()  # before, too: a fixture of a module may have run a command
+    yield
+    restore_safe_path()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -37,11 +37,12 @@ from levelhead.auditing.options import (
     check_grouping,
     count_sentence,
     find_quantiles,
+    is_left_out,
 )
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.between import check_level, differences, fisher_p, proportion_ends, ratio_of
 from levelhead.metrics.counts import IntArray
-from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name, parts_of
+from levelhead.metrics.names import Key, attribute_names, group_name
 from levelhead.metrics.power import detectable_gap
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
@@ -371,11 +372,9 @@ def _count(roles: Roles, cuts: Mapping[str, Cuts], tally: Tally, source: Source)
 def _usable(counts: Counts, groups: Sequence[Key], asked: _Asked) -> list[int]:
     """Return the places of the groups that are compared."""
     rows = counts.table.sum((1, 2))
-    return [at for at, group in enumerate(groups) if rows[at] >= asked.min_count and not _absent(group, asked)]
-
-
-def _absent(group: Key, asked: _Asked) -> bool:
-    return asked.missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
+    return [
+        at for at, group in enumerate(groups) if rows[at] >= asked.min_count and not is_left_out(group, asked.missing)
+    ]
 
 
 def _column(
@@ -417,7 +416,7 @@ def _left_out(name: str, column: ColumnDecisions, asked: _Asked) -> list[str]:
     """Return sentences on the groups that are not compared."""
     said = []
     for group, found in column.groups.items():
-        if _absent(group, asked):
+        if is_left_out(group, asked.missing):
             said.append(
                 f"{printable(name)}: {counted(found.n, 'row')} without a group are not compared; with --missing group "
                 "they are a group."

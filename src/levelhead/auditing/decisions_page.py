@@ -87,7 +87,7 @@ def decisions_page(result: Record, *, source: str = "", command: str = "") -> Re
     how = blocks.section("How it was measured", [blocks.terms(items), blocks.paragraph(CAUTION)])
     adjusted = f"Intervals and p-values are adjusted for {counted(result['comparisons'], 'comparison')}. {CAUTION}"
     parts.append(blocks.part(blocks.of_terminal(result, adjusted)))
-    said = [f"{key.capitalize()}: {short(about[key], 160)}" for key in ("model", "author", "purpose") if about.get(key)]
+    said = blocks.told_about(about)
     return blocks.page(
         "Audit of decisions",
         finding,

@@ -167,7 +167,7 @@ class AuditOptions:
 
     def leaves_out(self, group: Key) -> bool:
         """Whether no gap compares a group, because it stands for rows without one."""
-        return self.missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
+        return is_left_out(group, self.missing)
 
     def check(self, roles: Roles) -> None:
         """Raise an error, before anything is counted, for columns that do not fit or an option out of range."""
@@ -218,6 +218,11 @@ def check_grouping(columns: int, min_count: int, intersect: bool, missing: str, 
         raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
     if missing not in (LEAVE_OUT, AS_GROUP):
         raise ConfigError(f"missing={quoted(missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
+
+
+def is_left_out(group: Key, missing: str) -> bool:
+    """Return whether a group stands for rows without one, and is not compared; ``missing`` as in :func:`audit`."""
+    return missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
 
 
 def about_of(given: Mapping[str, str] | None) -> dict[str, str]:

@@ -128,9 +128,7 @@ def _about_line(result: Record, source: str) -> str:
     """Say in one line what was audited, by whom, and what for."""
     about = result.get("about") or {}
     said = [short(about["title"], 120)] if about.get("title") else []
-    said += [
-        f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)
-    ]
+    said += blocks.told_about(about)
     said.append(f"{source or 'predictions'}: groups by {', '.join(map(short, result['by_attribute']))}")
     return ". ".join(said)
 

@@ -21,11 +21,11 @@ from numpy.typing import ArrayLike
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.finding import Reference, references
-from levelhead.auditing.options import LEAVE_OUT, Roles, about_of, check_grouping, find_quantiles
+from levelhead.auditing.options import LEAVE_OUT, Roles, about_of, check_grouping, find_quantiles, is_left_out
 from levelhead.auditing.ranking_page import ranking_page
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.between import check_level
-from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name, parts_of
+from levelhead.metrics.names import Key, attribute_names, group_name
 from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
@@ -279,10 +279,6 @@ class _Asked:
             )
         return found
 
-    def absent(self, group: Key) -> bool:
-        """Whether a group stands for rows without one, and is not compared."""
-        return self.missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
-
 
 def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingAudit:
     """Read a table, rank its rows, and compare its groups."""
@@ -348,8 +344,9 @@ class _Column:
     @property
     def usable(self) -> list[int]:
         """Places of the groups that are compared; none where there is only one."""
-        absent = self.asked.absent
-        large = [at for at, one in enumerate(self.groups) if self.sizes[at] >= self.asked.min_count and not absent(one)]
+        least, missing = self.asked.min_count, self.asked.missing
+        compared = [not is_left_out(one, missing) for one in self.groups]
+        large = [at for at, named in enumerate(compared) if named and self.sizes[at] >= least]
         return large if len(large) > 1 else []
 
     @property
@@ -419,7 +416,7 @@ def _left_out(name: str, column: ColumnPlaces, asked: _Asked) -> list[str]:
         ]
     said = []
     for group, one in column.groups.items():
-        if asked.absent(group):
+        if is_left_out(group, asked.missing):
             said.append(
                 f"{printable(name)}: {counted(one.n, 'row')} without a group keep their places and are not compared; "
                 "with --missing group they are a group."

@@ -64,7 +64,7 @@ def ranking_page(result: Record, *, source: str = "", command: str = "") -> Reco
         blocks.paragraph(CAUTION),
     ]
     parts.append(blocks.part([*blocks.of_terminal(result, CAUTION), blocks.section("How it was measured", words)]))
-    said = [f"{key.capitalize()}: {short(about[key], 160)}" for key in ("model", "author", "purpose") if about.get(key)]
+    said = blocks.told_about(about)
     return blocks.page(
         "Audit of a ranking",
         finding,

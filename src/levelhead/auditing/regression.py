@@ -28,14 +28,14 @@ from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.finding import Reference, references
-from levelhead.auditing.options import LEAVE_OUT, about_of, check_grouping, find_quantiles
+from levelhead.auditing.options import LEAVE_OUT, about_of, check_grouping, find_quantiles, is_left_out
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.regression_page import QUANTITIES, regression_page
 from levelhead.metrics.between import Differences, check_level, mover, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.moments import Moments
-from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name, parts_of
+from levelhead.metrics.names import Key, attribute_names, group_name
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, digits
@@ -389,7 +389,7 @@ class _Rows:
             at_of = {group: int(np.flatnonzero(codes == place)[0]) for place, group in enumerate(groups)}
             by_attribute[key], kept[key] = {}, {}
             for group, at in at_of.items():
-                absent = self.missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
+                absent = is_left_out(group, self.missing)
                 included = moments.rows[at] >= self.min_count and not absent
                 by_attribute[key][group] = _figures(moments, at, self.level, bool(included))
                 if included:

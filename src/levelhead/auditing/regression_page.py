@@ -53,9 +53,7 @@ def regression_page(result: Record, *, source: str = "", command: str = "") -> R
     ]
     note = f"An error is a prediction less its label, in the unit of {quoted(result['label'])}."
     parts.append(blocks.part([*blocks.of_terminal(result, note), blocks.section("How it was measured", words)]))
-    said = [
-        f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)
-    ]
+    said = blocks.told_about(about)
     finding, *lines = result["sentences"]
     overall = result["overall"]
     facts = [("Rows", f"{result['rows']:,}", ""), *_facts(overall, level)]

@@ -18,6 +18,7 @@ from levelhead.types import ConfigError, LevelheadError, listed
 
 if TYPE_CHECKING:
     from levelhead.report.result import Report
+    from levelhead.report.text import Record
 
 LOCAL = "Nothing leaves this machine: the page is served to this machine alone, and files are deleted when it ends."
 SPACE = "Your file goes to the server that runs this page, and is deleted within an hour. Upload no personal data."
@@ -156,12 +157,14 @@ def build(local: bool = True) -> Any:
         values = values_of(str(EXAMPLE), LABEL)
         return [str(copy), *one, gr.update(choices=names, value=[GROUP]), gr.update(choices=values, value=POSITIVE)]
 
-    def shown(finding: str, page: str, record: Any) -> list[Any]:
-        folder = _folder()
-        (folder / "audit.html").write_text(page, encoding="utf-8")
+    def shown(page: Record, record: Any) -> list[Any]:
+        from levelhead.report.page import render
+
+        folder, drawn = _folder(), render(page)
+        (folder / "audit.html").write_text(drawn, encoding="utf-8")
         found = [
-            f'<p role="status">{html.escape(finding)}</p>',
-            framed(page),
+            f'<p role="status">{html.escape(page["finding"])}</p>',
+            framed(drawn),
             gr.update(value=str(folder / "audit.html"), interactive=True),
         ]
         if record is None:
@@ -172,17 +175,14 @@ def build(local: bool = True) -> Any:
     def answered(explain: bool, path: str | None, *given: Any) -> list[Any]:
         label, prediction, score, groups, favourable = (None if one in (NONE, "") else one for one in given)
         result = told(lambda: measured(path, label, prediction, score, groups or (), favourable, explain))
-        page = result.page(source=Path(str(path)).name)
-        return shown(page["finding"], result.to_html(), result.to_dict())
+        return shown(result.page(source=Path(str(path)).name), result.to_dict())
 
     def opened(folder: str) -> list[Any]:
         from levelhead.cli.report import page_of
-        from levelhead.report.page import render
 
         if not folder.strip():
             raise gr.Error("Type the path of a run, of a folder of runs, or of a JSON that levelhead wrote.")
-        page = told(lambda: page_of(Path(folder.strip())))
-        return shown(page["finding"], render(page), None)
+        return shown(told(lambda: page_of(Path(folder.strip()))), None)
 
     with gr.Blocks(title="levelhead", analytics_enabled=False, delete_cache=(600, 3600)) as app:
         gr.Markdown(f"# levelhead\nAudit a file of predictions for gaps between groups. {LOCAL if local else SPACE}")

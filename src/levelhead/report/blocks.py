@@ -364,6 +364,13 @@ def part(sections: Sequence[Record], *, title: str = "", finding: str = "") -> R
     return {"title": short(title, 200), "finding": finding, "sections": [one for one in sections if one["blocks"]]}
 
 
+def told_about(about: Record) -> list[str]:
+    """Return what the user said of a model, its author and its purpose, for the line above a finding."""
+    return [
+        f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)
+    ]
+
+
 def page(
     kind: str,
     finding: str,
