@@ -90,8 +90,7 @@ def bench_command(
             raise ConfigError("--samples goes with --cluster, --by, --json and --html alone: repeat it for each log.")
         score_samples(samples, cluster, by, json_file, html_file, console)
         return
-    if cluster or by:
-        raise ConfigError("--cluster and --by are options of --samples: give a samples_*.jsonl.")
+    _refuse_sources(model, predictions, endpoint, api_model, of_samples=cluster or by)
     options: dict[str, dict[str, Any]] = {
         "stereoset": _given(terms=None if terms is None else _terms(terms), normalise=normalise),
         "bbq": _given(choose=choose, template=template, per_template=per_template, chat=chat or None, system=system)
@@ -104,14 +103,8 @@ def bench_command(
         names.append("perplexity")
     _share(options, names, columns=columns, classifiers=_classifiers(classifier or ()), max_new_tokens=max_new_tokens)
     chosen = _chosen(names, options)
-    if sum(source is not None for source in (model, predictions, endpoint)) != 1:
-        raise ConfigError("Give --model (a language model), --endpoint (a server) or --predictions (answers).")
-    if (endpoint is None) != (api_model is None):
-        raise ConfigError("--endpoint and --api-model go together: the address of a server, and a model's name there.")
     if predictions is not None:
-        if len(chosen) > 1 or out is not None:
-            raise ConfigError("--predictions scores one benchmark, and writes no folder: use --json, not --out.")
-        _score_predictions(chosen[0], predictions, data_root, limit, json_file, html_file)
+        _score_predictions(chosen, predictions, out, data_root, limit, json_file, html_file)
         return
     for benchmark in chosen:
         benchmark.read(data_root)  # mistakes first, before a large model is loaded
@@ -121,7 +114,7 @@ def bench_command(
             str(api_model),
             api_key_env,
             begin_with=begin_with,
-            prices=None if price is None else _prices(price),
+            prices=_prices(price),
             concurrency=concurrency,
             per_minute=requests_per_minute,
             timeout=timeout,
@@ -131,21 +124,34 @@ def bench_command(
         return
     if "stereoset" in names and terms is None:
         _refuse_trained_terms(str(model), data_root)
-    from levelhead.lm.model import LanguageModel
-    from levelhead.lm.runner import UNASKED_CHAT
-
-    loaded = LanguageModel.load(
-        str(model),
-        device,
-        dtype=precision.value,
-        device_map=None if device_map is None else "auto",
-        allow_mismatched_weights=allow_mismatched_weights,
-    )
-    if loaded.has_chat_template and not all(getattr(benchmark, "chat", True) for benchmark in chosen):
-        console.print(f"Warning: {UNASKED_CHAT}", soft_wrap=True)
+    spread = None if device_map is None else "auto"
+    loaded = _loaded(str(model), device, precision.value, spread, allow_mismatched_weights, chosen)
     if prompt_noise:
         _announce(None, chosen, data_root, limit, noise=True)
     _run(loaded, asked, chosen, data_root, folder, limit, json_file, html_file, noise=prompt_noise)
+
+
+def _refuse_sources(model: Any, predictions: Any, endpoint: Any, api_model: Any, *, of_samples: str) -> None:
+    """Raise :class:`ConfigError` unless one source is given: model, answers, or an endpoint with its model's name."""
+    if of_samples:
+        raise ConfigError("--cluster and --by are options of --samples: give a samples_*.jsonl.")
+    if sum(source is not None for source in (model, predictions, endpoint)) != 1:
+        raise ConfigError("Give --model (a language model), --endpoint (a server) or --predictions (answers).")
+    if (endpoint is None) != (api_model is None):
+        raise ConfigError("--endpoint and --api-model go together: the address of a server, and a model's name there.")
+
+
+def _loaded(
+    model: str, device: str, dtype: Any, device_map: Any, mismatched: bool, chosen: Sequence[Benchmark]
+) -> LanguageModel:
+    """Load the model, and warn where one that was trained on dialogues will not be asked in its template."""
+    from levelhead.lm.model import LanguageModel
+    from levelhead.lm.runner import UNASKED_CHAT
+
+    loaded = LanguageModel.load(model, device, dtype=dtype, device_map=device_map, allow_mismatched_weights=mismatched)
+    if loaded.has_chat_template and not all(getattr(benchmark, "chat", True) for benchmark in chosen):
+        console.print(f"Warning: {UNASKED_CHAT}", soft_wrap=True)
+    return loaded
 
 
 SHARED = {
@@ -202,8 +208,9 @@ def _chosen(names: list[str], options: dict[str, dict[str, Any]]) -> list[Benchm
 
 
 def _score_predictions(
-    benchmark: Benchmark,
+    chosen: Sequence[Benchmark],
     predictions: Path,
+    out: Path | None,
     data_root: Path | None,
     limit: int | None,
     json_file: Path | None,
@@ -212,6 +219,9 @@ def _score_predictions(
     from levelhead.lm.benchmarks import recorded_class
     from levelhead.lm.runner import score_predictions, scores_to_dict
 
+    if len(chosen) > 1 or out is not None:
+        raise ConfigError("--predictions scores one benchmark, and writes no folder: use --json, not --out.")
+    benchmark = chosen[0]
     scores, count = score_predictions(benchmark, predictions, data_root, limit=limit)
     record = scores_to_dict(scores) | recorded_class(benchmark) | {"items": count, "limit": limit}
     _show([record], predictions.name)
@@ -236,7 +246,9 @@ def _reached(url: str, name: str, variable: str | None, **options: Any) -> Endpo
     return reached
 
 
-def _prices(text: str) -> tuple[float, float]:
+def _prices(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
     try:
         prompt, completion = map(float, text.split(","))
     except ValueError:

@@ -14,7 +14,6 @@ cannot be seen by what stands before it. So positions, sliding windows and recur
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import inspect
 import math
@@ -30,12 +29,12 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor
 
+from levelhead.lm.batches import SPREAD, batches, shared_positions, shared_prefix, uniform_draws, until
 from levelhead.lm.loading import Beginning, load_checkpoint, place_of, to_device, tokens_known
 from levelhead.loading import refuse_empty_tokenizer, refuse_unknown_tokens
 from levelhead.storage import hash_tensors
 from levelhead.types import ConfigError, DataError, LevelheadError, listed
 
-SPREAD = 8  # an eighth of a context's tokens: by so much may those of one batch be shorter
 LOGITS = 2**26  # logits held at a time: 256 MiB in float32
 NOT_SCORED = {
     "recurrent_gemma": "transformers keeps its state inside the network, from one text to the next",
@@ -202,7 +201,7 @@ class LanguageModel:
             rows[index] = row = [*self.beginning.alone, *row]
             self._check(len(row), f"Text {name}")
         found = [0.0] * len(rows)
-        for batch in self._batches([len(row) for row in rows], min(self.batch_tokens, self._positions)):
+        for batch in batches([len(row) for row in rows], min(self.batch_tokens, self._positions)):
             chosen = [rows[index] for index in batch]
             sums = self._sums(chosen, [1] * len(chosen), 0, None)
             self._refuse_not_finite(sums, batch, names)
@@ -241,7 +240,7 @@ class LanguageModel:
                 windows.append((index, head + ids[begin:end], len(head) + done - begin))
                 left[index] += 1
                 begin, done = begin + step, end
-        for batch in self._batches([len(row) for _, row, _ in windows], min(self.batch_tokens, self._positions)):
+        for batch in batches([len(row) for _, row, _ in windows], min(self.batch_tokens, self._positions)):
             chosen = [windows[place] for place in batch]
             with torch.inference_mode():
                 sums = self._sums([row for _, row, _ in chosen], [start for *_, start in chosen], 0, None)
@@ -273,7 +272,7 @@ class LanguageModel:
         rows = [len(question.rows) for question in questions]
         widest = max((len(row) - question.common for question in questions for row in question.rows), default=1)
         most = max(1, self._positions // (widest + max(lengths, default=0) // SPREAD))
-        for batch in self._batches(lengths, self.batch_tokens, rows=rows, most=most, spread=True):
+        for batch in batches(lengths, self.batch_tokens, together=self._caches, rows=rows, most=most, spread=True):
             answered = self._answer([questions[position] for position in batch])
             # Half precision can overflow in one option; that no option has a number is a broken model.
             best = [next((value for value, _ in more if math.isfinite(value)), math.nan) for _, more in answered]
@@ -339,14 +338,14 @@ class LanguageModel:
             for row in (first, second):
                 self._check(len(row), f"A sentence of pair {_name(names, index)}")
             alike = first == second
-            shared = [(at, at) for at in range(len(first))] if alike else _shared_positions(first, second)
+            shared = [(at, at) for at in range(len(first))] if alike else shared_positions(first, second)
             shared = shared[1:-1]
             counts[index], left[index] = len(shared), len(shared) * (1 if alike else 2)
             masked += [(index, 0, first, position) for position, _ in shared]
             masked += [] if alike else [(index, 1, second, position) for _, position in shared]
         sums = {index: [0.0, 0.0] for index in counts}
         yield from ((index, (0.0, 0.0, 0)) for index, count in counts.items() if not count)
-        for batch in self._batches([len(row) for _, _, row, _ in masked], self.batch_tokens):
+        for batch in batches([len(row) for _, _, row, _ in masked], self.batch_tokens):
             chosen = [masked[place] for place in batch]
             values = self._masked([row for _, _, row, _ in chosen], [position for *_, position in chosen])
             self._refuse_not_finite(values, [index for index, *_ in chosen], names)
@@ -384,9 +383,9 @@ class LanguageModel:
             if not row:
                 raise DataError(f"Prompt {name} has no tokens, and the tokenizer has no beginning-of-sequence token.")
             self._check(len(row) + max_new_tokens, f"Prompt {name} with {max_new_tokens} new tokens")
-        draws = [_uniforms(seed, prompt, max_new_tokens) for prompt in prompts]
+        draws = [uniform_draws(seed, prompt, max_new_tokens) for prompt in prompts]
         lengths = [len(row) + max_new_tokens for row in rows]
-        for batch in self._batches(lengths, self.batch_tokens, most=self._positions, equal=True):
+        for batch in batches(lengths, self.batch_tokens, most=self._positions, equal=True):
             uniforms = None if greedy else torch.from_numpy(np.stack([draws[index] for index in batch]))
             named = [_name(names, index) for index in batch]
             new = self._continue([rows[index] for index in batch], uniforms, max_new_tokens, named)
@@ -417,9 +416,7 @@ class LanguageModel:
                 break
             ids = token[:, None]
             whole = torch.cat([whole, ids], dim=1)
-        return (
-            [_until(tokens, self._ends) for tokens in torch.stack(new, dim=1).tolist()] if new else [[] for _ in rows]
-        )
+        return [until(tokens, self._ends) for tokens in torch.stack(new, dim=1).tolist()] if new else [[] for _ in rows]
 
     def _text(self, prompt: list[int], new: list[int]) -> str:
         """Decode behind the prompt: by themselves, new tokens would lose the space before a first word."""
@@ -502,7 +499,7 @@ class LanguageModel:
             rows, starts, name = [], [], _name(names, index)
             for number in range(len(more)):
                 row = next(wholes)
-                start = _shared_prefix(head, row)
+                start = shared_prefix(head, row)
                 if start == len(row):
                     raise DataError(f"Option {number} of item {name} has no tokens: there is nothing to score.")
                 rows.append(row)
@@ -588,60 +585,6 @@ class LanguageModel:
         """The number of positions whose logits are held at a time."""
         return max(1, LOGITS // self.network.config.get_text_config().vocab_size)
 
-    def _batches(
-        self,
-        lengths: list[int],
-        limit: int,
-        *,
-        rows: list[int] | None = None,
-        most: int | None = None,
-        spread: bool = False,
-        equal: bool = False,
-    ) -> Iterator[list[int]]:
-        """Yield indices of like length, the longest first: what is too much for memory shows at once.
-
-        ``limit`` bounds the tokens of a batch, padding included, and ``most`` its rows. An index stands for ``rows``
-        rows (None: one), which count as one length where the model keeps a cache. ``spread`` and ``equal`` bound how
-        far lengths of a batch are apart: by :data:`SPREAD`, or not at all.
-        """
-        batch: list[int] = []
-        members = tokens = 0
-        for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-            more = 1 if rows is None else rows[index]
-            if batch:
-                longest = lengths[batch[0]]
-                apart = longest - lengths[index]
-                far = (equal and apart > 0) or (spread and apart > longest // SPREAD)
-                many = most is not None and members + more > most
-                if far or many or tokens + (1 if self._caches else more) * longest > limit:
-                    yield batch
-                    batch, members, tokens = [], 0, 0
-            batch.append(index)
-            members += more
-            tokens += (1 if self._caches else more) * lengths[batch[0]]
-        if batch:
-            yield batch
-
 
 def _name(names: Sequence[str] | None, index: int) -> str:
     return str(index) if names is None else names[index]
-
-
-def _shared_prefix(first: list[int], second: list[int]) -> int:
-    length = min(len(first), len(second))
-    return next((place for place in range(length) if first[place] != second[place]), length)
-
-
-def _shared_positions(first: list[int], second: list[int]) -> list[tuple[int, int]]:
-    """Return the positions of the tokens that both hold, in order, as pairs."""
-    blocks = difflib.SequenceMatcher(None, first, second).get_matching_blocks()
-    return [(block.a + step, block.b + step) for block in blocks for step in range(block.size)]
-
-
-def _uniforms(seed: int, text: str, count: int) -> np.ndarray:
-    digest = hashlib.blake2b(f"{seed}\n{text}".encode(), digest_size=16).digest()
-    return np.random.default_rng(int.from_bytes(digest, "big")).random(count)
-
-
-def _until(tokens: list[int], ends: set[int]) -> list[int]:
-    return tokens[: next((place for place, token in enumerate(tokens) if token in ends), len(tokens))]

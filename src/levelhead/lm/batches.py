@@ -1,0 +1,69 @@
+"""Which texts a language model reads together, and pure helpers on lists of token ids."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+
+SPREAD = 8  # an eighth of a context's tokens: by so much may those of one batch be shorter
+
+
+def batches(
+    lengths: list[int],
+    limit: int,
+    *,
+    together: bool = False,
+    rows: list[int] | None = None,
+    most: int | None = None,
+    spread: bool = False,
+    equal: bool = False,
+) -> Iterator[list[int]]:
+    """Yield indices of like length, the longest first: what is too much for memory shows at once.
+
+    ``limit`` bounds the tokens of a batch, padding included, and ``most`` its rows. An index has ``rows`` rows (None:
+    one); ``together``: they count as one length. ``spread`` and ``equal`` bound how far apart the lengths of
+    a batch are: by :data:`SPREAD`, or not at all.
+    """
+    batch: list[int] = []
+    members = tokens = 0
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        more = 1 if rows is None else rows[index]
+        if batch:
+            longest = lengths[batch[0]]
+            apart = longest - lengths[index]
+            far = (equal and apart > 0) or (spread and apart > longest // SPREAD)
+            many = most is not None and members + more > most
+            if far or many or tokens + (1 if together else more) * longest > limit:
+                yield batch
+                batch, members, tokens = [], 0, 0
+        batch.append(index)
+        members += more
+        tokens += (1 if together else more) * lengths[batch[0]]
+    if batch:
+        yield batch
+
+
+def shared_prefix(first: list[int], second: list[int]) -> int:
+    """Return how many tokens both begin with."""
+    length = min(len(first), len(second))
+    return next((place for place in range(length) if first[place] != second[place]), length)
+
+
+def shared_positions(first: list[int], second: list[int]) -> list[tuple[int, int]]:
+    """Return the positions of the tokens that both hold, in order, as pairs."""
+    blocks = difflib.SequenceMatcher(None, first, second).get_matching_blocks()
+    return [(block.a + step, block.b + step) for block in blocks for step in range(block.size)]
+
+
+def uniform_draws(seed: int, text: str, count: int) -> np.ndarray:
+    """Return draws (count,) in [0, 1) that depend on the seed and the text alone."""
+    digest = hashlib.blake2b(f"{seed}\n{text}".encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big")).random(count)
+
+
+def until(tokens: list[int], ends: set[int]) -> list[int]:
+    """Return the tokens before the first that ends a text."""
+    return tokens[: next((place for place, token in enumerate(tokens) if token in ends), len(tokens))]
