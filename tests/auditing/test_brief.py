@@ -78,6 +78,15 @@ def test_the_favourable_outcome_is_in_sentences_errors_page_and_json() -> None:
     assert errors == {"women": ["50.0", "50.0"], "men": ["0.0", "0.0"]}
 
 
+def test_what_an_option_asked_for_is_among_the_first_sentences() -> None:
+    chance = np.random.default_rng(0)
+    group, label = chance.choice(["a", "b", "c"], 900), chance.integers(0, 2, 900)
+    predicted = np.where(chance.random(900) < np.where(group == "a", 0.9, 0.6), label, 1 - label)
+    month = chance.choice(["2025-01", "2025-02", "2025-03"], 900)
+    found = lh.audit(label, predicted, sensitive_features=group, favourable=1, time=month, replicates=100)
+    assert "over 3 periods" in " ".join(screen(found)[:5])
+
+
 def test_the_decision_of_a_score_has_a_name_of_its_own() -> None:
     options: dict[str, Any] = {"positive": "repaid", "positive_name": "repays the loan", "threshold": 0.6, **LOANS}
     result = lh.audit(REPAID, scores=SCORES, favourable="approved", **options)

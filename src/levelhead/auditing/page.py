@@ -57,6 +57,8 @@ _CLUSTERED = (
     "Student’s t. Gaps come from intervals of all pairs that hold together (Bonferroni). "
     "A rate with fewer than 8 clusters is not compared."
 )
+FIRST = ("against", "unpaired", "over_time", "control", "own_metrics", "continuous", "costs", "rates")
+"""Parts whose sentences come first, those that an option asked for before the others."""
 
 
 def audit_page(result: Record, *, source: str = "", command: str = "") -> Record:
@@ -89,7 +91,7 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
     parts.append(blocks.part([*whole, *last]))
     about = result.get("about") or {}
     finding, *lines = _sentences(result)
-    own = sorted(PARTS.own(), key=lambda one: one.name not in ("rates", "against", "unpaired"))
+    own = sorted(PARTS.own(), key=lambda one: FIRST.index(one.name) if one.name in FIRST else len(FIRST))
     told = [part.get("sentences") for part in result.get("parts", {}).values()]
     asked = [visible(str(one[0])) for one in told if isinstance(one, list) and one]  # a column may be so named
     leads = [*asked, *(line for one in own for line in one.brief(result)), *_sentences(result, brief=True)]
