@@ -86,7 +86,7 @@ def plain(folder: Path) -> Path:
 
 Load = Callable[..., Any]
 LOADERS: dict[str, tuple[Callable[[Path], Path], Load, str]] = {
-    "lm-bias": (causal, lambda folder, **more: LanguageModel.load(folder, "cpu", **more).network, "n_layer"),
+    "lm bench": (causal, lambda folder, **more: LanguageModel.load(folder, "cpu", **more).network, "n_layer"),
     "klaad": (causal, lambda folder, **more: load_language_model(KlaadModel(str(folder), **more))[0], "n_layer"),
     "backbone": (
         backbone,
@@ -223,8 +223,8 @@ def test_an_adapter_that_lacks_matrices_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_commands_have_the_switch() -> None:
-    for command in ("lm-bias", "lm-gap", "evaluate"):
-        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
+    for command in ("lm bench", "lm gap", "evaluate"):
+        shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "200"})
         assert "--allow-mismatched-weights" in shown.output
 
 

@@ -33,14 +33,3 @@ def test_completion_offers_the_public_names_alone() -> None:
     }
     assert held <= set(lh.__all__)
     assert not {"importlib", "typing", "warnings"} & set(vars(lh))
-
-
-@pytest.mark.parametrize("name", ["Response", "privacy", "read_one_row"])
-def test_a_name_that_moved_is_had_with_a_warning_that_names_its_place(name: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"lh\.{name} goes\. Type: from levelhead\.") as told:
-        found = getattr(lh, name)
-    place: dict[str, object] = {}
-    exec(str(told[0].message).partition("Type: ")[2], place)  # the sentence is what one types
-    assert found in place.values()
-    assert told[0].filename == __file__
-    assert name not in lh.__all__

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import levelhead
+from levelhead._version import commit
 
 ROOT = Path(__file__).parents[1]
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -71,7 +72,9 @@ def test_every_file_of_the_package_and_every_recipe_is_inside(wheel: Path) -> No
 
 def test_it_runs_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     levelhead_command = (sys.executable, str(installed / "bin" / "levelhead"))
-    assert run(installed, tmp_path, *levelhead_command, "--version").strip() == levelhead.__version__  # and no commit
+    known = commit()
+    shown = levelhead.__version__ + (f" (commit {known})" if known else "")
+    assert run(installed, tmp_path, *levelhead_command, "--version").strip() == shown
     assert "utkface64_dam_small" in run(installed, tmp_path, *levelhead_command, "list", "recipes")
     # The rest in one process, because each takes seconds to load torch.
     code = (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib as _importlib
 import typing as _typing
-import warnings as _warnings
 
 from levelhead._version import __version__
 from levelhead.auto_classes import register_when_imported as _register_when_imported
@@ -120,13 +119,6 @@ _HOME = {
     "regression_audit_file": "auditing.regression",
 }
 
-_MOVED = {
-    "Response": "levelhead.auditing.unknown.privacy.Response",
-    "privacy": "levelhead.auditing.unknown.privacy",
-    "read_one_row": "levelhead.attention.readout_only",
-}
-"""Names that go with the next release, and where each is."""
-
 __all__ = ["__version__", "lm", *sorted(_HOME)]
 
 
@@ -137,12 +129,8 @@ del annotations
 def __getattr__(name: str) -> _typing.Any:
     if name == "lm":
         return _importlib.import_module("levelhead.lm")
-    if name not in _MOVED and name not in __all__:
+    if name not in __all__:
         raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
-    if name in _MOVED:
-        place, _, present = _MOVED[name].rpartition(".")
-        _warnings.warn(f"lh.{name} goes. Type: from {place} import {present}", DeprecationWarning, stacklevel=2)
-        return getattr(_importlib.import_module(place), present)
     try:
         return getattr(_importlib.import_module(f"levelhead.{_HOME[name]}"), name)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Options that were renamed: their earlier names are read wherever options stand, and are never written."""
+"""Names that were renamed: what a deprecated one says, and options of saved files, which are read for good."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from levelhead.types import ConfigError
+
+
+def deprecated(old: str, new: str) -> str:
+    """Return what a deprecated name says: as a ``DeprecationWarning`` in Python, on stderr in the command line.
+
+    It is the one sentence for names that go (docs/stability.md). ``old`` and ``new`` are what is typed.
+    """
+    return f"{old} is deprecated and goes with the next minor version. Use {new}."
 
 
 def renamed(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

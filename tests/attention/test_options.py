@@ -8,8 +8,6 @@ import torch
 from tiny_models import batch, bert_config, build, vit_config
 from transformers import BertModel, GPT2Config, GPT2Model, ViTModel
 
-import levelhead as lh
-from levelhead import attention
 from levelhead.attention import DebiasConfig, DebiasedBlock, NotebookOptions, append_encoder, attach, from_pretrained
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.config import RENAMED, Facts
@@ -163,7 +161,3 @@ def test_a_block_of_its_own_resolves_its_options():
     assert block.reads_one_row()
     with pytest.raises(ConfigError, match="needs length="):
         DebiasedBlock(8, 2, DebiasConfig(statistics="position", readout="first"))
-
-
-def test_read_one_row_is_the_earlier_name_of_readout_only():
-    assert attention.read_one_row is lh.readout_only

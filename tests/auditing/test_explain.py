@@ -63,7 +63,7 @@ def test_intervals_cover_what_they_estimate(rho: float, seed: int) -> None:
     hits = dict.fromkeys(expected, 0)
     for trial in range(trials):
         label, score, group = drawn(2000, rho, 1000 * seed + trial)
-        pair = explain_gap(label, score, sensitive_features=group, scale="logit", replicates=300).pairs[0]
+        pair = explain_gap(label, score, sensitive_features=group, scale="log-odds", replicates=300).pairs[0]
         for name, value in expected.items():
             figure = getattr(pair, name)
             hits[name] += figure.low <= value <= figure.high

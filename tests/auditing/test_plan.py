@@ -10,6 +10,7 @@ import pytest
 
 import levelhead as lh
 from levelhead.cli.app import main
+from levelhead.renamed import deprecated
 from levelhead.types import ConfigError
 
 
@@ -76,7 +77,8 @@ def test_the_earlier_line_still_plans_and_names_the_verb(line: str, capsys: pyte
         main(["audit", *line.split()])
     printed = capsys.readouterr()
     assert printed.out.startswith("9,053 rows show a gap of 5.0 points")
-    assert "--groups, --plan, --rate of `levelhead audit` moved to `levelhead plan`" in printed.err
+    said = deprecated("--groups, --plan, --rate of `levelhead audit`", "`levelhead plan`")
+    assert said in " ".join(printed.err.split())
 
 
 def test_a_plan_in_python() -> None:

@@ -548,13 +548,6 @@ def test_what_is_compared_is_said_once(
     assert said in capsys.readouterr().err
 
 
-def test_the_option_that_was_called_grid_still_works(compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare(compared, "--resume", "--grid", "method.upweigth=7") == 2
-    renamed, said = capsys.readouterr().err.strip().splitlines()
-    assert renamed == "`compare --grid` is called `compare --try` now; the old name will go."
-    assert "has the option method.upweigth" in said
-
-
 def test_seeds_are_no_values_to_try(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["compare", "--data", "portraits", "--try", "seed=1,2", "--out", str(tmp_path / "out")])

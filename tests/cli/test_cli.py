@@ -160,42 +160,12 @@ VERBS = [
     "lm compare",
     "lm gap",
 ]
-OLD_VERBS = ["card", "grid", "klaad", "lm-bias", "lm-compare", "lm-gap", "pareto"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*verb.split(), "--help") == 0
     assert len(capsys.readouterr().out) > 300
-
-
-@pytest.mark.parametrize("verb", OLD_VERBS)
-def test_old_verbs_are_hidden_and_do_what_they_did(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--help") == 0
-    assert f"│ {verb} " not in capsys.readouterr().out
-    assert run(verb, "--help") == 0
-    assert len(capsys.readouterr().out) > 300
-
-
-@pytest.mark.parametrize(
-    ("typed", "instead"),
-    [
-        ("audit rows.csv --gedi 3", "`levelhead audit --gedi` was removed: leave it out"),
-        ("audit rows.csv --gedi=3", "`levelhead audit --gedi` was removed: leave it out"),
-        ("certify runs/mine", "`levelhead certify` was removed: in Python, type levelhead.inspecting.theory."),
-        ("bounds runs/mine --json b.json", "`levelhead bounds` was removed: in Python, type"),
-        ("figure bounds runs/mine", "`levelhead figure bounds` was removed: in Python, type"),
-    ],
-)
-def test_what_was_removed_says_what_to_type(typed: str, instead: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*typed.split()) == 2
-    assert instead in capsys.readouterr().err
-
-
-def test_only_what_was_removed_is_refused_so(capsys: pytest.CaptureFixture[str]) -> None:
-    for typed in ("explain --gedi 3", "report bounds", "audit -- --gedi"):
-        assert run(*typed.split()) == 2
-        assert "was removed" not in capsys.readouterr().err
 
 
 def test_a_page_and_a_card_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,7 +188,6 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_every_command_of_the_app_has_a_test_of_its_help() -> None:
-    shown = [command for command in app.registered_commands if not command.hidden]
-    commands = {command.name or command.callback.__name__ for command in shown}  # type: ignore[union-attr]
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]
     groups = {group.name for group in app.registered_groups}
     assert commands | groups == {verb.split()[0] for verb in VERBS}

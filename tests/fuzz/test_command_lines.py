@@ -60,7 +60,6 @@ LINES: dict[str, list[dict[str, Any]]] = {
         {"predictions": "given/rows.csv", "prediction": "d", "proxy_probabilities": "a=p"},
     ],
     "plan": [{"gap": "5", "rate": "0.3", "shares": "0.5,0.5", "comparisons": "1"}, {"rows": "200", "rate": "0.3"}],
-    "card": [{"run": "given/run"}],
     "compare": [{"data": "portraits", "methods": "erm", "seeds": "0", "settings": RECIPE}],
     "data check": [{"recipe": "portraits_erm", "settings": RECIPE}],
     "demo": [{}],
@@ -73,7 +72,6 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "figure ladder": [RUNS],
     "figure pareto": [RUNS],
     "figure qk": [{"run": "given/run"}],
-    "grid": [{"grid": "given/grid.yaml"}],
     "info": [{}],
     "init": [{"path": "given/texts.csv"}],
     "inspect": [{"runs": ["given/run", "given/run-1"], "permutations": "20"}],
@@ -99,7 +97,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
 }
 """A line for each command, as values of its parameters; of several, an option is tried in the first that names it."""
 
-CHECKED = {"compare": 1, "figure ladder": 2, "grid": 1, "predict": 2, "pretrain": 2, "reproduce": 2, "train": 2}
+CHECKED = {"compare": 1, "figure ladder": 2, "predict": 2, "pretrain": 2, "reproduce": 2, "train": 2}
 """Status of the lines that end at the last check, before a long work; the others end with a result."""
 
 
@@ -112,7 +110,7 @@ def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[st
     for name, command in (group or APP).commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
-        elif not command.hidden or name in ("card", "grid"):
+        else:
             yield " ".join((*path, name)), command
 
 
@@ -199,9 +197,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "data: {name: portraits, train_size: 32, validation_size: 32, test_size: 40}\n"
         "model: {hidden_size: 16, layers: 1, heads: 2, decoder_hidden_size: 16, decoder_heads: 2}\n"
         "train: {epochs: 1, batch_size: 16, device: cpu, threads: 1}\n"
-    )
-    (given / "grid.yaml").write_text(
-        f"base: {{{SMALL}, {NETWORK}, {TRAIN}}}\n".replace("=", ": ") + "seeds: [0]\nrows: {erm: {method.name: erm}}\n"
     )
     answers(given)
     (place / "folder").mkdir()

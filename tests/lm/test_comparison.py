@@ -154,7 +154,7 @@ def test_prompts_drawn_by_group_are_the_same_ones_and_from_all_articles(root: Pa
 def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     monkeypatch.setattr("levelhead.lm.model.LanguageModel.load", lambda *_, **__: Fake("m", "some", 1.0))
     made = typer.Typer()
-    made.command("lm-bias")(bench_command)
+    made.command("bench")(bench_command)
     made.command("lm-compare")(compare_command)
     return made
 
@@ -169,7 +169,7 @@ def test_the_verbs_pass_terms_and_text_on(app: typer.Typer, tmp_path: Path, root
     (tmp_path / "terms").write_text("a\nb\n")
     options = ["--data-root", root, "--terms", tmp_path / "terms", "--perplexity", root / "text.txt"]
     for name in ("one", "two"):
-        out = call(app, "lm-bias", "stereoset", "--model", "m", "--out", tmp_path / name, *options)
+        out = call(app, "bench", "stereoset", "--model", "m", "--out", tmp_path / name, *options)
         assert "bits per byte" in out
     assert scored(tmp_path / "one") == ["perplexity", "stereoset"]
     assert read_json(tmp_path / "one" / "scores-stereoset.json")["items"] == 2
@@ -184,7 +184,7 @@ def test_a_trained_model_is_not_scored_on_the_terms_it_has_seen(app: typer.Typer
     (tmp_path / "run" / "model").mkdir(parents=True)
     write_json(tmp_path / "run" / "model" / "config.json", {})
     write_json(tmp_path / "run" / "klaad.json", {})
-    arguments = ["lm-bias", "stereoset", "--model", str(tmp_path / "run"), "--data-root", str(root)]
+    arguments = ["bench", "stereoset", "--model", str(tmp_path / "run"), "--data-root", str(root)]
     with pytest.raises(DataError, match="nothing tells which target terms are new"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
     (tmp_path / "run" / "held-out-terms.txt").write_text("x\ny\n")

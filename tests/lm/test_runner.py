@@ -329,7 +329,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
 
     monkeypatch.setattr(LanguageModel, "load", load)
     app = typer.Typer()
-    app.command("lm-bias")(bench_command)
+    app.command("bench")(bench_command)
     app.command("lm-compare")(compare_command)
     return app
 
@@ -344,12 +344,12 @@ def test_the_verbs_from_model_to_comparison(
     commands: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    out = call(commands, "lm-bias", "parity", "--model", "models/6", "--json", "out.json", "--html", "out.html")
+    out = call(commands, "bench", "parity", "--model", "models/6", "--json", "out.json", "--html", "out.html")
     assert page_of(Path("runs/lm-6"))["finding"] in Path("out.html").read_text()
     for text in ("accuracy", "0.5000", "nothing: never", "a note", "Next: levelhead lm compare runs/lm-6"):
         assert text in out
     assert read_json(Path("out.json"))["benchmarks"][0]["overall"]["accuracy"]["value"] == 0.5
-    call(commands, "lm-bias", "parity", "--model", "models/9", "--out", "after", "--limit", "8")
+    call(commands, "bench", "parity", "--model", "models/9", "--out", "after", "--limit", "8")
     out = call(commands, "lm-compare", "runs/lm-6", "after", "--json", "both.json")
     assert "differences are after minus lm-6" in out
     (first, *_) = read_json(Path("both.json"))["differences"]
@@ -361,7 +361,7 @@ def test_predictions_are_scored_by_the_verb(commands: typer.Typer, tmp_path: Pat
     file, out = tmp_path / "answers.jsonl", tmp_path / "out.json"
     file.write_text("".join(f'{{"id": "n{number}", "content": {{"even": true}}}}\n' for number in range(COUNT)))
     options = ("--json", str(out), "--html", str(tmp_path / "page.html"))
-    assert "12 items" in call(commands, "lm-bias", "parity", "--predictions", str(file), *options)
+    assert "12 items" in call(commands, "bench", "parity", "--predictions", str(file), *options)
     assert "a note" in (tmp_path / "page.html").read_text()
     assert read_json(out)["overall"]["accuracy"]["value"] == 0.5
 
@@ -382,14 +382,14 @@ def test_predictions_are_scored_by_the_verb(commands: typer.Typer, tmp_path: Pat
 )
 def test_mistakes_on_the_command_line_are_told(commands: typer.Typer, arguments: list[str], text: str) -> None:
     with pytest.raises(LevelheadError, match=text):
-        CliRunner().invoke(commands, ["lm-bias", *arguments], catch_exceptions=False)
+        CliRunner().invoke(commands, ["bench", *arguments], catch_exceptions=False)
 
 
 def test_a_stopped_verb_says_that_it_goes_on(
     commands: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LanguageModel, "load", lambda *_, **__: Oracle(stop=3))
-    result = CliRunner().invoke(commands, ["lm-bias", "parity", "--model", "1", "--out", str(tmp_path)])
+    result = CliRunner().invoke(commands, ["bench", "parity", "--model", "1", "--out", str(tmp_path)])
     assert result.exit_code == 130
     assert "The same command resumes from there" in result.output
     assert len(kept(tmp_path)) == 4

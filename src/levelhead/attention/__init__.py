@@ -3,7 +3,7 @@
 from levelhead.attention.adapters import lora_config
 from levelhead.attention.aligning import alignment
 from levelhead.attention.append import append_encoder
-from levelhead.attention.attach import attach, detach, read_one_row, readout_only
+from levelhead.attention.attach import attach, detach, readout_only
 from levelhead.attention.block import DebiasedBlock
 from levelhead.attention.calibration import calibrate
 from levelhead.attention.config import DebiasConfig, NotebookOptions
@@ -24,6 +24,5 @@ __all__ = [
     "detach",
     "from_pretrained",
     "lora_config",
-    "read_one_row",
     "readout_only",
 ]

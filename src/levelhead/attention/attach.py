@@ -126,8 +126,6 @@ def readout_only(
     projections or gradient checkpointing; ``print(model)`` says what is done. What is saved is a plain model. A
     model of :func:`append_encoder` needs no such call: it computes one row by itself.
 
-    ``read_one_row`` is its earlier name.
-
     Args:
         model: a Hugging Face classifier that is not debiased.
         wanted: ``auto`` computes all rows where one is not enough, True makes that an error, False undoes an earlier
@@ -171,10 +169,6 @@ def readout_only(
     if because is None:
         model.__class__ = one_row_class(cast(Any, type(model)))
     return cast(AnyModel, model)
-
-
-read_one_row = readout_only
-"""The earlier name of :func:`readout_only`."""
 
 
 def _all_rows(model: Any) -> None:

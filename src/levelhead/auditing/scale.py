@@ -16,8 +16,6 @@ from levelhead.types import ConfigError, DataError, listed, quoted
 
 AUTO, PROBABILITY, LOG_ODDS, OTHER = "auto", "probability", "log-odds", "other"
 SCALES = (PROBABILITY, LOG_ODDS, OTHER)
-EARLIER = {"logit": LOG_ODDS}
-"""Earlier names of scales."""
 SLACK = 1e-6
 """So far outside 0 to 1 a probability is put there by rounding."""
 ASK = f"--scores {'|'.join(SCALES)} (in Python scale=)"
@@ -25,7 +23,7 @@ ASK = f"--scores {'|'.join(SCALES)} (in Python scale=)"
 
 def check_scale(scale: object) -> str:
     """Return the name of a scale, or "auto"; raise :class:`ConfigError` for another word."""
-    found = EARLIER.get(str(scale), str(scale))
+    found = str(scale)
     if found not in (AUTO, *SCALES):
         raise ConfigError(
             f"scale={quoted(scale)} is unknown. Known: {listed((AUTO, *SCALES))}. --scores names the scale of the "

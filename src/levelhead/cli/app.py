@@ -20,8 +20,7 @@ from levelhead._version import __version__
 from levelhead.cli.apply import apply_command
 from levelhead.cli.audit import audit_command
 from levelhead.cli.browser import app_command
-from levelhead.cli.card import card_command
-from levelhead.cli.compare import compare_command, grid_command
+from levelhead.cli.compare import compare_command
 from levelhead.cli.data import data_app, init_command
 from levelhead.cli.explain import explain_command
 from levelhead.cli.features import features_app
@@ -32,10 +31,7 @@ from levelhead.cli.info import info_command
 from levelhead.cli.inspect import inspect_command
 from levelhead.cli.klaad import train_command as lm_train_command
 from levelhead.cli.ladder import ladder_command
-from levelhead.cli.lm import compare_command as lm_compare_command
 from levelhead.cli.lm import lm_app
-from levelhead.cli.lm_bench import bench_command
-from levelhead.cli.options import renamed
 from levelhead.cli.pareto import pareto_command
 from levelhead.cli.plan import plan_command
 from levelhead.cli.postprocess import postprocess_command
@@ -47,6 +43,7 @@ from levelhead.cli.reproduce import reproduce_command
 from levelhead.cli.table import table_command
 from levelhead.cli.train import evaluate_command, train_command
 from levelhead.extras import MissingExtraError, explained
+from levelhead.renamed import deprecated
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal, spare_encodings
 from levelhead.types import ConfigError, LevelheadError, listed, quoted
@@ -86,27 +83,6 @@ lm_app.command("gap")(gap_command)
 app.add_typer(data_app, name="data", rich_help_panel=MORE)
 app.command("info", rich_help_panel=MORE)(info_command)
 app.add_typer(features_app, name="features", rich_help_panel=MORE)
-for old, new, command in (
-    ("card", "report RUN --card", card_command),
-    ("grid", "compare GRID", grid_command),
-    ("klaad", "lm train", lm_train_command),
-    ("lm-bias", "lm bench", bench_command),
-    ("lm-compare", "lm compare", lm_compare_command),
-    ("lm-gap", "lm gap", gap_command),
-    ("pareto", "figure pareto", pareto_command),
-):
-    app.command(old, hidden=True)(renamed(command, old, new))
-
-
-BOUNDS = "in Python, type levelhead.inspecting.theory.distribution_free_bound(shares), with the groups' shares"
-GONE = {
-    "bounds": BOUNDS,
-    "certify": BOUNDS,
-    "figure bounds": BOUNDS,
-    "audit --gedi": "leave it out: --continuous gives the slope, which is GeDI of degree 1",
-}
-"""What was removed, a verb or a verb with an option, and what to type instead."""
-
 MOVED = {
     "plan": ("--plan", "--rate", "--groups", "--comparisons"),
     "indirect-audit": (
@@ -192,15 +168,6 @@ def _refuse_surroundings() -> None:
             )
 
 
-def _refuse_gone(arguments: list[str]) -> None:
-    """Raise :class:`ConfigError`, with what to type instead, for what stands in :data:`GONE`."""
-    given = [one.partition("=")[0] for one in itertools.takewhile(lambda one: one != "--", arguments)]
-    for gone, instead in GONE.items():
-        *verbs, last = gone.split()
-        if given[: len(verbs)] == verbs and last in (given if last.startswith("-") else given[len(verbs) :][:1]):
-            raise ConfigError(f"`levelhead {gone}` was removed: {instead}.")
-
-
 def _moved(arguments: list[str]) -> list[str]:
     """Return a line of ``levelhead audit`` whose options have a verb of their own as a line of that verb."""
     if arguments[:1] != ["audit"]:
@@ -216,7 +183,7 @@ def _moved(arguments: list[str]) -> list[str]:
             text = text.replace("--plan=gap=", "--gap=").replace("--plan=rows=", "--rows=")
             line = [re.sub("^--groups(?==|$)", "--shares", one) for one in text.split("\0")]
         which = listed(sorted(given & set(options)))
-        told = f"{which} of `levelhead audit` moved to `levelhead {verb}`; the old line will go."
+        told = deprecated(f"{which} of `levelhead audit`", f"`levelhead {verb}`")
         Terminal(stderr=True).print(told, markup=False, soft_wrap=True)
         return line
     return arguments
@@ -230,7 +197,6 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         _refuse_surroundings()
         arguments = sys.argv[1:] if arguments is None else arguments
-        _refuse_gone(arguments)
         return app(_moved(arguments))
     except LevelheadError as error:
         text = str(error)

@@ -78,7 +78,6 @@ def compare_command(
         ),
     ] = False,
     options: Tried = None,
-    options_before: Annotated[list[str] | None, typer.Option("--grid", hidden=True)] = None,
     few_groups: FewGroups = None,
     settings: Settings = None,
     only: Annotated[
@@ -102,9 +101,7 @@ def compare_command(
 
     Example: levelhead compare --data utkface64 --methods erm,balanced,jtt,dam --seeds 0-4 --out runs/utk --workers 2
     """
-    if options_before:
-        Terminal(stderr=True).print("`compare --grid` is called `compare --try` now; the old name will go.")
-    options = [*(options or ()), *(options_before or ())]
+    options = [*(options or ())]
     if few_groups is not None:
         options.append(f"method.rows={few_groups}")
     from levelhead.bench.grid import GRID, comparison_grid, read_grid
@@ -135,26 +132,6 @@ def compare_command(
     _run(
         plan, folder, workers, ray, html_file, until, plan_only, min_count, missing, rows=only, seeds=chosen, **more
     )  # fmt: skip
-
-
-def grid_command(
-    grid: Annotated[
-        str, typer.Argument(help="A YAML file with base, seeds and rows (its variants), or the name of a built-in one.")
-    ],
-    out: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/GRID.")] = None,
-    data_root: DataRoot = None,
-    workers: Workers = 1,
-    ray: RayAddress = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Only these seeds; may be repeated.")] = None,
-    row: Annotated[list[str] | None, typer.Option(help="Only these variants; may be repeated.")] = None,
-    settings: Settings = None,
-) -> None:
-    """Do what ``levelhead compare GRID`` does."""
-    from levelhead.bench.grid import read_grid
-
-    folder = out or Path("runs") / Path(grid).stem
-    check_outputs({}, folders={"--out": folder})
-    _run(read_grid(grid), folder, workers, ray, data_root=data_root, rows=row, seeds=seed, settings=settings or ())
 
 
 def _folders(grid: str | None, out: Path | None, resume: bool, named: str) -> tuple[Path, Path | None]:

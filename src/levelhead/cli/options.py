@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, quoted
 
 if TYPE_CHECKING:
@@ -169,15 +167,3 @@ class SplitName(StrEnum):
     train = "train"
     validation = "validation"
     test = "test"
-
-
-def renamed(command: Callable[..., Any], old: str, new: str) -> Callable[..., Any]:
-    """Return a verb under the name that it had: it says what it is called now, and does the same."""
-
-    @wraps(command)
-    def called_as_before(*args: Any, **options: Any) -> Any:
-        told = f"`levelhead {old}` is called `levelhead {new}` now; the old name will go."
-        Terminal(stderr=True).print(told, markup=False, soft_wrap=True)
-        return command(*args, **options)
-
-    return called_as_before
