@@ -182,11 +182,7 @@ class AuditOptions:
             raise ConfigError("A scale is one of scores: name their column with --score (scores= in Python).")
         if roles.prediction is None and roles.score is None:
             raise ConfigError("There is nothing to audit: name predicted classes (y_pred in Python), or scores.")
-        if clash := [name for name in roles.levels if name in roles.groups]:
-            raise ConfigError(
-                f"{quoted(clash[0])} is a group column and a control column: within its levels there is one group "
-                "only. Leave it out of one of them."
-            )
+        check_levels(roles.levels, roles.groups)
         if roles.levels and roles.prediction is None:
             raise ConfigError(
                 "Gaps within levels compare predicted classes, not scores: name predictions (--prediction, in Python "
@@ -218,6 +214,15 @@ def check_grouping(columns: int, min_count: int, intersect: bool, missing: str, 
         raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
     if missing not in (LEAVE_OUT, AS_GROUP):
         raise ConfigError(f"missing={quoted(missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
+
+
+def check_levels(levels: Sequence[str], groups: Sequence[str]) -> None:
+    """Raise an error for a control column that is a group column as well."""
+    if clash := [name for name in levels if name in groups]:
+        raise ConfigError(
+            f"{quoted(clash[0])} is a group column and a control column: within its levels there is one group only. "
+            "Leave it out of one of them."
+        )
 
 
 def is_left_out(group: Key, missing: str) -> bool:

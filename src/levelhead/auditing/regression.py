@@ -14,9 +14,8 @@ Rows are counted batch by batch: only their number, mean, squared and cubed devi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,10 +27,24 @@ from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.finding import Reference, references
-from levelhead.auditing.options import LEAVE_OUT, about_of, check_grouping, find_quantiles, is_left_out
+from levelhead.auditing.options import (
+    LEAVE_OUT,
+    about_of,
+    count_sentence,
+    is_left_out,
+)
 from levelhead.auditing.own_metrics import PairDifference
+from levelhead.auditing.regression_beside import (
+    PLACES,
+    AgainstNumbers,
+    OtherNumbers,
+    WithinLevels,
+    changes_against,
+    within_levels,
+)
 from levelhead.auditing.regression_page import QUANTITIES, regression_page
-from levelhead.metrics.between import Differences, check_level, mover, shared
+from levelhead.auditing.regression_rows import ADVICE, ErrorRows, NumbersAsked, read_rows
+from levelhead.metrics.between import Differences, mover, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.moments import Moments
@@ -40,12 +53,13 @@ from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, digits
 from levelhead.report.wide import Pair
-from levelhead.tables.bins import Bins, Cuts, cuts_of, ordered_groups
-from levelhead.tables.columns import Column, by_name, finite, name_of
+from levelhead.tables.bins import Bins, ordered_groups
+from levelhead.tables.columns import by_name, finite, name_of
 from levelhead.tables.files import Stored, source_of
-from levelhead.tables.source import Arrays, Source, gathered
-from levelhead.tables.tally import Tally
-from levelhead.types import ConfigError, Estimate, printable, quoted
+from levelhead.tables.join import both_ids
+from levelhead.tables.repeated import OF_COUNTS
+from levelhead.tables.source import Arrays
+from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
@@ -53,7 +67,9 @@ NAMED_PAIRS = 50
 """Pairs that are kept of all columns and quantities together, the clearest and largest first."""
 ENOUGH_FOR_TAILS, LONG_TAIL = 60, 1.5
 """Rows whose mean absolute error holds with a long tail, and the skewness of one."""
-ADVICE = "Pass a number for every row, written like 0.25."
+NOT_ALWAYS = ("about", "reading", "reference", "control", "against")
+"""Keys of the JSON that stand there where they hold something."""
+OTHER, COUNT = "The prediction of the other model", "The count"
 
 
 @dataclass(frozen=True)
@@ -90,7 +106,8 @@ class RegressionAudit(Finding, Report):
     ``overall`` all rows. ``explained`` is the share of the label's variance that predictions explain (R squared).
     ``pairs`` are the differences of two groups, the clearest and largest first; their intervals allow for all
     ``comparisons``. ``reference`` names the group that pairs are with, by column. ``continuous`` has how errors change
-    along columns of numbers. ``reading`` says how a file was read that is not a plain csv.
+    along columns of numbers, ``control`` differences within levels of another column, and ``against`` what changed
+    between two models. ``reading`` says how a file was read that is not a plain csv.
 
     Examples:
         >>> import levelhead as lh
@@ -115,6 +132,8 @@ class RegressionAudit(Finding, Report):
     continuous: Mapping[str, ContinuousGap] = field(default_factory=dict)
     reading: tuple[str, ...] = ()
     reference: Mapping[str, str] = field(default_factory=dict)
+    control: WithinLevels | None = None
+    against: AgainstNumbers | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
@@ -130,7 +149,7 @@ class RegressionAudit(Finding, Report):
             },
             "sentences": regression_sentences(self),
         }
-        return {name: value for name, value in found.items() if name not in ("about", "reading", "reference") or value}
+        return {name: value for name, value in found.items() if name not in NOT_ALWAYS or value}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the means of every group with its attribute and its name."""
@@ -142,6 +161,11 @@ class RegressionAudit(Finding, Report):
             both = Pair(one.pair.first, one.pair.second)
             yield one.attribute, both, f"{one.quantity}_difference", one.pair.difference
         yield from ((name, None, "slope", one.slope) for name, one in self.continuous.items())
+        for level in self.control.pairs if self.control else ():
+            yield level.attribute, Pair(level.first, level.second), f"{level.quantity}_within_levels", level.difference
+        for change in self.against.changes if self.against else ():
+            who = change.group if change.other is None else Pair(change.group, change.other)
+            yield change.attribute, who, f"{change.quantity}_change", change.change
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
         """Whether a group has rows enough."""
@@ -163,6 +187,9 @@ def regression_audit(
     missing: str = LEAVE_OUT,
     reference: Reference = None,
     about: Mapping[str, str] | None = None,
+    control_features: Mapping[str, ArrayLike] | pd.DataFrame | ArrayLike | None = None,
+    against: ArrayLike | None = None,
+    counts: ArrayLike | None = None,
 ) -> RegressionAudit:
     """Measure how the errors of predicted numbers differ between groups.
 
@@ -179,6 +206,10 @@ def regression_audit(
         missing: "leave out" or "group", as there.
         reference: the group that the others are compared with, as there. None: every pair is compared.
         about: title, model, author and purpose, for the page and the JSON.
+        control_features: columns to stratify by, as :func:`levelhead.audit` takes them: ``result.control`` compares
+            groups within their levels, too.
+        against: (rows,) numbers that another model predicts for the same rows: ``result.against`` says what changed.
+        counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more.
 
     Returns:
         the figures; undefined ones are NaN with a reason.
@@ -197,22 +228,28 @@ def regression_audit(
         By group, predictions are 2.50 too high for b and 0.500 too high for a on average: 2.00 apart, interval ...
     """
     given, matched = aligned(
-        {"y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "continuous": continuous}
-    )
-    y_true, y_pred, sensitive_features, continuous = given.values()
-    source = Arrays()
-    for title, values in (("The label", y_true), ("The prediction", y_pred)):
-        finite(source.add_numbers(title, values, title, title.removeprefix("The ") + "s", ADVICE), title, ADVICE)
-    columns = source.add_words(sensitive_features)
-    along = {} if continuous is None else by_name(continuous, "number", "columns of numbers")
+        {"y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "continuous": continuous,
+         "control_features": control_features, "against": against, "counts": counts}
+    )  # fmt: skip
+    source = Arrays({OTHER: "the other model", COUNT: name_of(counts, "counts")})
+    numbers = {"The label": ("y_true", ADVICE), "The prediction": ("y_pred", ADVICE)}
+    numbers |= {OTHER: ("against", ADVICE), COUNT: ("counts", OF_COUNTS)}
+    for title, (name, advice) in numbers.items():
+        if name in ("y_true", "y_pred") or given[name] is not None:
+            what, of, rest = title.removeprefix("The ").partition(" ")
+            finite(source.add_numbers(title, given[name], title, f"{what}s{of}{rest}", advice), title, advice)
+    columns = source.add_words(given["sensitive_features"])
+    control = given["control_features"]
+    levels = () if control is None else source.add_words(control, "control", "control columns")
+    along = {} if continuous is None else by_name(given["continuous"], "number", "columns of numbers")
     for name, one in along.items():
         title = f"The column {quoted(name)}"
         finite(source.add_numbers(name, one, title, f"values of {quoted(name)}", ADVICE), title, ADVICE)
-    asked = _Asked(
-        "The label", "The prediction", columns, tuple(along), intersect, min_count, level, missing, reference
-    )
-    counts = _read(source, asked, bins)
-    found = counts.audit(name_of(y_true), about_of(about))
+    asked = NumbersAsked(
+        "The label", "The prediction", columns, tuple(along), intersect, min_count, level, missing, reference, levels,
+        None if counts is None else COUNT, None if against is None else OTHER,
+    )  # fmt: skip
+    found = _audit(read_rows(source, asked, bins), name_of(y_true), about_of(about))
     return replace(found, warnings=[*matched, *found.warnings])
 
 
@@ -231,6 +268,10 @@ def regression_audit_file(
     missing: str = LEAVE_OUT,
     reference: Reference = None,
     about: Mapping[str, str] | None = None,
+    control: Sequence[str] = (),
+    against: Path | str | None = None,
+    on: str | None = None,
+    count: str | None = None,
     workers: int = 1,
     ray: str | None = None,
 ) -> RegressionAudit:
@@ -246,6 +287,10 @@ def regression_audit_file(
         groups: names of the group columns.
         continuous: names of columns of numbers, as :func:`regression_audit` takes them; these are held in memory.
         bins: as :func:`regression_audit` takes them, or ``column=...`` texts.
+        control: names of columns to stratify by, crossed.
+        against: a file with another model's predictions for the same rows, in columns of the same names.
+        on: name of a column of ids that matches the rows of the two files, or ``left=right``; None: by their order.
+        count: name of the column of a frequency table that says how many people each row stands for.
         workers: processes that count several files side by side.
         ray: ``auto`` or the address of a Ray cluster that does.
 
@@ -268,199 +313,130 @@ def regression_audit_file(
     source, names = source_of(path, workers, ray), list(dict.fromkeys(groups))
     if label == prediction:
         raise ConfigError(f"{quoted(label)} is named as label and as prediction. Name two columns.")
-    along = list(dict.fromkeys(continuous))
-    asked = _Asked(label, prediction, tuple(names), tuple(along), intersect, min_count, level, missing, reference)
-    counts = _read(source, asked, bins)
-    found = counts.audit(label, about_of(about))
-    used = list(dict.fromkeys([label, prediction, *along, *names]))
-    hint = repeating_id(source, used, "average the errors of each {name} first")
-    return replace(found, reading=tuple(source.taken(used)), warnings=[*found.warnings, *hint])
+    along, levels = tuple(dict.fromkeys(continuous)), tuple(dict.fromkeys(control))
+    left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())
+    if on is not None and against is None:
+        raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
+    if against is not None and (workers > 1 or ray is not None):
+        raise ConfigError("--against takes the rows in their order, in one process: leave out --workers and --ray.")
+    asked = NumbersAsked(
+        label, prediction, tuple(names), along, intersect, min_count, level, missing, reference, levels, count
+    )
+    reading: list[str] = []
+    if against is not None:
+        asked.check()
+        other = source_of(against)
+        asked = replace(asked, other=OtherNumbers(other, label, prediction, right or left), id=left)
+        reading = other.taken([label, prediction, *filter(None, [right or left])])
+    found = _audit(read_rows(source, asked, bins), label, about_of(about))
+    used = list(dict.fromkeys([label, prediction, *along, *names, *levels, *filter(None, [left, count])]))
+    hint = [] if count else repeating_id(source, used, "average the errors of each {name} first")
+    reading = [*source.taken(used), *reading, *found.reading]
+    return replace(found, reading=tuple(reading), warnings=[*found.warnings, *hint])
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Columns and options, as :func:`regression_audit` describes them."""
+def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionAudit:
+    """Return the figures of all rows."""
+    whole = rows.whole.moments
+    if whole is None:  # readers refuse files without rows
+        raise DataError(f"All counts in {quoted(str(rows.asked.count))} are 0, so that no row counts.")
+    names = attribute_names(rows.of_groups)
+    warnings: list[str] = []
+    by_attribute: dict[Key, dict[Key, RegressionFigures]] = {}
+    kept: dict[Key, dict[Key, int]] = {}
+    groups_of: dict[Key, dict[Any, Key]] = {}
+    for key, found in rows.of_groups.items():
+        moments = found.known
+        codes, groups = ordered_groups(list(found.places), key, rows.cuts)
+        groups_of[key] = {member: groups[code] for member, code in zip(found.places, codes, strict=True)}
+        at_of = {group: int(np.flatnonzero(codes == place)[0]) for place, group in enumerate(groups)}
+        by_attribute[key], kept[key] = {}, {}
+        for group, at in at_of.items():
+            absent = is_left_out(group, rows.asked.missing)
+            included = moments.rows[at] >= rows.asked.min_count and not absent
+            by_attribute[key][group] = _figures(moments, at, rows.level, bool(included))
+            if included:
+                kept[key][group] = at
+            if told := _told(rows.asked, moments, at, quoted(group_name(group)), absent, int(whole.rows[0])):
+                warnings.append(f"{printable(names[key])}: {told}")
+    named = references(rows.asked.reference, {key: list(groups) for key, groups in by_attribute.items()})
+    for key, group in named.items():
+        if group not in kept[key]:
+            warnings.append(
+                f"{printable(names[key])}: the reference group {quoted(group_name(group))} is not compared: no "
+                "pair with it is."
+            )
+            kept[key] = {}
+    places = {key: list(kept[key]).index(group) for key, group in named.items() if kept[key]}
+    paired = {key: pair_indices(len(groups), places.get(key)) for key, groups in kept.items()}
+    comparisons = len(QUANTITIES) * sum(len(first) for first, _ in paired.values())
+    level = shared(rows.level, comparisons)
+    pairs = [
+        pair
+        for key, groups in kept.items()
+        for pair in _pairs(names[key], rows.of_groups[key].known, groups, paired[key], level)
+    ]
+    order = list(QUANTITIES)
+    pairs.sort(key=lambda one: (not one.pair.decided, order.index(one.quantity), -one.pair.difference.value))
+    overall = _figures(whole, 0, rows.level, True)
+    explained = math.nan
+    if whole.squares[0, 0] > 0:
+        explained = 1 - float(overall.n * overall.root_mean_squared_error**2 / whole.squares[0, 0])
+    warnings = [*_no_better(rows.ends, explained, overall), *warnings]
+    numbers = {name: np.concatenate(one) for name, one in rows.numbers.items()}
+    along = {
+        name: continuous_gap(numbers[""], numbers[name], title=name, level=rows.level) for name in rows.asked.along
+    }
+    beside: Any = {"kept": kept, "pairs": paired, "names": names, "groups_of": groups_of, "level": rows.level}
+    beside["min_count"] = max(2, rows.asked.min_count)
+    control, against = None, None
+    if rows.asked.levels:
+        control = within_levels(rows.within, column=", ".join(rows.asked.levels), rows=overall.n, **beside)
+    if (other := rows.asked.other) is not None:
+        models = ("the other model", "this model") if isinstance(other, str) else (other.source.name, rows.source.name)
+        warnings += [] if isinstance(other, str) else other.check()
+        against = changes_against(rows.changed, models=models, **beside)
+    count = rows.asked.count
+    reading = () if count is None else (count_sentence(rows.source.called(count), overall.n),)
+    return RegressionAudit(
+        by_attribute,
+        overall,
+        explained,
+        pairs[:NAMED_PAIRS],
+        comparisons,
+        warnings,
+        rows.level,
+        label,
+        about,
+        along,
+        reading=reading,
+        reference={names[key]: group_name(group) for key, group in named.items()},
+        control=control,
+        against=against,
+    )
 
-    label: str
-    prediction: str
-    groups: tuple[str, ...]
-    along: tuple[str, ...]
-    intersect: bool
-    min_count: int
-    level: float
-    missing: str
-    reference: Reference
 
-
-def _read(source: Source, asked: _Asked, bins: Bins | Sequence[str] | None) -> _Rows:
-    """Count all rows of a table."""
-    check_grouping(len(asked.groups), asked.min_count, asked.intersect, asked.missing, fewest=2)
-    check_level(asked.level)
-    cuts = cuts_of(bins, list(asked.groups))
-    find_quantiles(source, cuts)
-    return gathered(source, partial(_Rows, asked, cuts), _Rows.read)
-
-
-class _Rows:
-    """All rows so far, and what is held of columns of numbers.
-
-    The moments by group are those of label, prediction, error and its size.
-    """
-
-    def __init__(self, asked: _Asked, cuts: Mapping[str, Cuts], source: Source) -> None:
-        self.asked, self.cuts, self.titles = asked, cuts, {name: source.title(name) for name in asked.groups}
-        self.min_count, self.level, self.missing = asked.min_count, asked.level, asked.missing
-        self.tally = Tally("", "", self.titles, asked.intersect, frozenset(cuts))
-        self.places: dict[Key, dict[Any, int]] = {}
-        self.moments: dict[Key, Moments] = {}
-        self.whole: Moments | None = None
-        self.ends = [math.inf, -math.inf]
-        self.errors: list[FloatArray] = []
-        self.numbers: dict[str, list[FloatArray]] = {}
-
-    def read(self, source: Source) -> None:
-        """Add all rows of a table."""
-        label, prediction, along = self.asked.label, self.asked.prediction, self.asked.along
-        numbers = list(dict.fromkeys([label, prediction]))
-        for batch in source.batches((), list(self.titles), numbers, along, self.cuts):
-            wanted = {name: batch.numbers[name] for name in along}
-            for name in along:
-                if name in batch.words:
-                    finite(wanted[name], source.title(name), ADVICE)
-            # A missing number is an error of the reader's after the last batch, which names the first rows.
-            both = batch.numbers[label], batch.numbers[prediction]
-            if all(np.isfinite(one).all() for one in (*both, *wanted.values())):
-                for one, name in zip(both, (label, prediction), strict=True):
-                    finite(one, source.title(name), ADVICE)
-                self.add(*both, batch.words, wanted)
-
-    def add(
-        self,
-        label: FloatArray,
-        prediction: FloatArray,
-        groups: Mapping[str, Column],
-        numbers: Mapping[str, FloatArray],
-    ) -> None:
-        """Add a batch of rows."""
-        error = prediction - label
-        values = [label, prediction, error, np.abs(error)]
-        columns = {
-            name: self.cuts[name].cut(column, self.titles[name]) if name in self.cuts else column
-            for name, column in groups.items()
-        }
-        for key, (codes, members) in self.tally.group_columns(columns).items():
-            self._add(key, members, Moments.of(codes, len(members), values))
-        batch = Moments.of(np.zeros(len(label), np.int64), 1, values)
-        self.whole = batch if self.whole is None else self.whole.add(batch)
-        self.ends = [min(self.ends[0], float(prediction.min())), max(self.ends[1], float(prediction.max()))]
-        if numbers:
-            self.errors.append(error)
-        for name, one in numbers.items():
-            self.numbers.setdefault(name, []).append(one)
-
-    def _add(self, key: Key, members: Sequence[Hashable], moments: Moments) -> None:
-        """Add the moments of groups, (members,), to those of a sensitive column."""
-        places = self.places.setdefault(key, {})
-        at = np.array([places.setdefault(member, len(places)) for member in members], np.int64)
-        moments = moments.placed(at, len(places))
-        self.moments[key] = self.moments[key].grown(len(places)).add(moments) if key in self.moments else moments
-
-    def merge(self, other: _Rows) -> None:
-        """Add the rows of another table."""
-        self.tally.merge(other.tally)
-        for key, moments in other.moments.items():
-            self._add(key, list(other.places[key]), moments)
-        if other.whole is not None:
-            self.whole = other.whole if self.whole is None else self.whole.add(other.whole)
-        self.ends = [min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1])]
-        self.errors += other.errors
-        for name, parts in other.numbers.items():
-            self.numbers.setdefault(name, []).extend(parts)
-
-    def audit(self, label: str, about: Mapping[str, str]) -> RegressionAudit:
-        """Return the figures of all rows."""
-        assert self.whole is not None  # readers refuse files without rows
-        names = attribute_names(self.moments)
-        warnings: list[str] = []
-        by_attribute: dict[Key, dict[Key, RegressionFigures]] = {}
-        kept: dict[Key, dict[Key, int]] = {}
-        for key, moments in self.moments.items():
-            codes, groups = ordered_groups(list(self.places[key]), key, self.cuts)
-            at_of = {group: int(np.flatnonzero(codes == place)[0]) for place, group in enumerate(groups)}
-            by_attribute[key], kept[key] = {}, {}
-            for group, at in at_of.items():
-                absent = is_left_out(group, self.missing)
-                included = moments.rows[at] >= self.min_count and not absent
-                by_attribute[key][group] = _figures(moments, at, self.level, bool(included))
-                if included:
-                    kept[key][group] = at
-                if told := self._told(moments, at, quoted(group_name(group)), absent):
-                    warnings.append(f"{printable(names[key])}: {told}")
-        named = references(self.asked.reference, {key: list(groups) for key, groups in by_attribute.items()})
-        for key, group in named.items():
-            if group not in kept[key]:
-                warnings.append(
-                    f"{printable(names[key])}: the reference group {quoted(group_name(group))} is not compared: no "
-                    "pair with it is."
-                )
-                kept[key] = {}
-        places = {key: list(kept[key]).index(group) for key, group in named.items() if kept[key]}
-        paired = {key: pair_indices(len(groups), places.get(key)) for key, groups in kept.items()}
-        comparisons = len(QUANTITIES) * sum(len(first) for first, _ in paired.values())
-        level = shared(self.level, comparisons)
-        pairs = [
-            pair
-            for key, groups in kept.items()
-            for pair in _pairs(names[key], self.moments[key], groups, paired[key], level)
-        ]
-        order = list(QUANTITIES)
-        pairs.sort(key=lambda one: (not one.pair.decided, order.index(one.quantity), -one.pair.difference.value))
-        overall = _figures(self.whole, 0, self.level, True)
-        explained = math.nan
-        if self.whole.squares[0, 0] > 0:
-            explained = 1 - float(overall.n * overall.root_mean_squared_error**2 / self.whole.squares[0, 0])
-        warnings = [*_no_better(self.ends, explained, overall), *warnings]
-        errors = np.concatenate(self.errors) if self.errors else np.empty(0)
-        along = {
-            name: continuous_gap(errors, np.concatenate(one), title=name, level=self.level)
-            for name, one in self.numbers.items()
-        }
-        return RegressionAudit(
-            by_attribute,
-            overall,
-            explained,
-            pairs[:NAMED_PAIRS],
-            comparisons,
-            warnings,
-            self.level,
-            label,
-            about,
-            along,
-            reference={names[key]: group_name(group) for key, group in named.items()},
+def _told(asked: NumbersAsked, moments: Moments, at: int, name: str, absent: bool, every: int) -> str | None:
+    """Say what limits the figures of a group, or why it is not compared; None where nothing does."""
+    rows = int(moments.rows[at])
+    if absent:
+        return (
+            f"{rows:,} of {every:,} rows have no group in {name} and are not compared; with --missing "
+            "group they are a group."
         )
-
-    def _told(self, moments: Moments, at: int, name: str, absent: bool) -> str | None:
-        """Say what limits the figures of a group, or why it is not compared; None where nothing does."""
-        assert self.whole is not None
-        rows = int(moments.rows[at])
-        if absent:
-            return (
-                f"{rows:,} of {self.whole.rows[0]:,} rows have no group in {name} and are not compared; with --missing "
-                "group they are a group."
-            )
-        if rows < self.min_count:
-            return f"group {name} has {counted(rows, 'row')}, fewer than {self.min_count}, and is not compared."
-        if not moments.squares[2, at]:
-            return (
-                f"all {rows:,} errors of group {name} are {digits(float(moments.mean[2, at]))}. Rows that are all "
-                "alike give no interval, and the group's errors are not compared."
-            )
-        if rows < ENOUGH_FOR_TAILS and moments.skewness(3, at) > LONG_TAIL:
-            return (
-                f"the {rows:,} errors of group {name} have a long tail. A 95% interval of their mean absolute error "
-                f"holds the true one in as few as 83% of such samples; collect {ENOUGH_FOR_TAILS} rows or more."
-            )
-        return None
+    if rows < asked.min_count:
+        return f"group {name} has {counted(rows, 'row')}, fewer than {asked.min_count}, and is not compared."
+    if not moments.squares[2, at]:
+        return (
+            f"all {rows:,} errors of group {name} are {digits(float(moments.mean[2, at]))}. Rows that are all "
+            "alike give no interval, and the group's errors are not compared."
+        )
+    if rows < ENOUGH_FOR_TAILS and moments.skewness(3, at) > LONG_TAIL:
+        return (
+            f"the {rows:,} errors of group {name} have a long tail. A 95% interval of their mean absolute error "
+            f"holds the true one in as few as 83% of such samples; collect {ENOUGH_FOR_TAILS} rows or more."
+        )
+    return None
 
 
 def _no_better(ends: Sequence[float], explained: float, overall: RegressionFigures) -> list[str]:
@@ -490,12 +466,11 @@ def _pairs(
     attribute: str, moments: Moments, groups: Mapping[Key, int], pairs: tuple[IntArray, IntArray], level: float
 ) -> list[RegressionPair]:
     """Return the clearest and largest differences of two groups in each quantity, the larger mean first."""
-    place = {"mean_prediction": 1, "mean_error": 2, "mean_absolute_error": 3}
     names, found = list(groups), []
     one, other = pairs
     for quantity in QUANTITIES:
         figures = [
-            moments.estimate(place[quantity], at, level, skewed=quantity == "mean_absolute_error")
+            moments.estimate(PLACES[quantity], at, level, skewed=quantity == "mean_absolute_error")
             for at in groups.values()
         ]
         value, low, high = np.array([(figure.value, figure.low, figure.high) for figure in figures]).reshape(-1, 3).T
@@ -522,6 +497,7 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
             said.append(_pair_sentence(found, one))
     if not said:
         said.append("Fewer than two groups can be compared: no gap can be measured.")
+    said += [one for part in (found.control, found.against) if part is not None for one in part.sentences()]
     overall = found.overall
     explained = (
         "" if math.isnan(found.explained) else f" Predictions explain {100 * found.explained:.1f}% of the variance."

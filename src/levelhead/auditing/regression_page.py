@@ -39,7 +39,8 @@ def regression_page(result: Record, *, source: str = "", command: str = "") -> R
     """Return the page of an audit of numbers, from its JSON; arguments are those of :attr:`Report.make_page`."""
     about, level = result.get("about") or {}, level_text(result["level"])
     by_attribute, label = result["by_attribute"], short(result["label"], 60)
-    parts = [blocks.part([_pairs_section(result, level), _along_section(result)])]
+    beside = [_levels_section(result, level), _against_section(result, level)]
+    parts = [blocks.part([_pairs_section(result, level), *beside, _along_section(result)])]
     parts += [
         blocks.part([_groups_section(name, groups, label, level)], title=name if len(by_attribute) > 1 else "")
         for name, groups in by_attribute.items()
@@ -138,6 +139,60 @@ def _pairs_section(result: Record, level: str) -> Record:
         folded = f"{counted(len(more), 'more pair')} of groups"
         shown.append(blocks.table(f"More p{caption}", heads, more, text_columns=[1], folded=folded))
     return blocks.section("Who differs most", shown, rank=2)
+
+
+def _levels_section(result: Record, level: str) -> Record:
+    """Return the pairs of groups within levels of another column."""
+    found = result.get("control") or {"pairs": [], "column": ""}
+    rows = [
+        (
+            f"{short(one['first'])} less {short(one['second'])}",
+            [
+                blocks.cell(QUANTITIES[one["quantity"]]),
+                blocks.figure_cell(one["difference"], None),
+                blocks.cell(digits(one["plain"])),
+                blocks.cell(f"{one['levels']:,}"),
+            ],
+        )
+        for one in found["pairs"][:MOST_PAIRS]
+    ]
+    within = f"ithin levels of {short(found['column'], 60)}"
+    table = blocks.table(
+        f"Pairs of groups w{within}, averaged over levels, with {level} intervals",
+        ["Groups", "Mean", "Within levels", "Without levels", "Levels"],
+        rows,
+        notes=[f"The intervals allow for {found.get('comparisons', 0):,} comparisons (Bonferroni)."],
+        text_columns=[1],
+        most=PAIRS_PRINTED,
+        where=blocks.BOTH,
+    )
+    return blocks.section(f"W{within}", [table] if rows else [], rank=1)
+
+
+def _against_section(result: Record, level: str) -> Record:
+    """Return what changed between two models."""
+    found = result.get("against") or {"changes": [], "old": "", "new": ""}
+    rows = [
+        (
+            short(one["group"]) if one["other"] is None else f"{short(one['group'])} less {short(one['other'])}",
+            [
+                blocks.cell(QUANTITIES[one["quantity"]]),
+                *(blocks.cell(digits(_number(one[model]))) for model in ("old", "new")),
+                blocks.figure_cell(one["change"], None),
+            ],
+        )
+        for one in found["changes"][: 2 * MOST_PAIRS]
+    ]
+    table = blocks.table(
+        f"From {short(found['old'], 60)} to {short(found['new'], 60)} on the same rows, with {level} intervals",
+        ["Group, or two of them", "Mean", "Old", "New", "Change"],
+        rows,
+        notes=[f"The intervals allow for {found.get('comparisons', 0):,} comparisons (Bonferroni)."],
+        text_columns=[1],
+        most=PAIRS_PRINTED,
+        where=blocks.BOTH,
+    )
+    return blocks.section("Against the other model", [table] if rows else [], rank=1)
 
 
 def _along_section(result: Record) -> Record:

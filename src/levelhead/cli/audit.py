@@ -123,7 +123,10 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "regression": (
         "{} is about classes, not numbers: leave it out, or --regression.",
-        ("score", *CLASSES_ALONE, "count", "positive", "favourable", "label_map"),
+        (
+            "score", *(name for name in CLASSES_ALONE if name not in ("against", "control")), "positive", "favourable",
+            "label_map",
+        ),
     ),
 }  # fmt: skip
 """By kind of audit: what it says of the options that do not go with it, and these options."""
@@ -346,12 +349,13 @@ def _numbers(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str])
         asked.prediction,
         asked.group,
         continuous=asked.continuous or (),
-        intersect=asked.intersect,
-        min_count=asked.min_count,
-        bins=asked.bins,
-        reference=asked.reference,
+        control=asked.control or (),
         missing=asked.missing.words,
         about=about,
+        **{
+            name: getattr(asked, name)
+            for name in ("intersect", "min_count", "bins", "reference", "against", "on", "count")
+        },
     )
 
 

@@ -8,8 +8,9 @@ long right tail (lognormal, sigma 1) and 10 to 80 rows Student's interval alone 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +30,23 @@ class Moments:
     cubes: FloatArray
 
     @classmethod
-    def of(cls, codes: NDArray[np.int64], groups: int, values: Sequence[FloatArray]) -> Moments:
-        """Measure a batch; ``codes`` (rows,) lie in [0, groups)."""
-        rows = np.bincount(codes, minlength=groups)
+    def of(
+        cls,
+        codes: NDArray[np.int64],
+        groups: int,
+        values: Sequence[FloatArray],
+        count: NDArray[np.int64] | None = None,
+    ) -> Moments:
+        """Measure a batch; ``codes`` (rows,) lie in [0, groups). A row stands for ``count`` rows (rows,); None: 1."""
+        times = 1 if count is None else count
+        rows = np.bincount(codes, count, groups).astype(np.int64)
         mean, squares, cubes = (np.zeros((len(values), groups)) for _ in range(3))
         there = np.maximum(rows, 1)
         for at, one in enumerate(values):
-            mean[at] = np.bincount(codes, one, groups) / there
+            mean[at] = np.bincount(codes, one * times, groups) / there
             apart = one - mean[at][codes]
-            squares[at] = np.bincount(codes, apart**2, groups)
-            cubes[at] = np.bincount(codes, apart**3, groups)
+            squares[at] = np.bincount(codes, apart**2 * times, groups)
+            cubes[at] = np.bincount(codes, apart**3 * times, groups)
         return cls(rows, mean, squares, cubes)
 
     def placed(self, at: NDArray[np.int64], groups: int) -> Moments:
@@ -111,3 +119,28 @@ class Moments:
             return 3 / k * (math.cbrt(1 + k * (quantile - k / 6)) - 1)
 
         return inverse(t), -inverse(-t)
+
+
+@dataclass
+class GroupMoments:
+    """Moments of groups that are met batch by batch: ``places`` has the place of each group."""
+
+    places: dict[Any, int] = field(default_factory=dict)
+    moments: Moments | None = None
+
+    @property
+    def known(self) -> Moments:
+        """The moments, once rows were added."""
+        assert self.moments is not None
+        return self.moments
+
+    def add(self, members: Sequence[Hashable], moments: Moments) -> None:
+        """Add the moments of some groups, ``members``."""
+        at = np.array([self.places.setdefault(member, len(self.places)) for member in members], np.int64)
+        moments = moments.placed(at, len(self.places))
+        self.moments = moments if self.moments is None else self.moments.grown(len(self.places)).add(moments)
+
+    def merge(self, other: GroupMoments) -> None:
+        """Add those of other rows, which stand behind these."""
+        if other.moments is not None:
+            self.add(list(other.places), other.moments)

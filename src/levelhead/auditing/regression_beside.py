@@ -1,0 +1,394 @@
+"""Errors of predicted numbers within levels of another column, and beside another model's on the same rows.
+
+*Within levels* groups are compared among rows of the same level, and the differences are averaged; a level weighs as
+many of the rows as it holds, among the levels in which both groups have rows enough (:mod:`levelhead.auditing.control`
+does so with rates). The ends come by variance recovery (Zou and Donner, Statistics in Medicine 2008) from those of each
+group's mean in each level.
+
+*Against another model* a group's change is the mean of the changes of its rows, new less old: a paired comparison. The
+change of a difference of two groups is the difference of their changes. Means have the intervals of
+:mod:`levelhead.metrics.moments`. All intervals of a kind hold together (Bonferroni).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from levelhead.auditing.regression_page import QUANTITIES
+from levelhead.metrics.between import mover, shared
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.moments import GroupMoments
+from levelhead.metrics.names import Key, group_name
+from levelhead.report.record import Finding
+from levelhead.report.text import counted, digits, number
+from levelhead.tables.columns import Column, FloatArray
+from levelhead.tables.files import Stored
+from levelhead.types import DataError, Estimate, printable
+
+PLACES = {"mean_prediction": 1, "mean_error": 2, "mean_absolute_error": 3}
+"""Of the quantities among label, prediction, error and its size."""
+MOST_PAIRS = 50
+"""Pairs of groups that are kept of all columns and quantities together."""
+NAMED = 5
+"""Groups whose change sentences name."""
+Kept = Mapping[Key, Mapping[Key, int]]
+"""By sensitive column, the groups that are compared."""
+Pairs = Mapping[Key, tuple[IntArray, IntArray]]
+"""First and second group of each pair, by their places."""
+Used = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class LevelPair(Finding):
+    """The first group's mean less the second's, averaged over ``levels``; ``plain``: without regard to them.
+
+    ``covered`` is the share of the rows that these levels hold.
+    """
+
+    attribute: str
+    quantity: str
+    first: str
+    second: str
+    difference: Estimate
+    plain: float
+    levels: int
+    covered: float
+
+
+@dataclass(frozen=True)
+class WithinLevels(Finding):
+    """Pairs of groups within levels of a ``column``, the clearest and largest first; ``without``: rows of no level."""
+
+    column: str
+    pairs: tuple[LevelPair, ...]
+    comparisons: int
+    without: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return super().to_dict() | {"sentences": self.sentences()}
+
+    def sentences(self) -> list[str]:
+        """Say the clearest difference within levels, and what it is without them."""
+        within = f"Within levels of {printable(self.column, 60)}"
+        one = next((pair for pair in self.pairs if pair.quantity == "mean_absolute_error"), None)
+        if one is None:
+            return [f"{within}, no two groups have enough rows in one level to be compared."]
+        told = "" if one.difference.excludes_zero else ", so that these rows cannot tell whether they differ"
+        return [
+            f"{within}, the mean absolute error of {printable(one.first)} is {digits(one.difference.value)} more than "
+            f"that of {printable(one.second)} (interval {digits(one.difference.low)} to "
+            f"{digits(one.difference.high)}){told}.",
+            f"That is an average over {counted(one.levels, 'level')} with {number(100 * one.covered)}% of the rows; "
+            f"without levels it is {digits(one.plain)}.",
+        ]
+
+
+def within_levels(
+    found: Mapping[Key, GroupMoments],
+    kept: Kept,
+    pairs: Pairs,
+    names: Mapping[Key, str],
+    groups_of: Mapping[Key, Mapping[Any, Key]],
+    *,
+    column: str,
+    min_count: int,
+    level: float,
+    rows: int,
+) -> WithinLevels:
+    """Compare groups within levels.
+
+    Args:
+        found: the moments of each (group, level), by sensitive column.
+        kept: the groups that are compared.
+        pairs: of which these are.
+        names: what each sensitive column is called.
+        groups_of: what a group of ``found`` is called.
+        column: what the levels are of.
+        min_count: rows that a mean of a group in a level must rest on.
+        level: of the intervals.
+        rows: all rows, also those without a level.
+    """
+    tables = {key: _Levels.of(one, list(kept[key]), groups_of[key], min_count) for key, one in found.items()}
+    used = {key: one.enough[:, pairs[key][0]] & one.enough[:, pairs[key][1]] for key, one in tables.items()}
+    comparisons = len(QUANTITIES) * sum(int(one.any(0).sum()) for one in used.values())
+    made: list[LevelPair] = []
+    for key, one in tables.items():
+        members = list(map(group_name, kept[key]))
+        for quantity in QUANTITIES if used[key].any() else ():
+            ends = one.ends(found[key], quantity, shared(level, comparisons))
+            for first, second, there in zip(*pairs[key], used[key].T, strict=True):
+                there = there & np.isfinite(ends[:, :, [first, second]]).all((0, 2))
+                if there.any():
+                    both = members[first], members[second]
+                    made.append(one.averaged(names[key], quantity, both, ends, [first, second], there))
+    order = list(QUANTITIES)
+    made.sort(key=lambda one: (not one.difference.excludes_zero, order.index(one.quantity), -one.difference.value))
+    without = rows - int(next(iter(tables.values())).size.sum())
+    return WithinLevels(column, tuple(made[:MOST_PAIRS]), comparisons, without)
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """One sensitive column: places of moments and rows, (levels, groups), rows of each level, and which are enough."""
+
+    places: IntArray
+    rows: IntArray
+    size: IntArray
+    enough: Used
+
+    @classmethod
+    def of(cls, found: GroupMoments, kept: Sequence[Key], groups_of: Mapping[Any, Key], min_count: int) -> _Levels:
+        place = {group: at for at, group in enumerate(kept)}
+        levels = {level: at for at, level in enumerate(dict.fromkeys(level for _, level in found.places))}
+        shape = len(levels), len(place)
+        places, rows, size = np.full(shape, -1), np.zeros(shape, np.int64), np.zeros(len(levels), np.int64)
+        for (group, level), at in found.places.items():
+            own = int(found.known.rows[at])
+            size[levels[level]] += own
+            if groups_of[group] in place:
+                where = levels[level], place[groups_of[group]]
+                places[where], rows[where] = at, own
+        return cls(places, rows, size, rows >= min_count)
+
+    def ends(self, found: GroupMoments, quantity: str, level: float) -> FloatArray:
+        """Return value, low and high of each group in each level, (3, levels, groups); NaN where rows are too few."""
+        ends = np.full((3, *self.rows.shape), np.nan)
+        for k, i in np.argwhere(self.enough):
+            at, skewed = int(self.places[k, i]), quantity == "mean_absolute_error"
+            one = found.known.estimate(PLACES[quantity], at, level, skewed=skewed)
+            ends[:, k, i] = one.value, one.low, one.high
+        return ends
+
+    def averaged(
+        self, name: str, quantity: str, members: tuple[str, str], ends: FloatArray, pair: list[int], there: Used
+    ) -> LevelPair:
+        """Return the difference of a ``pair`` averaged over the levels that are ``there``, the larger mean first."""
+        size, rows = self.size[there], self.rows[there][:, pair]
+        weight = size / size.sum()
+        means = ends[:, there][:, :, pair]
+        value = weight @ means[0]
+        # Of each end the arms of the levels, as one interval: variance recovery for a weighted sum.
+        arms = np.sqrt(((weight[:, None] * (means - means[0])) ** 2).sum(1))
+        plain = (means[0] * rows).sum(0) / rows.sum(0)
+        one, other = (0, 1) if value[0] >= value[1] else (1, 0)
+        low, high = value - arms[1], value + arms[2]
+        ends_of = mover(value[one], (low[one], high[one]), value[other], (low[other], high[other]))
+        difference = Estimate(float(value[one] - value[other]), float(ends_of[0]), float(ends_of[1]), int(rows.sum()))
+        covered = float(size.sum() / self.size.sum())
+        return LevelPair(
+            name, quantity, members[one], members[other], difference, float(plain[one] - plain[other]),
+            int(there.sum()), covered,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ErrorChange(Finding):
+    """A mean of two models, ``change`` is new less old: of a ``group``, or of its difference to ``other``."""
+
+    attribute: str
+    quantity: str
+    group: str
+    other: str | None
+    old: float
+    new: float
+    change: Estimate
+
+
+@dataclass(frozen=True)
+class AgainstNumbers(Finding):
+    """Changes between the models ``old`` and ``new`` on the same ``rows``, groups before pairs, the clearest first."""
+
+    old: str
+    new: str
+    rows: int
+    changes: tuple[ErrorChange, ...]
+    comparisons: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return super().to_dict() | {"sentences": self.sentences()}
+
+    def sentences(self) -> list[str]:
+        """Say for which groups errors became smaller or larger, and whether the clearest gap changed."""
+        own = [one for one in self.changes if one.quantity == "mean_absolute_error"]
+        if not own:
+            return ["No group has enough rows of both models to be compared."]
+        groups = [one for one in own if one.other is None]
+        said = [_change_sentence(one) for one in groups if one.change.excludes_zero][:NAMED]
+        if not said:
+            said = ["For no group do these rows show a change of the mean absolute error."]
+        return said + [_change_sentence(one) for one in own if one.other is not None][:1]
+
+
+def _change_sentence(one: ErrorChange) -> str:
+    who, old, new = printable(one.group), one.old, one.new
+    what = f"By {printable(one.attribute)}, the mean absolute error of {who}"
+    sign = 1
+    if one.other is not None:
+        sign = -1 if old < 0 else 1
+        names = (one.other, one.group) if sign < 0 else (one.group, one.other)
+        what = f"By {printable(one.attribute)}, the difference in mean absolute error between {printable(names[0])}"
+        what += f" and {printable(names[1])}"
+    low, high = sorted((sign * one.change.low, sign * one.change.high))
+    told = f"{what} went from {digits(sign * old)} to {digits(sign * new)}"
+    size = f"a change of {digits(sign * one.change.value)}, interval {digits(low)} to {digits(high)}"
+    if one.change.excludes_zero:
+        return f"{told}: {size}."
+    if not one.change.defined:
+        return f"{told}; the change has no interval, because it is the same in all rows."
+    return f"{told}, and these rows cannot tell whether it changed: {size}."
+
+
+CHANGES = {"mean_error": (0, 2), "mean_absolute_error": (1, 3)}
+"""Places of the new model's mean and of the change among error, its size, and the changes of both."""
+
+
+def changes_against(
+    found: Mapping[Key, GroupMoments],
+    kept: Kept,
+    pairs: Pairs,
+    names: Mapping[Key, str],
+    groups_of: Mapping[Key, Mapping[Any, Key]],
+    *,
+    models: tuple[str, str],
+    min_count: int,
+    level: float,
+) -> AgainstNumbers:
+    """Compare two models on the same rows; arguments are those of :func:`within_levels`, of groups alone."""
+    made: list[ErrorChange] = []
+    members, there = {}, {}
+    for key, one in found.items():
+        own = {groups_of[key][group]: at for group, at in one.places.items()}
+        members[key] = [own[group] for group in kept[key]]
+        there[key] = _rows(one)[members[key]] >= min_count
+    both = {key: np.transpose(pairs[key])[there[key][np.transpose(pairs[key])].all(1)] for key in found}
+    comparisons = len(CHANGES) * sum(len(both[key]) + int(there[key].sum()) for key in found)
+    for key, one in found.items():
+        names_of = list(map(group_name, kept[key]))
+        for quantity, (new_at, change_at) in CHANGES.items():
+            new, change = {}, {}
+            for at in np.flatnonzero(there[key]).tolist():
+                new[at] = float(one.known.mean[new_at, members[key][at]])
+                change[at] = own_change = one.known.estimate(change_at, members[key][at], shared(level, comparisons))
+                old = new[at] - own_change.value
+                made.append(ErrorChange(names[key], quantity, names_of[at], None, old, new[at], own_change))
+            for i, j in both[key].tolist():
+                apart, of_gap = new[i] - new[j], _less(change[i], change[j])
+                pair = names_of[i], names_of[j]
+                made.append(ErrorChange(names[key], quantity, *pair, apart - of_gap.value, apart, of_gap))
+    order = list(QUANTITIES)
+    made.sort(
+        key=lambda one: (
+            one.other is not None, not one.change.excludes_zero, order.index(one.quantity), -abs(one.change.value)
+        )
+    )  # fmt: skip
+    rows = int(_rows(next(iter(found.values()))).sum()) if found else 0
+    pairs_kept = [one for one in made if one.other is not None][:MOST_PAIRS]
+    return AgainstNumbers(*models, rows, (*(one for one in made if one.other is None), *pairs_kept), comparisons)
+
+
+def _rows(found: GroupMoments) -> IntArray:
+    return np.zeros(0, np.int64) if found.moments is None else found.moments.rows
+
+
+def _less(one: Estimate, other: Estimate) -> Estimate:
+    """Return the difference of two independent figures."""
+    figures = np.array([(figure.value, figure.low, figure.high) for figure in (one, other)])
+    value, low, high = figures.T
+    ends = mover(value[0], (low[0], high[0]), value[1], (low[1], high[1]))
+    return Estimate(one.value - other.value, float(ends[0]), float(ends[1]), one.n + other.n)
+
+
+def has_level(level: Column) -> Used:
+    """Say which rows (rows,) have a level; of crossed columns, one of each."""
+    codes, values = level
+    return np.array([None not in (one if isinstance(one, tuple) else (one,)) for one in values], bool)[codes]
+
+
+def crossed_with(groups: Column, level: Column, there: Used) -> Column:
+    """Return pairs of group and level, as codes and values, of the rows that are ``there``."""
+    codes = groups[0][there] * len(level[1]) + level[0][there]
+    found, places = np.unique(codes, return_inverse=True)
+    return places, [(groups[1][at // len(level[1])], level[1][at % len(level[1])]) for at in found.tolist()]
+
+
+class OtherNumbers:
+    """Another model's predictions in a table of its own, matched to rows by an id, or by their order.
+
+    Args:
+        source: the table.
+        label: the column of true numbers, which must be those of the audited rows.
+        prediction: the column of predicted numbers.
+        on: the column of ids; None: rows are in the same order.
+    """
+
+    def __init__(self, source: Stored, label: str, prediction: str, on: str | None) -> None:
+        self.source, self.label, self.on = source, label, on
+        parts = list(source.batches([on] if on else [], (), [label, prediction]))
+        self.labels, self.predictions = (
+            np.concatenate([one.numbers[name] for one in parts]) for name in (label, prediction)
+        )
+        self.ids: Any = None
+        if on is not None:
+            self.ids = pd.Index([one for batch in parts for one in texts_of(batch.outcomes[on])])
+        if self.ids is not None and not self.ids.is_unique:
+            first, second = np.flatnonzero(self.ids == self.ids[self.ids.duplicated()][0])[:2] + 1
+            raise DataError(
+                f"{source.title(str(on))}: rows {first:,} and {second:,} (counted from 1) have the same id. Ids name "
+                "one row each."
+            )
+        self.before, self.alone = 0, 0
+
+    def of(self, label: FloatArray, ids: NDArray[Any] | None) -> FloatArray:
+        """Return the predictions (rows,) for the next rows, NaN of those without a partner.
+
+        Raises:
+            DataError: a partner has another label, or there are more rows than partners in the same order.
+        """
+        if self.ids is not None:
+            places = self.ids.get_indexer(pd.Index(ids))
+        else:
+            places = np.arange(self.before, self.before + len(label))
+            places[places >= len(self.labels)] = -1
+        self.before += len(label)
+        there = places >= 0
+        self.alone += int((~there).sum())
+        wrong = np.flatnonzero(there & (self.labels[places] != label))
+        if len(wrong):
+            raise DataError(
+                f"{len(wrong):,} rows have another label in {self.source.title(self.label)} than in the audited file. "
+                "The rows must be the same and in the same order; if the files have a column of ids, match by it: --on."
+            )
+        return np.where(there, self.predictions[places], np.nan)
+
+    def check(self) -> list[str]:
+        """Say how many rows have no partner, after the last row; raise an error where none has."""
+        found = self.before - self.alone
+        if self.ids is None and self.before != len(self.labels):
+            raise DataError(
+                f"The audited file has {self.before:,} rows and {self.source} has {len(self.labels):,}. Both must hold "
+                "the same rows in the same order, or a column of ids to match them by: --on."
+            )
+        if not found:
+            raise DataError(f"The files share no id in {self.source.title(str(self.on))}: are ids written alike?")
+        if not self.alone and found == len(self.labels):
+            return []
+        return [
+            f"{self.alone:,} audited rows and {len(self.labels) - found:,} of {self.source.name} have no partner: the "
+            f"models are compared on {found:,} rows."
+        ]
+
+
+def texts_of(column: Column) -> NDArray[Any]:
+    """Return the values of a column, (rows,) objects."""
+    codes, values = column
+    texts = np.empty(len(values), object)
+    texts[:] = values
+    return texts[codes]

@@ -1,0 +1,153 @@
+"""Predicted numbers within levels, against another model, and from frequency tables."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import levelhead as lh
+from levelhead.cli import app
+from levelhead.types import ConfigError, DataError
+
+
+def rows(count=600, seed=0):
+    draw = np.random.default_rng(seed)
+    frame = pd.DataFrame({"id": np.arange(count), "sex": draw.choice(["f", "m"], count)})
+    # Women are in the branch whose prices are hard to guess; within a branch both are alike.
+    frame["branch"] = np.where(draw.random(count) < np.where(frame.sex == "f", 0.8, 0.2), "hard", "easy")
+    frame["y"] = draw.normal(100, 20, count)
+    frame["p"] = frame.y + draw.normal(0, np.where(frame.branch == "hard", 10, 1))
+    frame["old"] = frame.p + np.where(frame.sex == "f", draw.normal(0, 15, count), 0.01 * draw.normal(0, 1, count))
+    return frame
+
+
+def audited(frame, **options):
+    return lh.regression_audit(frame.y, frame.p, sensitive_features=frame[["sex"]], **options)
+
+
+def test_a_difference_that_a_branch_explains_is_gone_within_it() -> None:
+    frame = rows()
+    found = audited(frame, control_features=frame[["branch"]])
+    assert found.control is not None
+    pair = next(one for one in found.control.pairs if one.quantity == "mean_absolute_error")
+    size = np.abs(frame.p - frame.y)
+    within = {name: size[frame.branch == name].groupby(frame.sex).mean() for name in ("easy", "hard")}
+    share = frame.branch.value_counts(normalize=True)
+    expected = sum(share[name] * (within[name]["f"] - within[name]["m"]) for name in within)
+    assert abs(pair.difference.value) == pytest.approx(abs(expected))
+    means = size.groupby(frame.sex).mean()
+    assert abs(pair.plain) == pytest.approx(means["f"] - means["m"])
+    assert (pair.levels, pair.covered) == (2, 1.0)
+    assert pair.difference.low < 0 < pair.difference.high
+    assert found.pairs[0].pair.decided
+    assert found.control.sentences()[0] in found.to_dict()["sentences"]
+
+
+def test_levels_that_hold_one_group_or_few_rows_are_left_out() -> None:
+    frame = rows()
+    frame.loc[:4, "branch"] = "tiny"
+    frame.loc[(frame.sex == "f") & (frame.branch == "easy"), "branch"] = "hers"
+    found = audited(frame, control_features={"branch": frame.branch.where(frame.id > 20)})
+    assert found.control is not None
+    assert {one.levels for one in found.control.pairs} == {1}
+    assert found.control.without == 21
+    nobody = audited(frame, control_features={"branch": frame.sex})
+    assert "no two groups have enough rows" in nobody.control.sentences()[0]
+    with pytest.raises(ConfigError, match="group column and a control column"):
+        lh.regression_audit_file(written(frame, "a.csv"), "y", "p", ["sex"], control=["sex"])
+
+
+def test_changes_are_those_of_each_row() -> None:
+    frame = rows()
+    found = audited(frame, against=frame.old).against
+    size, before = np.abs(frame.p - frame.y), np.abs(frame.old - frame.y)
+    own = {one.group: one for one in found.changes if one.other is None and one.quantity == "mean_absolute_error"}
+    for sex, one in own.items():
+        inside = frame.sex == sex
+        assert (one.old, one.new) == pytest.approx((before[inside].mean(), size[inside].mean()))
+        assert one.change.value == pytest.approx((size - before)[inside].mean())
+    assert own["f"].change.high < 0 < own["m"].change.high
+    gap = next(one for one in found.changes if one.other is not None and one.quantity == "mean_absolute_error")
+    assert gap.change.value == pytest.approx(own[gap.group].change.value - own[gap.other].change.value)
+    assert "the mean absolute error of f went from" in found.sentences()[0]
+    alike = audited(frame, against=frame.p).against
+    assert all(not one.change.excludes_zero for one in alike.changes)
+
+
+def written(frame: pd.DataFrame, name: str) -> Path:
+    path = Path(name)
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_rows_of_two_files_are_matched_by_order_or_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = rows(200)
+    new, old = written(frame, "new.csv"), frame.assign(p=frame.old)
+    expected = audited(frame, against=frame.old).against
+    by_order = lh.regression_audit_file(new, "y", "p", ["sex"], against=written(old, "old.csv")).against
+    shuffled = written(old.sample(frac=1, random_state=0).rename(columns={"id": "key"}), "shuffled.csv")
+    by_id = lh.regression_audit_file(new, "y", "p", ["sex"], against=shuffled, on="id=key").against
+    for found in (by_order, by_id):
+        for one, other in zip(found.changes, expected.changes, strict=True):
+            assert (one.group, one.other, one.quantity) == (other.group, other.other, other.quantity)
+            assert one.change.value == pytest.approx(other.change.value)
+    assert (by_id.old, by_id.new, by_id.rows) == ("shuffled.csv", "new.csv", 200)
+    few = lh.regression_audit_file(new, "y", "p", ["sex"], against=written(old[50:], "few.csv"), on="id")
+    assert few.against.rows == 150
+    assert any("50 audited rows and 0 of few.csv have no partner" in one for one in few.warnings)
+    with pytest.raises(DataError, match=r"has 200 rows and head\.csv has 150"):
+        lh.regression_audit_file(new, "y", "p", ["sex"], against=written(old[:150], "head.csv"))
+    written(old.assign(y=old.y + 1), "other.csv")
+    with pytest.raises(DataError, match=r"200 rows have another label in other\.csv"):
+        lh.regression_audit_file(new, "y", "p", ["sex"], against="other.csv")
+    with pytest.raises(DataError, match="have the same id"):
+        lh.regression_audit_file(new, "y", "p", ["sex"], against=written(old.assign(id=1), "one.csv"), on="id")
+    with pytest.raises(DataError, match="share no id"):
+        lh.regression_audit_file(new, "y", "p", ["sex"], against=written(old.assign(id=-old.id - 1), "x.csv"), on="id")
+
+
+def test_a_frequency_table_has_the_figures_of_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = rows(150)
+    frame["age"], frame["n"] = np.arange(150.0) % 40, np.arange(150) % 4
+    every = frame.loc[frame.index.repeat(frame.n)]
+    beside = {"control_features": every[["branch"]], "against": every.old, "continuous": every[["age"]]}
+    expected = audited(every, **beside).to_dict()
+    found = audited(
+        frame, control_features=frame[["branch"]], against=frame.old, continuous=frame[["age"]], counts=frame.n
+    ).to_dict()
+    assert found.pop("reading") == ["Each row counts as often as n says: 223 in all."]
+    assert numbers(found) == pytest.approx(numbers(expected), rel=1e-9, abs=1e-9, nan_ok=True)
+    whole = lh.regression_audit_file(written(frame, "all.csv"), "y", "p", ["sex"], control=["branch"], count="n")
+    parts = [written(frame[:70], "one.csv"), written(frame[70:], "two.csv")]
+    several = lh.regression_audit_file(parts, "y", "p", ["sex"], control=["branch"], count="n")
+    assert numbers(several.to_dict()) == pytest.approx(numbers(whole.to_dict()), nan_ok=True)
+    with pytest.raises(DataError, match="All counts in 'n' are 0"):
+        lh.regression_audit_file(written(frame.assign(n=0), "none.csv"), "y", "p", ["sex"], count="n")
+    with pytest.raises(DataError, match="not a whole number"):
+        lh.regression_audit_file(written(frame.assign(n=0.5), "half.csv"), "y", "p", ["sex"], count="n")
+
+
+def numbers(found: object) -> list[float]:
+    if isinstance(found, dict):
+        return [one for value in found.values() for one in numbers(value)]
+    if isinstance(found, (list, tuple)):
+        return [one for value in found for one in numbers(value)]
+    return [float(found)] if isinstance(found, (int, float)) else []
+
+
+def test_the_command_line_has_them_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = rows(300).assign(n=2)
+    written(frame, "new.csv")
+    written(frame.assign(p=frame.old), "old.csv")
+    line = "audit new.csv --label y --prediction p --group sex --regression --control branch --count n "
+    line += "--against old.csv --on id --html page.html --all"
+    found = CliRunner().invoke(app, line.split())
+    assert found.exit_code == 0, found.output
+    for words in ("Within levels of branch", "From old.csv to new.csv", "600 in all"):
+        assert words in " ".join(found.output.split())
+    assert "Against the other model" in Path("page.html").read_text(encoding="utf-8")
