@@ -353,7 +353,7 @@ class OtherNumbers:
             DataError: a partner has another label, or there are more rows than partners in the same order.
         """
         if self.ids is not None:
-            places = self.ids.get_indexer(pd.Index(ids))
+            places = self.ids.get_indexer(pd.Index([] if ids is None else list(ids)))
         else:
             places = np.arange(self.before, self.before + len(label))
             places[places >= len(self.labels)] = -1
