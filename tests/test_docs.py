@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Python in these pages speaks of things that a reader brings along, so it cannot run as it stands.
 NOT_RUN = {
-    "docs/figures.md": "a finished run",
     "docs/klaad.md": "a tokenizer and triplets",
     "docs/presets.md": "a backbone and a batch of its inputs",
 }

@@ -158,7 +158,8 @@ OPTIONS = (
 
 def page(item: Item) -> str:
     """Return the page of one item."""
-    lines = [f"# {item.title}", "", f"{item.shows}.", "", "## Commands", "```"]
+    opening = "Repeat this experiment, and see the published figures beside ours."
+    lines = [f"# {item.title}", "", f"{item.shows}. {opening}", "", "## Commands", "```"]
     backbone = " --backbone MINILM" if "small" in item.backbone else ""
     name = f"levelhead reproduce {item.name}"
     lines += [f"# small scale: {item.cost['small']}", f"{name} --data-root DATA{backbone} --workers 2"]
@@ -179,7 +180,7 @@ def page(item: Item) -> str:
         shown = "; or ".join(f"the folder `{source.folders[0]}/` with {source.files}" for source in sources)
         lines += [f"Data{words}: {shown}. Owners: <{sources[0].owner}>.", ""]
     grids = ", ".join(f"`recipes/paper/{grid}.yaml`" for every in item.grids.values() for grid in every)
-    lines += [f"Grids: {grids}. Runs that two items need are trained once.", "", OPTIONS, ""]
+    lines += [f"Grids: {grids}.", "", OPTIONS, ""]
     for grids_of in item.grids.values():
         for title in grids_of.values():
             rows = published(item.name, title)
@@ -302,27 +303,23 @@ def made_on(grid: dict[str, Any]) -> str:
 
 
 def cost_table(grid: dict[str, Any]) -> list[str]:
-    """Return what a run of each method took; its seconds only where they differ many times over."""
+    """Return what a run of each method took, where whole networks are trained beside last encoders."""
     costs = grid["label_only"]["cost"]
-    timed = any(method.endswith("-LE") for method in costs)
-    titles = ["passes over the training rows", "trained weights, million", "peak memory, MiB"]
-    titles += ["seconds"] * timed
+    if not any(method.endswith("-LE") for method in costs):
+        return []
+    titles = ["passes over the training rows", "trained weights, million", "peak memory, MiB", "seconds"]
     lines = ["### Cost of a run", f"| method | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
     for method, cost in costs.items():
         on_gpu = cost.get("peak_gpu_memory_mib")
         memory = cost["process_peak_memory_mib"] if on_gpu is None else on_gpu
         cells = [f"{cost['forward_passes']:,.1f}", f"{cost['trained_parameters'] / 1e6:,.2f}", f"{memory:,.0f}"]
-        cells += [f"{cost['seconds']:,.0f}"] * timed
+        cells.append(f"{cost['seconds']:,.0f}")
         lines.append(f"| {method} | {' | '.join(cells)} |")
     note = (
         "Means over seeds; passes are forward passes, in units of the kept network; memory is the process's, or the "
-        "GPU's where there is one."
+        "GPU's where there is one. Seconds beside other work on the same machine, so they show only what differs many "
+        "times over; LE without its one pass through the frozen network, whose features are kept."
     )
-    if timed:
-        note += (
-            " Seconds beside other work on the same machine, so they show only what differs many times over; LE "
-            "without its one pass through the frozen network, whose features are kept."
-        )
     return [*lines, "", note, ""]
 
 

@@ -157,10 +157,11 @@ def test_seeds_and_rows_of_the_grid_are_not_named_as_options(tool: ModuleType) -
 
 
 def test_the_functions_named_for_the_method_are_in_their_files() -> None:
-    page = ROOT / "docs" / "methods" / "dam.md"
-    section = page.read_text(encoding="utf-8").partition("## In code\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| .+ \| (`.+`) \| \[(\w+)\.py\]\((.+)\) \|$", section, flags=re.M)
-    assert len(rows) >= 9
+    page = ROOT / "docs" / "method-in-code.md"
+    text = page.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .+ \| (`.+`) \| \[(\w+)\.py\]\((.+)\) \|$", text, flags=re.M)
+    assert len(rows) >= 15
+    assert all(f"quation {number}" in text for number in (2, 5, 6, 7))
     for names, module, link in rows:
         file = (page.parent / link).resolve()
         assert file.name == f"{module}.py"
