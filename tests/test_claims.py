@@ -39,7 +39,9 @@ SAID = " ".join(RESULTS.split())
 
 
 def test_the_tables_of_the_results_are_those_of_the_files() -> None:
-    assert load_script(ROOT / "tools" / "results_page.py").written(RESULTS) == RESULTS, "run python tools/results_page.py"
+    assert load_script(ROOT / "tools" / "results_page.py").written(RESULTS) == RESULTS, (
+        "run python tools/results_page.py"
+    )
 
 
 def found(task: str) -> dict[str, Any]:

@@ -109,7 +109,10 @@ def portraits() -> str:
                 row = [record["title"], method]
                 for metric in ("accuracy", "equalized_odds"):
                     difference = figures[metric]["difference"]
-                    row += [f"{100 * figures[metric]['estimate']['value']:.1f}", points(difference) if difference else ""]
+                    row += [
+                        f"{100 * figures[metric]['estimate']['value']:.1f}",
+                        points(difference) if difference else "",
+                    ]
                 yield row
 
     return table(["setting", "method", "accuracy", "minus plain", "EOd gap", "minus plain"], rows(), 2)
@@ -119,7 +122,10 @@ def pretrained() -> str:
     def rows() -> Iterator[list[str]]:
         comparison = first("table5_small")
         for name, figures in comparison["methods"].items():
-            cells = [points(figures[metric]["estimate"], "") for metric in ("accuracy", "equal_opportunity", "equalized_odds")]
+            cells = [
+                points(figures[metric]["estimate"], "")
+                for metric in ("accuracy", "equal_opportunity", "equalized_odds")
+            ]
             yield [name, *cells]
 
     return table(["variant", "accuracy", "EOp gap", "EOd gap"], rows(), 1)
