@@ -51,7 +51,7 @@ from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, group_name
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
-from levelhead.report.text import Record, counted, digits
+from levelhead.report.text import Record, counted, digits, number
 from levelhead.report.wide import Pair
 from levelhead.tables.bins import Bins, ordered_groups
 from levelhead.tables.columns import by_name, finite, name_of
@@ -500,7 +500,7 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
     said += [one for part in (found.control, found.against) if part is not None for one in part.sentences()]
     overall = found.overall
     explained = (
-        "" if math.isnan(found.explained) else f" Predictions explain {100 * found.explained:.1f}% of the variance."
+        "" if math.isnan(found.explained) else f" Predictions explain {number(100 * found.explained)}% of the variance."
     )
     said.append(
         f"Over all {overall.n:,} rows the mean absolute error is {digits(overall.mean_absolute_error.value)}, the root "
