@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 import rich
 import torch
+
+from scripts import load_script
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -99,6 +102,20 @@ def test_notebooks_begin_every_cell_with_a_marker(file: Path) -> None:
     assert len(cells) >= 8
     for number in cells[1:]:
         assert lines[number - 1] == "", f"{file.name}:{number}: an empty line stands before each cell"
+
+
+def test_the_notebook_for_colab_has_the_cells_of_the_script_that_is_run_above() -> None:
+    made = load_script(EXAMPLES.parent / "tools" / "notebook.py")
+    assert made.NOTEBOOK.read_text(encoding="utf-8") == made.notebook(made.SCRIPT.read_text(encoding="utf-8"))
+    title, install, *others = json.loads(made.NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    assert "".join(title["source"]).startswith("# Pictures")
+    assert "levelhead[torch]" in "".join(install["source"])
+    code = "\n\n".join("".join(cell["source"]) for cell in others if cell["cell_type"] == "code")
+    script = [line for line in made.SCRIPT.read_text(encoding="utf-8").splitlines() if line]
+    assert [line for line in code.splitlines() if line] == [
+        *script[script.index("# %%") + 1 : script.index("# %% [markdown]", 1)],
+        *(line for line in script[script.index("# %% [markdown]", 1) :] if not line.startswith("# ")),
+    ]
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,17 @@ def test_a_workflow_runs_what_the_makefile_has(file: Path) -> None:
             continue
         program, target, *_ = step["run"].split()
         assert program == ".venv/bin/python" or (program == "make" and target in TARGETS | {".venv/.installed"})
+
+
+def test_the_container_is_built_from_what_the_makefile_has() -> None:
+    folder = ROOT / ".devcontainer"
+    settings = json.loads((folder / "devcontainer.json").read_text(encoding="utf-8"))
+    docker = (folder / settings["build"]["dockerfile"]).read_text(encoding="utf-8")
+    assert re.findall(r"^RUN make (\S+)", docker, flags=re.M) == ["demo"]
+    assert 'CMD ["make", "test"]' in docker
+    assert settings["build"]["args"].keys() == {*re.findall(r"^ARG (\w+)", docker, flags=re.M)}
+    assert settings["postCreateCommand"] == "make .venv/.installed"
+    assert {"demo", "test"} <= TARGETS
 
 
 def test_the_tests_of_a_pull_request_are_those_of_ci() -> None:
