@@ -30,7 +30,6 @@ from levelhead.lm.klaad import (
     aligned,
     attention_divergences,
     attention_entropy,
-    attention_kl,
     collate,
     cross_entropies,
     likelihood_gap,
@@ -63,6 +62,12 @@ def reference_attention(model: Any, ids: Tensor, mask: Tensor) -> Tensor:
     twin.train(model.training)
     weights: Tensor = twin(input_ids=ids, attention_mask=mask, output_attentions=True).attentions[-1]
     return weights
+
+
+def attention_kl(anti: Tensor, stereotype: Tensor, rows: Tensor, **options: bool) -> Tensor:
+    """The mean over all rows that count."""
+    found, counted = attention_divergences(anti, stereotype, rows, **options)
+    return found.sum() / counted.sum().clamp(min=1)
 
 
 @pytest.mark.parametrize(

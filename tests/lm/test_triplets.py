@@ -5,7 +5,6 @@ import doctest
 import gzip
 import json
 import math
-import random
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +16,6 @@ import levelhead.lm.triplets as module
 from levelhead.lm.stereoset import StereoSet
 from levelhead.lm.triplets import (
     Triplet,
-    differing_positions,
     read_triplets,
     split_terms,
     stereoset_triplets,
@@ -183,53 +181,16 @@ def test_an_own_table_needs_three_columns(tmp_path: Path) -> None:
         read_triplets(path)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "positions"),
-    [
-        ("the pear is round today", "the pear is square today", ((3,), (3,))),
-        ("the pear is very round", "the pear is square", ((3, 4), (3,))),
-        ("the pear is round", "the pear is not round", ((), (3,))),
-        ("red pears are round", "green pears are square", ((0, 3), (0, 3))),
-        ("pears", "pears", ((), ())),
-        ("a b", "c d", ((0, 1), (0, 1))),
-    ],
-)
-def test_what_differs_is_found(first: str, second: str, positions: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    assert differing_positions(first.split(), second.split()) == positions
-
-
-def test_replaced_tokens_are_found_among_many_that_repeat() -> None:
-    first = [7, 8] * 150  # difflib alone would match one half with the other
-    second = [*first]
-    second[100] = 9
-    assert differing_positions(first, second) == ((100,), (100,))
-    first = random.Random(0).choices(range(10), k=300)
-    second = [*first]
-    second[20] = second[280] = 11
-    assert differing_positions(first, second) == ((20, 280), (20, 280))
-
-
-@given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12))
-def test_what_does_not_differ_is_the_same_on_both_sides(first: list[int], second: list[int]) -> None:
-    here, there = differing_positions(first, second)
-    kept = [token for position, token in enumerate(first) if position not in here]
-    assert kept == [token for position, token in enumerate(second) if position not in there]
-
-
 def test_the_example_of_the_module_runs() -> None:
     assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.data
-def test_intrasentence_items_of_the_real_set_differ_in_one_place(real_data: Path) -> None:
+def test_the_terms_of_the_real_set_are_split(real_data: Path) -> None:
     if not (real_data / "stereoset").is_dir():
         pytest.skip(f"no StereoSet: there is no folder stereoset in {real_data}")
     triplets = stereoset_triplets(real_data)
-    within = [one for one in triplets if one.task == "intrasentence"]
-    spans = [differing_positions(one.stereotype.split(), one.anti_stereotype.split()) for one in within]
     assert len(triplets) == 4229
-    assert all(here and there for here, there in spans)
-    assert sum(here == there and len(here) == 1 for here, there in spans) > 2000
     split = split_terms(triplets, seed=0, share=0.3)
     assert len(split.train) + len(split.held_out) == 4229
     assert not {one.term for one in split.train} & split.held_out_terms

@@ -44,15 +44,6 @@ def attention_iou(first: Array, second: Array) -> Array:
         return np.asarray((one * other).sum(-1) / (((one + other) / 2) ** 2).sum(-1))
 
 
-def from_least_to_most(maps: Array) -> Array:
-    """Return maps (..., cells) stretched from 0 to 1, as the authors' code does before it compares; it changes scores.
-
-    NaN for a constant map.
-    """
-    low, high = maps.min(-1, keepdims=True), maps.max(-1, keepdims=True)
-    return np.asarray((maps - low) / np.where(high > low, high - low, np.nan))
-
-
 def iou_with_masks(maps: Array, masks: Array, *, deals: int = 200, level: float = 0.95, seed: int = 0) -> AgainstChance:
     """Mean Attention-IoU of maps (rows, cells) with their masks, beside that with the masks of other pictures.
 
@@ -125,15 +116,6 @@ def rollout(layers: Sequence[NDArray[Any]], row: Ints) -> Array:
     for attention in reversed(layers):
         found = (found + np.einsum("bq,bqk->bk", found, attention)) / 2
     return found
-
-
-def accumulated_sensitivity(jacobian: Array, weights: Array, direction: Array) -> float:
-    """Return w^T |J| v: how strongly outputs (classes,) answer to inputs along ``direction`` (features,).
-
-    ``jacobian`` is (classes, features). Source: Krishna et al., "Measuring fairness of text classifiers via prediction
-    sensitivity", ACL 2022.
-    """
-    return float(weights @ np.abs(jacobian) @ direction)
 
 
 def gap_of_means(values: Array, member: Bools, cell: Ints, *, level: float = 0.95, bound: float = 1.0) -> Estimate:

@@ -224,20 +224,6 @@ def attention_divergences(
     return terms.sum(-1).masked_fill(~counted, 0.0), counted
 
 
-def attention_kl(
-    anti: Tensor,
-    stereotype: Tensor,
-    rows: Tensor,
-    columns: Tensor | None = None,
-    *,
-    double_softmax: bool = False,
-    eps: float = 1e-12,
-) -> Tensor:
-    """Return the mean of :func:`attention_divergences` over all rows that count; 0 if none does."""
-    found, counted = attention_divergences(anti, stereotype, rows, columns, double_softmax=double_softmax, eps=eps)
-    return found.sum() / counted.sum().clamp(min=1)
-
-
 def pooled(
     hidden: Tensor, mask: Tensor, pooling: Literal["mean", "last"] = "mean", *, normalized: bool = True
 ) -> Tensor:

@@ -15,9 +15,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import Path
 
 from levelhead.data.text_files import TABLE_SUFFIXES, read_columns, table_header
@@ -166,29 +165,6 @@ def terms_held_out(place: str) -> frozenset[str] | None:
             "new to it. Give --terms with a file of such terms, one a line."
         )
     return None
-
-
-def differing_positions(
-    first: Sequence[Hashable], second: Sequence[Hashable]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the positions of ``first`` and of ``second`` that have no match in the other: what bears the bias.
-
-    Both are words or token ids of an intrasentence triplet's stereotype and anti-stereotype. What they begin and end
-    with alike is matched first, so that one replaced span is always found as it is; ``difflib`` matches the rest. One
-    side is empty if the other only adds something.
-    """
-    shorter = min(len(first), len(second))
-    head = next((at for at in range(shorter) if first[at] != second[at]), shorter)
-    tail = next((at for at in range(shorter - head) if first[-1 - at] != second[-1 - at]), shorter - head)
-    middle, other = first[head : len(first) - tail], second[head : len(second) - tail]
-    here: list[int] = []
-    there: list[int] = []
-    # autojunk would drop frequent tokens from the matching in sequences of 200 and more
-    for kind, low, high, other_low, other_high in SequenceMatcher(None, middle, other, autojunk=False).get_opcodes():
-        if kind != "equal":
-            here += range(head + low, head + high)
-            there += range(head + other_low, head + other_high)
-    return tuple(here), tuple(there)
 
 
 def _table(path: Path) -> list[Triplet]:
