@@ -149,7 +149,7 @@ def test_a_group_with_one_member_is_named_and_left_out() -> None:
     data = frame()
     data.loc[0, "sex"] = "other"
     result = audit(data["y"], data["yhat"], sensitive_features=data["sex"])
-    assert any("group 'other' has 1 member, fewer than 10, and is left out" in text for text in result.warnings)
+    assert any("group 'other' has 1 row, fewer than 10, and is left out" in text for text in result.warnings)
     assert not result.groups["other"].included
     without = audit(data["y"][1:], data["yhat"][1:], sensitive_features=data["sex"][1:])
     assert result.metrics["equalized_odds"].value == pytest.approx(without.metrics["equalized_odds"].value)

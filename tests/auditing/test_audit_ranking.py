@@ -131,3 +131,20 @@ def test_options_of_rankings_go_together(
     pd.DataFrame({"points": [1, 2], "who": ["a", "b"]}).to_csv(tmp_path / "rows.csv", index=False)
     assert run("audit", tmp_path / "rows.csv", "--group", "who", *options) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_frequency_table_has_the_figures_of_its_rows(tmp_path: Path) -> None:
+    score, group = drawn(0)
+    count = np.arange(len(score)) % 3
+    every = np.repeat(np.arange(len(score)), count)
+    expected = lh.audit_ranking(score[every], sensitive_features={"group": group[every]}, top=40)
+    found = lh.audit_ranking(score, sensitive_features={"group": group}, top=40, counts=count)
+    assert found.by_attribute == expected.by_attribute
+    assert found.reading == (f"Each row counts as often as counts says: {count.sum()} in all.",)
+    path = tmp_path / "rows.csv"
+    pd.DataFrame({"s": score, "g": group, "n": count}).to_csv(path, index=False)
+    of_file = lh.audit_ranking_file(path, "s", ["g"], top=40, count="n")
+    assert of_file.by_attribute["g"].groups == expected.by_attribute["group"].groups
+    pd.DataFrame({"s": score, "g": group, "n": 0}).to_csv(path, index=False)
+    with pytest.raises(DataError, match="All counts in 'n' are 0"):
+        lh.audit_ranking_file(path, "s", ["g"], top=40, count="n")

@@ -196,3 +196,59 @@ def test_hostile_names_are_escaped() -> None:
     audit = lh.audit_decisions([name, "no"] * 40, sensitive_features={name: [name, "b"] * 40}, favourable=name)
     assert "<script>" not in audit.to_html()
     assert "\x1b" not in audit.text(all=True)
+
+
+def monthly(rows: int = 3000, drift: float = 0.04) -> pd.DataFrame:
+    draw = np.random.default_rng(3)
+    frame = pd.DataFrame({"sex": draw.choice(["f", "m"], rows), "month": draw.integers(1, 9, rows)})
+    frame["loan"] = np.where(draw.random(rows) < 0.6 - drift * frame.month * (frame.sex == "f"), "yes", "no")
+    return frame.assign(month="2024-0" + frame.month.astype(str))
+
+
+def test_selection_rates_over_time_are_those_of_an_audit_with_outcomes() -> None:
+    frame = monthly()
+    found = lh.audit_decisions(frame.loan, sensitive_features=frame[["sex"]], favourable="yes", time=frame.month)
+    label = np.arange(len(frame)) % 2
+    other = lh.audit(label, frame.loan == "yes", sensitive_features=frame[["sex"]], time=frame.month, replicates=100)
+    assert found.over_time is not None
+    (own,) = found.over_time.by_attribute["sex"]
+    same = next(one for one in other.over_time.by_attribute["sex"] if one.rate == "selection_rate")
+    assert [gap.difference.value for gap in own.gaps] == [gap.difference.value for gap in same.gaps]
+    assert own.slope.excludes_zero
+    assert own.slope.value == same.slope.value
+    assert "changes by" in found.text(all=True)
+    assert "Over time" in found.to_html()
+    assert f"selection_rate_difference[{own.gaps[0].period}]" in set(found.to_frame()["figure"])
+    counts = frame.value_counts().rename("n").reset_index()
+    table = lh.audit_decisions(
+        counts.loan, sensitive_features=counts[["sex"]], favourable="yes", time=counts.month, counts=counts.n
+    )
+    assert table.over_time.by_attribute["sex"][0].slope.value == pytest.approx(own.slope.value)
+    alone = lh.audit_decisions(frame.loan, sensitive_features=frame[["sex"]], favourable="yes", time=["a"] * len(frame))
+    assert any("nothing can change over time" in one for one in alone.warnings)
+    assert "over_time" not in lh.audit_decisions(frame.loan, sensitive_features=frame.sex, favourable="yes").to_dict()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_several_files_are_periods(tmp_path: Path, suffix: str) -> None:
+    frame, paths = monthly(), []
+    for month, rows in frame.groupby("month"):
+        folder = tmp_path / month[:4]
+        folder.mkdir(exist_ok=True)
+        paths.append(folder / f"{month}{suffix}")
+        if suffix == ".csv":
+            rows.drop(columns="month").to_csv(paths[-1], index=False)
+        else:
+            rows.drop(columns="month").to_parquet(paths[-1], index=False)
+    expected = lh.audit_decisions(frame.loan, sensitive_features=frame[["sex"]], favourable="yes", time=frame.month)
+    found = lh.audit_decisions_file(paths, "loan", ["sex"], favourable="yes", time="file")
+    assert found.over_time.periods == expected.over_time.periods
+    assert found.over_time.to_dict()["by_attribute"] == expected.over_time.to_dict()["by_attribute"]
+    with pytest.raises(DataError, match="has no column 'file'"):
+        lh.audit_decisions_file(paths[0], "loan", ["sex"], favourable="yes", time="file")
+    twice = [tmp_path / year / f"01{suffix}" for year in ("2023", "2024")]
+    for at, path in enumerate(twice):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(paths[at].read_bytes())
+    both = lh.audit_decisions_file(twice, "loan", ["sex"], favourable="yes", time="file")
+    assert both.over_time.periods == ("2023/01", "2024/01")

@@ -83,7 +83,7 @@ def test_a_group_with_few_rows_is_in_no_gap() -> None:
     result = audited({"a": A, "b": B, "c": [[0, 4], [0, 4]]})
     assert not result.groups["c"].included
     assert [text for text in result.warnings if "'c'" in text] == [
-        "group: group 'c' has 8 members, fewer than 10, and is left out of the gaps."
+        "group: group 'c' has 8 rows, fewer than 10, and is left out of the gaps."
     ]
     everyone = audited({"a": A, "b": B, "c": [[0, 4], [0, 4]]}, min_count=4)
     assert everyone.groups["c"].left_out == ()

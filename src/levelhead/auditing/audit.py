@@ -25,10 +25,9 @@ from levelhead.auditing.scale import AUTO, check_scale
 from levelhead.auditing.score_rows import check_thresholds
 from levelhead.auditing.weights import OF_WEIGHTS
 from levelhead.tables.bins import Bins
-from levelhead.tables.columns import by_name, finite, name_of, outcome_of, outcomes_of
-from levelhead.tables.files import Stored, source_of
+from levelhead.tables.columns import by_name, name_of, outcome_of, outcomes_of
+from levelhead.tables.files import Stored, by_file, source_of
 from levelhead.tables.join import Joined, both_ids
-from levelhead.tables.repeated import OF_COUNTS
 from levelhead.tables.source import Arrays
 from levelhead.tables.vocabulary import LabelMap
 from levelhead.types import ConfigError, quoted
@@ -203,10 +202,7 @@ def audit(
         source.add_numbers("The score", given["scores"], "The score", "scores")
     if weight is not None:
         source.add_numbers("sample_weight", weight, "sample_weight", "weights", OF_WEIGHTS)
-    if counts is not None:
-        finite(
-            source.add_numbers("The count", given["counts"], "The count", "counts", OF_COUNTS), "The count", OF_COUNTS
-        )
+    source.add_counts(given["counts"])
     for name, values in along.items():
         source.add_numbers(name, values, f"The column {quoted(name)}", f"values of {quoted(name)}")
     result = run(source, roles, options)
@@ -296,7 +292,8 @@ def audit_file(
         scale: see there.
         favourable: see there.
         cluster: name of the column that rows which belong together have in common, as ``cluster`` of :func:`audit`.
-        time: name of a column of periods or dates, as ``time`` of :func:`audit`.
+        time: name of a column of periods or dates, as ``time`` of :func:`audit`; or ``file``, where each of several
+            files is a period and none has a column of this name.
         costs: as :func:`audit` takes them.
         unpaired: ``against`` has other rows, such as those of an earlier month: ``result.findings["unpaired"]`` says
             how figures and gaps changed. Not with ``on`` or ``cluster``.
@@ -327,7 +324,7 @@ def audit_file(
             f"{quoted(label)} is named as label and as prediction. For decisions without outcomes leave out --label, "
             "and type --favourable CLASS (audit_decisions_file)."
         )
-    names, source = list(dict.fromkeys(groups)), source_of(path, workers, ray)
+    names, source = list(dict.fromkeys(groups)), by_file(source_of(path, workers, ray), time)
     theirs = None if against is None else source_of(against)
     left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())
     said = []

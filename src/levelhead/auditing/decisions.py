@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import repeating_id
@@ -34,11 +34,14 @@ from levelhead.auditing.options import (
     TOLD,
     Roles,
     about_of,
+    absent_sentence,
     check_grouping,
     count_sentence,
+    few_sentence,
     find_quantiles,
     is_left_out,
 )
+from levelhead.auditing.over_time import OverTime, changes_over_time
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.between import check_level, differences, fisher_p, proportion_ends, ratio_of
 from levelhead.metrics.counts import IntArray
@@ -46,11 +49,12 @@ from levelhead.metrics.names import Key, attribute_names, group_name
 from levelhead.metrics.power import detectable_gap
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
-from levelhead.report.text import Record, counted
+from levelhead.report.text import Record
 from levelhead.tables.bins import Bins, Cuts, cuts_of, ordered_groups
-from levelhead.tables.columns import finite, name_of, outcomes_of, positive_index
-from levelhead.tables.files import Stored, source_of
-from levelhead.tables.repeated import OF_COUNTS
+from levelhead.tables.columns import name_of, outcome_of, outcomes_of, positive_index
+from levelhead.tables.files import Stored, by_file, source_of
+from levelhead.tables.repeated import repeated
+from levelhead.tables.rows import Rows
 from levelhead.tables.source import Arrays, Source, gathered
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import alike, check_labels, in_order
@@ -103,7 +107,8 @@ class DecisionAudit(Report):
     """What :func:`audit_decisions` found, by sensitive column, and by their crossing under the tuple of their names.
 
     ``overall`` is the selection rate of all rows, ``favourable`` the decision it is about, and ``decision`` the column.
-    Intervals and p-values allow for ``comparisons``: all groups and columns together.
+    Intervals and p-values allow for ``comparisons``: all groups and columns together. ``over_time`` says how
+    differences change over periods, where rows have some.
 
     Examples:
         >>> import levelhead as lh
@@ -126,6 +131,7 @@ class DecisionAudit(Report):
     about: Mapping[str, str] = field(default_factory=dict)
     reading: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    over_time: OverTime | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
@@ -140,7 +146,8 @@ class DecisionAudit(Report):
             "by_attribute": {names[key]: one.to_dict() for key, one in self.by_attribute.items()},
             "warnings": list(self.warnings),
         }
-        more = {"about": dict(self.about), "reading": list(self.reading), "options": dict(self.options)}
+        more: dict[str, Any] = {"about": dict(self.about), "reading": list(self.reading)}
+        more |= {"options": dict(self.options), "over_time": self.over_time and self.over_time.to_dict()}
         return found | {name: one for name, one in more.items() if one}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
@@ -152,6 +159,7 @@ class DecisionAudit(Report):
                 for figure in ("selection_rate", "difference", "selection_ratio"):
                     if (one := getattr(found, figure)) is not None:
                         yield name, group, figure, one
+        yield from () if self.over_time is None else self.over_time.figures()
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
         """Whether a group has rows enough."""
@@ -182,6 +190,7 @@ def audit_decisions(
     missing: str = LEAVE_OUT,
     about: Mapping[str, str] | None = None,
     counts: ArrayLike | None = None,
+    time: ArrayLike | None = None,
 ) -> DecisionAudit:
     """Compare how often groups get the favourable decision; nobody's outcome is needed.
 
@@ -201,6 +210,8 @@ def audit_decisions(
         missing: "leave out" or "group", as there.
         about: title, model, author and purpose, for the page and the JSON.
         counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more.
+        time: (rows,) the period of each row, as :func:`levelhead.audit` takes it: ``result.over_time`` says how
+            differences of selection rates change.
 
     Returns:
         the figures; undefined ones are NaN with a reason.
@@ -216,16 +227,17 @@ def audit_decisions(
         >>> print(result.by_attribute["race"].groups["b"].selection_ratio.value)
         0.5
     """
-    given, matched = aligned({"decisions": decisions, "sensitive_features": sensitive_features, "counts": counts})
+    given, matched = aligned(
+        {"decisions": decisions, "sensitive_features": sensitive_features, "counts": counts, "time": time}
+    )
     columns, (wanted,), _ = outcomes_of({"decision": given["decisions"]}, favourable)
-    source = Arrays({"The decision": name_of(decisions, "decision"), "The count": name_of(counts, "counts")})
+    if time is not None:
+        columns["time"] = outcome_of(given["time"], "time")
+    called = {"The decision": name_of(decisions, "decision"), "The count": name_of(counts, "counts")}
+    source = Arrays(called | {"The time": name_of(time, "time")})
     source.add_outcomes(columns)
-    groups = source.add_words(given["sensitive_features"])
-    roles = Roles(None, "The decision", groups, count=None if counts is None else "The count")
-    if counts is not None:
-        finite(
-            source.add_numbers("The count", given["counts"], "The count", "counts", OF_COUNTS), "The count", OF_COUNTS
-        )
+    groups, when = source.add_words(given["sensitive_features"]), None if time is None else "The time"
+    roles = Roles(None, "The decision", groups, count=source.add_counts(given["counts"]), time=when)
     asked = _Asked(wanted, reference, intersect, min_count, level, replicates, seed, missing, bins, about_of(about))
     found = _audit(source, roles, asked, name_of(decisions, "decision"))
     return replace(found, warnings=[*matched, *found.warnings])
@@ -248,6 +260,7 @@ def audit_decisions_file(
     missing: str = LEAVE_OUT,
     about: Mapping[str, str] | None = None,
     count: str | None = None,
+    time: str | None = None,
     workers: int = 1,
     ray: str | None = None,
 ) -> DecisionAudit:
@@ -269,6 +282,7 @@ def audit_decisions_file(
         missing: see there.
         about: see there.
         count: name of the column of a frequency table that says how many people each row stands for.
+        time: name of a column of periods or dates; or ``file``, where each of several files is a period.
         workers: processes that count several files side by side.
         ray: ``auto`` or the address of a Ray cluster that does.
 
@@ -286,11 +300,11 @@ def audit_decisions_file(
         >>> lh.audit_decisions_file("loans.csv", "loan", ["sex"], favourable="yes").overall.value
         0.5
     """
-    source, names = source_of(path, workers, ray), list(dict.fromkeys(groups))
+    source, names = by_file(source_of(path, workers, ray), time), list(dict.fromkeys(groups))
     if decision in names:
         raise ConfigError(f"{quoted(decision)} is named as decision and as group. Leave it out of one of them.")
     asked = _Asked(favourable, reference, intersect, min_count, level, replicates, seed, missing, bins, about_of(about))
-    roles = Roles(None, decision, tuple(names), count=count)
+    roles = Roles(None, decision, tuple(names), count=count, time=time)
     found = _audit(source, roles, asked, decision)
     used, hint = roles.columns, []
     if count is None:
@@ -321,7 +335,8 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> Decision
     check_level(asked.level)
     cuts = cuts_of(asked.bins, list(roles.groups))
     find_quantiles(source, cuts)
-    tally = gathered(source, partial(_tally, roles, asked.intersect, frozenset(cuts)), partial(_count, roles, cuts))
+    read = gathered(source, partial(_Decided, roles, asked.intersect, cuts), _Decided.count)
+    tally = read.tally
     reading = () if roles.count is None else (count_sentence(source.called(roles.count), sum(tally.labels.values())),)
     check_labels(tally.labels)
     classes = in_order(tally.labels)
@@ -349,24 +364,54 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> Decision
     for key, counts in counted_by.items():
         found[key] = _column(counts, members[key], usable[key], chosen, named.get(key), comparisons, asked)
         warnings += _left_out(names[key], found[key], asked)
+    over_time = None
+    if roles.time is not None:
+        over_time, told = changes_over_time(
+            read.rows,
+            {"selection_rate": (np.ones(len(read.rows), bool), read.selected(classes[chosen]))},
+            members,
+            {key: [one for one in groups if not is_left_out(one, asked.missing)] for key, groups in members.items()},
+            named,
+            titles=(source.called(roles.time), source.title(roles.time)),
+            min_count=asked.min_count,
+            level=asked.level,
+        )
+        warnings += told
     pooled = next(iter(counted_by.values())).table.sum((0, 1))
     overall = proportion(int(pooled[chosen]), int(pooled.sum()), level=asked.level)
     options = {name: getattr(asked, name) for name in TOLD if hasattr(asked, name)}
     return DecisionAudit(
-        found, overall, str(classes[chosen]), called, warnings, comparisons, asked.level, asked.about, reading, options
-    )
+        found, overall, str(classes[chosen]), called, warnings, comparisons, asked.level, asked.about, reading, options,
+        over_time,
+    )  # fmt: skip
 
 
-def _tally(roles: Roles, intersect: bool, numbered: frozenset[str], source: Source) -> Tally:
-    title = source.title(str(roles.prediction))
-    return Tally(title, title, {name: source.title(name) for name in roles.groups}, intersect, numbered)
+class _Decided:
+    """Decisions, counted by group; with periods also kept row by row."""
 
+    def __init__(self, roles: Roles, intersect: bool, cuts: Mapping[str, Cuts], source: Source) -> None:
+        title, titles = source.title(str(roles.prediction)), roles.titles(source)
+        groups = {name: titles[f"group {name}"] for name in roles.groups}
+        self.roles, self.cuts, self.rows = roles, cuts, Rows(titles)
+        self.tally = Tally(title, title, groups, intersect, frozenset(cuts))
 
-def _count(roles: Roles, cuts: Mapping[str, Cuts], tally: Tally, source: Source) -> None:
-    for columns in roles.batches(source, cuts):
-        words: dict[str, Any] = columns
-        decided = words["prediction"]
-        tally.add(decided, decided, {name: words[f"group {name}"] for name in roles.groups}, count=words.get("count"))
+    def count(self, source: Source) -> None:
+        """Count all rows of a table."""
+        for columns in self.roles.batches(source, self.cuts):
+            words: dict[str, Any] = columns
+            decided, groups = words["prediction"], {name: words[f"group {name}"] for name in self.roles.groups}
+            self.tally.add(decided, decided, groups, count=words.get("count"))
+            if self.roles.time is not None:
+                self.rows.add(repeated(words, len(self.rows)) if "count" in words else words)
+
+    def merge(self, other: _Decided) -> None:
+        """Add the rows of another table."""
+        self.tally.merge(other.tally)
+        self.rows.extend(other.rows)
+
+    def selected(self, favourable: Hashable) -> NDArray[np.bool_]:
+        """Return whether each row that was kept has a decision, (rows,)."""
+        return self.rows.coded("prediction", {favourable: 1}) == 1
 
 
 def _usable(counts: Counts, groups: Sequence[Key], asked: _Asked) -> list[int]:
@@ -417,15 +462,9 @@ def _left_out(name: str, column: ColumnDecisions, asked: _Asked) -> list[str]:
     said = []
     for group, found in column.groups.items():
         if is_left_out(group, asked.missing):
-            said.append(
-                f"{printable(name)}: {counted(found.n, 'row')} without a group are not compared; with --missing group "
-                "they are a group."
-            )
+            said.append(absent_sentence(name, found.n))
         elif not found.included:
-            said.append(
-                f"{printable(name)}: group {quoted(group_name(group))} has {counted(found.n, 'row')}, fewer than "
-                f"{asked.min_count}, and is not compared."
-            )
+            said.append(few_sentence(name, group, found.n, asked.min_count))
     there = [group for group, found in column.groups.items() if found.included]
     if len(there) < 2:
         large = listed(quoted(group_name(group)) for group in there) or "none"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from levelhead.auditing.brief import ON_SHEET, ROOM, on_sheet, range_cell
+from levelhead.auditing.over_time import Time
 from levelhead.auditing.rates import FOUR_FIFTHS, four_fifths, ratio_cell, ratio_span
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
@@ -74,7 +75,10 @@ def decisions_page(result: Record, *, source: str = "", command: str = "") -> Re
     table, ranked = _overview(result, level)
     every = len(table["rows"]) > ON_SHEET
     parts = [
-        blocks.part([_section(name, column, level, every)], title=name if len(by_attribute) > 1 else "")
+        blocks.part(
+            [_section(name, column, level, every), *Time.column_sections(name, result)],
+            title=name if len(by_attribute) > 1 else "",
+        )
         for name, column in by_attribute.items()
     ]
     items = [("Decisions", source)] if source else []
@@ -152,7 +156,12 @@ def _leads(result: Record) -> list[str]:
             who = named_group(one.attribute, one.group)
             lines.append(f"By {short(one.attribute, 20)}, {who}: impact ratio {ratio}, {four_fifths(one.ratio)}.")
     more = sum(one.notable for one in rest) - len(lines)
-    return [*lines, *([f"{counted(more, 'more group')} {'is' if more == 1 else 'are'} like these."] if more else [])]
+    changes = Time.brief(result)
+    return [
+        *changes,
+        *lines,
+        *([f"{counted(more, 'more group')} {'is' if more == 1 else 'are'} like these."] if more else []),
+    ]
 
 
 def decision_sentences(result: Record) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from levelhead.auditing.clusters import alone_sentence, clustered_counts, clusters_found, few_clusters
 from levelhead.auditing.finding import find, references
-from levelhead.auditing.options import LEAVE_OUT, TOLD
+from levelhead.auditing.options import LEAVE_OUT, TOLD, few_sentence
 from levelhead.auditing.part import Asked, Frame, Part, find_classes
 from levelhead.auditing.result import AttributeAudit, AuditResult, GroupFigures
 from levelhead.auditing.score_rows import ScoreRows
@@ -308,8 +308,7 @@ def _left_out(
 def _small_groups(column: str, counts: Counts, min_count: int, unknown: Collection[Hashable]) -> list[str]:
     """Name the groups of fewer than ``min_count`` rows, but for the ``unknown`` one."""
     return [
-        f"{printable(column)}: group {quoted(str(group))} has {'1 member' if size == 1 else f'{size} members'}, fewer "
-        f"than {min_count}, and is left out of the gaps."
+        few_sentence(column, str(group), size, min_count, "is left out of the gaps")
         for group, size in zip(counts.groups, counts.group_sizes.tolist(), strict=True)
         if size < min_count and group not in unknown
     ]

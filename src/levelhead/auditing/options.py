@@ -10,7 +10,8 @@ import numpy as np
 
 from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference
 from levelhead.auditing.scale import AUTO
-from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
+from levelhead.metrics.names import MISSING_GROUP, Key, group_name, parts_of
+from levelhead.report.text import counted
 from levelhead.tables.bins import Bins, Cuts
 from levelhead.tables.columns import Column, FloatArray
 from levelhead.tables.periods import as_periods
@@ -112,6 +113,19 @@ def count_sentence(name: str, people: int) -> str:
     if not people:
         raise DataError(f"All counts in {quoted(name)} are 0, so that no row counts.")
     return f"Each row counts as often as {printable(name)} says: {people:,} in all."
+
+
+def few_sentence(name: str, group: Key, rows: int, min_count: int, fate: str = "is not compared") -> str:
+    """Say that a group of a sensitive column has too few rows."""
+    return (
+        f"{printable(name)}: group {quoted(group_name(group))} has {counted(rows, 'row')}, fewer than {min_count}, and "
+        f"{fate}."
+    )
+
+
+def absent_sentence(name: str, rows: int, fate: str = "are not compared") -> str:
+    """Say that rows have no group in a sensitive column."""
+    return f"{printable(name)}: {counted(rows, 'row')} without a group {fate}; with --missing group they are a group."
 
 
 def find_quantiles(source: Source, cuts: Mapping[str, Cuts]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.metrics import trend as trends
@@ -22,6 +23,7 @@ from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent_interval, short
 from levelhead.tables.periods import ordered
+from levelhead.tables.rows import Rows
 from levelhead.types import DataError, Estimate, printable, quoted
 
 MOST_PERIODS, CHARTS, TICKS = 200, 3, 6
@@ -208,6 +210,64 @@ def _enough(cell: tuple[IntArray, IntArray], at: int, to: int, min_count: int) -
     return np.asarray((cell[1][:, [at, to]] >= max(1, min_count)).all(1))
 
 
+def changes_over_time(
+    rows: Rows,
+    rates: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.bool_]]],
+    groups: Mapping[Key, Sequence[Key]],
+    compared: Mapping[Key, Sequence[Key]],
+    reference: Mapping[Key, Key],
+    *,
+    titles: tuple[str, str],
+    min_count: int,
+    level: float,
+) -> tuple[OverTime, list[str]]:
+    """Count rows by period and group, and compare the groups.
+
+    Args:
+        rows: with the columns ``time`` and ``group NAME``.
+        rates: by name which rows a rate is of, and which of them are hits, (rows,) each.
+        groups: the groups of each sensitive column, in their order.
+        compared: those that are compared.
+        reference: as :func:`over_time` takes it.
+        titles: what sentences and what errors call the column of periods.
+        min_count: see :func:`over_time`.
+        level: see there.
+
+    Returns:
+        the trends, and warnings.
+
+    Raises:
+        DataError: more than :data:`MOST_PERIODS` periods.
+    """
+    column, title = titles
+    periods, known = ordered([str(one) for one in rows.known["time"]])
+    if len(periods) > MOST_PERIODS:
+        raise DataError(
+            f"{title} has {len(periods):,} periods, more than {MOST_PERIODS}. Write dates as 2024-03-31, which are "
+            "counted by month, or pass a column of months or quarters."
+        )
+    at = rows.coded("time", {period: place for place, period in enumerate(periods)})
+    whole = {role: rows.whole(role) for role in rows.parts}
+    cells: dict[Key, Cells] = {}
+    for key, there in groups.items():
+        place = {group: position for position, group in enumerate(compared[key])}
+        members = rows.members(key, there)(whole)
+        member = np.array([place.get(group, -1) for group in there], np.int64)[members]
+        shape = len(periods), len(compared[key])
+        cells[key] = {
+            rate: (_counted(at, member, used & hit, shape), _counted(at, member, used, shape))
+            for rate, (used, hit) in rates.items()
+        }
+    said = [] if known else [f"The periods of {printable(column)} are in the order of the rows: {_some(periods)}."]
+    warnings = []
+    if len(periods) == 1:
+        warnings.append(f"All rows are of the period {quoted(periods[0])}: nothing can change over time.")
+    found = over_time(
+        cells, compared, reference, column=column, periods=periods, min_count=min_count, level=level, said=said
+    )
+    return found, warnings
+
+
 class Time(Part):
     """How gaps change over the periods of a column."""
 
@@ -217,34 +277,19 @@ class Time(Part):
 
     def find(self, frame: Frame) -> OverTime:
         """Return the trends; with several classes, of the accuracy alone."""
-        rows, roles, options = frame.rows, self.asked.roles, frame.options
-        column = self.asked.source.called(str(roles.time))
-        periods, known = ordered([str(one) for one in rows.known["time"]])
-        if len(periods) > MOST_PERIODS:
-            raise DataError(
-                f"{self.asked.source.title(str(roles.time))} has {len(periods):,} periods, more than {MOST_PERIODS}. "
-                "Write dates as 2024-03-31, which are counted by month, or pass a column of months or quarters."
-            )
-        at = rows.coded("time", {period: place for place, period in enumerate(periods)})
-        rates = _rates(frame)
-        cells: dict[Key, Cells] = {}
-        compared: dict[Key, list[Key]] = {}
-        for key, groups in frame.groups.items():
-            compared[key] = frame.kept(key)
-            place = {group: position for position, group in enumerate(compared[key])}
-            member = np.array([place.get(group, -1) for group in groups], np.int64)[frame.members(key)]
-            shape = len(periods), len(compared[key])
-            cells[key] = {
-                rate: tuple(_counted(at, member, chosen, shape) for chosen in (used & hit, used))  # type: ignore[misc]
-                for rate, (used, hit) in rates.items()
-            }
-        said = [] if known else [f"The periods of {printable(column)} are in the order of the rows: {_some(periods)}."]
-        if len(periods) == 1:
-            frame.warnings.append(f"All rows are of the period {quoted(periods[0])}: nothing can change over time.")
-        return over_time(
-            cells, compared, frame.reference, column=column, periods=periods, min_count=options.min_count,
-            level=options.level, said=said,
-        )  # fmt: skip
+        column = str(self.asked.roles.time)
+        found, warnings = changes_over_time(
+            frame.rows,
+            _rates(frame),
+            frame.groups,
+            {key: frame.kept(key) for key in frame.groups},
+            frame.reference,
+            titles=(self.asked.source.called(column), self.asked.source.title(column)),
+            min_count=frame.options.min_count,
+            level=frame.options.level,
+        )
+        frame.warnings.extend(warnings)
+        return found
 
     @classmethod
     def column_sections(cls, name: str, result: Record) -> list[Record]:

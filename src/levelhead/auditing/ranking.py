@@ -21,7 +21,17 @@ from numpy.typing import ArrayLike
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.finding import Reference, references
-from levelhead.auditing.options import LEAVE_OUT, Roles, about_of, check_grouping, find_quantiles, is_left_out
+from levelhead.auditing.options import (
+    LEAVE_OUT,
+    Roles,
+    about_of,
+    absent_sentence,
+    check_grouping,
+    count_sentence,
+    few_sentence,
+    find_quantiles,
+    is_left_out,
+)
 from levelhead.auditing.ranking_page import ranking_page
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.between import check_level
@@ -33,6 +43,7 @@ from levelhead.report.text import counted
 from levelhead.tables.bins import Bins, cuts_of, ordered_groups
 from levelhead.tables.columns import Column, name_of
 from levelhead.tables.files import Stored, source_of
+from levelhead.tables.repeated import repeated
 from levelhead.tables.source import Arrays, Source
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import alike
@@ -145,6 +156,7 @@ def audit_ranking(
     bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
     about: Mapping[str, str] | None = None,
+    counts: ArrayLike | None = None,
 ) -> RankingAudit:
     """Say who is in the first places of a ranking; nobody's outcome is needed.
 
@@ -161,6 +173,7 @@ def audit_ranking(
         bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
         missing: "leave out" or "group", as there; rows without a group keep their places.
         about: title, model, author and purpose, for the page and the JSON.
+        counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more.
 
     Returns:
         the figures; undefined ones are NaN with a reason.
@@ -176,10 +189,16 @@ def audit_ranking(
         >>> result.by_attribute["sex"].groups["f"].representation.value
         1.0
     """
-    given, matched = aligned({"scores": scores, "sensitive_features": sensitive_features})
-    source = Arrays({"The score": name_of(scores, "score")}, "score")
+    given, matched = aligned({"scores": scores, "sensitive_features": sensitive_features, "counts": counts})
+    source = Arrays({"The score": name_of(scores, "score"), "The count": name_of(counts, "counts")}, "score")
     source.add_numbers("The score", given["scores"], "The score", "scores", OF_RANKS)
-    roles = Roles(None, None, source.add_words(given["sensitive_features"]), "The score")
+    roles = Roles(
+        None,
+        None,
+        source.add_words(given["sensitive_features"]),
+        "The score",
+        count=source.add_counts(given["counts"]),
+    )
     asked = _Asked(top, lowest_first, reference, intersect, min_count, level, bins, missing, about_of(about))
     found = _audit(source, roles, asked, name_of(scores, "score"))
     return replace(found, warnings=[*matched, *found.warnings])
@@ -200,6 +219,7 @@ def audit_ranking_file(
     bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
     about: Mapping[str, str] | None = None,
+    count: str | None = None,
 ) -> RankingAudit:
     """Audit a ranking in a file with one row for each who is ranked.
 
@@ -216,6 +236,7 @@ def audit_ranking_file(
         bins: see there; or ``column=...`` texts.
         missing: see there.
         about: see there.
+        count: name of the column of a frequency table that says how many people each row stands for.
 
     Returns:
         what :func:`audit_ranking` returns for the same rows.
@@ -235,9 +256,12 @@ def audit_ranking_file(
     if score in names:
         raise ConfigError(f"{quoted(score)} is named as score and as group. Leave it out of one of them.")
     asked = _Asked(top, lowest_first, reference, intersect, min_count, level, bins, missing, about_of(about))
-    found = _audit(source, Roles(None, None, tuple(names), score), asked, score)
-    hint = repeating_id(source, [score, *names], "keep one row of each {name}, or read the intervals as too narrow")
-    return replace(found, reading=tuple(source.taken([score, *names])), warnings=[*found.warnings, *hint])
+    roles = Roles(None, None, tuple(names), score, count=count)
+    found, hint = _audit(source, roles, asked, score), []
+    if count is None:
+        hint = repeating_id(source, [score, *names], "keep one row of each {name}, or read the intervals as too narrow")
+    reading = (*source.taken(roles.columns), *found.reading)
+    return replace(found, reading=reading, warnings=[*found.warnings, *hint])
 
 
 @dataclass(frozen=True)
@@ -291,10 +315,11 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingA
     title = rows.titles["score"]
     tally = Tally(title, title, {name: source.title(name) for name in roles.groups}, asked.intersect, frozenset(cuts))
     for columns in roles.batches(source, cuts):
-        words: dict[str, Any] = columns
+        words: dict[str, Any] = repeated(columns, len(rows)) if "count" in columns else columns
         ranked: Column = np.zeros(len(words["score"]), np.int64), ["ranked"]
         tally.add(ranked, ranked, {name: words[f"group {name}"] for name in roles.groups})
-        rows.add(columns)
+        rows.add(words)
+    reading = () if roles.count is None else (count_sentence(source.called(roles.count), len(rows)),)
     rows.check_finite()
     top, score = asked.places(len(rows)), rows.whole("score")
     members, warnings = {}, []
@@ -320,7 +345,7 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingA
             f"{counted(left, 'place')}: each counts as {left:,}/{tied:,} of a row in the top."
         )
     return RankingAudit(
-        found, len(rows), top, tied, left, called, warnings, asked.level, asked.lowest_first, asked.about
+        found, len(rows), top, tied, left, called, warnings, asked.level, asked.lowest_first, asked.about, reading
     )
 
 
@@ -417,15 +442,9 @@ def _left_out(name: str, column: ColumnPlaces, asked: _Asked) -> list[str]:
     said = []
     for group, one in column.groups.items():
         if is_left_out(group, asked.missing):
-            said.append(
-                f"{printable(name)}: {counted(one.n, 'row')} without a group keep their places and are not compared; "
-                "with --missing group they are a group."
-            )
+            said.append(absent_sentence(name, one.n, "keep their places and are not compared"))
         elif not one.included:
-            said.append(
-                f"{printable(name)}: group {quoted(group_name(group))} has {counted(one.n, 'row')}, fewer than "
-                f"{asked.min_count}, and is not compared."
-            )
+            said.append(few_sentence(name, group, one.n, asked.min_count))
     if column.reference not in compared:
         said.append(f"{printable(name)}: the reference group is too small: there are no impact ratios.")
     return said

@@ -30,7 +30,9 @@ from levelhead.auditing.finding import Reference, references
 from levelhead.auditing.options import (
     LEAVE_OUT,
     about_of,
+    absent_sentence,
     count_sentence,
+    few_sentence,
     is_left_out,
 )
 from levelhead.auditing.own_metrics import PairDifference
@@ -51,13 +53,12 @@ from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, group_name
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
-from levelhead.report.text import Record, counted, digits, number
+from levelhead.report.text import Record, digits, number
 from levelhead.report.wide import Pair
 from levelhead.tables.bins import Bins, ordered_groups
 from levelhead.tables.columns import by_name, finite, name_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.join import both_ids
-from levelhead.tables.repeated import OF_COUNTS
 from levelhead.tables.source import Arrays
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
@@ -69,7 +70,7 @@ ENOUGH_FOR_TAILS, LONG_TAIL = 60, 1.5
 """Rows whose mean absolute error holds with a long tail, and the skewness of one."""
 NOT_ALWAYS = ("about", "reading", "reference", "control", "against")
 """Keys of the JSON that stand there where they hold something."""
-OTHER, COUNT = "The prediction of the other model", "The count"
+OTHER = "The prediction of the other model"
 
 
 @dataclass(frozen=True)
@@ -231,9 +232,9 @@ def regression_audit(
         {"y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "continuous": continuous,
          "control_features": control_features, "against": against, "counts": counts}
     )  # fmt: skip
-    source = Arrays({OTHER: "the other model", COUNT: name_of(counts, "counts")})
+    source = Arrays({OTHER: "the other model", "The count": name_of(counts, "counts")})
     numbers = {"The label": ("y_true", ADVICE), "The prediction": ("y_pred", ADVICE)}
-    numbers |= {OTHER: ("against", ADVICE), COUNT: ("counts", OF_COUNTS)}
+    numbers |= {OTHER: ("against", ADVICE)}
     for title, (name, advice) in numbers.items():
         if name in ("y_true", "y_pred") or given[name] is not None:
             what, of, rest = title.removeprefix("The ").partition(" ")
@@ -247,7 +248,7 @@ def regression_audit(
         finite(source.add_numbers(name, one, title, f"values of {quoted(name)}", ADVICE), title, ADVICE)
     asked = NumbersAsked(
         "The label", "The prediction", columns, tuple(along), intersect, min_count, level, missing, reference, levels,
-        None if counts is None else COUNT, None if against is None else OTHER,
+        source.add_counts(given["counts"]), None if against is None else OTHER,
     )  # fmt: skip
     found = _audit(read_rows(source, asked, bins), name_of(y_true), about_of(about))
     return replace(found, warnings=[*matched, *found.warnings])
@@ -357,7 +358,11 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
             by_attribute[key][group] = _figures(moments, at, rows.level, bool(included))
             if included:
                 kept[key][group] = at
-            if told := _told(rows.asked, moments, at, quoted(group_name(group)), absent, int(whole.rows[0])):
+            if absent:
+                warnings.append(absent_sentence(names[key], int(moments.rows[at])))
+            elif not included:
+                warnings.append(few_sentence(names[key], group, int(moments.rows[at]), rows.asked.min_count))
+            elif told := _told(moments, at, quoted(group_name(group))):
                 warnings.append(f"{printable(names[key])}: {told}")
     named = references(rows.asked.reference, {key: list(groups) for key, groups in by_attribute.items()})
     for key, group in named.items():
@@ -416,16 +421,9 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
     )
 
 
-def _told(asked: NumbersAsked, moments: Moments, at: int, name: str, absent: bool, every: int) -> str | None:
-    """Say what limits the figures of a group, or why it is not compared; None where nothing does."""
+def _told(moments: Moments, at: int, name: str) -> str | None:
+    """Say what limits the figures of a group; None where nothing does."""
     rows = int(moments.rows[at])
-    if absent:
-        return (
-            f"{rows:,} of {every:,} rows have no group in {name} and are not compared; with --missing "
-            "group they are a group."
-        )
-    if rows < asked.min_count:
-        return f"group {name} has {counted(rows, 'row')}, fewer than {asked.min_count}, and is not compared."
     if not moments.squares[2, at]:
         return (
             f"all {rows:,} errors of group {name} are {digits(float(moments.mean[2, at]))}. Rows that are all "

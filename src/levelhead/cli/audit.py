@@ -114,12 +114,15 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "decisions": (
         "{} needs outcomes: name their column with --label, or leave it out.",
-        (*CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive", "label_map"),
+        (
+            *(name for name in CLASSES_ALONE if name != "time"), "cluster", "on", "continuous", "regression",
+            "positive", "label_map",
+        ),
     ),
     "ranking": (
         "{} cannot be used with --rank, which needs no outcomes: leave it out.",
         ("label", "prediction", "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive",
-         "favourable", "label_map", "count", "workers", "ray"),
+         "favourable", "label_map", "workers", "ray"),
     ),
     "regression": (
         "{} is about classes, not numbers: leave it out, or --regression.",
@@ -309,7 +312,7 @@ def _decisions(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str
         about=about,
         **{
             name: getattr(asked, name)
-            for name in ("favourable", "reference", "intersect", "min_count", "bins", "count")
+            for name in ("favourable", "reference", "intersect", "min_count", "bins", "count", "time")
         },
     )
 
@@ -322,7 +325,7 @@ def _ranking(rows: Path | Stored | None, asked: SimpleNamespace, about: dict[str
         raise ConfigError(f"An audit of a ranking needs FILE, --rank, --top and --group; missing: {lacking}.")
     from levelhead.auditing.ranking import audit_ranking_file
 
-    same = ("top", "lowest_first", "reference", "intersect", "min_count", "bins")
+    same = ("top", "lowest_first", "reference", "intersect", "min_count", "bins", "count")
     return audit_ranking_file(
         rows,
         asked.rank,

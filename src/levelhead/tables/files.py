@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import itertools
+import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ from levelhead.workers import check_workers
 MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"]
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
+FILE = "file"
+"""Column that the names of several files are, where none has a column of this name."""
 BATCH_ROWS = 1 << 18
 SMALL_RANGE = 1 << 10
 """Whole numbers that lie as close together are their own codes: none is looked up."""
@@ -185,7 +188,7 @@ class File(Stored):
 
     def header(self, wanted: Sequence[str] = ()) -> list[str]:
         """Return the names of the columns."""
-        return list(self.form(wanted).header) if self.is_text else [*self.schema().names, *self.beside]
+        return [*(self.form(wanted).header if self.is_text else self.schema().names), *self.beside]
 
     def has_commas(self, column: str) -> bool:
         """Whether a csv writes the numbers of a column with decimal commas."""
@@ -387,6 +390,21 @@ def source_of(path: Path | str | Stored | Sequence[Path | str], workers: int = 1
     if workers > 1 or ray is not None:
         source.workers, source.ray = workers, ray
     return source
+
+
+def by_file(source: Stored, column: str | None) -> Stored:
+    """Return a table with a column :data:`FILE` of the names of its files, if ``column`` is it and no file has one."""
+    if column != FILE or len(source.pieces()) < 2 or not isinstance(source, Files) or FILE in source.files[0].header():
+        return source
+    names = [one.path.name.partition(".")[0] for one in source.files]
+    if len(set(names)) < len(names):  # of files in several folders
+        paths = [one.path.absolute() for one in source.files]
+        top = Path(os.path.commonpath(paths))
+        names = [str(one.relative_to(top)).removesuffix("".join(one.suffixes)) for one in paths]
+    files = [File(one.path, {**one.beside, FILE: name}) for one, name in zip(source.files, names, strict=True)]
+    found = Files(files, source.label)
+    found.workers, found.ray = source.workers, source.ray
+    return found
 
 
 def _files_of(path: Path | str) -> list[File]:

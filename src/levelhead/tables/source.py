@@ -9,7 +9,17 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from numpy.typing import ArrayLike
 
-from levelhead.tables.columns import OF_SCORES, Column, FloatArray, by_name, column_title, columns_of, numbers_of_array
+from levelhead.tables.columns import (
+    OF_SCORES,
+    Column,
+    FloatArray,
+    by_name,
+    column_title,
+    columns_of,
+    finite,
+    numbers_of_array,
+)
+from levelhead.tables.repeated import OF_COUNTS
 from levelhead.types import DataError, quoted
 from levelhead.workers import side_by_side
 
@@ -21,6 +31,7 @@ class Counting(Protocol):
         """Add what was counted of rows that stand behind one's own."""
 
 
+COUNT = "The count"
 Counted = TypeVar("Counted", bound=Counting)
 
 
@@ -153,6 +164,13 @@ class Arrays(Source):
         found = self._columns.numbers[name] = numbers_of_array(values, title, advice)
         self._check(len(found), what)
         return found
+
+    def add_counts(self, values: ArrayLike | None) -> str | None:
+        """Add the column of a frequency table that says how many rows each row is; return its name."""
+        if values is None:
+            return None
+        finite(self.add_numbers(COUNT, values, COUNT, "counts", OF_COUNTS), COUNT, OF_COUNTS)
+        return COUNT
 
     def title(self, column: str) -> str:
         """Return the name of an outcome; a column of groups is called one."""
