@@ -12,6 +12,7 @@ import pytest
 from levelhead.extras import EXTRAS, MissingExtraError, explained
 
 ROOT = Path(__file__).parents[1]
+COMPARISON = Path(__file__).parent / "fixtures" / "0.1.0.dev0" / "table.json"
 ABSENT = sorted(module for modules in EXTRAS.values() for module in modules)
 WITHOUT = (
     "import sys\n"
@@ -74,6 +75,7 @@ def test_the_core_audits_explains_and_writes_pages(tmp_path: Path) -> None:
         "    except SystemExit as end: assert not end.code, words\n"
         "run('audit', '--example', '--html', 'a.html', '--json', 'a.json')\n"
         "run('report', 'a.json', '--html', 'b.html')\n"
+        f"run('report', {str(COMPARISON)!r}, '--html', 'c.html')\n"
         "run('audit', '--plan', 'gap=5', '--rate', '0.3')\n"
         "import numpy as np\n"
         "r = np.random.default_rng(0)\n"
@@ -86,7 +88,7 @@ def test_the_core_audits_explains_and_writes_pages(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("plot needs matplotlib, which is not installed. Type: pip install 'levelhead[plot]'\n")
-    assert {file.name for file in tmp_path.iterdir()} == {"a.html", "a.json", "b.html"}
+    assert {file.name for file in tmp_path.iterdir()} == {"a.html", "a.json", "b.html", "c.html"}
 
 
 @pytest.mark.slow

@@ -17,6 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ["--constraint", str(ROOT / "constraints.txt")]
+EXAMPLES = ["trainer_text.py", "own_network.py", "notebook_text.py", "notebook_vision.py"]
+"""Run as scripts, from an empty folder, with the wheel and torch."""
 QUICK = ["tests/metrics", "tests/auditing", "tests/report", "tests/test_examples.py", "tests/test_docs.py"]
 """What the source distribution must pass by itself: tests that open docs, results, recipes and benchmarks too."""
 
@@ -24,7 +26,7 @@ QUICK = ["tests/metrics", "tests/auditing", "tests/report", "tests/test_examples
 def step(title: str, *command: str, cwd: Path = ROOT) -> None:
     """Run one command, without the repository on Python's path, and say how long it took."""
     started = time.monotonic()
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"LEVELHEAD_QUICK": "1"}
     done = subprocess.run(command, cwd=cwd, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(f"{time.monotonic() - started:6.1f} s  {title}", flush=True)
     if done.returncode:
@@ -66,10 +68,13 @@ def main() -> None:
             step("install torch", *install, "torch")
             step("install the rest", *install, f"{wheel}[torch]")
             print(f"{megabytes(folder / 'full'):6.0f} MB with torch")
+            step("--version", levelhead, "--version", cwd=folder)
             step("demo, two seeds", levelhead, "demo", "--seeds", "2", "--out", str(folder / "demo"), cwd=folder)
             with tarfile.open(source) as archive:
                 archive.extractall(folder, filter="data")
             (inside,) = folder.glob("levelhead-*")
+            for name in EXAMPLES:
+                step(f"examples/{name}", python, "-P", str(inside / "examples" / name), cwd=folder)
             step("install what tests need", *install, f"{inside}[test]")
             quick = [python, "-m", "pytest", "-q", "-m", "not slow", *QUICK]
             step("quick tests of the source distribution", *quick, cwd=inside)

@@ -301,3 +301,10 @@ def refuse_duplicates(there: Sequence[str], names: Iterable[str], where: str) ->
                 f"{where} has {times[name]} columns named {quoted(name)}, and nothing says which of them is meant. "
                 "Rename or remove all but one."
             )
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a sentence that names the nearest known word, if one is near, and all of them."""
+    words = list(known)
+    close = difflib.get_close_matches(word[:LONGEST_NAME], words, n=1, cutoff=0.5)
+    return (f"Did you mean {quoted(close[0])}? " if close else "") + f"Known: {listed(words)}."

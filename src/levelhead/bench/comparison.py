@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.bench.page import MAIN, Compared, Comparisons
-from levelhead.data import DATASETS
 from levelhead.metrics import JointRow, JointTable, estimate_to_dict
 from levelhead.metrics.joint import MARGIN
 from levelhead.report import marks
@@ -54,8 +53,8 @@ class Comparison:
     @property
     def title(self) -> str:
         """One line that says what was compared: the data set's options are those that are not the default."""
-        if DATASETS.offers(self.data["name"]):
-            default = dataclasses.asdict(DATASETS[self.data["name"]]())
+        default = _defaults(self.data["name"])
+        if default is not None:
             changed = {key for key, value in self.data.items() if value != default.get(key)}
         else:
             changed = {key for key in self.data if shown(key, self.data_changed)}
@@ -251,6 +250,15 @@ def comparisons_page(record: Record, *, source: str = "", command: str = "") -> 
         raise DataError(f"{source} is not what `table` writes: it holds no comparison.")
     every = [Compared(Comparison.from_dict(one)) for one in record["comparisons"]]
     return Comparisons(every).page(command=command)
+
+
+def _defaults(name: str) -> dict[str, Any] | None:
+    """Return the options of a built-in data set; None of another one, and without torch, which data sets need."""
+    try:
+        from levelhead.data import DATASETS
+    except ModuleNotFoundError:
+        return None
+    return dataclasses.asdict(DATASETS[name]()) if DATASETS.offers(name) else None
 
 
 def _joint_row(record: Record) -> JointRow:

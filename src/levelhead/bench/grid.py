@@ -49,7 +49,6 @@ from levelhead.runs.recipe import (
     first_recipe,
     flatten,
     is_file,
-    nearest,
     override,
     present_key,
     present_method,
@@ -62,7 +61,7 @@ from levelhead.runs.recipe import (
 )
 from levelhead.runs.refit import training_of
 from levelhead.storage import write_text
-from levelhead.types import ConfigError, LevelheadError, check_seed, listed, printable, quoted
+from levelhead.types import ConfigError, LevelheadError, check_seed, listed, nearest, printable, quoted
 
 GRID = "grid.yaml"
 MOST_RUNS = 2000

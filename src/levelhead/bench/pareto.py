@@ -21,9 +21,8 @@ from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.metrics import METRICS, Counts, estimate_to_dict
 from levelhead.metrics.names import COMPARED
 from levelhead.report import marks
-from levelhead.runs.recipe import nearest
 from levelhead.storage import write_atomically
-from levelhead.types import ConfigError, DataError, Estimate, quoted
+from levelhead.types import ConfigError, DataError, Estimate, nearest, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -29,14 +29,14 @@ from levelhead.metrics.joint import MARGIN
 from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.runs import cost_table
-from levelhead.runs.cost import REASONS
+from levelhead.runs.cost_table import REASONS
 from levelhead.runs.finished import require_finished
 from levelhead.runs.folder import CONFIG, digest, oracle_reason, read_run
-from levelhead.runs.recipe import Experiment, flatten, method_name, nearest, read_recipe
+from levelhead.runs.recipe import Experiment, flatten, method_name, read_recipe
 from levelhead.runs.stand_in import StandIn, StandInMethod, named
 from levelhead.storage import as_written, read_metrics, read_record
 from levelhead.training.select import FOR_ANY_METHOD, score_of
-from levelhead.types import ConfigError, DataError, listed, printable, quoted, require_columns, visible
+from levelhead.types import ConfigError, DataError, listed, nearest, printable, quoted, require_columns, visible
 
 logger = logging.getLogger(__name__)
 

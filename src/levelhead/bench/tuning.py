@@ -19,11 +19,11 @@ from levelhead.metrics import Counts
 from levelhead.metrics.names import COMPARED
 from levelhead.report import blocks
 from levelhead.report.text import Record
-from levelhead.runs.recipe import method_name, nearest
+from levelhead.runs.recipe import method_name
 from levelhead.runs.stand_in import StandIn, named
 from levelhead.storage import read_metrics
 from levelhead.training.select import FOR_ANY_METHOD, score_of
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, nearest
 
 
 @dataclass(frozen=True)

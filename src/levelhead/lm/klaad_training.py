@@ -26,14 +26,14 @@ from levelhead.lm.loading import Beginning, load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
 from levelhead.lm.triplets import TRAINING
 from levelhead.loading import without_bars
-from levelhead.runs.recipe import build_options, is_file, nearest, override, plain_options, read_recipe, recipe_folder
+from levelhead.runs.recipe import build_options, is_file, override, plain_options, read_recipe, recipe_folder
 from levelhead.storage import read_json, write_json, writing
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper
 from levelhead.training.config import TrainConfig, check_step_size
 from levelhead.training.loop import Loop, epoch_generator, mixed_seed
 from levelhead.training.processes import make_accelerator
-from levelhead.types import ConfigError, DataError, check_numbers, check_seed, quoted
+from levelhead.types import ConfigError, DataError, check_numbers, check_seed, nearest, quoted
 
 BUCKET = 2**24  # numbers that processes exchange at once
 

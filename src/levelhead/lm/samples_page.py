@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from levelhead.lm.intervals import FEW_CLUSTERS, at_level, cluster_count, p_value, paired_difference
 from levelhead.lm.page import spaced
-from levelhead.lm.runner import scores_to_dict
-from levelhead.lm.samples import SampleLog, common_documents, worst_parts
 from levelhead.metrics import estimate_to_dict, holm
 from levelhead.metrics.intervals import finite_or_none
 from levelhead.report import blocks
 from levelhead.report.text import Record, counted, estimate_from_dict, interval, joined, number, short
+
+if TYPE_CHECKING:
+    from levelhead.lm.samples import SampleLog
 
 DIGITS = 3
 
@@ -34,6 +35,9 @@ def samples_summary(logs: Sequence[SampleLog]) -> dict[str, Any]:
 
     Raises the errors of :func:`~levelhead.lm.samples.common_documents`.
     """
+    from levelhead.lm.runner import scores_to_dict
+    from levelhead.lm.samples import common_documents, worst_parts
+
     common, notes = common_documents(logs)
     names = _names(logs)
     scores = [log.rows.score(log.task, common) for log in logs]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from levelhead.types import ConfigError, quoted
+from levelhead.types import ConfigError, nearest, quoted
 
 Scale = Literal["small", "paper"]
 SCALES: tuple[Scale, ...] = ("small", "paper")
@@ -284,7 +284,6 @@ ITEMS = {
 
 def find_item(name: str) -> Item:
     """Return the item of this name, or raise :class:`~levelhead.types.ConfigError` that names the nearest."""
-    from levelhead.runs.recipe import nearest  # here, because it imports torch, which a list can do without
 
     key = name.lower().replace(" ", "").replace("-", "").replace("_", "")
     if key == "figure1":

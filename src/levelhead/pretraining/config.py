@@ -14,7 +14,6 @@ from levelhead.runs.recipe import (
     build_data,
     build_options,
     find_recipe,
-    nearest,
     override,
     plain_options,
     read_recipe,
@@ -22,7 +21,7 @@ from levelhead.runs.recipe import (
     task_recipe,
 )
 from levelhead.training.config import TrainConfig, check_step_size
-from levelhead.types import ConfigError, check_numbers, check_seed, quoted
+from levelhead.types import ConfigError, check_numbers, check_seed, nearest, quoted
 
 FOLDER = "pretraining"
 """Of the recipes, and in the folder of a checkpoint: what was asked, and how far the training has come."""

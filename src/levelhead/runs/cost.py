@@ -20,6 +20,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import torch
 
+from levelhead.runs.cost_table import REASONS
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError
 
@@ -43,15 +44,6 @@ SUMS = ("seconds", "energy_wh", "energy_wh_paper_formula", "cpu_energy_wh")
 
 MAXIMA = ("process_peak_memory_mib", "peak_gpu_memory_mib", "peak_gpu_reserved_mib", "processes")
 """Figures of which the largest counts."""
-
-REASONS = {
-    "seconds": "seconds_reason",
-    "energy_wh": "energy_reason",
-    "energy_wh_paper_formula": "energy_reason_paper_formula",
-    "cpu_energy_wh": "cpu_energy_reason",
-    "gpu_other_processes": "gpu_other_processes_reason",
-}
-"""Where it stands why a figure is None."""
 
 
 class NotMeasured(Exception):  # noqa: N818  (reads as the state it reports)

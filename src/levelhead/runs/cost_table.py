@@ -7,7 +7,15 @@ from typing import Any
 
 from levelhead.report import blocks
 from levelhead.report.text import Record
-from levelhead.runs.cost import REASONS
+
+REASONS = {
+    "seconds": "seconds_reason",
+    "energy_wh": "energy_reason",
+    "energy_wh_paper_formula": "energy_reason_paper_formula",
+    "cpu_energy_wh": "cpu_energy_reason",
+    "gpu_other_processes": "gpu_other_processes_reason",
+}
+"""Where it stands why a figure is None."""
 
 COLUMNS = {
     "seconds": ("seconds", 0),

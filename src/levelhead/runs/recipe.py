@@ -8,7 +8,6 @@ Every mistake is found before any work begins.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import logging
 import re
@@ -30,7 +29,7 @@ from levelhead.renamed import renamed
 from levelhead.runs.stand_in import Chosen, StandIn
 from levelhead.training.config import TrainConfig
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
-from levelhead.types import LONGEST_NAME, ConfigError, check_seed, listed, printable, quoted, visible
+from levelhead.types import ConfigError, check_seed, nearest, printable, quoted, visible
 
 logger = logging.getLogger(__name__)
 
@@ -131,13 +130,6 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in nested.items():
         result |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return result
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a sentence that names the nearest known word, if one is near, and all of them."""
-    words = list(known)
-    close = difflib.get_close_matches(word[:LONGEST_NAME], words, n=1, cutoff=0.5)
-    return (f"Did you mean {quoted(close[0])}? " if close else "") + f"Known: {listed(words)}."
 
 
 def recipe_folder() -> Path:
