@@ -377,7 +377,8 @@ def against(grid: dict[str, Any], figure: str) -> list[str]:
     """Return one table of published figures and ours."""
     known = any(row[figure]["published_percent"] for row in grid["published"].values())
     titles = ["published", "here", "here minus published", "as released", "by selection alone"]
-    shown = [title for title in titles if known or "published" not in title]
+    left_out = [] if figure == MAIN else ["here minus published", "as released"]
+    shown = [title for title in titles if title not in left_out and (known or "published" not in title)]
     lines = [f"### {METRICS[figure].column}", f"| method | {' | '.join(shown)} |", "|---|" + "---:|" * len(shown)]
     for method, row in grid["published"].items():
         one, marks = row[figure], " ".join(grid["label_only"]["marks"].get(method, []))
