@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from levelhead.arrays import aligned, checked
+from levelhead.auditing.bounded import check_bound
 from levelhead.auditing.clusters import check_cluster, repeating_id
 from levelhead.auditing.costs import check_costs
 from levelhead.auditing.finding import BONFERRONI, Reference
@@ -67,6 +68,7 @@ def audit(
     costs: Mapping[str, Any] | None = None,
     parts: Sequence[str] = (),
     counts: ArrayLike | None = None,
+    bound: Mapping[str, float] | str | None = None,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -131,6 +133,9 @@ def audit(
             (:class:`~levelhead.auditing.part.Part`): what they find is in ``result.parts``.
         counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more. Figures
             are those of so many rows. Not with ``sample_weight`` or ``cluster``.
+        bound: the largest gap that one threshold of ``scores`` for all rows shall leave, ``{"equalized_odds": 0.05}``:
+            ``result.findings["bound"]`` has the threshold with the largest accuracy, or the least cost, chosen on half
+            of the rows and measured on the others (:mod:`levelhead.auditing.bounded`).
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -193,6 +198,7 @@ def audit(
         positive_name, about_of(about), adjust, favourable,
         check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale), bins, metrics,
         None if other is None else Other(names, personal=without is not None), check_costs(costs), tuple(parts),
+        check_bound(bound),
     )  # fmt: skip
     check(roles, options, argument=True)
     if other is not None and y_pred is None:
@@ -253,6 +259,7 @@ def audit_file(
     unpaired: bool = False,
     join: Path | str | None = None,
     parts: Sequence[str] = (),
+    bound: Mapping[str, float] | str | None = None,
     workers: int = 1,
     ray: str | None = None,
 ) -> AuditResult:
@@ -299,6 +306,7 @@ def audit_file(
             how figures and gaps changed. Not with ``on`` or ``cluster``.
         join: a file with groups for ids, one row an id; rows of ``path`` without one have no group.
         parts: as :func:`audit` takes them.
+        bound: as :func:`audit` takes it; or a text, ``equalized_odds=5%``.
         workers: processes that count several files side by side; figures do not depend on it. A script starts them
             below ``if __name__ == "__main__":``.
         ray: ``auto`` or the address of a Ray cluster that counts the files, which all of its nodes see.
@@ -351,7 +359,7 @@ def audit_file(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), adjust, favourable,
         check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale), bins,
-        other=other, costs=check_costs(costs), parts=tuple(parts),
+        other=other, costs=check_costs(costs), parts=tuple(parts), bound=check_bound(bound),
     )  # fmt: skip
     check(roles, options)
     if cluster is not None:

@@ -176,6 +176,7 @@ class AuditOptions:
     other: Other | None = None
     costs: tuple[float, float] | None = None
     parts: tuple[str, ...] = ()
+    bound: tuple[str, float] | None = None
     label: str = "label"
     cluster: str | None = None
 
@@ -194,6 +195,8 @@ class AuditOptions:
             check_metrics(self.metrics)
         if self.scale != AUTO and roles.score is None:
             raise ConfigError("A scale is one of scores: name their column with --score (scores= in Python).")
+        if self.bound is not None and (roles.score is None or roles.prediction is not None):
+            raise ConfigError("--bound chooses a threshold: name the scores with --score, and leave out --prediction.")
         if roles.prediction is None and roles.score is None:
             raise ConfigError("There is nothing to audit: name predicted classes (y_pred in Python), or scores.")
         check_levels(roles.levels, roles.groups)
@@ -255,11 +258,11 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
 EXCLUDED = {
     "weight": (
         "weights: their figures would be those of unweighted rows",
-        ("metrics", "without", "continuous", "score", "against", "time", "costs"),
+        ("metrics", "without", "continuous", "score", "against", "time", "costs", "bound"),
     ),
     "cluster": (
         "a cluster column: the intervals would take rows for independent",
-        ("weight", "metrics", "without", "continuous", "control", "time", "costs"),
+        ("weight", "metrics", "without", "continuous", "control", "time", "costs", "bound"),
     ),
     "count": ("a column of counts: rows of a frequency table stand for people who differ", ("weight", "cluster")),
 }
@@ -276,7 +279,7 @@ def refuse_excluded(roles: Roles, options: AuditOptions, argument: bool = False)
         "against": None if personal else options.other, "without": options.other if personal else None,
         "continuous": roles.along or None, "control": roles.levels or None, "metrics": options.metrics,
         "favourable": options.favourable, "count": roles.count, "time": roles.time,
-        "costs": options.costs,
+        "costs": options.costs, "bound": options.bound,
     }  # fmt: skip
     there = [name for name, value in asked.items() if value is not None]
     for column, (why, excluded) in EXCLUDED.items():

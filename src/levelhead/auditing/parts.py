@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from levelhead.auditing.bounded import BoundPart
 from levelhead.auditing.continuous import Along
 from levelhead.auditing.control import Control
 from levelhead.auditing.costs import CostPart
@@ -19,6 +20,9 @@ PARTS: Registry[Part] = Registry(
     Part,
     "levelhead.parts",
     "name",
-    {one.name: one for one in (Control, Along, Time, CostPart, Against, OtherRows, Scores, Rates, Amplified, OwnPart)},
+    {
+        one.name: one
+        for one in (Control, Along, Time, BoundPart, CostPart, Against, OtherRows, Scores, Rates, Amplified, OwnPart)
+    },
 )
 """Beside the classes' gaps and rates, which every audit has; in the order of a page."""

@@ -37,6 +37,7 @@ def audit_command(
     scale: option.Scale = "auto",
     cost_false_positive: option.CostFalsePositive = None,
     cost_false_negative: option.CostFalseNegative = None,
+    bound: option.Bound = None,
     time: option.Time = None,
     rank: option.Rank = None,
     top: option.Top = None,
@@ -101,6 +102,7 @@ CLASSES_ALONE = (
     "positive_name",
     "time",
     "unpaired",
+    "bound",
     "cost_false_positive",
     "cost_false_negative",
 )
@@ -134,8 +136,8 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """By kind of audit: what it says of the options that do not go with it, and these options."""
 OF_CLASSES = (
-    "score", "threshold", "scale", "against", "on", "weight", "count", "cluster", "without", "time", "unpaired",
-    "positive", "intersect",
+    "bound", "score", "threshold", "scale", "against", "on", "weight", "count", "cluster", "without", "time",
+    "unpaired", "positive", "intersect",
     "min_count", "bins", "reference", "label_map", "positive_name", "favourable",
 )  # fmt: skip
 """Options that an audit of classes takes as they are."""

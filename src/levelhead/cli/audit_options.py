@@ -63,6 +63,14 @@ CostFalsePositive = Annotated[
     float | None, option(COLUMNS, "What a false positive costs: adds the cost of errors by group.", rare=True)
 ]
 CostFalseNegative = Annotated[float | None, option(COLUMNS, "What a false negative costs.", rare=True)]
+Bound = Annotated[
+    Text,
+    option(
+        COLUMNS,
+        "With --score: the threshold that keeps a gap within a bound, e.g. equalized_odds=5%, on held-out rows.",
+        rare=True,
+    ),
+]
 Time = Annotated[Text, option(COLUMNS, "Column of dates or periods, or `file`: do gaps grow?")]
 Rank = Annotated[Text, option(COLUMNS, "Column to rank by: who is in the top?")]
 Top = Annotated[Text, option(COLUMNS, "With --rank: 100 places, or 10%.")]

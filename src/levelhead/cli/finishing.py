@@ -57,9 +57,7 @@ def _rows_of(path: Path) -> int | None:
     from levelhead.tables.files import File
 
     try:
-        file = File(path)
-        first = file.header()[:1]
-        return sum(len(next(iter(read.values()))) for read in file.read(first, plain=first))
+        return File(path).rows()
     except LevelheadError:
         return None
 

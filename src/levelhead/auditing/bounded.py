@@ -1,0 +1,297 @@
+"""Which single threshold of a score keeps a gap within a bound: chosen on half of the rows, measured on the others.
+
+All rows get one threshold, so that no group is read to decide; groups of the first half choose it. Of the thresholds
+whose gap there is within the bound, the one with the largest accuracy is taken, or with the least cost of errors where
+costs are given. The other half was not looked at: its figures have the intervals of any audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from levelhead.auditing.part import Answer, Frame, Part
+from levelhead.metrics import Counts, estimate, proportion
+from levelhead.metrics.between import shared
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.names import METRICS, Key, attribute_names, group_name
+from levelhead.metrics.separation import cost
+from levelhead.report import blocks
+from levelhead.report.record import Finding
+from levelhead.report.text import Record, digits, level_text, number, percent, percent_interval, short
+from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
+
+BOUNDED = {
+    "demographic_parity": "demographic_parity",
+    "equal_opportunity": "equal_opportunity",
+    "equalized_odds": "equalized_odds_worst",
+}
+"""Gaps that can be bounded, and which metric is meant: equalized odds is the larger of the gaps of both rates."""
+TRIED = 400
+"""Thresholds that are tried at most, at quantiles of the scores."""
+
+
+@dataclass(frozen=True)
+class AtThreshold(Finding):
+    """What a threshold does on the rows that did not choose it: ``gaps`` by sensitive column."""
+
+    threshold: float
+    accuracy: Estimate
+    cost: Estimate | None
+    selection_rate: Estimate
+    gaps: dict[str, Estimate]
+
+
+@dataclass(frozen=True)
+class Bounded(Answer):
+    """The ``chosen`` threshold beside the ``plain`` one; ``within``: "yes", "no" or "undecided" on the other rows.
+
+    ``met``: whether the gap is within the ``bound`` on the rows that chose; else the threshold with the smallest gap.
+    """
+
+    metric: str
+    bound: float
+    chosen: AtThreshold
+    plain: AtThreshold
+    met: bool
+    within: str
+    chosen_on: int
+    measured_on: int
+    level: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return super().to_dict() | {"sentences": self.sentences()}
+
+    def sentences(self) -> list[str]:
+        """Say the threshold, and what it does to gap and accuracy on held-out rows."""
+        bound, what = f"{100 * self.bound:g} points", METRICS[BOUNDED[self.metric]].subject
+        one, other = self.chosen, self.plain
+        how = "least cost" if one.cost is not None else "largest accuracy"
+        if self.met:
+            first = (
+                f"Of the thresholds that keep the gap in {what} within {bound} on {self.chosen_on:,} rows, "
+                f"{digits(one.threshold)} has the {how}."
+            )
+        else:
+            first = (
+                f"No threshold keeps the gap in {what} within {bound} on {self.chosen_on:,} rows: "
+                f"{digits(one.threshold)} has the smallest gap."
+            )
+        said = [first]
+        for name, gap in one.gaps.items():
+            where = f"On the {self.measured_on:,} other rows, by {printable(name)}, the gap"
+            if gap.defined:
+                said.append(
+                    f"{where} is {percent(gap)} points (interval {percent_interval(gap)}), and "
+                    f"{percent(other.gaps[name])} at the threshold {digits(other.threshold)}."
+                )
+            else:
+                said.append(f"{where} is undefined: {gap.reason}.")
+        verdict = {
+            "yes": f"The other rows show a gap within {bound}.",
+            "no": f"The other rows show a gap above {bound}: the choice did not hold.",
+            "undecided": f"The other rows cannot tell whether the gap is within {bound}: collect more, or name a smaller "
+            "bound.",
+        }
+        figures = f"Accuracy there is {percent(one.accuracy)}%, {percent(other.accuracy)}% before."
+        if one.cost is not None and other.cost is not None:
+            figures = f"Errors there cost {digits(one.cost.value)} a row, {digits(other.cost.value)} before."
+        said += [verdict[self.within], figures]
+        if one.selection_rate.value in (0, 1):
+            said.append(f"The threshold decides {'every' if one.selection_rate.value else 'no'} row positive.")
+        return said
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield the held-out figures at the chosen threshold."""
+        for name, gap in self.chosen.gaps.items():
+            yield name, None, f"bounded_{self.metric}", gap
+            yield name, None, "bounded_accuracy", self.chosen.accuracy
+
+
+def check_bound(bound: Any) -> tuple[str, float] | None:
+    """Return a gap's name and its bound, a fraction; raise :class:`ConfigError` for anything else.
+
+    Args:
+        bound: ``{"equalized_odds": 0.05}``, or a text, ``equalized_odds=5%`` or ``0.05`` (equalized odds).
+    """
+    if bound is None:
+        return None
+    if isinstance(bound, Mapping):
+        name, value = next(iter(bound.items())) if len(bound) == 1 else ("", "")
+    else:
+        name, _, value = str(bound).strip().rpartition("=")
+        name = name.strip() or "equalized_odds"
+    text = str(value).strip()
+    try:
+        limit = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        limit = -1.0
+    if name not in BOUNDED or not 0 <= limit < 1:
+        raise ConfigError(
+            f"bound={quoted(bound)} names no gap and a fraction below 1. Write --bound equalized_odds=5% "
+            f"(bound={{'equalized_odds': 0.05}} in Python); gaps: {listed(BOUNDED)}."
+        )
+    return name, limit
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Scores and labels (rows,), and each column's groups as places (rows,); -1: in no gap."""
+
+    score: FloatArray
+    label: NDArray[np.bool_]
+    members: Mapping[str, NDArray[np.int64]]
+    names: Mapping[str, Sequence[str]]
+
+    def only(self, rows: NDArray[np.bool_]) -> _Rows:
+        own = {name: one[rows] for name, one in self.members.items()}
+        return _Rows(self.score[rows], self.label[rows], own, self.names)
+
+    def tables(self, name: str | None, thresholds: FloatArray) -> NDArray[np.int64]:
+        """Return counts (thresholds, groups, label, prediction); ``name`` None: of all rows as one group."""
+        group = np.zeros(len(self.score), np.int64) if name is None else self.members[name]
+        groups = 1 if name is None else len(self.names[name])
+        found = np.zeros((len(thresholds), groups, 2, 2), np.int64)
+        for place in range(groups):
+            for label in (0, 1):
+                own = np.sort(self.score[(group == place) & (self.label == bool(label))])
+                below = np.searchsorted(own, thresholds, side="left")
+                found[:, place, label] = np.stack([below, len(own) - below], -1)
+        return found
+
+    def counts(self, name: str, threshold: float) -> Counts:
+        return Counts(self.tables(name, np.array([threshold]))[0], tuple(self.names[name]), (0, 1))
+
+
+def _gaps(tables: NDArray[np.int64], metric: str, min_count: int) -> FloatArray:
+    """Return the gap at each threshold, (thresholds,); groups with few rows under a rate are left out of it."""
+    totals = tables.sum(-1)
+    parts = {
+        "demographic_parity": [(tables[..., 1].sum(-1), totals.sum(-1))],
+        "equal_opportunity": [(tables[:, :, 1, 1], totals[:, :, 1])],
+        "equalized_odds": [(tables[:, :, label, 1], totals[:, :, label]) for label in (1, 0)],
+    }[metric]
+    gaps = np.zeros(len(tables))
+    for hits, rows in parts:
+        enough = rows[0] >= max(1, min_count)
+        if enough.sum() > 1:
+            gaps = np.maximum(gaps, np.ptp(hits[:, enough] / rows[:, enough], axis=1))
+    return gaps
+
+
+def choose_threshold(
+    rows: _Rows, metric: str, bound: float, plain: float, costs: tuple[float, float] | None, min_count: int
+) -> tuple[float, bool]:
+    """Return the best threshold whose gap is within the bound in every column, and whether there is one.
+
+    Of equally good ones it is the nearest to the ``plain`` one.
+    """
+    tried = np.unique(np.append(np.quantile(rows.score, np.linspace(0, 1, TRIED), method="higher"), plain))
+    gap = np.max([_gaps(rows.tables(name, tried), metric, min_count) for name in rows.members], axis=0)
+    table = rows.tables(None, tried)[:, 0]
+    weights = (1.0, 1.0) if costs is None else costs
+    loss = table[:, 0, 1] * weights[0] + table[:, 1, 0] * weights[1]
+    met = bool((gap <= bound).any())
+    usable = gap <= bound if met else gap == gap.min()
+    order = np.lexsort((np.abs(tried - plain), loss, ~usable))
+    return float(tried[order[0]]), met
+
+
+class BoundPart(Part):
+    """Which threshold keeps a gap within a bound."""
+
+    name = "bound"
+    needs = ("bound", "score")
+    keeps = ("label", "score", "groups")
+
+    def find(self, frame: Frame) -> Bounded:
+        """Choose a threshold on half of the rows, and measure it on the others."""
+        options = frame.options
+        assert options.bound is not None
+        metric, bound = options.bound
+        rows = _rows_of(frame)
+        first = np.random.default_rng([options.seed, 2]).random(len(rows.score)) < 0.5
+        if first.all() or not first.any():
+            raise DataError(f"A threshold is chosen on half of the rows, and there are {len(rows.score):,}. Pass more.")
+        own, other = rows.only(first), rows.only(~first)
+        plain = float(frame.thresholds[0])
+        threshold, met = choose_threshold(own, metric, bound, plain, options.costs, options.min_count)
+        chosen, before = (_measured(other, at, metric, frame) for at in (threshold, plain))
+        known = [gap for gap in chosen.gaps.values() if gap.defined]
+        within = "undecided"
+        if any(gap.low > bound for gap in known):
+            within = "no"
+        elif known and len(known) == len(chosen.gaps) and all(gap.high <= bound for gap in known):
+            within = "yes"
+        sizes = len(own.score), len(other.score)
+        return Bounded(metric, bound, chosen, before, met, within, *sizes, options.level)
+
+    @classmethod
+    def sections(cls, result: Record) -> list[Record]:
+        """Return the section on the threshold."""
+        found = result.get("bound")
+        if found is None:
+            return []
+        level, title = level_text(found["level"]), f"Gap in {METRICS[BOUNDED[found['metric']]].subject}"
+        rows = []
+        for which, words in (("chosen", "Chosen"), ("plain", "Before")):
+            one = found[which]
+            cells = [blocks.cell(digits(one["threshold"])), blocks.figure_cell(one["accuracy"])]
+            cells += [blocks.figure_cell(one["selection_rate"])]
+            cells += [blocks.figure_cell(gap) for gap in one["gaps"].values()]
+            rows.append((words, cells))
+        heads = ["Threshold", "Score", "Accuracy", "Selection rate"]
+        heads += [f"{title} by {short(name, 30)}" for name in found["chosen"]["gaps"]]
+        limit = number(100 * found["bound"])
+        table = blocks.table(
+            f"One threshold for all, chosen on {found['chosen_on']:,} rows for a gap of at most {limit} points and "
+            f"measured on {found['measured_on']:,} others, with {level} intervals",
+            heads,
+            rows,
+            where=blocks.BOTH,
+        )
+        return [blocks.section("A threshold within a bound", [*blocks.said(found["sentences"]), table], rank=1)]
+
+    @classmethod
+    def brief(cls, result: Record) -> list[str]:
+        """Return the threshold, and whether it holds on other rows."""
+        found = result.get("bound")
+        return [] if found is None else [found["sentences"][0], found["sentences"][-2]]
+
+
+def _rows_of(frame: Frame) -> _Rows:
+    place = {one: at for at, one in enumerate(frame.classes)}
+    codes = {value: place[frame.as_label[value]] for value in frame.rows.known["label"]}
+    label = frame.rows.coded("label", codes) == frame.compared[0]
+    names, members = attribute_names(frame.groups), {}
+    for key, groups in frame.groups.items():
+        at = {group: position for position, group in enumerate(frame.kept(key))}
+        members[names[key]] = np.array([at.get(group, -1) for group in groups], np.int64)[frame.members(key)]
+    texts = {names[key]: list(map(group_name, frame.kept(key))) for key in frame.groups}
+    return _Rows(frame.rows.whole("score"), label, members, texts)
+
+
+def _measured(rows: _Rows, threshold: float, metric: str, frame: Frame) -> AtThreshold:
+    options = frame.options
+    level = shared(options.level, len(rows.members))  # gaps by all columns hold together
+    more: dict[str, Any] = {"level": level, "replicates": options.replicates, "seed": options.seed}
+    gaps = {
+        name: estimate(
+            rows.counts(name, threshold), BOUNDED[metric], positive=1, min_count=options.min_count, **more
+        )
+        for name in rows.members
+    }  # fmt: skip
+    table, n = rows.tables(None, np.array([threshold]))[0, 0], len(rows.score)
+    right, selected = int(np.trace(table)), int(table[:, 1].sum())
+    rates = [proportion(hits, n, level=options.level) for hits in (right, selected)]
+    price = None
+    if options.costs is not None:
+        errors = np.array([[table[0, 1], table[1, 0]]])
+        found = cost(errors, np.array([n]), options.costs, 1 - options.level)
+        price = Estimate(float(found[0][0]), float(found[1][0]), float(found[2][0]), n)
+    return AtThreshold(threshold, rates[0], price, rates[1], gaps)

@@ -1,0 +1,112 @@
+"""A threshold within a bound: chosen on half of the rows, told of the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from command_line import run, said
+from levelhead.auditing.bounded import BOUNDED, check_bound, choose_threshold
+from levelhead.auditing.bounded import _Rows as Scored
+from levelhead.types import ConfigError, DataError
+
+
+def table(rows: int = 4000, apart: float = 1.0, seed: int = 0) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    frame = pd.DataFrame({"sex": draw.choice(["f", "m"], rows), "y": draw.integers(0, 2, rows)})
+    frame["s"] = 1 / (1 + np.exp(-draw.normal(2 * frame.y - 1 - apart * (frame.sex == "f"))))
+    return frame
+
+
+def audited(frame: pd.DataFrame, **options: object) -> lh.AuditResult:
+    given = {"bound": {"equalized_odds": 0.1}, "replicates": 200, **options}
+    return lh.audit(frame.y, sensitive_features=frame[["sex"]], scores=frame.s, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("metric", BOUNDED)
+def test_it_is_the_best_of_all_thresholds_within_the_bound(metric: str) -> None:
+    frame = table(400)
+    code = (frame.sex == "m").to_numpy().astype(np.int64)
+    rows = Scored(frame.s.to_numpy(), frame.y.to_numpy() == 1, {"sex": code}, {"sex": ["f", "m"]})
+
+    def at(threshold: float) -> tuple[float, float]:
+        decided = (frame.s >= threshold).astype(int)
+        rates = {"demographic_parity": [frame.y >= 0], "equal_opportunity": [frame.y == 1]}
+        gaps = [
+            np.ptp(decided[own].groupby(frame.sex[own]).mean())
+            for own in rates.get(metric, [frame.y == 1, frame.y == 0])
+        ]
+        return max(gaps), float((decided == frame.y).mean())
+
+    threshold, met = choose_threshold(rows, metric, 0.1, 0.5, None, 1)
+    assert met
+    assert at(threshold)[0] <= 0.1
+    every = [at(one) for one in np.unique(np.append(frame.s, 0.5))]
+    assert at(threshold)[1] == max(accuracy for gap, accuracy in every if gap <= 0.1)
+
+
+def test_figures_are_those_of_rows_that_did_not_choose() -> None:
+    frame = table()
+    found = audited(frame).findings["bound"]
+    assert found.chosen_on + found.measured_on == len(frame)
+    held = frame[~(np.random.default_rng([0, 2]).random(len(frame)) < 0.5)]
+    again = lh.audit(
+        held.y, (held.s >= found.chosen.threshold).astype(int), sensitive_features=held[["sex"]], replicates=200
+    )
+    assert found.chosen.gaps["sex"] == again.by_attribute["sex"].metrics["equalized_odds_worst"]
+    assert found.chosen.accuracy.value == again.metrics["accuracy"].value
+    assert found.plain.threshold == 0.5
+    assert found.plain.gaps["sex"].value > 0.2 > found.chosen.gaps["sex"].value
+    assert found.sentences()[0] in audited(frame).to_dict()["bound"]["sentences"]
+
+
+def test_whether_the_bound_holds_is_told_in_three_ways() -> None:
+    assert audited(table(apart=0.0, rows=6000)).findings["bound"].within == "yes"
+    assert audited(table(200)).findings["bound"].within == "undecided"
+    none = audited(table(), bound="0").findings["bound"]
+    assert none.within in ("undecided", "no")
+    # What is so at every threshold cannot be kept within it, but by deciding all rows alike.
+    assert none.chosen.selection_rate.value in (0, 1) or not none.met
+
+
+def test_costs_choose_where_there_are_some() -> None:
+    frame = table()
+    dear = audited(frame, costs={"false_positive": 1, "false_negative": 8}).findings["bound"]
+    cheap = audited(frame, costs={"false_positive": 8, "false_negative": 1}).findings["bound"]
+    assert dear.chosen.threshold < cheap.chosen.threshold
+    assert dear.chosen.cost is not None
+    assert "Errors there cost" in " ".join(dear.sentences())
+
+
+@pytest.mark.parametrize("bound", ["", "equalized_odds=", "accuracy=0.1", "1", "-1", "nan", {}, {"a": 0.1}, 7, "x=y=z"])
+def test_no_bound_is_an_error(bound: object) -> None:
+    with pytest.raises(ConfigError, match="names no gap"):
+        check_bound(bound)
+
+
+def test_bounds_are_read() -> None:
+    assert check_bound(None) is None
+    assert check_bound("5%") == ("equalized_odds", 0.05)
+    assert check_bound("demographic_parity=0.1") == ("demographic_parity", 0.1)
+    assert check_bound({"equal_opportunity": 0}) == ("equal_opportunity", 0.0)
+
+
+def test_the_command_and_what_does_not_go_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame, path = table(600), tmp_path / "rows.csv"
+    frame.assign(p=(frame.s > 0.5) * 1, one="a").to_csv(path, index=False)
+    line = ["audit", str(path), "--label", "y", "--group", "sex"]
+    assert run(*line, "--score", "s", "--bound", "5%", "--json", tmp_path / "a.json", "--all") == 0
+    assert "One threshold for all" in said(capsys)
+    assert json.loads((tmp_path / "a.json").read_text())["bound"]["metric"] == "equalized_odds"
+    with pytest.raises(ConfigError, match="chooses a threshold"):
+        lh.audit_file(path, "y", "p", ["sex"], bound="5%")
+    one = lh.audit_file(path, "y", None, ["one"], score="s", bound="5%", replicates=100).findings["bound"]
+    assert (one.within, one.met) == ("undecided", True)
+    seed = next(one for one in range(99) if len(set(np.random.default_rng([one, 2]).random(2) < 0.5)) == 1)
+    with pytest.raises(DataError, match="half of the rows"):
+        lh.audit([1, 0], scores=[0.9, 0.1], sensitive_features=["a", "b"], bound="5%", seed=seed, replicates=100)
