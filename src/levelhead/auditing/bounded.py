@@ -95,8 +95,8 @@ class Bounded(Answer):
         verdict = {
             "yes": f"The other rows show a gap within {bound}.",
             "no": f"The other rows show a gap above {bound}: the choice did not hold.",
-            "undecided": f"The other rows cannot tell whether the gap is within {bound}: collect more, or name a smaller "
-            "bound.",
+            "undecided": f"The other rows cannot tell whether the gap is within {bound}: collect more of them, or name "
+            "a smaller bound.",
         }
         figures = f"Accuracy there is {percent(one.accuracy)}%, {percent(other.accuracy)}% before."
         if one.cost is not None and other.cost is not None:
