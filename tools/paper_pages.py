@@ -208,7 +208,7 @@ def here(item: Item, scale: Scale) -> list[str]:
     file = result_file(item, scale)
     why = f"Most likely reasons for differences from the published figures: {item.reason(scale, item.source(scale))}."
     if not file.exists():
-        return ["Not run.", "", why]
+        return ["Not run."]
     record = read(file)
     command = f"the {'first' if scale == 'small' else 'second'} command above{made_with(item, record)}"
     lines = [f"Made by {command}; `results/{file.name}`. {why}", ""]
