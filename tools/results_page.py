@@ -146,6 +146,7 @@ def pretrained() -> str:
 
 TABLES = {
     "decide_utkface64": lambda: variants("decide_utkface64", matched=False),
+    "decide_utkface64_dam_paper": lambda: variants("decide_utkface64_dam_paper", matched=False),
     "decide_celeba64_attractive": lambda: variants("decide_celeba64_attractive", matched=True),
     "decide_celeba64_blond": lambda: variants("decide_celeba64_blond", matched=True),
     "rungs_celeba64_attractive": lambda: variants("rungs_celeba64_attractive", matched=True),
