@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 
 from levelhead.metrics.between import Ends, shared, wilson
 from levelhead.metrics.group import FloatArray
@@ -232,8 +233,8 @@ def by_probabilities(
 
     Returns:
         bounds of f_a - f_b by gap and pair (a, b), and the weighted estimates sum p_a yhat / sum p_a less the same of
-        b, with intervals for the sampling of rows alone. They are the gap where predictions do not depend on the group
-        among rows of equal probabilities (Chen, Kallus, Mao, Svacha and Udell, FAT* 2019, arXiv:1811.11154).
+        b, with Student's intervals for the sampling of rows alone. They are the gap where predictions do not depend on
+        the group among rows of equal probabilities (Chen, Kallus, Mao, Svacha and Udell, FAT* 2019, arXiv:1811.11154).
 
     Raises:
         DataError: a group has a probability of 0 in every row.
@@ -278,7 +279,12 @@ def by_probabilities(
             if math.isnan(value):
                 weighted[gap][a, b] = Estimate.undefined("no row has this label", on)
                 continue
-            error = z / n * math.sqrt(_squares(0.0 * slope[..., a], slope[..., a], -slope[..., b], spread, a, b).sum())
+            parts = 0.0 * slope[..., a], slope[..., a], -slope[..., b]
+            of_rows = _squares(*parts, table, a, b)
+            # Where few rows have most of the influence, the variance is known no better than from so few.
+            few = of_rows.sum() ** 2 / max(TINY, np.divide(of_rows**2, rows, where=rows > 0, out=0 * of_rows).sum())
+            error = float(special.stdtrit(max(1.0, few), (1 + part) / 2)) / n
+            error *= math.sqrt(_squares(*parts, spread, a, b).sum())
             weighted[gap][a, b] = Estimate(value, max(-1.0, value - error), min(1.0, value + error), on)
     return bounds, weighted
 
