@@ -319,3 +319,20 @@ def test_two_rows_and_one_group() -> None:
     json.dumps(result.to_dict(), allow_nan=False)
     result.text(all=True)
     render(audit_page(result.to_dict()))
+
+
+def test_the_favourable_outcome_has_its_name_in_what_changed() -> None:
+    draw = np.random.default_rng(0)
+    sex, label = draw.choice(["f", "m"], 2000), draw.integers(0, 2, 2000)
+    old = np.where(draw.random(2000) < 0.9, label, 1 - label)
+    new = np.where((sex == "f") & (draw.random(2000) < 0.3), 1, old)
+    for favourable, words in ((1, "is the prediction for"), (0, "is the prediction for")):
+        found = lh.audit(
+            label, new, sensitive_features={"sex": sex}, against=old, favourable=favourable, replicates=100
+        ).against
+        said = next(one for one in found.sentences() if words in one)
+        share = [100 * float((one[sex == "f"] == favourable).mean()) for one in (new, old)]
+        assert f"“{favourable}” is the prediction for {share[0]:.1f}% of 'f' and was for {share[1]:.1f}%" in said
+        assert f"a change of {'+' if favourable else '−'}" in said
+    plain = lh.audit(label, new, sensitive_features={"sex": sex}, against=old, replicates=100).against
+    assert not any("is the prediction for" in one for one in plain.sentences())

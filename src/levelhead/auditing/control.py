@@ -419,7 +419,7 @@ class Control(Part):
             table[:, compared],
             tuple(map(group_name, there)),
             tuple(group_name(groups[at]) for at in compared),
-            tuple(map(str, classes)),
+            tuple(frame.shown.get(str(one), str(one)) for one in classes),
             **{name: one[:, compared] for name, one in weights.items()},
         )
         return counts, sum(tally.labels.values()) - sum(patterns.values()), positive

@@ -97,7 +97,8 @@ class PairedAttribute(Finding):
 class PairedAudit(Answer):
     """What :func:`compare_rows` found, by sensitive column; ``old`` and ``new`` are what the models are called.
 
-    ``personal``: the new model uses the sensitive columns and the old one does not.
+    ``personal``: the new model uses the sensitive columns and the old one does not. ``favourable``: what the favourable
+    outcome is called, and whether selection rates are those of the other one; None: not known, or of several classes.
     """
 
     by_attribute: dict[Key, PairedAttribute]
@@ -106,6 +107,7 @@ class PairedAudit(Answer):
     level: float
     warnings: tuple[str, ...] = ()
     personal: bool = False
+    favourable: tuple[str, bool] | None = None
 
     def sentences(self, key: Key | None = None) -> list[str]:
         """Say what was found by one sensitive column; None: by all."""
@@ -113,7 +115,8 @@ class PairedAudit(Answer):
             return [one for each in self.by_attribute for one in self.sentences(each)]
         name, part = attribute_names(self.by_attribute)[key], self.by_attribute[key]
         said = personal_sentences if self.personal else paired_sentences
-        return [*said(name, part, self.level), *area_sentences(name, part.areas)]
+        outcome = [] if self.favourable is None else outcome_sentences(name, part, *self.favourable, self.level)
+        return [*said(name, part, self.level), *outcome, *area_sentences(name, part.areas)]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every change, new less old."""
@@ -169,6 +172,25 @@ def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> l
                 f"{what}, but these rows cannot tell whether it changed: interval of the change {low} to {high}."
             )
     return lines
+
+
+def outcome_sentences(
+    name: str, part: PairedAttribute, favourable: str, turned: bool, level: float = 0.95
+) -> list[str]:
+    """Say which groups get the favourable outcome more or less often from the new model, the largest change first."""
+    changes = [(key, one.rates["selection_rate"]) for key, one in part.groups.items() if one.included]
+    decided = [(key, one) for key, one in changes if one.p_holm <= 1 - level]
+    said = []
+    for key, one in sorted(decided, key=lambda each: -abs(each[1].difference.value))[:5]:
+        old, new, low, high = one.old, one.new, one.difference.low, one.difference.high
+        if turned:
+            old, new, low, high = 1 - old, 1 - new, -high, -low
+        said.append(
+            f"By {printable(name)}, “{short(favourable, 40)}” is the prediction for {100 * new:.1f}% of "
+            f"{quoted(group_name(key))} and was for {100 * old:.1f}%: a change of {_points(new - old)} points, "
+            f"interval {_points(low)} to {_points(high)}."
+        )
+    return said
 
 
 def worse_groups(part: PairedAttribute, level: float = 0.95) -> list[Key]:
@@ -577,7 +599,10 @@ class Against(Part):
             personal=other.personal,
         )
         frame.warnings.extend([one for one in found.warnings if one not in frame.warnings])
-        return found
+        if frame.favourable is None or len(frame.classes) != 2:
+            return found
+        text = str(frame.classes[frame.favourable])
+        return replace(found, favourable=(frame.shown.get(text, text), frame.favourable != frame.compared[0]))
 
     def _theirs(self, frame: Frame, other: Other) -> Rows:
         """Read another model's predictions, or decide its scores as the audited ones were."""
