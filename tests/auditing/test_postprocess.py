@@ -174,7 +174,7 @@ def test_what_the_command_says(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not ended.value.code
     said = " ".join(capsys.readouterr().out.split())
     assert "USES GROUPS: this rule reads each row's group to decide." in said
-    assert "rows that it was not fitted on, the measured gap in demographic parity went from" in said
+    assert "rows that the rule was not fitted on, the measured gap in demographic parity went from" in said
     assert "Accuracy went from" in said
     out = pd.read_csv(tmp_path / "out.csv")
     assert list(out.columns) == ["before", "after", "fitted"]

@@ -129,12 +129,13 @@ class Postprocessed(Report):
         def span(figure: Estimate) -> str:
             return f"interval {number(100 * figure.low, signed=True)} to {number(100 * figure.high, signed=True)}"
 
-        where = f"On {self.measured_on:,} rows that it was not fitted on"
+        where = f"On {self.measured_on:,} rows that the rule was not fitted on"
         if gap.difference.defined:
-            lines.append(
+            lines.insert(
+                0,
                 f"{where}, the measured gap in {METRICS[metric].subject} went from {number(100 * gap.old)} to "
                 f"{number(100 * gap.new)} points, a change of {number(100 * gap.difference.value, signed=True)}, "
-                f"{span(gap.difference)}."
+                f"{span(gap.difference)}.",
             )
             lines += [one.sentence() for one in self.reversals]
         else:
@@ -144,9 +145,10 @@ class Postprocessed(Report):
             f"{number(100 * accuracy.difference.value, signed=True)} points, {span(accuracy.difference)}."
         )
         if gap.difference.defined and gap.new > self.rule.delta:
-            lines.append(
+            lines.insert(
+                1,
                 f"That is above the {number(100 * self.rule.delta)} points that were asked for: the bound is about the "
-                "rows and the probabilities that the rule was fitted on."
+                "rows and the probabilities that the rule was fitted on.",
             )
         return lines
 

@@ -66,7 +66,7 @@ def indirect_page(result: Record, *, source: str = "", command: str = "") -> Rec
 
 def points(value: float) -> str:
     """Return a signed fraction in points, ``+12.3``."""
-    return f"{100 * value:+.1f}" if math.isfinite(value) else ""
+    return number(100 * value, signed=True) if math.isfinite(value) else ""
 
 
 def _words(result: Record) -> list[tuple[str, str]]:
