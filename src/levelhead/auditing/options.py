@@ -257,7 +257,7 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
 
 EXCLUDED = {
     "weight": (
-        "weights: their figures would be those of unweighted rows",
+        "weights: no interval of theirs was found to hold (decide scores first, and name the decisions as predictions)",
         ("metrics", "without", "continuous", "score", "against", "time", "costs", "bound"),
     ),
     "cluster": (
