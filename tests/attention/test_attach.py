@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from huggingface_hub.errors import StrictDataclassFieldValidationError
 from tiny_models import NO_DROPOUT, SMALL, batch, bert_config, build, vit_config
 from transformers import (
     AlbertConfig,
@@ -322,8 +323,12 @@ def test_the_model_is_unchanged_after_an_error(make, config, message):
 
 
 def test_padding_can_be_let_into_a_global_layer_between_local_ones():
+    try:
+        base = modernbert(num_hidden_layers=1)
+    except StrictDataclassFieldValidationError:
+        pytest.skip("this transformers makes no ModernBERT of one layer")
     with pytest.warns(UserWarning, match="rotary"):
-        model = attach(modernbert(num_hidden_layers=1), DebiasConfig(alpha=0.0, notebook={"padding_mask": False}))
+        model = attach(base, DebiasConfig(alpha=0.0, notebook={"padding_mask": False}))
     assert torch.isfinite(model.train()(**batch("bert")).logits).all()
 
 
