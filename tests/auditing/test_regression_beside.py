@@ -74,6 +74,7 @@ def test_changes_are_those_of_each_row() -> None:
     assert "the mean absolute error of f went from" in found.sentences()[0]
     alike = audited(frame, against=frame.p).against
     assert all(not one.change.excludes_zero for one in alike.changes)
+    assert "the change has no interval, because it is the same in all rows" in alike.sentences()[-1]
 
 
 def written(frame: pd.DataFrame, name: str) -> Path:

@@ -241,7 +241,7 @@ def _change_sentence(one: ErrorChange) -> str:
     size = f"a change of {digits(sign * one.change.value)}, interval {digits(low)} to {digits(high)}"
     if one.change.excludes_zero:
         return f"{told}: {size}."
-    if not one.change.defined:
+    if np.isnan(one.change.low):
         return f"{told}; the change has no interval, because it is the same in all rows."
     return f"{told}, and these rows cannot tell whether it changed: {size}."
 
