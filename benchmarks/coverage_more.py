@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from coverage_decided import cells as cells_of_decisions
 from coverage_scores import cells as cells_of_scores
 from numpy.typing import NDArray
 from scipy import special, stats
@@ -557,6 +558,7 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
             *_clustered_changes(people, new, icc, sizes),
         )
     yield from cells_of_scores()
+    yield from cells_of_decisions()
 
 
 def simulate_more(trials: int, seed: int, word: str = "") -> list[dict[str, Any]]:

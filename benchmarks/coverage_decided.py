@@ -1,0 +1,145 @@
+"""Cells of coverage_more.py: decisions without outcomes, gates, rules, one threshold, and numbers beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from levelhead.auditing.audit import audit
+from levelhead.auditing.bias_rule import BiasRule
+from levelhead.auditing.decisions import audit_decisions
+from levelhead.auditing.regression import regression_audit
+from levelhead.report.gate import Condition
+from levelhead.types import Estimate
+
+Once = Callable[[np.random.Generator], list[bool | None]]
+POPULATION = 150_000
+"""Rows that stand for all, of which a rule's true gap is measured."""
+
+
+def _holds(figure: Estimate | None, truth: float) -> bool | None:
+    return None if figure is None or not figure.defined else bool(figure.low <= truth <= figure.high)
+
+
+def _decisions(sizes: tuple[int, ...], rates: tuple[float, ...], named: bool) -> tuple[tuple[str, ...], Once]:
+    names = [f"g{at}" for at in range(len(sizes))]
+    group = np.repeat(names, sizes)
+    true = dict(zip(names, rates, strict=True))
+    alike = len(set(rates)) == 1
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        decided = rng.random(len(group)) < np.repeat(rates, sizes)
+        found = audit_decisions(
+            np.where(decided, "yes", "no"), sensitive_features=group, favourable="yes", replicates=100,
+            reference="g0" if named else None,
+        ).by_attribute["group"]  # fmt: skip
+        to = true[str(found.reference)]
+        beside = {str(name): one for name, one in found.groups.items() if one.difference is not None}
+        apart = [_holds(one.difference, true[name] - to) for name, one in beside.items()]
+        ratios = [_holds(one.selection_ratio, true[name] / to) for name, one in beside.items()]
+        known = [one for one in ratios if one is not None]
+        headline = any(one.difference is not None and one.difference.excludes_zero for one in beside.values())
+        held = [all(apart), all(known) if known else None]
+        return [*held, not headline] if alike else held
+
+    return ("all differences", "all ratios", *(["no group named"] if alike else [])), once
+
+
+def _gate(sizes: tuple[int, int], rate: float) -> tuple[tuple[str, ...], Once]:
+    """The true ratio is 0.8 just at the bound: neither a pass nor a failure is right more often than by chance."""
+    group, condition = np.repeat(["a", "b"], sizes), Condition.parse("selection_ratio < 0.8")
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        decided = rng.random(len(group)) < np.repeat([rate, 0.8 * rate], sizes)
+        if not decided.any() or decided.all():
+            return [None, None]
+        found = audit_decisions(
+            decided, sensitive_features=group, favourable=True, replicates=100, reference="a"
+        ).by_attribute["group"]  # fmt: skip
+        ratio = found.groups["b"].selection_ratio
+        answer = "undecided" if ratio is None else condition.ask(ratio)
+        return [answer != "yes", answer != "no"]
+
+    return ("no failure at the bound", "no pass at the bound"), once
+
+
+def _people(rng: np.random.Generator, rows: int) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.str_]]:
+    group, label = rng.choice(["a", "b"], rows, p=[0.7, 0.3]), rng.integers(0, 2, rows)
+    return 1 / (1 + np.exp(-rng.normal(2 * label - 1 - 0.8 * (group == "b")))), label, group
+
+
+def _held_out(rows: int, metric: str, one_threshold: bool) -> tuple[tuple[str, ...], Once]:
+    everybody = _people(np.random.default_rng(7), POPULATION)
+    name = "equalized_odds_worst" if metric == "equalized_odds" else metric
+
+    def gap(decided: NDArray[np.bool_]) -> float:
+        _, label, group = everybody
+        inside = {"demographic_parity": [label >= 0], "equal_opportunity": [label == 1]}
+        return max(
+            abs(float(decided[one & (group == "a")].mean() - decided[one & (group == "b")].mean()))
+            for one in inside.get(metric, [label == 1, label == 0])
+        )
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        score, label, group = _people(rng, rows)
+        if one_threshold:
+            found = audit(
+                label, scores=score, sensitive_features=group, bound={metric: 0.05}, replicates=300,
+                seed=int(rng.integers(1 << 30)),
+            ).findings["bound"].chosen  # fmt: skip
+            return [_holds(found.gaps["group"], gap(everybody[0] >= found.threshold))]
+        first = rng.random(rows) < 0.5
+        rule = BiasRule(metric, 0.02).fit(score[first], label[first], sensitive_features=group[first])
+        decided = rule.predict(score[~first], sensitive_features=group[~first])
+        measured = audit(label[~first], decided, sensitive_features=group[~first], replicates=300)
+        truth = gap(rule.predict(everybody[0], sensitive_features=everybody[2]) == 1)
+        return [_holds(measured.by_attribute["group"].metrics[name], truth)]
+
+    return (f"held-out gap in {metric.replace('_', ' ')}",), once
+
+
+def _numbers(sizes: tuple[int, int], levels: int, skewed: bool) -> tuple[tuple[str, ...], Once]:
+    group = np.repeat(["a", "b"], sizes)
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        level = rng.integers(0, levels, len(group))
+        draw = rng.lognormal(0, 1, len(group)) if skewed else rng.normal(0, 1, len(group))
+        error, label = draw * (1 + level / levels), rng.normal(0, 3, len(group))
+        other = label + (rng.lognormal(0, 1, len(group)) if skewed else error * rng.normal(1, 0.5, len(group)))
+        found = regression_audit(
+            label, label + error, sensitive_features=group, control_features={"level": level}, against=other
+        )  # fmt: skip
+        assert found.control is not None
+        assert found.against is not None
+        within = [one.difference for one in found.control.pairs if one.quantity != "mean_prediction"]
+        gaps = [one.change for one in found.against.changes if one.other is not None]
+        return [
+            all(bool(_holds(one, 0.0)) for one in within),
+            all(bool(_holds(one, 0.0)) for one in gaps),
+        ]
+
+    return ("differences within levels", "changes of differences"), once
+
+
+def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
+    """Yield the name of every cell, the figures in it, and one simulated audit of it."""
+    for sizes, rates, named in (
+        ((40, 40), (0.3, 0.3), True),
+        ((500, 60), (0.05, 0.05), True),
+        ((300, 100, 50), (0.5, 0.5, 0.5), False),
+        ((2000, 500, 100, 30), (0.1, 0.1, 0.1, 0.1), False),
+        ((300, 100), (0.6, 0.45), True),
+        ((2000, 200, 100), (0.3, 0.2, 0.25), False),
+    ):
+        chosen = "named" if named else "the most selected"
+        yield f"decided: {sizes} rows, rates {rates}, reference {chosen}", *_decisions(sizes, rates, named)
+    for pair, rate in (((100, 100), 0.5), ((1000, 100), 0.2), ((3000, 1000), 0.6)):
+        yield f"decided by a gate: {pair} rows, {rate:g} and {0.8 * rate:g}", *_gate(pair, rate)
+    for rows, metric in ((600, "demographic_parity"), (2000, "equal_opportunity"), (2000, "equalized_odds")):
+        yield f"decided by a rule: {rows} rows, {metric}", *_held_out(rows, metric, False)
+        yield f"decided by one threshold: {rows} rows, {metric}", *_held_out(rows, metric, True)
+    for both, levels, skewed in (((60, 60), 2, False), ((200, 60), 3, True), ((400, 400), 10, False)):
+        kind = "lognormal" if skewed else "normal"
+        yield f"numbers beside, {both} rows, {levels} levels, {kind} errors", *_numbers(both, levels, skewed)
