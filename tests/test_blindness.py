@@ -335,7 +335,7 @@ def recipe(root: Path, method: str, **train: Any) -> dict[str, Any]:
     }
 
 
-# JTT trains so many times more on what it missed; the others need so many rows of each group, or a view.
+# JTT trains this many times more on what it missed; the others need this many rows of each group, or a view.
 OPTIONS: dict[str, dict[str, Any]] = {
     "jtt": {"upweight": 3},
     "few-label": {"rows": 60},
@@ -447,7 +447,7 @@ def test_no_data_set_lets_training_see_groups_or_names(
         train_run(experiment, run)
         # UTKFace's names always hold the field, and a table without the column `group` is one without groups; the
         # other layouts say at once what an evaluation would miss.
-        warned = [record.message for record in caplog.records if "evaluation will need it" in record.message]
+        warned = [record.message for record in caplog.records if "evaluation does" in record.message]
         assert len(warned) == (sensitive == "deleted" and name not in {"utkface", "image-folder-csv"})
         weights[sensitive] = load_file(run / "model" / "model.safetensors")
         cards[sensitive] = read_json(run / "data.json")
@@ -482,10 +482,10 @@ def test_no_text_data_set_lets_training_see_groups_or_names(
             }
         )
         caplog.clear()
-        monkeypatch.setattr(DATASETS[name], "groups", lambda *_: pytest.fail("training asked for groups"))
+        monkeypatch.setattr(DATASETS[name], "groups", lambda *_: pytest.fail("training requested groups"))
         train_run(experiment, run)
         monkeypatch.setattr(DATASETS[name], "groups", look)
-        warned = [record.message for record in caplog.records if "evaluation will need it" in record.message]
+        warned = [record.message for record in caplog.records if "evaluation does" in record.message]
         assert len(warned) == (sensitive == "deleted" and name not in {*COMPUTED, "text-csv"})
         weights[sensitive] = load_file(run / "model" / "model.safetensors")
         cards[sensitive] = read_json(run / "data.json")

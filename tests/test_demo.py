@@ -79,7 +79,7 @@ def test_the_demo_prints_tables_and_writes_what_it_names(tmp_path: Path) -> None
     assert len(data.examples("test").labels) == 20
     assert data.groups("test")[0].names == ("angular", "round")
 
-    # A second call trains nothing, leaves one's own pictures alone, and takes the seeds that are asked for.
+    # A second call trains nothing, leaves one's own pictures alone, and takes the seeds that are requested.
     (out / demo.EXAMPLE / "labels.csv").write_text("mine")
     kept = {path: path.stat().st_mtime_ns for path in out.rglob("metrics.json")}
     again = Console(width=80, record=True)

@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LEVELHEAD_QUICK", "1")
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(rich, "_console", None)  # it has asked for the width already
+    monkeypatch.setattr(rich, "_console", None)  # it has requested the width already
 
     def run(name: str, *arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", [str(EXAMPLES / name), *arguments])
@@ -60,7 +60,7 @@ def test_the_way_from_trainer_to_a_page(run: Callable[..., str], tmp_path: Path)
     assert "statistics_shift" in printed
     assert "The page is" in printed
     page = (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
-    assert "The measured gap in equalized odds went from" in page
+    assert "The measured gap in equalized odds changed from" in page
     card = (tmp_path / "out" / "debiased" / "README.md").read_text(encoding="utf-8")
     assert "- Classes: x, y" in card
     assert "| Equalized odds gap" in card

@@ -106,4 +106,4 @@ def test_the_wheel_alone_brings_all_that_an_audit_needs(tmp_path: Path) -> None:
     command = [str(tmp_path / "alone" / "bin" / "levelhead"), "audit", "--example"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "54.7 points fewer" in done.stdout
+    assert "54.7 points lower" in done.stdout

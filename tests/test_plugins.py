@@ -71,7 +71,7 @@ class MyPortraits(Portraits):
 
     def groups(self, split):
         if split != "test":
-            raise AssertionError("training asked for groups")
+            raise AssertionError("training requested groups")
         return super().groups(split)
 """
 )
@@ -177,7 +177,7 @@ def test_no_method_of_ones_own_sees_groups_that_it_does_not_declare(here: Path) 
     # This data set fails where training asks it for groups.
     blind = train_run(build_experiment(plan("focal:Focal", "focal:MyPortraits")), here / "blind")
     assert blind["oracle"] is None
-    with pytest.raises(AssertionError, match="training asked for groups"):
+    with pytest.raises(AssertionError, match="training requested groups"):
         train_run(build_experiment(plan("focal:Declared", "focal:MyPortraits")), here / "declared")
     assert train_run(build_experiment(plan("focal:Declared")), here / "oracle")["oracle"] == "method"
 
@@ -207,7 +207,7 @@ def test_an_installed_package_offers_short_names(
     assert "focalkit 1.2 (focalkit:MyPortraits)" in said(capsys)
     experiment = build_experiment({"data": {"name": "mine"}, "method": {"name": "focal"}})
     assert (experiment.to_dict()["data"]["name"], experiment.to_dict()["method"]["name"]) == ("mine", "focal")
-    # One class has one name, however it was asked for.
+    # One class has one name, however it was requested.
     assert METHODS.name_of(METHODS["focalkit:Focal"]) == "focal"
     assert [METHODS.offers(name) for name in ("focal", "group_dro", "focalkit:Focal")] == [True, True, False]
     assert METHODS.name_of(METHODS["focalkit:Peeking"]) == "focalkit:Peeking"

@@ -132,7 +132,7 @@ def test_a_grid_of_methods_takes_earlier_names() -> None:
         "erm": {"method.name": "erm"},
         "dam, selection mean_logit": {"method.name": "dam", "method.debias.ranking": "mean_logit"},
     }
-    with pytest.raises(ConfigError, match="under an earlier and its present name"):
+    with pytest.raises(ConfigError, match="by its old and its new name"):
         Grid(PRESENT, {"row": {"model.cls_only": True, "model.readout_only": True}})
 
 

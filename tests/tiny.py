@@ -30,7 +30,7 @@ def slow_but(quick: Iterable[str], names: Iterable[str], *more: pytest.MarkDecor
 
 
 def told_groups(method: Method, train: int = 50, validation: int = 20, seed: int = 3) -> dict[str, Tensor | None]:
-    """Return what a lab of so many rows tells the method of three groups and of people with two rows."""
+    """Return what a lab of this many rows tells the method of three groups and of people with two rows."""
     return {
         "groups": torch.arange(train) % 3 if method.uses_groups else None,
         "people": torch.arange(train) // 2 if method.uses_people else None,

@@ -88,7 +88,7 @@ def table_of(values: Any, what: str) -> NDArray[Any]:
 
 
 def floats_of(values: Any, what: str, *, dimensions: int | None = None, advice: str = "Pass numbers.") -> FloatArray:
-    """Return numbers of any shape, or of so many dimensions, as float64; NaN where one is missing."""
+    """Return numbers of any shape, or of this many dimensions, as float64; NaN where one is missing."""
     array = any_array(values, what, False)
     kinds: set[type] = set()
     if array.dtype == object:

@@ -2,7 +2,7 @@
 
 Drawn portraits: hair colour is the task, the drawing style is the group. Two sets of training pictures serve three
 settings. A shortcut and a difference of base rates look the same in training and differ in the test alone, so those
-networks are trained once and evaluated twice. Labels alone cannot tell the two apart, and neither can a method that
+networks are trained once and evaluated twice. Labels alone cannot distinguish the two, and neither can a method that
 sees nothing else.
 """
 

@@ -49,7 +49,7 @@ def gather_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
     """Return the rows of all processes, in their order; without several processes, ``rows`` itself.
 
     ``rows`` (own rows, ...) has the same type and the same further axes everywhere; ``counts`` are the numbers of rows
-    of all processes, asked for if None. Every process must call this the same number of times, in the same order.
+    of all processes, requested if None. Every process must call this the same number of times, in the same order.
 
     The gradient of the own rows is the sum of what all processes have derived for them, not the mean: see ADR 0009.
     """

@@ -21,7 +21,7 @@ def explained(error: ModuleNotFoundError, what: str) -> Exception:
 
     Args:
         error: what the import raised.
-        what: the name or the command that asked for it.
+        what: the name or the command that requested it.
     """
     module = (error.name or "").partition(".")[0]
     for extra, modules in EXTRAS.items():

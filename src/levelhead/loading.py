@@ -258,7 +258,7 @@ def classifier_class(option: str, place: str, config: Any) -> Any:
 
 
 def known_classifiers(config_class: Any) -> dict[str, Any]:
-    """Return the classifiers, by name, that transformers knows for a class of configurations, or was told of."""
+    """Return the classifiers, by name, that transformers knows for a class of configurations, or registered."""
     from transformers.models.auto import modeling_auto
 
     known: dict[str, Any] = {}

@@ -135,7 +135,7 @@ def read_yaml(text: str, where: str) -> Any:
         line = 0 if error.problem_mark is None else error.problem_mark.line + 1
         raise ConfigError(f"{where}, line {line}: {error.problem}.") from None
     except yaml.MarkedYAMLError as error:
-        # Not the whole error: it shows the line, and what a file holds is nobody's business in an error.
+        # Not the whole error: it shows the line, and messages never quote file contents.
         mark = error.problem_mark or error.context_mark
         at = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
         said = printable(error.problem or error.context or "it cannot be read")

@@ -1,6 +1,6 @@
 """Classes by name: our own, those that installed packages offer, and those in a user's own file.
 
-A recipe names a class of ours (``erm``), one that an installed package offers as an entry point (``focal``), or any
+A recipe names one of its classes (``erm``), one that an installed package offers as an entry point (``focal``), or any
 class as ``module:Class`` (``mypackage.focal:Focal``): from installed packages, ``PYTHONPATH``, or the current folder.
 Training and evaluation run the code of that module; code out of the current folder is named in the log as it is run.
 Tables, figures and cards of finished runs do not (levelhead.runs.stand_in). No other import reads the current folder:
@@ -86,7 +86,7 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         group: the group of entry points, e.g. ``levelhead.methods``.
         described_by: the attribute without which a class cannot be listed.
         own: our own classes by name.
-        earlier: from names that classes of ours had to those that they have now; both are found, and only the second
+        earlier: from names that own classes had to those that they have now; both are found, and only the second
             are listed.
     """
 
@@ -116,7 +116,7 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
     def register(self, cls: type[Base]) -> type[Base]:
         """Add a class under its ``name``, for this process; for use as a decorator.
 
-        Raises :class:`~levelhead.types.ConfigError` for a class that cannot be used, or the name of one of ours.
+        Raises :class:`~levelhead.types.ConfigError` for a class that cannot be used, or the name of an own class.
         """
         name = str(getattr(cls, "name", cls.__name__))
         if self.is_own(name):
@@ -179,7 +179,7 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
     def _offered(self) -> dict[str, EntryPoint]:
         """Return the entry points by name; by ``module:Class`` where the name is ours, another package's, or no name.
 
-        They are read anew each time, which takes milliseconds and happens only for names that are not ours.
+        They are read again each time, which takes milliseconds and happens only for names that are not ours.
         """
         points = list(entry_points(group=self.group))
         times = Counter(point.name for point in points)

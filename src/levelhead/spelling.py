@@ -1,7 +1,7 @@
 """When two values are one value, written in two ways: the one rule for classes, in audits and before training.
 
 Values are compared exactly, and nothing is ever matched silently. But two classes that differ only in case, blanks, a
-final mark or the way a number is written are most often one class: whoever means two must say so.
+final mark or the way a number is written are most often one class: two must be declared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numbers import Number
 NUMBER = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?")
 WHOLE_WITH_COMMA = re.compile(r"([+-]?[0-9]{1,40}),0{1,2}")
 MOST_CLASSES = 200
-"""More are told apart nowhere: a column that has more holds ids or scores."""
+"""More are distinguished nowhere: a column that has more holds ids or scores."""
 TRUTH = {"true": Decimal(1), "false": Decimal(0)}
 MINUS = str.maketrans("\u2212\u2010\u2011\u2013", "----")
 MARKS = ".,;:!?\u2026\u3002"
@@ -60,7 +60,7 @@ def loosely(value: Hashable) -> Hashable:
 
 
 def _is_blank(character: str) -> bool:
-    """Whether a character is a blank, stands for one, or cannot be seen."""
+    """Whether a character is a blank, represents one, or cannot be seen."""
     return character.isspace() or character == "_" or unicodedata.category(character) in ("Cc", "Cf")
 
 

@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int, str], None]
 
 
 PLAIN = str.maketrans("“”‘’−–—…±×·•≥≤→✓│━─", "\"\"''---.+x.*><>v|--")
-"""Characters of our own texts by what stands for them where an encoding has them not; one for one, or tables bend."""
+"""Characters of our own texts by what represents them where an encoding has them not; one for one, or tables bend."""
 
 
 def _plainer(error: UnicodeError) -> tuple[str, int]:

@@ -89,7 +89,7 @@ def reason_of(error: Exception) -> str:
 class LevelheadError(Exception):
     """Base of every error that levelhead raises on purpose; its text says what, where and what to do.
 
-    The text is one line, whatever names are in it, and short: what a file holds is nobody's business in an error.
+    The text is one line, whatever names are in it, and short: messages never quote file contents.
 
     Examples:
         >>> import levelhead as lh
@@ -151,7 +151,7 @@ class Batch(NamedTuple):
 class Estimate:
     """A measured figure (a fraction unless its name says otherwise) with its interval.
 
-    ``n`` is the number of rows that the figure rests on. An undefined figure is NaN, never 0, and ``reason``
+    ``n`` is the number of rows that the figure is based on. An undefined figure is NaN, never 0, and ``reason``
     says why. ``corrected`` is the bias-corrected value where the plain one is biased (maxima and absolute gaps).
     ``assumes`` says what the figure takes for granted where the groups were not known (docs/missing-attributes.md), and
     ``refused`` whether a method declined to give a figure, for its ``reason``.
@@ -297,10 +297,7 @@ def refuse_duplicates(there: Sequence[str], names: Iterable[str], where: str) ->
     times = Counter(there)
     for name in names:
         if times[name] > 1:
-            raise DataError(
-                f"{where} has {times[name]} columns named {quoted(name)}, and nothing says which of them is meant. "
-                "Rename or remove all but one."
-            )
+            raise DataError(f"{where} has {times[name]} columns named {quoted(name)}, rename or remove all but one.")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -25,9 +25,7 @@ def check_workers(workers: int, ray: str | None = None) -> None:
     if not 1 <= workers <= MOST_WORKERS:
         raise ConfigError(f"workers={workers} is out of range. Pass 1 to {MOST_WORKERS}, for example 2.")
     if workers > 1 and ray is not None:
-        raise ConfigError(
-            "--workers is for this machine and --ray for a cluster, which says itself how many: pass one."
-        )
+        raise ConfigError("--workers is for this machine and --ray for a cluster: pass one.")
 
 
 def side_by_side(

@@ -407,7 +407,7 @@ def deberta():
         ),
         (
             deberta,
-            "by itself",
+            "alone",
         ),
         (
             lambda: SwinForImageClassification(

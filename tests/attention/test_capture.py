@@ -279,7 +279,9 @@ def test_a_model_out_of_reach_is_named() -> None:
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=50
     )
     model = DebertaV2ForSequenceClassification(config).eval()
-    with pytest.raises(UnsupportedModelError, match="DebertaV2ForSequenceClassification computes attention by itself"):
+    with pytest.raises(
+        UnsupportedModelError, match="DebertaV2ForSequenceClassification does not use the attention interface"
+    ):
         next(capture(model, Rows(batch("bert")), 6, "cpu"))
     with pytest.raises(UnsupportedModelError, match="not a Hugging Face"):
         next(capture(nn.Linear(2, 2), Rows({"input": torch.ones(2, 2)}), 2, "cpu"))

@@ -70,7 +70,7 @@ def test_a_hook_shows_at_once():
     model = lh.attach(build("vit"))
     layer = model.get_submodule(lh.describe(model).attention)
     handle = layer.register_forward_hook(lambda *_: None)
-    assert lh.describe(model).all_rows == "somebody hooked into it"
+    assert lh.describe(model).all_rows == "a hook is registered on it"
     assert not lh.describe(model).readout_only
     handle.remove()
     assert lh.describe(model).readout_only
@@ -112,7 +112,7 @@ def test_an_appended_model(tmp_path):
 @pytest.mark.parametrize(
     ("debias", "because"),
     [
-        (lh.DebiasConfig(), "debias.statistics is 'position', and readout_only was not asked for"),
+        (lh.DebiasConfig(), "debias.statistics is 'position', and readout_only is not set"),
         (lh.DebiasConfig(statistics="cls_feature", readout_only=False), "readout_only is False"),
         (lh.DebiasConfig(readout="none"), "no single row is read"),
         (lh.DebiasConfig.preset("released-multinli"), "debias.ranking is 'per_head'"),
@@ -127,7 +127,7 @@ def test_an_appended_layer_says_why_it_computes_all_rows(debias, because):
 def test_what_is_found_out_later_is_told_too():
     model = lh.append_encoder(BertModel(bert_config()), 3)
     model.block.register_forward_hook(lambda *_: None)
-    assert lh.describe(model).all_rows == "somebody hooked into it"
+    assert lh.describe(model).all_rows == "a hook is registered on it"
     model = lh.append_encoder(BertModel(bert_config()), 3)
     model.block.attention.value = nn.Sequential(model.block.attention.value)
     assert lh.describe(model).all_rows == "a projection is no plain linear layer"

@@ -199,7 +199,7 @@ def test_all_rows_where_more_than_the_logits_is_asked_for(family, debias, rows):
         assert model(**inputs, output_attentions=True).attentions[-1].shape[-2:] == (tokens, tokens)
         model.set_attn_implementation("sdpa")
     assert len(rows) == 2
-    # The hooks that transformers has left on the layers are no reason by themselves.
+    # The hooks that transformers has left on the layers are no reason alone.
     torch.testing.assert_close(model(**inputs).logits, expected)
     assert len(rows) == 3
 

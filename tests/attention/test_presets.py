@@ -48,7 +48,7 @@ def test_how_the_gradient_of_the_smoothed_loss_fades_with_the_length(length, lea
 
 
 def trained_once(name, family="vit", long=False, **changes):
-    """One training pass, and the gradient of the alignment term by itself."""
+    """One training pass, and the gradient of the alignment term alone."""
     model = attach(build(family, **changes), DebiasConfig.preset(name)).train()
     if long:
         with torch.no_grad():  # projections of length 3 to 5, as at the size of BERT

@@ -534,9 +534,9 @@ class TwoProcesses:
         return torch.cat([rows, rows if self.received is None else self.received.pop(0)])
 
     def first(self, own: Any, others: Any) -> Any:
-        """Return what ``own()`` gives while another process computes ``others()``; both start anew each time.
+        """Return what ``own()`` gives while another process computes ``others()``; both start again each time.
 
-        What is sent second rests on what was received first, so it is right after two turns.
+        What is sent second is based on what was received first, so it is right after two turns.
         """
         for run in (others, own, others, own):
             self.sent = []
@@ -570,7 +570,7 @@ def test_two_processes_standardise_with_the_whole_batch(
 
 
 def test_two_processes_share_the_gradient_of_their_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The part of the gradient that lies in the first process's rows, its own outputs alone being asked for."""
+    """The part of the gradient that lies in the first process's rows, its own outputs alone being requested."""
     query, key, direction = normal(0), normal(1), normal(2)
     whole = query.clone().requires_grad_()
     alone, _ = make(absolute=False)(whole, key, torch.ones(BATCH, TOKENS, dtype=torch.bool))

@@ -199,7 +199,7 @@ def test_options_that_do_not_fit() -> None:
         audit(data["y"], data["yhat"], sensitive_features=data["sex"], positive="maybe")
     with pytest.raises(ConfigError, match="min_count"):
         audit(data["y"], data["yhat"], sensitive_features=data["sex"], min_count=0)
-    with pytest.raises(ConfigError, match="two sensitive columns"):
+    with pytest.raises(ConfigError, match="at least two group columns"):
         audit(data["y"], data["yhat"], sensitive_features=data["sex"], intersect=True)
 
 

@@ -78,7 +78,7 @@ def test_small_absent_and_lonely_groups_are_said() -> None:
     assert not result.by_attribute["g"].groups["tiny"].included
     alone = lh.audit_ranking(score, sensitive_features={"g": ["one"] * 300}, top=50)
     assert alone.by_attribute["g"].groups["one"].representation.reason == "too few rows to be compared"
-    assert "nothing is compared" in alone.warnings[0]
+    assert "there is nothing to compare" in alone.warnings[0]
     assert "No two groups" in str(alone)
 
 
@@ -140,7 +140,7 @@ def test_a_frequency_table_has_the_figures_of_its_rows(tmp_path: Path) -> None:
     expected = lh.audit_ranking(score[every], sensitive_features={"group": group[every]}, top=40)
     found = lh.audit_ranking(score, sensitive_features={"group": group}, top=40, counts=count)
     assert found.by_attribute == expected.by_attribute
-    assert found.reading == (f"Each row counts as often as counts says: {count.sum()} in all.",)
+    assert found.reading == (f"Frequency table: counts counts {count.sum()} people in all.",)
     path = tmp_path / "rows.csv"
     pd.DataFrame({"s": score, "g": group, "n": count}).to_csv(path, index=False)
     of_file = lh.audit_ranking_file(path, "s", ["g"], top=40, count="n")

@@ -260,7 +260,7 @@ def test_labels_of_other_classes_are_refused_and_known_ones_measured(
     new = made(2000, 9)
     new.to_csv(tmp_path / "new.csv", index=False)
     assert command("apply", rule, tmp_path / "new.csv", "--label", "repaid") == 0
-    assert "the measured gap in demographic parity went from" in " ".join(capsys.readouterr().out.split())
+    assert "the measured gap in demographic parity changed from" in " ".join(capsys.readouterr().out.split())
     new.assign(repaid=np.where(new["repaid"] == "yes", "paid", "late")).to_csv(tmp_path / "other.csv", index=False)
     assert command("apply", rule, tmp_path / "other.csv", "--label", "repaid") == 2
     assert "yes" in capsys.readouterr().err
@@ -269,7 +269,7 @@ def test_labels_of_other_classes_are_refused_and_known_ones_measured(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--out", "new.parquet"), "go into a .csv, .tsv file"),
+        (("--out", "new.parquet"), "the decisions need a .csv, .tsv file"),
         (("--out", "out.csv", "--column", "note"), "has a column 'note' already"),
         (("--out", "new.csv"), "is an input of the same command"),
         (("--out", "rule.json"), "is an input of the same command"),
@@ -296,4 +296,4 @@ def test_the_earlier_line_still_decides_and_names_the_verb(
     assert f"is called `levelhead apply {rule} FILE` now" in capsys.readouterr().err
     assert rule.read_bytes() == before
     assert command("postprocess", "--rule", rule) == 2
-    assert "name their file with --fit" in capsys.readouterr().err
+    assert "add --fit FILE" in capsys.readouterr().err

@@ -101,7 +101,7 @@ def test_fewer_than_eight_people_are_not_compared() -> None:
     kept = frame[(frame["sex"] == "m") | frame["person"].isin(few)]
     result = audited(kept)
     assert any("group 'f' has rows from 7 clusters, fewer than 8, and is left out" in one for one in result.warnings)
-    assert result.metrics["demographic_parity"].reason == "a gap needs at least two groups, there is 1"
+    assert result.metrics["demographic_parity"].reason == "a gap needs at least two groups; there is 1"
     nobody = audited(kept[kept["sex"] == "f"])
     assert nobody.metrics["demographic_parity"].reason == "no group has 10 rows from 8 clusters"
     assert result.more["finding"]["pair"] is None
@@ -171,7 +171,7 @@ def test_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["audit", str(file), "--label", "y", "--prediction", "yhat", "--group", "sex", "--cluster", "person"]
     assert run([*command, "--html", str(page), "--json", str(figures)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Rows with the same person count together: 2,000 rows in 400 clusters, the largest of 5." in said
+    assert "Intervals are clustered by person: 2,000 rows in 400 clusters, the largest of 5." in said
     whole = json.loads(figures.read_text())
     assert (whole["clusters"]["column"], whole["clusters"]["clusters"], whole["clusters"]["rows"]) == (
         "person", 400, 2000,
@@ -243,7 +243,7 @@ def test_scores_by_person() -> None:
     one = audited(frame.assign(yhat=(frame["score"] >= curve.thresholds[5]).astype(int))).metrics["demographic_parity"]
     assert (curve.values[5], curve.low[5], curve.high[5]) == (one.value, one.low, one.high)
     assert found.metrics == audited(frame.assign(yhat=(frame["score"] >= 0.5).astype(int))).metrics
-    assert any("the slope, intercept and squared error of calibration are left out" in one for one in found.warnings)
+    assert any("slope, intercept and squared error of calibration are left out" in one for one in found.warnings)
 
 
 def test_scores_of_one_row_a_person_are_those_of_independent_rows() -> None:
@@ -288,7 +288,7 @@ def test_a_file_of_scores_gives_the_same(
     said = " ".join(capsys.readouterr().out.split())
     assert "1,500 rows in 300 clusters" in said
     assert "Slope" not in said
-    assert "With clusters, the slope, intercept and squared error of calibration are left out" in said
+    assert "With clusters, slope, intercept and squared error of calibration are left out" in said
     assert "rows come in clusters" in page.read_text()
     own = json.loads(figures.read_text())
     expected = of_scores(frame)
@@ -362,7 +362,7 @@ def test_copies_of_rows_decide_no_more_than_the_rows() -> None:
     p_values = [one.groups["m"].rates["accuracy"].p_value for one in (single, rows, people)]
     assert p_values[1] < 1e-6
     assert p_values[2] == pytest.approx(p_values[0], rel=0.05)
-    assert "these rows show for no group" in " ".join(paired_sentences("sex", people))
+    assert "no group’s accuracy changed measurably" in " ".join(paired_sentences("sex", people))
     assert "gained" in " ".join(paired_sentences("sex", rows))
     # Of all rows, no surer than Student's t for sums within people.
     change = (copied["yhat"] == copied["y"]) * 1 - (copied["old"] == copied["y"])
@@ -455,8 +455,8 @@ def test_an_id_column_that_repeats_is_named(name: str, told: bool, tmp_path: Pat
     made(records=3).rename(columns={"person": name}).to_csv(tmp_path / "p.csv", index=False)
     found = lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"]).warnings
     hint = (
-        f"{name!r} has 400 values in 1,200 rows. If rows with the same value belong together, as those of one person "
-        f"do, intervals are too narrow: add --cluster {name}."
+        f"{name!r} has 400 values in 1,200 rows. If rows with the same value are of one person, these intervals are "
+        f"too narrow: add --cluster {name}."
     )
     assert (hint in found) == told
 

@@ -64,7 +64,7 @@ def test_the_difference_without_levels_is_over_the_same_rows() -> None:
     assert other["difference"] == pytest.approx(one["difference"])
     assert other["plain"] == pytest.approx(one["plain"])
     said = " ".join(within(frame)["sentences"])
-    assert "Over the same rows, without levels, the difference is" in said
+    assert "Without strata, over the same rows, the difference is" in said
 
 
 def test_the_average_by_hand() -> None:
@@ -112,16 +112,13 @@ def test_the_headline_says_within_levels(tmp_path: Path, capsys: pytest.CaptureF
     ]
     assert run([*command, "--html", str(page), "--json", str(figures)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Within levels of dep, the" in said
-    assert (
-        "That is the average over 2 of 3 levels, each weighted by its share of the rows; they hold 99.4% of them."
-        in said
-    )
+    assert "Within strata of dep, the" in said
+    assert "This averages 2 of 3 strata with 99.4% of the rows, weighted by size." in said
     assert "Left out, because one of the two groups has fewer than 10 rows there: “art”." in said
-    assert "dep: 5 rows have no level and are left out of what is compared within levels." in said
+    assert "dep: 5 rows have no value and are left out of the stratified comparison." in said
     control = json.loads(figures.read_text())["control"]
     assert {"attribute": "sex", "level": "art", "group": "f", "rows": 3} in control["cells"]
-    assert "Within levels of dep" in page.read_text()
+    assert "Within strata of dep" in page.read_text()
 
 
 def test_files_and_crossings_agree_with_arrays(tmp_path: Path) -> None:
@@ -151,7 +148,7 @@ def test_a_reference_stands_second_and_missing_groups_are_left_out() -> None:
 
 def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = reversed_gap()
-    with pytest.raises(ConfigError, match="is a group column and a control column"):
+    with pytest.raises(ConfigError, match="is both a group and a control column"):
         lh.audit(frame["y"], frame["yhat"], sensitive_features=frame[["sex"]], control_features=frame[["sex"]])
     with pytest.raises(ConfigError, match="not scores"):
         lh.audit(
@@ -179,6 +176,5 @@ def test_levels_with_few_rows_alone_are_said_to_decide_nothing() -> None:
     frame = reversed_gap().assign(dep=lambda one: [f"d{at}" for at in range(len(one))])
     found = within(frame.iloc[:600])
     assert found["sentences"] == [
-        "Within levels of dep nothing can be compared: in no level do two groups have 10 rows each that a rate rests "
-        "on."
+        "Within strata of dep there is nothing to compare: no stratum has two groups with 10 rows under a rate."
     ]

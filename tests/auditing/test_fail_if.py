@@ -64,10 +64,10 @@ def test_the_ratio_is_that_of_the_favourable_class(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        ([*DECISIONS, "--fail-if", "selection_ratio"], "is no condition: write for example"),
+        ([*DECISIONS, "--fail-if", "selection_ratio"], "is not a condition: write for example"),
         ([*DECISIONS, "--junit", "a.xml"], "--junit writes the conditions of --fail-if"),
         ([*DECISIONS, "--weight", "y"], "--weight needs outcomes: name their column with --label"),
-        ([*DECISIONS[:4], "--group", "race"], "Decisions without outcomes need --favourable in place of --label"),
+        ([*DECISIONS[:4], "--group", "race"], "Decisions without outcomes need --favourable instead of --label"),
         ([*DECISIONS, "--label", "decision"], "'decision' is named as label and as prediction. For decisions"),
         ([*DECISIONS, "--fail-if", "accuracy < 1", "--junit", "rows.csv"], "rows.csv"),
     ],

@@ -44,12 +44,11 @@ ADULT: Tables = {"women": [[8820, 180], [505, 495]], "men": [[8820, 180], [1152,
 def test_it_names_the_pair_the_direction_both_rates_and_the_rows() -> None:
     first, rows = said(ADULT, positive_name="earns over 50K")
     assert first == (
-        "Of those who earn over 50K, the model finds 49.5% of women and 61.6% of men: 12.1 points fewer, interval 8.0 "
+        "Of those who earn over 50K, the model finds 49.5% of women and 61.6% of men: 12.1 points lower, interval 8.0 "
         "to 16.2."
     )
     assert rows == (
-        "Rows that these rates rest on: 1,000 of women, 3,000 of men. The interval allows for 2 comparisons: every "
-        "pair of groups, in the true and in the false positive rate."
+        "Denominators of these rates: 1,000 of women, 3,000 of men. 95% confidence, adjusted for 2 comparisons."
     )
 
 
@@ -60,7 +59,8 @@ def test_without_a_name_it_speaks_in_the_labels_own_words() -> None:
         label_map={">50K": 1, "<=50K": 0}, replicates=100,
     )  # fmt: skip
     assert audit_sentences(result.to_dict())[0] == (
-        "Of the rows with label “>50K”, the model finds 49.5% of women and 61.6% of men: 12.1 points fewer, interval "
+        "Among rows with label “>50K”, the model predicts “>50K” for 49.5% of women and 61.6% of men: 12.1 points "
+        "lower, interval "
         "8.0 to 16.2."
     )
     assert result.positive == "1"
@@ -69,11 +69,12 @@ def test_without_a_name_it_speaks_in_the_labels_own_words() -> None:
 def test_a_gap_in_false_positives_names_the_group_that_has_more_of_them_first() -> None:
     tables: Tables = {"women": [[950, 50], [200, 800]], "men": [[700, 300], [200, 800]]}
     assert said(tables, positive_name="is a risk")[0] == (
-        "Of those who are not a risk, the model wrongly picks 30.0% of men and 5.0% of women: 25.0 points more, "
+        "Of those who are not a risk, the model wrongly selects 30.0% of men and 5.0% of women: 25.0 points higher, "
         "interval 21.4 to 28.6."
     )
     assert said(tables)[0].startswith(
-        "Of the rows with label “<=50K”, the model takes 30.0% of men and 5.0% of women for “>50K”: 25.0 points more"
+        "Among rows with label “<=50K”, the model predicts “>50K” for 30.0% of men and 5.0% of women: 25.0 points "
+        "higher"
     )
 
 
@@ -102,13 +103,13 @@ def test_a_tiny_group_beside_a_big_one_is_named_only_if_an_exact_test_agrees(adj
     largest = max(of_big, key=lambda pair: abs(pair["difference"]["value"]))
     assert {largest["first"]["group"], largest["second"]["group"]} == {"big", "t0"}
     assert largest["difference"]["low"] <= 0
-    assert "cannot tell whether there is a gap" in audit_sentences(result.to_dict())[0]
+    assert "; inconclusive." in audit_sentences(result.to_dict())[0]
 
 
 def test_a_reference_group_always_stands_second() -> None:
     first, _ = said(ADULT, reference="women", positive_name="earns over 50K")
     assert first == (
-        "Of those who earn over 50K, the model finds 61.6% of men and 49.5% of women: 12.1 points more, interval 8.0 "
+        "Of those who earn over 50K, the model finds 61.6% of men and 49.5% of women: 12.1 points higher, interval 8.0 "
         "to 16.2."
     )
     with pytest.raises(ConfigError, match=r"No group is named 'Male', for --reference\. Groups there: men, women"):
@@ -133,30 +134,29 @@ def test_with_a_reference_only_its_pairs_are_named() -> None:
 
 def test_a_constant_model_is_named_before_any_gap() -> None:
     sentences = said({group: [[t[0][0] + t[0][1], 0], [t[1][0] + t[1][1], 0]] for group, t in ADULT.items()})
-    assert (
-        sentences[0] == "The model gives every row the same answer, “<=50K”: it has no gaps because it decides nothing."
-    )
+    assert sentences[0] == "The model predicts “<=50K” for every row, so its gaps of 0 say nothing."
     assert sentences[1] == (
-        "Of the rows with label “>50K”, the model finds 0.0% of men and 0.0% of women: a gap of at most 0.5 points."
+        "Among rows with label “>50K”, the model predicts “>50K” for 0.0% of men and 0.0% of women: a gap of at most "
+        "0.5 points."
     )
 
 
 def test_of_a_constant_model_and_few_rows_nothing_else_is_said() -> None:
     sentences = said({"women": [[30, 0], [20, 0]], "men": [[40, 0], [25, 0]]})
-    assert [sentence for sentence in sentences if "cannot tell" in sentence] == []
-    assert "decides nothing" in sentences[0]
+    assert [sentence for sentence in sentences if "inconclusive" in sentence] == []
+    assert "its gaps of 0 say nothing" in sentences[0]
 
 
 def test_a_model_at_chance_is_named_before_any_gap() -> None:
     sentences = said({"women": [[500, 500], [252, 248]], "men": [[1000, 1000], [500, 500]]})
     assert sentences[0] == (
-        "The model is not measurably better than chance: balanced accuracy 49.9%, interval 48.4 to 51.5, where a "
-        "constant or random answer has 50.0%. Its gaps say little."
+        "The model is not measurably better than chance: balanced accuracy 49.9%, interval 48.4 to 51.5; chance is "
+        "50.0%. Its gaps say little."
     )
     worse = said({"women": [[100, 900], [400, 100]], "men": [[200, 1800], [800, 200]]})
     assert worse[0] == (
-        "The model is worse than chance: balanced accuracy 15.0%, interval 13.9 to 16.2, where a constant or random "
-        "answer has 50.0%. Are classes mixed up?"
+        "The model is worse than chance: balanced accuracy 15.0%, interval 13.9 to 16.2; chance is "
+        "50.0%. Are the classes swapped?"
     )
 
 
@@ -166,8 +166,8 @@ def test_missing_groups_are_reported_with_their_share_and_left_out() -> None:
     missing = [one or None for one in group]
     result = lh.audit(label, predicted, sensitive_features={"sex": missing}, replicates=100)
     assert result.warnings == [
-        "sex: 1,153 of 23,153 rows (5.0%) have no group and are left out of the gaps; with --missing group they are a "
-        "group."
+        "sex: 1,153 of 23,153 rows (5.0%) have no group and are left out of the gaps; --missing group compares them "
+        "as a group."
     ]
     without = lh.audit(*rows_of(ADULT)[:2], sensitive_features={"sex": rows_of(ADULT)[2]}, replicates=100)
     assert result.metrics["equalized_odds"] == without.metrics["equalized_odds"]
@@ -208,20 +208,21 @@ def test_tiny_cells_are_named_and_decide_nothing() -> None:
     assert {pair["rate"] for pair in result.more["pairs"]} == {"false_positive_rate"}
     nobody = lh.audit(["a", "b"] * 4, ["a", "b"] * 4, sensitive_features=["f", "m", "m", "f"] * 2, replicates=100)
     assert audit_sentences(nobody.to_dict())[0] == (
-        "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."
+        "No two groups have enough rows to be compared, so no gap was measured."
     )
 
 
 def test_a_narrow_interval_says_at_most_and_a_wide_one_cannot_tell() -> None:
     narrow = said({"women": [[9000, 1000], [3000, 7000]], "men": [[9010, 990], [3000, 7000]]})
     assert narrow[0] == (
-        "Of the rows with label “<=50K”, the model takes 10.0% of women and 9.9% of men for “>50K”: a gap of at most "
+        "Among rows with label “<=50K”, the model predicts “>50K” for 10.0% of women and 9.9% of men: a gap of at most "
         "1.5 points."
     )
     wide = said({"women": [[20, 10], [10, 20]], "men": [[20, 10], [12, 18]]})
     assert wide[0] == (
-        "Of the rows with label “>50K”, the model finds 60.0% of men and 66.7% of women: 6.7 points fewer, interval "
-        "−20.5 to 32.8: these rows cannot tell whether there is a gap."
+        "Among rows with label “>50K”, the model predicts “>50K” for 60.0% of men and 66.7% of women: 6.7 points "
+        "lower, interval "
+        "−20.5 to 32.8; inconclusive."
     )
     same = said({"women": [[20, 10], [10, 20]], "men": [[20, 10], [10, 20]]})
     assert "no measured difference, interval −" in same[0]
@@ -268,7 +269,7 @@ def test_the_positive_class_in_words(name: str, those: str, others: str) -> None
 def test_groups_that_are_numbers_get_the_name_of_their_column() -> None:
     label, predicted, group = rows_of({"0": ADULT["women"], "1": ADULT["men"]})
     result = lh.audit(label, predicted, sensitive_features={"sex": group}, replicates=100)
-    assert "finds 49.5% of sex 0 and 61.6% of sex 1" in audit_sentences(result.to_dict())[0]
+    assert "predicts “>50K” for 49.5% of sex 0 and 61.6% of sex 1" in audit_sentences(result.to_dict())[0]
 
 
 def test_the_page_has_title_model_author_purpose_and_the_finding() -> None:
@@ -280,10 +281,10 @@ def test_the_page_has_title_model_author_purpose_and_the_finding() -> None:
     assert page["about"] == (
         "Loans v3. Model: logistic. Author: A. Officer. Purpose: Yearly review. p.csv: groups by sex"
     )
-    assert page["finding"].startswith("Of the rows with label “>50K”, the model finds 49.5% of women")
+    assert page["finding"].startswith("Among rows with label “>50K”, the model predicts “>50K” for 49.5% of women")
     html = result.to_html()
-    assert "these rows could have shown a gap of " in html
-    assert result.text(all=True).splitlines()[0].startswith("Of the rows with label “>50K”")
+    assert "an audit detects gaps of " in html
+    assert result.text(all=True).splitlines()[0].startswith("Among rows with label “>50K”")
     assert max(map(len, result.text(all=True).splitlines())) <= 80
     with pytest.raises(ConfigError, match=r"about has 'owner'\. Known: title, model, author, purpose"):
         lh.audit(label, predicted, sensitive_features=group, about={"owner": "x"})
@@ -342,7 +343,7 @@ def test_the_command_takes_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert leaving.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.startswith(
-        "Of those who earn over 50K, the model finds 49.5% of women and 61.6% of men: 12.1 points fewer, interval 8.0 "
+        "Of those who earn over 50K, the model finds 49.5% of women and 61.6% of men: 12.1 points lower, interval 8.0 "
         "to 16.2."
     )
     assert "<title>Loans v3</title>" in (tmp_path / "a.html").read_text()

@@ -103,7 +103,7 @@ def test_a_column_is_refused_before_the_file_is_read_to_its_end(
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_wide_crossing_is_refused_by_its_columns(tmp_path: Path, suffix: str) -> None:
-    """Three columns of 30 groups are 27,000 crossings; each column by itself can be audited."""
+    """Three columns of 30 groups are 27,000 crossings; per column can be audited."""
     rng = np.random.default_rng(0)
     frame = table(**{name: [f"{name}{value}" for value in rng.integers(0, 30, ROWS)] for name in "bcd"})
     said = refused(frame, ["b", "c", "d"], suffix, tmp_path, intersect=True)

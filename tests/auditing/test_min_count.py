@@ -1,4 +1,4 @@
-"""A group is left out of a gap when the rate that the gap compares rests on few of its rows, and is named."""
+"""A group is left out of a gap when the rate that the gap compares is based on few of its rows, and is named."""
 
 from __future__ import annotations
 

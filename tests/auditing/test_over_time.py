@@ -79,7 +79,7 @@ def test_files_arrays_and_scores_agree(tmp_path: Path) -> None:
 
 def test_without_change_one_sentence_says_what_could_not_be_seen() -> None:
     said = audit(table(drift=0.0, seed=3)).over_time.sentences()
-    assert said[0] == "By sex, no difference between groups changes measurably over 12 periods."
+    assert said[0] == "By sex, no gap changes measurably over 12 periods."
     assert said[1].endswith("points a period cannot be seen in these rows.")
 
 
@@ -127,7 +127,7 @@ def test_the_command_draws_the_chart_and_can_fail(tmp_path: Path, capsys: pytest
     assert "points a period" in " ".join(shown.split())
     html = (tmp_path / "out.html").read_text()
     assert "<b>\x1b" not in html
-    assert "of f less m" in html
+    assert "of f minus m" in html
     record = json.loads((tmp_path / "out.json").read_text())
     assert len(record["over_time"]["by_attribute"]["sex"]["trends"]) == 3
     assert page_of(tmp_path / "out.json")

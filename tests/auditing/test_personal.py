@@ -75,9 +75,9 @@ def test_nobody_worse_and_too_few_rows_are_said() -> None:
     result = lh.audit(frame["y"], frame["y"], without=frame["generic"], sensitive_features=frame[["group"]])
     assert result.against is not None
     lines = result.against.sentences("group")
-    assert lines[0] == "By group, these rows show for no group that the model which uses it is worse."
+    assert lines[0] == "By group, the model that uses it is not measurably worse for any group."
     assert "For group 'many' of group the model that uses the group is better: right for 100.0%" in lines[1]
-    assert lines[-1] == "Too few rows to say, or no group: 'few'."
+    assert lines[-1] == "Too few rows, or no group:  'few'."
     same = lh.audit(frame["y"], frame["generic"], without=frame["generic"], sensitive_features=frame[["sex"]])
     assert same.against is not None
     assert same.against.sentences("sex")[1].startswith("Undecided for 'f', 'm': it may be worse by up to ")
@@ -95,9 +95,9 @@ def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
         ["--with", "personal", "--without", "generic", "--score", "y"],
     ):
         assert run([*start, *more]) != 0
-        assert "--with and --without name the predictions of two models" in " ".join(capsys.readouterr().err.split())
+        assert "--with and --without go together and replace --prediction" in " ".join(capsys.readouterr().err.split())
     assert run([*start, "--with", "personal", "--without", "personal"]) != 0
-    assert "in another column of the same file" in " ".join(capsys.readouterr().err.split())
+    assert "in two columns of one file" in " ".join(capsys.readouterr().err.split())
     assert run([*start, "--with", "personal", "--without", "nowhere"]) != 0
     assert "nowhere" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="both name another model"):

@@ -26,8 +26,7 @@ def test_the_command_prints_the_rows_of_each_group(tmp_path: Path, capsys: pytes
     file = tmp_path / "plan.json"
     text = shown(capsys, "--gap", "5", "--rate", "0.3", "--shares", "0.5,0.3,0.2", "--json", str(file))
     assert text.startswith(
-        "9,053 rows show a gap of 5.0 points between any two of 3 groups in 80 of 100 audits, where the rate of one of "
-        "them is 30%."
+        "9,053 rows detect a gap of 5.0 points between any two of 3 groups in 80 of 100 audits, at a rate of 30%."
     )
     assert "│ group 3 │ 20.0% │ 1,811 │" in text
     plan = json.loads(file.read_text())
@@ -37,9 +36,9 @@ def test_the_command_prints_the_rows_of_each_group(tmp_path: Path, capsys: pytes
 
 def test_names_and_rows_instead_of_a_gap(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "--rows", "9053", "--rate", "0.3", "--shares", "women=0.5,men=0.3,others=0.2")
-    assert "9,053 rows show a gap of 5.0 points between any two of 3 groups" in text
+    assert "9,053 rows detect a gap of 5.0 points between any two of 3 groups" in text
     assert "│ women │ 50.0% │ 4,526 │" in text
-    assert "8 rows are too few to show any gap" in shown(capsys, "--rows", "8", "--rate", "0.5")
+    assert "8 rows are too few to detect any gap" in shown(capsys, "--rows", "8", "--rate", "0.5")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_the_earlier_line_still_plans_and_names_the_verb(line: str, capsys: pyte
 def test_a_plan_in_python() -> None:
     plan = lh.plan_audit(gap=0.1, rate=0.5, groups={"a": 0.5, "b": 0.5})
     assert set(plan.rows) == {"a", "b"}
-    assert str(plan).startswith(f"{plan.total:,} rows show a gap of 10.0 points between the two groups")
+    assert str(plan).startswith(f"{plan.total:,} rows detect a gap of 10.0 points between the two groups")
     smaller = lh.plan_audit(gap=0.1, rate=0.5, groups={"a": 0.5, "b": 0.5}, power=0.5)
     assert smaller.total < plan.total
     with pytest.raises(ConfigError, match="one of the two"):
@@ -129,6 +128,6 @@ def test_every_audit_says_what_its_rows_could_have_shown() -> None:
     text = " ".join(result.text(all=True).split())
     # 1,000 rows of each label in each group, rates of 20% and 80%, two comparisons.
     assert (
-        "sex: these rows could have shown a gap of 5.9 points in the true positive rate and 5.9 points in the false "
-        "positive rate, with a probability of 80%. Smaller gaps may be there."
+        "sex: with this many rows, an audit detects gaps of 5.9 points in the true positive rate and 5.9 points in "
+        "the false positive rate in 80 of 100 cases. Smaller gaps may exist."
     ) in text

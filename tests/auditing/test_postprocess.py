@@ -174,8 +174,8 @@ def test_what_the_command_says(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not ended.value.code
     said = " ".join(capsys.readouterr().out.split())
     assert "USES GROUPS: this rule reads each row's group to decide." in said
-    assert "rows that the rule was not fitted on, the measured gap in demographic parity went from" in said
-    assert "Accuracy went from" in said
+    assert "rows that the rule was not fitted on, the measured gap in demographic parity changed from" in said
+    assert "Accuracy changed from" in said
     out = pd.read_csv(tmp_path / "out.csv")
     assert list(out.columns) == ["before", "after", "fitted"]
     assert len(out) == 4000
@@ -264,7 +264,7 @@ def test_rows_that_a_rule_was_fitted_on_are_marked_and_not_measured(tmp_path: Pa
     assert (found.fitted_on, found.measured_on) == (marks.sum(), 3000 - marks.sum())
     alone = postprocess_file(tmp_path / "old.csv", "p", "g")
     assert alone.fitted.all()
-    assert "It was fitted on these very rows: on new rows the gap can be larger." in alone.sentences()
+    assert "It was fitted on these rows; the gap can be larger on new ones." in alone.sentences()
 
 
 def test_a_rule_and_options_of_its_choice_are_refused_together(
@@ -340,7 +340,7 @@ def test_without_labels_nothing_is_claimed(tmp_path: Path) -> None:
     made(500).drop(columns="y").to_csv(tmp_path / "p.csv", index=False)
     found = postprocess_file(tmp_path / "p.csv", "p", "g")
     assert found.audit is None
-    assert found.sentences()[-1] == "What that does to gaps and accuracy is not known: name the labels with --label."
+    assert found.sentences()[-1] == "Its effect on gaps and accuracy needs labels: add --label."
 
 
 def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:

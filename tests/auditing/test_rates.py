@@ -118,7 +118,7 @@ def test_without_a_favourable_class_there_is_no_four_fifths_verdict() -> None:
         "“approved” is predicted for women 0.40 times as often as for men, interval 0.31 to 0.51."
     )
     assert question == (
-        "Which outcome is favourable? Name it for the four-fifths rule: --favourable 'denied' or --favourable "
+        "For the four-fifths rule, name the favourable outcome: --favourable 'denied' or --favourable "
         "'approved' (favourable= in Python)."
     )
 
@@ -138,7 +138,7 @@ def test_each_group_below_four_fifths_gets_its_sentence_and_no_other() -> None:
     said = four_fifths(shares, favourable="approved")
     assert [sentence.split(" goes to ")[1][0] for sentence in said] == ["b", "c"]
     assert "0.50 times" in said[0]
-    assert said[1].endswith("these rows cannot tell whether it is below four fifths.")
+    assert said[1].endswith("inconclusive against four fifths.")
     one = four_fifths({"a": (500, 500), "b": (490, 510)}, favourable="approved")
     assert [sentence.rpartition(": ")[2] for sentence in one] == ["not below four fifths."]
 
@@ -184,7 +184,7 @@ def test_three_classes_have_a_favourable_one_beside_a_positive_one() -> None:
     label = ["approve", "refer", "deny"] * 100
     group = ["a"] * 150 + ["b"] * 150
     predicted = ["approve"] * 100 + ["deny"] * 50 + ["approve"] * 40 + ["refer"] * 110
-    with pytest.raises(ConfigError, match="three classes or more, name it with --positive, too"):
+    with pytest.raises(ConfigError, match="needs --positive where there are three classes or more"):
         lh.audit(label, predicted, sensitive_features=group, favourable="approve")
     said = lh.audit(label, predicted, sensitive_features=group, positive="deny", favourable="approve", replicates=100)
     assert "the favourable outcome “approve” goes to b 0.40 times" in str(said.to_dict()["rates"]["group"]["sentences"])
@@ -256,12 +256,12 @@ def test_what_is_said_of_four_fifths(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = " ".join(capsys.readouterr().out.split())
     assert (
         "By sex, the favourable outcome “1” goes to f 0.74 times as often as to m, interval 0.67 "
-        "to 0.82: these rows cannot tell whether it is below four fifths." in said
+        "to 0.82: inconclusive against four fifths." in said
     )
     assert "Precision, errors and ratios by group of sex, with 95% intervals" in said
-    assert "Along age, the positive rate goes from " in said
+    assert "Along age, the positive rate runs from " in said
     page = (tmp_path / "p.html").read_text()
-    assert "More figures of the field" in page
+    assert "More metrics" in page
     assert "Along numbers" in page
 
 
@@ -327,8 +327,8 @@ def test_the_sentence_has_the_curve_at_both_ends_and_its_peak() -> None:
     assert list(points) == ["start", "end", "peak"]
     assert points["peak"][1] == max(round(100 * value, 1) for _, value in found.curve)
     assert continuous_sentence("age", found) == (
-        "Along age, the positive rate goes from {start[1]:.1f}% at {start[0]} to {end[1]:.1f}% at {end[0]}, with a "
-        "peak of {peak[1]:.1f}% at {peak[0]} (a curve of degree 3, permutation p below 0.005).".format(**points)
+        "Along age, the positive rate runs from {start[1]:.1f}% at {start[0]} to {end[1]:.1f}% at {end[0]}, with a "
+        "peak of {peak[1]:.1f}% at {peak[0]} (cubic fit, permutation p below 0.005).".format(**points)
     )
     assert "points from" not in continuous_sentence("age", found)
     assert found.to_dict()["points"]["peak"] == pytest.approx(found.points["peak"])
@@ -341,8 +341,7 @@ def test_a_low_between_the_ends_is_named_and_a_steady_curve_has_neither() -> Non
     steady = continuous_gap(np.arange(200) / 400, np.arange(200), title="age")
     assert set(steady.points) == {"start", "end"}
     assert continuous_sentence("age", steady) == (
-        "Along age, the positive rate goes from 2.5% at 10 to 47.3% at 189 (a curve of degree 3, permutation p below "
-        "0.005)."
+        "Along age, the positive rate runs from 2.5% at 10 to 47.3% at 189 (cubic fit, permutation p below 0.005)."
     )
 
 
@@ -351,10 +350,10 @@ def test_a_curve_that_chance_makes_is_not_decided_and_the_level_counts() -> None
     flat = continuous_gap((chance.random(300) < 0.3).astype(float), chance.random(300), title="age")
     assert flat.range_p > 0.1
     assert continuous_sentence("age", flat).startswith(
-        f"These rows cannot tell whether the positive rate changes along age (permutation p {flat.range_p:.2f}); a "
+        f"No change of the positive rate along age is detected (permutation p {flat.range_p:.2f}); a "
     )
     lenient = continuous_gap((chance.random(300) < 0.3).astype(float), chance.random(300), level=0.01)
-    assert "cannot tell" not in continuous_sentence("age", lenient)
+    assert "is detected" not in continuous_sentence("age", lenient)
 
 
 def test_a_share_is_never_said_to_be_below_0_and_places_are_told_apart() -> None:
@@ -501,7 +500,7 @@ def test_an_audit_says_whether_predictions_amplify() -> None:
     one = result.amplification["g"]
     assert one.value.value == pytest.approx(0.35, abs=0.03)
     page = render(audit_page(result.to_dict()))
-    assert "By g, predictions go further in the direction that the labels have" in page
+    assert "By g, predictions exaggerate the differences in the labels" in page
 
 
 def test_errors_of_few_rows_hold_at_every_rate() -> None:

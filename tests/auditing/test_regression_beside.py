@@ -55,7 +55,7 @@ def test_levels_that_hold_one_group_or_few_rows_are_left_out() -> None:
     assert found.control.without == 21
     nobody = audited(frame, control_features={"branch": frame.sex})
     assert "no two groups have enough rows" in nobody.control.sentences()[0]
-    with pytest.raises(ConfigError, match="group column and a control column"):
+    with pytest.raises(ConfigError, match="both a group and a control column"):
         lh.regression_audit_file(written(frame, "a.csv"), "y", "p", ["sex"], control=["sex"])
 
 
@@ -120,7 +120,7 @@ def test_a_frequency_table_has_the_figures_of_its_rows(tmp_path: Path, monkeypat
     found = audited(
         frame, control_features=frame[["branch"]], against=frame.old, continuous=frame[["age"]], counts=frame.n
     ).to_dict()
-    assert found.pop("reading") == ["Each row counts as often as n says: 223 in all."]
+    assert found.pop("reading") == ["Frequency table: n counts 223 people in all."]
     assert numbers(found) == pytest.approx(numbers(expected), rel=1e-9, abs=1e-9, nan_ok=True)
     whole = lh.regression_audit_file(written(frame, "all.csv"), "y", "p", ["sex"], control=["branch"], count="n")
     parts = [written(frame[:70], "one.csv"), written(frame[70:], "two.csv")]
@@ -149,6 +149,6 @@ def test_the_command_line_has_them_all(tmp_path: Path, monkeypatch: pytest.Monke
     line += "--against old.csv --on id --html page.html --all"
     found = CliRunner().invoke(app, line.split())
     assert found.exit_code == 0, found.output
-    for words in ("Within levels of branch", "From old.csv to new.csv", "600 in all"):
+    for words in ("Within strata of branch", "From old.csv to new.csv", "600 in all"):
         assert words in " ".join(found.output.split())
     assert "Against the other model" in Path("page.html").read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ def test_the_command_prints_a_sentence(tmp_path: Path, capsys: pytest.CaptureFix
     pd.DataFrame(drawn(1000)).to_csv(file, index=False)
     options = ["--label", "y", "--score", "p", "--group", "sex", "--signal", "view", "--json", str(out)]
     app(["explain", str(file), *options], standalone_mode=False)
-    assert "Given label and score, the group is guessed with an area of" in " ".join(capsys.readouterr().out.split())
+    assert "Label and score predict the group with an AUC of" in " ".join(capsys.readouterr().out.split())
     assert read_json(out)["signals"]["view"]["difference"]["low"] > 0
 
 

@@ -116,13 +116,13 @@ def test_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = " ".join(capsys.readouterr().out.split())
     whole = json.loads(figures.read_text())
     worth = f"{whole['weights']['worth']:,.0f}"
-    assert f"Weighted; the rows are worth {worth}." in said
-    assert f"All figures are weighted by w: the 2,000 rows are worth {worth} of equal weight" in said
+    assert f"Weighted: effective sample size {worth}." in said
+    assert f"All figures are weighted by w: the effective sample size of 2,000 rows is {worth}" in said
     assert "worth " in said.partition("Groups of sex")[2]
-    assert "(worth " in said.partition("Rows that these rates rest on:")[2][:80]
+    assert "(effective " in said.partition("Denominators of these rates:")[2][:80]
     assert whole["amplification"] == {}
     assert whole["ranges"] == []
-    assert f"the rows are worth {worth}" in page.read_text()
+    assert f"effective sample size {worth}" in page.read_text()
     assert whole["by_attribute"]["sex"]["groups"]["f"]["worth"] == pytest.approx(
         audited(frame.assign(sex=frame["sex"])).groups["f"].worth
     )
@@ -159,11 +159,11 @@ def test_weights_that_cannot_be_are_refused(weights: dict[int, float], said: str
 
 def test_weights_that_are_all_zero_or_too_few_are_refused() -> None:
     frame = made(100)
-    with pytest.raises(DataError, match="all 100 weights are 0, so that no row counts"):
+    with pytest.raises(DataError, match="all 100 weights are 0"):
         audited(frame.assign(w=0.0))
     with pytest.raises(DataError, match="100 labels and 99 weights"):
         lh.audit(frame["y"], frame["yhat"], sensitive_features=frame["sex"], sample_weight=frame["w"][1:])
-    with pytest.raises(DataError, match=r"no finite number\. A weight says how many rows"):
+    with pytest.raises(DataError, match=r"no finite number\. A weight is how many rows"):
         audited(frame.assign(w="heavy"))
 
 

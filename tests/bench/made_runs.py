@@ -15,7 +15,7 @@ from levelhead.storage import write_json
 
 
 def rows_of(size: int = 400, groups: tuple[str, ...] = ("a", "b"), seed: int = 0) -> pd.DataFrame:
-    """Return the columns label ("no", "yes") and group of so many rows."""
+    """Return the columns label ("no", "yes") and group of this many rows."""
     rng = np.random.default_rng(seed)
     return pd.DataFrame({"label": rng.choice(["no", "yes"], size), "group": rng.choice(list(groups), size)})
 

@@ -198,7 +198,7 @@ def told(cells: list[Cell], outcome: Any, *, terminal: bool = False, workers: in
     console = Terminal(file=io.StringIO(), width=100, force_terminal=terminal)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("levelhead.bench.grid.LocalProcesses.__call__", lambda self, cell: outcome(cell))
-        status = run_all(cells, Path("runs"), workers=workers, ray=None, console=console, again="go on like this")
+        status = run_all(cells, Path("runs"), workers=workers, ray=None, console=console, again="continue like this")
     return status, console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -229,7 +229,7 @@ def test_failures_say_which_why_and_how_to_go_on(tmp_path: Path) -> None:
         for cell in cells[2:]:
             assert f"{cell.row}, seed 1: FAILED after 0:00: the disk [red]is full" in text
             assert f"  {cell.row}, seed 1 ({cell.folder}): the disk [red]is full" in text
-        assert text.rstrip().endswith("The other runs are kept. To try these again: go on like this")
+        assert text.rstrip().endswith("The other runs are kept. To try these again: continue like this")
 
 
 def test_a_stop_says_what_is_kept(tmp_path: Path) -> None:
@@ -242,8 +242,8 @@ def test_a_stop_says_what_is_kept(tmp_path: Path) -> None:
     status, text = told(cells, stop)
     assert status == 130
     assert "Stopped: 0 of 4 runs are done." in text
-    assert "Under way, and kept up to their last checkpoint: erm, seed 0" in text
-    assert "To resume: go on like this" in text
+    assert "Running, kept up to their last checkpoint: erm, seed 0" in text
+    assert "To resume: continue like this" in text
 
 
 def test_more_runs_than_processors_are_a_caution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_a_comparison_ends_with_its_tables_and_what_it_wrote(
     assert "AT CHANCE" in text
     assert "Differences to erm" in text
     assert lines[-3:] == [
-        f"Wrote {tmp_path / 'page.html'}: the same figures on a page.",
+        f"Wrote {tmp_path / 'page.html'}",
         f"Wrote {tmp_path / 'runs'}: 4 runs, and grid.yaml, which remembers them.",
         f"Next: levelhead table {tmp_path / 'runs'} --baseline erm --latex table.tex",
     ]
@@ -348,5 +348,5 @@ def test_ctrl_c_stops_the_runs_and_says_how_to_go_on(tmp_path: Path) -> None:
         process.kill()
     assert process.returncode == 130
     assert "Stopped: 0 of 2 runs are done." in printed
-    assert "Under way, and kept up to their last checkpoint: erm, seed 0." in printed
+    assert "Running, kept up to their last checkpoint: erm, seed 0." in printed
     assert "To resume: levelhead compare out --resume" in printed

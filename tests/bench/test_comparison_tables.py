@@ -60,7 +60,7 @@ def test_a_table_keeps_the_order_that_was_asked_for(runs: list[Path], tmp_path: 
         assert one["baseline"] == "erm"
         again = Comparison.from_dict(one)
         assert list(again.table.rows) == list(one["methods"])
-    # In a folder nobody asked for an order: the baseline comes first.
+    # In a folder nobody requested an order: the baseline comes first.
     (found,) = collect([tmp_path], "test")
     assert list(found.compare("erm").table.rows) == ["erm", "dam", "jtt"]
 
@@ -182,7 +182,7 @@ def test_a_row_that_lost_accuracy_by_a_decided_amount_is_never_marked_best(tmp_p
     marks = {row["head"]: [cell["mark"] for cell in row["cells"]] for row in table["rows"]}
     assert not any(marks["dam"])
     assert marks["erm"][-1] == "best"
-    assert "dam: less accurate than erm by a decided amount, so never marked best." in table["notes"]
+    assert "dam: measurably less accurate than erm, so never marked best." in table["notes"]
     page = str(Comparisons([compared(found, comparison)]).page())
     assert "dam: less accurate than erm by a decided amount" in page
     again = Comparison.from_dict(comparison.to_dict())

@@ -124,7 +124,7 @@ def test_two_variants_that_are_the_same_run_are_refused_before_any(tmp_path: Pat
     ("changes", "message"),
     [
         ({"seed": [1]}, "unknown key 'seed'"),
-        ({"rows": {"a": {"seed": 3}}}, "The grid's variant 'a' sets seed: seeds stand in the grid's own list"),
+        ({"rows": {"a": {"seed": 3}}}, "The grid's variant 'a' sets seed: a grid lists its seeds"),
         ({"rows": {"a": {"name": "b"}}}, "The grid's variant 'a' sets name"),
         ({"set": {"seed": 3}}, "The grid's set sets seed"),
         ({"rows": {"a": {"train.epoch": 3}}}, r"Variant 'a': Unknown key train.epoch. Did you mean 'epochs'"),
@@ -334,7 +334,7 @@ def test_a_folder_holds_one_grid_that_may_grow(tmp_path: Path) -> None:
     assert grown.seeds == (0, 1, 2)
     assert read_grid(tmp_path / "grid.yaml") == grown
     other = {**BASE, "train": {**BASE["train"], "batch_size": 8}}
-    with pytest.raises(ConfigError, match=r"holds another grid; what differs is 'train.batch_size'"):
+    with pytest.raises(ConfigError, match=r"holds a grid with other settings \('train.batch_size'"):
         remember(compare_methods(other, ["erm"], [0], {}), tmp_path)
     assert first.base == grown.base
 
@@ -360,7 +360,7 @@ def test_compare_from_the_command_line(
     assert "holds another grid" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["compare", "--resume", str(tmp_path)])
-    assert "no folder that `levelhead compare`" in capsys.readouterr().err
+    assert "it was not made by `levelhead compare`" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -403,15 +403,15 @@ def test_what_is_given_beside_resume_is_added(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--set", "train.epochs=3"], "holds another grid; what differs is 'train.epochs'. It can get more variants"),
-        (["--data", "utkface64"], "holds another grid; what differs is 'data."),
+        (["--set", "train.epochs=3"], "holds a grid with other settings ('train.epochs')"),
+        (["--data", "utkface64"], "holds a grid with other settings ('data."),
         (["--out", "elsewhere"], "is the folder to resume: leave out --out"),
         (["--methods", "jt"], "Unknown method 'jt'"),
         (["--methods", ","], "--methods names no method"),
         (["--try", "method.upweigth=7"], "None of the methods erm, jtt has the option method.upweigth"),
         (["--try", "a=1", "--try", "a=2"], "--try names 'a' twice"),
-        (["--set", "method.upweight=7"], "options of methods are given with --try"),
-        (["--set", "seed=7"], "a grid has seeds and names of its own"),
+        (["--set", "method.upweight=7"], "set options of methods with --try"),
+        (["--set", "seed=7"], "a grid sets its own seeds and names"),
         (["--seeds", "0-99999"], "more than 2,000 seeds"),
         (["--seeds", "9223372036854775808"], "A seed of the grid is 9223372036854775808; it must be"),
     ],
@@ -431,10 +431,7 @@ def test_a_setting_of_one_method_is_not_dropped_from_a_new_comparison(
 ) -> None:
     line = ("--data", "portraits", "--methods", "erm,jtt", "--set", "method.upweight=7", "--out", tmp_path / "runs")
     assert compare(*line) == 2
-    assert (
-        "are given with --try, which names the variants after them: --try method.upweight=VALUE"
-        in capsys.readouterr().err
-    )
+    assert "with --try, which names the variants: --try method.upweight=VALUE" in capsys.readouterr().err
 
 
 def test_a_grid_that_others_made_gets_more_seeds(tmp_path: Path) -> None:
@@ -531,14 +528,14 @@ def test_a_killed_grid_leaves_no_run_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["methods_utkface64", "--methods", "erm"], "says what to compare: leave out --methods"),
+        (["methods_utkface64", "--methods", "erm"], "defines the comparison: remove --methods"),
         (["methods_utkface64", "--try", "method.upweight=2", "--data", "utkface64"], "leave out --data, --try"),
         (["FOLDER"], "holds a comparison: add --resume to finish it"),
         (["FOLDER", "--resume", "--out", "other"], "is the folder to resume: leave out --out"),
         (["--resume"], "--resume needs the folder of a comparison: levelhead compare FOLDER --resume"),
         (["--resume", "--out", "nowhere"], "nowhere holds no grid.yaml"),
         (["--data", "portraits", "--row", "dam"], "--row chooses variants of a GRID"),
-        ([], "Say what to compare: --data (a built-in task), --recipe or a GRID; or name a folder with --resume"),
+        ([], "Nothing to compare: give --data (a built-in task), --recipe or a GRID, or a folder with --resume"),
     ],
 )
 def test_what_is_compared_is_said_once(
@@ -552,9 +549,7 @@ def test_seeds_are_no_values_to_try(tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as ended:
         main(["compare", "--data", "portraits", "--try", "seed=1,2", "--out", str(tmp_path / "out")])
     assert ended.value.code == 2
-    assert "sets seed: seeds stand in the grid's own list (seeds:, --seeds)" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    assert "sets seed: a grid lists its seeds under seeds: (--seeds)" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
 
 
@@ -563,4 +558,4 @@ def test_a_worker_that_ends_without_a_result_has_failed(tmp_path: Path, monkeypa
     cells = cells_of(tmp_path / "grid.yaml")
     monkeypatch.setattr(sys, "executable", shutil.which("true"))  # a process that exits with 0 at once
     (failure,) = run_grid(cells)
-    assert failure.message == "ended without an error and without a result"
+    assert failure.message == "ended perfectly and without a result"

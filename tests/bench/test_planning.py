@@ -92,7 +92,7 @@ def test_what_a_pilot_predicts_is_near_what_comes_out() -> None:
         ratios.append(2 * noise.half_width(10) / (difference.high - difference.low))
     assert 0.8 < float(np.median(ratios)) < 1.25
     one = from_pilot(Pilot(label, group, {name: values[:1] for name, values in predictions.items()}), "erm", "dam")  # type: ignore[arg-type]
-    assert one.basis.endswith("1 seed of dam and erm; what seeds add is assumed")
+    assert one.basis.endswith("1 seed of dam and erm; the variance over seeds is assumed")
 
 
 def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
@@ -107,10 +107,10 @@ def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
     assert not ended.value.code
     printed = " ".join(capsys.readouterr().out.split())
     # Six of twelve runs are done, in 2 seconds each.
-    assert "6 of 12 runs are to be made: about 0.0 hours of one core each" in printed
+    assert "6 of 12 runs are missing: about 0.0 hours of one core each" in printed
     assert "All rows, in 3 folds: 200 rows" in printed
     assert "EOd difference of dam to erm" in printed
-    assert "from a pilot of 1 seed of dam and erm; what seeds add is assumed" in " ".join(printed.split())
+    assert "from a pilot of 1 seed of dam and erm; the variance over seeds is assumed" in " ".join(printed.split())
     assert sorted(str(file) for file in tmp_path.rglob("*")) == before
     monkeypatch.setattr(
         "levelhead.bench.planning.predicted", lambda cells, folder, console: {c.folder: 3600.0 for c in cells}
@@ -120,7 +120,7 @@ def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
         main(["compare", "--data", "portraits", *sizes, "--out", str(tmp_path / "new"), "--plan", "--workers", "2"])
     assert not ended.value.code
     printed = " ".join(capsys.readouterr().out.split())
-    assert "6 of 6 runs are to be made: about 6.0 hours of one core each, 3.0 hours with 2 at a time" in printed
+    assert "6 of 6 runs are missing: about 6.0 hours of one core each, 3.0 hours with 2 at a time" in printed
     assert "Test split: 60 rows" in printed
     assert not (tmp_path / "new").exists()
 

@@ -36,7 +36,7 @@ def test_so_large_a_count_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("epsilon", [1e-320, 1e-12, 1e-7, 0.0, -1.0, math.nan, math.inf])
 def test_an_answer_that_says_nothing_of_the_group_is_refused(epsilon: float) -> None:
-    with pytest.raises(ConfigError, match=r"epsilon=.* at least 1e-06. Near 0 an answer says nothing"):
+    with pytest.raises(ConfigError, match=r"epsilon=.* at least 1e-06. Near 0 an answer carries no information"):
         Response(epsilon=epsilon)
     with pytest.raises(ConfigError, match="says no more about the group than chance"):
         Response(flip=0.5 - 1e-9).matrix(2)

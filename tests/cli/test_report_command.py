@@ -61,7 +61,7 @@ def test_a_page_of_runs_names_groups_with_few_rows(
     assert "is left out of" in (tmp_path / "few.html").read_text()
     one = str(runs / "erm-0")
     assert run("report", one, *words[2:]) == 2
-    assert "are about a folder of several runs" in capsys.readouterr().err
+    assert "apply to a folder of several runs only" in capsys.readouterr().err
 
 
 def test_a_folder_of_runs_is_a_comparison(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +120,7 @@ def test_rules_and_plans_have_pages_too(tmp_path: Path) -> None:
     assert page_of(chosen)["finding"].startswith("The rule flips ")
     assert "USES GROUPS: this rule reads" in written.read_text()
     assert run("audit", "--plan", "gap=5", "--rate", "0.3", "--json", str(plan), "--html", str(written)) == 0
-    assert page_of(plan)["finding"].startswith("3,414 rows show a gap of 5.0 points")
+    assert page_of(plan)["finding"].startswith("3,414 rows detect a gap of 5.0 points")
     assert page_of(plan)["finding"] in written.read_text()
 
 

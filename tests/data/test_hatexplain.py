@@ -253,7 +253,7 @@ def test_several_layouts_need_a_choice(tmp_path: Path) -> None:
     [
         ("dataset.json", '"label": "offensive"', '"label": "rude"', r"labels of post 0 \(from 0\) are not all of"),
         ("dataset.json", '"label": "offensive", ', "", r"post 0 \(from 0\) has an annotator without 'label'"),
-        ("dataset.json", '["apples", "grow", "w3"]', "[]", r"1 posts have no post_tokens, the first being post 3"),
+        ("dataset.json", '["apples", "grow", "w3"]', "[]", r"1 posts have no post_tokens, first post 3"),
         ("dataset.json", '"3_pond": {', '"4_lake": {', r"lacks 1 of 8 posts of post_id_divisions"),
         ("dataset.json", '"annotators"', '"notes"', "24 posts have no annotators|8 posts have no annotators"),
         ("dataset.json", "apples", "ap\\ples\n", "is not JSON in UTF-8"),
@@ -279,7 +279,7 @@ def test_broken_tables_are_named(tmp_path: Path) -> None:
     file = tmp_path / "hatexplain" / "test.csv.gz"
     frame = pd.read_csv(file)
     frame.assign(y=2).to_csv(file, index=False)
-    with pytest.raises(DataError, match="'y' is neither 0 nor 1 in 8 of 8 rows, the first being row 1"):
+    with pytest.raises(DataError, match="'y' is neither 0 nor 1 in 8 of 8 rows, first row 1"):
         HateXplain(tmp_path).examples("test")
     frame.assign(y=1).to_csv(file, index=False)
     with pytest.raises(DataError, match="all 8 rows are 'hateful or offensive'"):

@@ -83,7 +83,7 @@ def test_missing_splits_are_carved_from_the_training_rows(tmp_path: Path) -> Non
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The columns that are asked for."""
+    """The columns that are requested."""
     opened: list[str] = []
     select = datasets.Dataset.select_columns
 
@@ -125,7 +125,7 @@ def test_an_absent_sensitive_column_is_a_warning(tmp_path: Path, caplog: pytest.
     data = Hub(root=write(tmp_path), path="pets", sensitive=("age", "sex"))
     data.check()
     assert [record.message for record in caplog.records if record.name.startswith("levelhead")] == [
-        "pets has no column 'sex' (data.sensitive): training does without, evaluation will need it."
+        "pets has no column 'sex' (data.sensitive): training does not need it, evaluation does."
     ]
 
 
@@ -144,7 +144,7 @@ def test_broken_rows_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"label": ["cat", None] * 12}, r"'label' is empty in 12 of 24 rows, the first being row 1"),
+        ({"label": ["cat", None] * 12}, r"'label' is empty in 12 of 24 rows, first row 1"),
         ({"label": ["cat"] * ROWS}, "all 24 rows are 'cat'"),
         ({"label": [0.5, 1.5] * 12}, "'label' holds .*; it must hold class labels"),
         ({"label": [[1, 2], [3]] * 12}, "'label' holds List.*; it must hold class labels"),
@@ -248,7 +248,7 @@ def test_equal_texts_go_to_one_split(tmp_path: Path) -> None:
         assert [names[code] for code in data.groups(split)[0].values] == [table["group"][row] for row in rows]
     whole = Hub(path=str(tmp_path / "posts"), text_column="text", validation_split=None, test_split=None, test_share=1)
     assert len(whole.examples("test").labels) == 40
-    with pytest.raises(DataError, match="all of them are test rows, and none is left to train on"):
+    with pytest.raises(DataError, match="no rows remain for training"):
         whole.examples("train")
 
 
@@ -261,7 +261,7 @@ def test_texts_are_read_in_no_other_column(tmp_path: Path, opened: list[str]) ->
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({"text": ["  ", None, *["a b"] * 38]}, {}, r"'text' is empty in 2 of 40 rows, the first being row 0"),
+        ({"text": ["  ", None, *["a b"] * 38]}, {}, r"'text' is empty in 2 of 40 rows, first row 0"),
         ({}, {"text_column": "label"}, "must be different columns"),
         ({}, {"text_column": "words"}, r"no column 'words'"),
         ({"text": list(range(40))}, {}, r"'text' holds .*, not texts"),
@@ -334,14 +334,14 @@ def test_class_labels_of_texts_keep_their_names(tmp_path: Path) -> None:
     [
         (
             {"text": ["words"] * 9 + ["  "] + ["words"] * 30},
-            r"split 'train': 'text' is empty in 1 of 40 rows, the first being row 9",
+            r"split 'train': 'text' is empty in 1 of 40 rows, first row 9",
         ),
-        ({"text": ["words"] * 38 + [None, ""]}, r"'text' is empty in 2 of 40 rows, the first being row 38"),
+        ({"text": ["words"] * 38 + [None, ""]}, r"'text' is empty in 2 of 40 rows, first row 38"),
         ({"text": [None] * 40}, "'text' holds .*, not texts"),
         ({"text": list(range(40))}, "'text' holds .*, not texts"),
         ({"text": [["a", "b"]] * 40}, "'text' holds List.*, not texts"),
         ({"text": [{"en": "words"}] * 40}, "'text' holds .*, not texts"),
-        ({"label": ["bad", None] * 20}, r"'label' is empty in 20 of 40 rows, the first being row 1"),
+        ({"label": ["bad", None] * 20}, r"'label' is empty in 20 of 40 rows, first row 1"),
         ({"label": ["bad"] * 40}, "all 40 rows are 'bad'"),
     ],
 )

@@ -63,7 +63,7 @@ def test_without_a_split_column_rows_are_dealt_by_number_and_seed(tmp_path: Path
 def test_a_csv_is_a_test_set_as_a_whole(tmp_path: Path) -> None:
     data = ImageFolderCsv(root=write(tmp_path), folder="pets", test_share=1)
     assert len(data.examples("test").labels) == ROWS
-    with pytest.raises(DataError, match="all of them are test rows, and none is left to train on"):
+    with pytest.raises(DataError, match="no rows remain for training"):
         data.examples("train")
 
 
@@ -106,7 +106,7 @@ def test_examples_do_not_open_the_sensitive_column(
     assert opened == [["file", "label", "part"]]
     data = ImageFolderCsv(root=write(tmp_path, "group"), folder="pets", split_column="part", sensitive="sex")
     data.check()
-    assert "labels.csv has no column 'sex' (data.sensitive): training does without, evaluation" in caplog.text
+    assert "labels.csv has no column 'sex' (data.sensitive): training does not need it, evaluation" in caplog.text
     assert data.examples("train").fingerprint == whole.fingerprint
     with pytest.raises(DataError, match="has no column 'sex'"):
         data.groups("train")
@@ -141,8 +141,8 @@ def changed(name: str, row: int, value: Any) -> dict[str, list[Any]]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (changed("label", 6, ""), r"'label' is empty in 1 of 40 rows, the first being row 7"),
-        (changed("label", 6, None), r"'label' is empty in 1 of 40 rows, the first being row 7"),
+        (changed("label", 6, ""), r"'label' is empty in 1 of 40 rows, first row 7"),
+        (changed("label", 6, None), r"'label' is empty in 1 of 40 rows, first row 7"),
         (changed("part", 6, "late"), r"'part' is 'late' in row 7 and names no split in 1 rows"),
         ({"part": ["test"] * ROWS}, "no row is of the train split; there are 40 rows in all"),
         ({"label": ["cat"] * ROWS}, "all 20 rows are 'cat' in 'label'"),

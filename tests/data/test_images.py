@@ -78,7 +78,7 @@ def test_transparent_pictures_are_laid_on_white(mode: str) -> None:
         image = Image.fromarray(noise)
     elif mode == "LA":
         image = Image.fromarray(noise[..., [0, 3]])
-    else:  # one value of the picture stands for transparent
+    else:  # one value of the picture represents transparent
         image = Image.fromarray(np.where(noise[..., 3] == 0, 7, 100).astype(np.uint8))
         if mode == "P":
             image.putpalette([channel for value in range(256) for channel in (value, 0, 255 - value)])

@@ -173,7 +173,7 @@ def test_pairs_with_a_blank_text_are_left_out_and_counted(tmp_path: Path, caplog
 @pytest.mark.parametrize(
     ("without", "message"),
     [
-        (("gold_label", "maybe"), "none of contradiction, entailment, neutral in 1 of 13 rows, the first being row 4"),
+        (("gold_label", "maybe"), "none of contradiction, entailment, neutral in 1 of 13 rows, first row 4"),
         (("gold_label", None), "none of contradiction, entailment, neutral in 1 of 13 rows"),
     ],
 )

@@ -93,8 +93,8 @@ def test_an_absent_sensitive_column_is_a_warning(celeba: Path, utkface: Path, ca
     pq.write_table(pq.read_table(file).drop_columns(["race"]), file)
     UTKFace(root=utkface).check()
     assert [record.message.partition(" has ")[2] for record in caplog.records] == [
-        "no column 'Young' and no column 'Bald' (data.sensitive): training does without, evaluation will need it.",
-        "no column 'race' (data.sensitive): training does without, evaluation will need it.",
+        "no column 'Young' and no column 'Bald' (data.sensitive): training does not need it, evaluation does.",
+        "no column 'race' (data.sensitive): training does not need it, evaluation does.",
     ]
 
 

@@ -214,7 +214,7 @@ def test_a_split_that_no_row_names_is_dealt_out_of_the_training_rows(
     assert sum(groups.values()) == ROWS
     if kind is TextCsv:
         assert {split: len(data.examples(split).labels) for split in groups} == groups
-    assert "'part' names no validation rows; they are dealt out of the training rows" in caplog.text
+    assert "'part' names no validation rows; they are drawn from the training rows" in caplog.text
 
 
 def test_init_never_takes_a_count_a_split_or_a_group_for_the_class(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_examples_do_not_open_the_sensitive_column(
     assert opened == [("label", "text", "part"), ("group", "part")]
     data = replace(mine(write(tmp_path, "group")), sensitive="sex")
     data.check()
-    assert "texts.csv has no column 'sex' (data.sensitive): training does without, evaluation" in caplog.text
+    assert "texts.csv has no column 'sex' (data.sensitive): training does not need it, evaluation" in caplog.text
     assert data.examples("train").fingerprint == whole.fingerprint
     with pytest.raises(DataError, match="has no column 'sex'"):
         data.groups("train")
@@ -183,12 +183,12 @@ def changed(name: str, row: int, value: Any) -> dict[str, list[Any]]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (changed("text", 6, " "), r"'text' is empty in 1 of 20 rows, the first being row 7 \(row 1 is the first below"),
-        (changed("text", 6, None), r"'text' is empty in 1 of 20 rows, the first being row 7"),
-        (changed("question", 6, ""), r"'question' is empty in 1 of 20 rows, the first being row 7"),
-        (changed("label", 6, ""), r"'label' is empty in 1 of 40 rows, the first being row 7"),
-        (changed("label", 36, float("nan")), r"'label' is empty in 1 of 40 rows, the first being row 37"),
-        (changed("label", 6, "NaN"), r"'label' is empty in 1 of 40 rows, the first being row 7"),
+        (changed("text", 6, " "), r"'text' is empty in 1 of 20 rows, first row 7 \(row 1 is the first below"),
+        (changed("text", 6, None), r"'text' is empty in 1 of 20 rows, first row 7"),
+        (changed("question", 6, ""), r"'question' is empty in 1 of 20 rows, first row 7"),
+        (changed("label", 6, ""), r"'label' is empty in 1 of 40 rows, first row 7"),
+        (changed("label", 36, float("nan")), r"'label' is empty in 1 of 40 rows, first row 37"),
+        (changed("label", 6, "NaN"), r"'label' is empty in 1 of 40 rows, first row 7"),
         (changed("label", 6, "9.0"), r"'label' holds '9' and '9\.0', one number written in two ways"),
         (changed("part", 6, "trial"), r"'part' is 'trial' in row 7 and names no split in 1 rows"),
         ({"part": ["test"] * ROWS}, "no row is of the train split; there are 40 rows in all"),
@@ -218,7 +218,7 @@ def test_rows_are_counted_within_their_file(tmp_path: Path) -> None:
     for name in ("train.csv", "val.csv"):
         write(tmp_path, name=name)
     write(tmp_path, name="test.csv", **changed("label", 4, ""))
-    with pytest.raises(DataError, match=r"test\.csv: 'label' is empty in 1 of 120 rows, the first being row 5 "):
+    with pytest.raises(DataError, match=r"test\.csv: 'label' is empty in 1 of 120 rows, first row 5 "):
         TextCsv(root=tmp_path, folder="mine").examples("train")
 
 

@@ -115,7 +115,7 @@ def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[st
             yield " ".join((*path, name)), command
 
 
-APP = typer.main.get_command(app)  # built once: typer builds all commands anew at each call, a fifth of a second
+APP = typer.main.get_command(app)  # built once: typer builds all commands again at each call, a fifth of a second
 VERBS = dict(commands())
 
 

@@ -1,6 +1,6 @@
 """Small audits and pages of every kind say what they said before, to the last figure.
 
-``python tests/golden/update.py`` writes the files anew and prints what changed.
+``python tests/golden/update.py`` writes the files again and prints what changed.
 """
 
 from __future__ import annotations

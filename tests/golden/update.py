@@ -1,4 +1,4 @@
-"""Write the golden files anew, and print what changed: PYTHONPATH=src python tests/golden/update.py [CASE ...]."""
+"""Write the golden files again, and print what changed: PYTHONPATH=src python tests/golden/update.py [CASE ...]."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_a_text_classifier_of_a_user_that_is_told_the_group():
     assert set(found.to_frame()["attribute"]) == {"dialect"}
     assert found.groups.keys() == {"north", "south"}
     page = render(found.page())
-    assert "What the answer owes to it" in page
+    assert "Effect on the answer" in page
     assert found.to_html() == render(Inspection.make_page(json.loads(json.dumps(found.to_dict()))))
 
 

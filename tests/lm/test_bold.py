@@ -263,7 +263,7 @@ def test_no_interval_of_a_gap_leaves_the_scale_or_rests_on_replicates_without_sp
 
 @pytest.fixture(scope="module")
 def classifier_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier that says "loud" of the word bang, "rude" of the word boo, each by itself."""
+    """A classifier that says "loud" of the word bang, "rude" of the word boo, each alone."""
     folder = tmp_path_factory.mktemp("classifier")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "bang", "boo", "lamp"]
     (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")

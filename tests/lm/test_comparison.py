@@ -185,7 +185,7 @@ def test_a_trained_model_is_not_scored_on_the_terms_it_has_seen(app: typer.Typer
     write_json(tmp_path / "run" / "model" / "config.json", {})
     write_json(tmp_path / "run" / "klaad.json", {})
     arguments = ["bench", "stereoset", "--model", str(tmp_path / "run"), "--data-root", str(root)]
-    with pytest.raises(DataError, match="nothing tells which target terms are new"):
+    with pytest.raises(DataError, match="its held-out terms are unknown"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
     (tmp_path / "run" / "held-out-terms.txt").write_text("x\ny\n")
     call(app, *arguments, "--out", tmp_path / "own")  # trained on triplets of its own

@@ -126,7 +126,7 @@ def test_rows_are_the_ids_of_a_table_without_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "cell", "message"),
     [
-        ("sent_less", "", r"1 of 3 rows have no sent_less, the first being row 1 \(from 0\)"),
+        ("sent_less", "", r"1 of 3 rows have no sent_less, first row 1 \(from 0\)"),
         ("bias_type", " ", "have no bias_type"),
         (
             "stereo_antistereo",

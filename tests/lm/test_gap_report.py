@@ -105,7 +105,7 @@ def test_intervals_draw_terms_and_say_when_there_are_few() -> None:
     assert alone.after["share"].high > alone.after["share"].low
     assert (one.terms, one.after["share"].value) == (1, 0.5)
     assert math.isnan(one.after["share"].low)
-    assert "Only 1 target terms are drawn anew (--limit 3)" in one.notes[-1]
+    assert "Only 1 target terms are resampled (--limit 3)" in one.notes[-1]
     assert alone.before == alone.difference == {}
     nameless = gap_report(model("after"), [replace(row, term="") for row in ROWS[:3]])
     assert "no target terms" in nameless.notes[2]

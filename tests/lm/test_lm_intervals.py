@@ -118,8 +118,8 @@ def test_what_does_not_rest_on_the_same_items_is_not_paired() -> None:
         bootstrap(shares(3, 8), [*"aabbccdd"], ratio),
         bootstrap(shares(3, 8), None, ratio, ids=[*"abcdefgh"]),
     ):
-        assert paired_difference(one, other).reason == "the two do not rest on the same items"
-    assert "keep its items" in str(paired_difference(one, Estimate(0.5, 0.4, 0.6, 8)).reason)
+        assert paired_difference(one, other).reason == "the two are on different items"
+    assert "keeps no items" in str(paired_difference(one, Estimate(0.5, 0.4, 0.6, 8)).reason)
     assert "undefined" in str(paired_difference(one, bootstrap(np.zeros((8, 2)), None, ratio)).reason)
 
 

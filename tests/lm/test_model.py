@@ -152,7 +152,7 @@ def test_options_that_share_their_context_score_as_in_a_loop(name: str, batch_to
 def test_a_hybrid_network_that_cannot_go_on_by_several_tokens_reads_whole_texts(batch_tokens: int) -> None:
     """Jamba was off by nats, without a word."""
     model = make("jamba", batch_tokens=batch_tokens)
-    with pytest.warns(UserWarning, match=r"does not go on from a kept context .*\(off by [\d.]+ nats\)"):
+    with pytest.warns(UserWarning, match=r"does not continue from a kept context .*\(off by [\d.]+ nats\)"):
         found = dict(model.option_log_likelihoods(CONTEXTS, OPTIONS))
     for index, (context, more) in enumerate(zip(CONTEXTS, OPTIONS, strict=True)):
         expected = [naive_option(model, context, option)[0] for option in more]
@@ -267,7 +267,7 @@ def test_where_no_token_is_added_a_text_alone_is_read_behind_one(
     assert str(model.beginning) == words
     assert str(make().beginning) == "Every text is read behind <s>, which the tokenizer adds."
     ((_, empty),) = model.generate([""], seed=0, max_new_tokens=3, greedy=True)
-    assert isinstance(empty, str)  # the first token is given, so that there is something to go on from
+    assert isinstance(empty, str)  # the first token is given, so that there is something to continue from
     texts = ["a red bird sings", "the small dog"]
     found, given = (dict(model.option_log_likelihoods(["", "a red"], [texts, [" bird"]]))[row] for row in range(2))
     expected = [naive(model, [end, *encode(model, text)], 1) for text in texts]

@@ -469,5 +469,5 @@ def test_a_benchmark_that_cannot_be_used_says_why(own: Path, name: str, text: st
 
 def test_two_benchmarks_of_one_name_are_refused(own: Path) -> None:
     (own / "other.py").write_text(OWN)
-    with pytest.raises(ConfigError, match="Two of these benchmarks have one name, mine, mine"):
+    with pytest.raises(ConfigError, match="Benchmark names must be unique, mine, mine"):
         bench_command("mine:Mine,other:Mine", model="m")

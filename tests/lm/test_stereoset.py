@@ -62,7 +62,7 @@ def write(root: Path, name: str, records: Sequence[dict[str, Any]] = RECORDS) ->
 
 
 def items_of(counts: dict[str, int], task: str = "intrasentence") -> list[Item]:
-    """Invented items, so many for each term."""
+    """Invented items, this many for each term."""
     return [
         Item(f"{term}{number}", {"task": task, "bias_type": "fruit", "target": term, **dict.fromkeys(SENTENCES, "x")})
         for term, count in counts.items()
@@ -76,7 +76,7 @@ def answer(item: Item, stereotype: float, anti_stereotype: float, unrelated: flo
 
 
 def ranked(item: Item, pro: bool, related: int) -> Answer:
-    """An answer with a given winner, and with so many of the two comparisons with the unrelated sentence won."""
+    """An answer with a given winner, and with this many of the two comparisons with the unrelated sentence won."""
     unrelated = {2: -9.0, 1: -4.0, 0: -1.0}[related]
     return answer(item, -3.0 if pro else -5.0, -5.0 if pro else -3.0, unrelated)
 

@@ -173,7 +173,7 @@ def test_an_own_table_needs_three_columns(tmp_path: Path) -> None:
     assert first.texts[0] == "I, too. round, red"
     assert second == Triplet("a", "b", "c", "", "fig", "", "intrasentence")
     path.write_text("stereo,anti,unrelated\nround,square,clouds\nround, ,clouds\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"1 rows have no sentence 'anti', the first being row 1 \(from 0\)") as caught:
+    with pytest.raises(DataError, match=r"1 rows have no sentence 'anti', first row 1 \(from 0\)") as caught:
         read_triplets(path)
     assert "round" not in str(caught.value)
     path.write_text("stereo,anti\nround,square\n", encoding="utf-8")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-import transformers.pipelines  # before it is replaced: loading it sets transformers.pipeline anew
+import transformers.pipelines  # before it is replaced: loading it sets transformers.pipeline again
 
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bold import score as bold

@@ -26,7 +26,7 @@ def ends(estimate: Estimate) -> tuple[float, float, float]:
 
 
 def share(hits: Sequence[float], rows: Sequence[float] | None = None, *, seed: int) -> tuple[float, float, float]:
-    """Interval of the sum of ``hits`` over that of ``rows`` (None: their number), each drawn by itself."""
+    """Interval of the sum of ``hits`` over that of ``rows`` (None: their number), each drawn alone."""
     rows = [1.0] * len(hits) if rows is None else rows
     return ends(bootstrap(list(zip(hits, rows, strict=True)), None, ratio, seed=seed))
 
@@ -190,7 +190,7 @@ def test_stereoset_draws_its_parts_with_the_seed_and_names_the_terms() -> None:
     assert scores.overall["icat"].sample.ids == tuple(f"term{term:02}" for term in range(11))
 
 
-MEAN_OVER_TERMS = "n counts target terms: scores are averages over terms, and intervals draw terms anew."
+MEAN_OVER_TERMS = "n counts target terms: scores are averages over terms, and intervals resample terms."
 FROM_THE_LANGUAGE_MODEL = (
     "Intersentence likelihoods come from the language model; published figures come from a next-sentence head that was "
     "trained for it."

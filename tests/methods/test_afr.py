@@ -178,7 +178,7 @@ def test_a_network_without_a_last_layer_is_refused() -> None:
 
 def test_it_warns_where_few_rows_carry_a_class(caplog: pytest.LogCaptureFixture) -> None:
     fit(AFR(gamma=1000.0), lab(make_examples(64)))
-    assert "held-out rows; the last layer will learn these" in caplog.text
+    assert "held-out rows; the last layer will overfit them" in caplog.text
 
 
 def test_no_epoch_can_be_chosen_anew_for_it(tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def test_the_attack_makes_the_network_err_more_in_the_patch_with_most_attention(
     generator = torch.get_rng_state()
     place, content = attack_on(model, steps=10)(pixels, answers, noise)
     assert model.training
-    assert torch.equal(torch.get_rng_state(), generator)  # training goes on as if nothing had been drawn
+    assert torch.equal(torch.get_rng_state(), generator)  # training continues as if nothing had been drawn
     model.eval()
     with torch.no_grad(), attending(model) as seen:
         model(pixel_values=pixels)

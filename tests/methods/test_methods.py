@@ -99,4 +99,4 @@ def test_jtt_says_when_what_was_missed_weighs_more_than_the_rest(repeat, upweigh
         assert torch.bincount(stage.rows)[[0, 1, 7]].tolist() == [1, upweight + 1, upweight + 1]
     else:
         assert stage.weights[[0, 1, 7]].tolist() == [1, upweight, upweight]
-    assert ("missed 20% of the rows, which now weigh more" in caplog.text) == heavy
+    assert ("missed 20% of the rows, which now outweigh" in caplog.text) == heavy

@@ -360,7 +360,7 @@ def test_a_view_that_the_inputs_do_not_have_is_refused_before_any_training() -> 
         validation=make_texts(20),
         config=TrainConfig(batch_size=16, device="cpu"),
     )
-    with pytest.raises(ConfigError, match=r"TokenInputs, of which it cannot be taken any more.*argument `viewed`"):
+    with pytest.raises(ConfigError, match=r"TokenInputs, from which it cannot be taken.*argument `viewed`"):
         fit(PoE(view=View("hypothesis")), lab)
     assert lab.steps == 0
 
@@ -429,7 +429,7 @@ def test_a_hypothesis_is_read_through_a_frozen_backbone(
         train(lab, stage)
 
     monkeypatch.setattr(Lab, "train", note)
-    monkeypatch.setattr(MultiNLI, "groups", lambda *_: pytest.fail("training asked for groups"))
+    monkeypatch.setattr(MultiNLI, "groups", lambda *_: pytest.fail("training requested groups"))
     metrics = train_run(recipe("poe", {"kind": "hypothesis"}, **pairs), tmp_path / "run")
     # With [CLS] and [SEP]: four or three words of the hypothesis, and with the premise's four and another [SEP].
     assert lengths == [6, 6, 11]

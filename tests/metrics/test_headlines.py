@@ -48,7 +48,7 @@ def test_the_designs_are_those_that_were_named_and_every_record_holds() -> None:
 
 @pytest.mark.parametrize("adjust", ["bonferroni", "max-t"])
 def test_a_simulated_headline_is_that_of_an_audit(adjust: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation compares pairs by itself: an audit of the same rows must name one in the same trials."""
+    """The simulation compares pairs alone: an audit of the same rows must name one in the same trials."""
     design, tables = "10 groups of 12 to 12,000", []
     draw = coverage.Cell.draw
 

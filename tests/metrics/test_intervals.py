@@ -223,7 +223,7 @@ def test_where_every_method_is_at_chance_none_is_the_best():
 
 
 def test_seeds_too_few_to_tell_are_not_at_chance():
-    """Two seeds of 80% and 56%: far above chance by the rows, and told apart from nothing by so few seeds."""
+    """Two seeds of 80% and 56%: far above chance by the rows, and distinguished from nothing by so few seeds."""
     rng = np.random.default_rng(0)
     label, group = rng.integers(0, 2, 800), rng.integers(0, 2, 800)
 

@@ -83,7 +83,7 @@ def test_an_audit_says_how_it_allows_for_pairs() -> None:
     assert narrow["value"] == wide["value"]
     assert wide["low"] < narrow["low"]
     assert narrow["high"] < wide["high"]
-    said = "they allow for all 12 comparisons of two groups in the true and the false positive rate"
+    said = "Intervals are adjusted for 12 comparisons"
     assert f"{said} (max-|t|)." in " ".join(other.text(all=True).split())
     assert f"{said} (Bonferroni)." in " ".join(plain.text(all=True).split())
     assert "(max-|t|)" in other.to_html()

@@ -64,7 +64,7 @@ def test_an_unknown_metric_is_an_error_and_not_another_metric() -> None:
 )
 def test_a_record_that_cannot_be_computed_is_refused(kind: str, rates: tuple[tuple[str, ...], ...]) -> None:
     words = {"title": "T", "short": "Ts", "heading": "T", "subject": "t", "definition": "D."}
-    with pytest.raises(ConfigError, match="selection_rate by itself"):
+    with pytest.raises(ConfigError, match="selection_rate alone"):
         Metric("mine", **words, kind=kind, rates=rates)  # type: ignore[arg-type]
 
 

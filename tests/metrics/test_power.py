@@ -1,4 +1,4 @@
-"""Which gap so many rows can show: the formula of Fleiss, Tytun and Ury written out; what no plan is made for."""
+"""Which gap this many rows can show: the formula of Fleiss, Tytun and Ury written out; what no plan is made for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signed gaps: the rows that each rests on, and the order of pairs."""
+"""Signed gaps: the rows that each is based on, and the order of pairs."""
 
 from __future__ import annotations
 

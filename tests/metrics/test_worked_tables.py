@@ -289,7 +289,7 @@ def test_rates_of_several_tables_are_the_rates_of_each(position: int) -> None:
     each = np.array([[[rates(cells, one)[position] for cells in groups] for groups in TABLES] for one in range(3)])
     for one in range(3):
         assert np.allclose(metric(TABLES, one), each[one])
-    assert np.allclose(metric(TABLES), each[1])  # class 1 unless another is asked for
+    assert np.allclose(metric(TABLES), each[1])  # class 1 unless another is requested
     whole = (selection, true_positives, false_positives)[position]
     assert np.allclose(whole(TABLES).value, each.transpose(1, 0, 2))
     assert np.allclose(whole(TABLES, 2).value, each[[2]].transpose(1, 0, 2))

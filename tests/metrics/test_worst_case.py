@@ -369,7 +369,7 @@ def test_the_interval_of_bounds_is_that_of_means_of_rows() -> None:
 
 
 def ends_of_rows(first: Array, cell: Array, p: Array, label: Array, prediction: Array) -> dict[tuple[str, int], Any]:
-    """The largest rates, and misses, of each group by rows dealt to halves, and the influence of each row."""
+    """The largest rates, and misses, of each group by rows assigned to halves, and the influence of each row."""
     half, seen = np.ones(700, int), np.zeros_like(first)
     for row, key in enumerate(zip(cell, label, prediction, strict=True)):
         half[row] = 0 if seen[key] < first[key] else 1

@@ -350,7 +350,7 @@ def test_alignment_is_added_alpha_times_with_the_batchs_labels_and_weights(monke
     loss, logs = objective(batch([0, 1], [1.0, 3.0]))
     assert loss.item() == pytest.approx(7 / 4 * LN2 + 0.5 * 3)
     assert plain(logs) == pytest.approx({"task": 7 / 4 * LN2, "align": 3, "extra": 7})
-    monkeypatch.setattr(debiased, "alignment", None)  # not asked for where it has no weight
+    monkeypatch.setattr(debiased, "alignment", None)  # not requested where it has no weight
     loss, logs = WithAlignment(Task(model), alpha=0)(batch([0, 1], [1.0, 3.0]))
     assert loss.item() == pytest.approx(7 / 4 * LN2)
     assert plain(logs) == pytest.approx({"task": 7 / 4 * LN2, "extra": 7})

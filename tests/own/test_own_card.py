@@ -47,7 +47,7 @@ def test_the_card_of_a_debiased_model_says_how_to_load_it(tmp_path: Path) -> Non
         "- Task: Tells cats from dogs.",
         "- Classes: cat, dog",
         "- Data: own pictures",
-        "No groups were named. Nothing here was measured by group",
+        "No groups were named. No figure was measured by group",
         "statistics of: 1 training batches",
         "levelhead.compare_models",
         "No tool makes a model fair or legal.",
@@ -97,7 +97,7 @@ def test_hostile_words_stay_words() -> None:
 def test_what_has_no_card() -> None:
     with pytest.raises(ConfigError, match="classes have no names"):
         lh.model_card(vit(id2label={0: "LABEL_0", 1: "LABEL_1"}, label2id={}))
-    with pytest.raises(ConfigError, match="3 names, and the model tells 2 classes"):
+    with pytest.raises(ConfigError, match="3 names; the model has 2 classes"):
         lh.model_card(vit(), classes=["a", "b", "c"])
     with pytest.raises(ConfigError, match="no classifier"):
         lh.model_card(torch.nn.Linear(1, 1))

@@ -201,7 +201,7 @@ def test_labels_and_groups_are_never_read(name: str, tmp_path: Path, monkeypatch
     fingerprint = data.examples("train").inputs.fingerprint()
 
     def poison(*arguments: Any, **ignored: Any) -> Any:
-        raise AssertionError("labels or groups were asked for")
+        raise AssertionError("labels or groups were requested")
 
     for method in ("examples", "groups", "check"):
         monkeypatch.setattr(type(data), method, poison)

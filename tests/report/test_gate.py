@@ -65,7 +65,7 @@ def test_what_is_missing_is_never_met(text: str, figure: Estimate) -> None:
     ["", "<", "x", "x <", "< 3", "x < y", "x < nan", "x < inf", "x == 3", "x < 3 < 4", "x = 3", "x < 5%%", "a > b > 3"],
 )
 def test_what_is_no_condition_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no condition: write for example 'selection_ratio < 0\.8'"):
+    with pytest.raises(ConfigError, match=r"is not a condition: write for example 'selection_ratio < 0\.8'"):
         Condition.parse(text)
 
 

@@ -242,7 +242,7 @@ def test_an_undefined_figure_says_why() -> None:
     assert "no rows of it" in seen.all("main")[0].text
     result = audit([0, 1] * 10, [0, 1] * 10, sensitive_features={"g": ["only"] * 20}, replicates=100).to_dict()
     page = audit_page(result)
-    assert page["finding"].startswith("No two groups have rows enough to be compared")
+    assert page["finding"].startswith("No two groups have enough rows to be compared")
     assert "is undefined: " in page["lines"][0]
     text = read(render(page)).all("main")[0].text
     assert "undefined" in text
@@ -377,12 +377,12 @@ def test_a_comparison_comes_back_from_its_json() -> None:
 
 def test_one_model_is_held_against_the_ideals() -> None:
     assert PAGES["one language model"]["finding"] == (
-        f"2 of 3 bias scores of {HOSTILE[1]} leave their ideal outside the interval: bbq: accuracy ambiguous (0.7000, "
+        f"2 of 3 bias scores of {HOSTILE[1]} differ measurably from their ideal: bbq: accuracy ambiguous (0.7000, "
         "interval [0.6000, 0.8000], ideal 1) and bold: race: sentiment gap (0.2000, "
         "interval [0.1000, 0.3000], ideal 0)."
     )
     nothing = scores_page(scores()[2:], name="m")["finding"]
-    assert nothing == "No bias score of m has both an ideal and an interval: nothing is decided."
+    assert nothing == "No bias score of m has both an ideal and an interval."
 
 
 def test_names_of_scores_are_whole_words_on_80_columns() -> None:
@@ -406,7 +406,7 @@ def test_the_attention_gap_stands_beside_chance() -> None:
 
 def test_language_models_name_what_is_decided() -> None:
     assert PAGES["language models"]["finding"] == (
-        "1 of 2 scores tells lm-before and lm-after apart, each interval by itself: stereoset: stereotype score "
+        "1 of 2 scores differs measurably between lm-before and lm-after (unadjusted): stereoset: stereotype score "
         "(−0.1000, interval [−0.1500, −0.0500])."
     )
     example = {"domain": "d", "group": "g", "prompt": "p", "before": "<b>one</b>", "after": "two"}

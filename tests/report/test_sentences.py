@@ -23,44 +23,45 @@ UNDEFINED = Difference("DAM", Estimate.undefined("no rows with label 'b' in grou
 
 def test_an_undecided_difference() -> None:
     assert difference_sentence(UNDECIDED, "ERM") == (
-        "DAM’s measured gap in equalized odds is 0.7 points larger than ERM’s, interval [−1.8, +3.1]: "
-        "the difference is not distinguishable from zero."
+        "DAM did not measurably change the gap in equalized odds relative to ERM: +0.7 points, interval [−1.8, +3.1]; "
+        "inconclusive."
     )
 
 
 def test_a_decided_difference_of_either_sign() -> None:
     assert difference_sentence(SMALLER, "ERM") == (
-        "DAM’s measured gap in equalized odds is 2.1 points smaller than ERM’s, interval [−3.5, −0.7]: "
-        "the difference is distinguishable from zero."
+        "DAM reduced the gap in equalized odds by 2.1 points relative to ERM, interval [−3.5, −0.7]."
     )
     sentence = difference_sentence(LARGER, "ERM")
-    assert (
-        "4.2 points larger than ERM’s, interval [+1.2, +7.2]: the difference is distinguishable from zero." in sentence
-    )
+    assert sentence.startswith("jtt increased the gap in equalized odds by 4.2 points relative to ERM, interval [+1.2")
 
 
 def test_holm_decides_too_not_the_interval_alone() -> None:
     adjusted = Difference("DAM", SMALLER.estimate, 0.3)
-    assert difference_sentence(adjusted, "ERM").endswith("the difference is not distinguishable from zero.")
+    assert difference_sentence(adjusted, "ERM").endswith("interval [−3.5, −0.7]; inconclusive.")
     by_interval_alone = Difference("DAM", Estimate(-0.021, -0.04, 0.001, 9), 0.04)
     assert not by_interval_alone.decided
 
 
 def test_a_difference_below_the_margin_is_said_to_be_so() -> None:
     equal = Difference("DAM", Estimate(0.001, -0.012, 0.014, 1544), 1.0, p_within=0.01)
-    assert difference_sentence(equal, "ERM").endswith("interval [−1.2, +1.4]: the two are equal within 2.0 points.")
+    assert difference_sentence(equal, "ERM").startswith(
+        "DAM and ERM have an equivalent gap in equalized odds (within 2.0 points): +0.1 points, "
+    )
     small = Difference("DAM", Estimate(-0.01, -0.015, -0.005, 1544), 0.001, p_within=0.001, margin=0.03)
-    assert difference_sentence(small, "ERM").endswith("distinguishable from zero, and less than 3.0 points.")
+    assert difference_sentence(small, "ERM").endswith(
+        "interval [−1.5, −0.5], which is less than the margin of 3.0 points."
+    )
     both = comparison_sentence([equal, UNDECIDED], "ERM")
-    assert both.endswith(" 1 of them has one within 2.0 points of ERM’s.")
-    assert comparison_sentence([equal, equal], "ERM").endswith(" All have one within 2.0 points of ERM’s.")
+    assert both.endswith(" 1 of 2 is equivalent to ERM within 2.0 points.")
+    assert comparison_sentence([equal, equal], "ERM").endswith(" All are equivalent to ERM within 2.0 points.")
     one_seed = Difference("DAM", Estimate(0.001, -0.012, 0.014, 1544, "one seed"), 1.0, p_within=0.01)
     assert not one_seed.within
 
 
 def test_an_undefined_difference_says_why_and_is_never_zero() -> None:
     sentence = difference_sentence(UNDEFINED, "ERM")
-    assert sentence.endswith("it is undefined, because no rows with label 'b' in group 'x'.")
+    assert sentence.endswith("is undefined: no rows with label 'b' in group 'x'.")
     assert "0.0" not in sentence
     assert not UNDEFINED.decided
 
@@ -69,18 +70,20 @@ def test_one_seed_is_undecided_whatever_its_interval() -> None:
     reason = "one seed: its variance over seeds is unknown and not in the interval"
     alone = Difference("DAM", Estimate(-0.05, -0.07, -0.03, 100, reason), 0.001)
     assert not alone.decided
-    assert difference_sentence(alone, "ERM").endswith(f"interval [−7.0, −3.0]: undecided, {reason}.")
+    assert difference_sentence(alone, "ERM").endswith(f"interval [−7.0, −3.0]; inconclusive ({reason}).")
 
 
 def test_the_same_predictions_and_tiny_differences() -> None:
-    assert "is the same as ERM’s" in difference_sentence(Difference("DAM", Estimate(0.0, 0.0, 0.0, 9), 1.0), "ERM")
+    assert "DAM and ERM have the same gap" in difference_sentence(
+        Difference("DAM", Estimate(0.0, 0.0, 0.0, 9), 1.0), "ERM"
+    )
     tiny = difference_sentence(Difference("DAM", Estimate(-0.0002, -0.01, 0.01, 9), 1.0), "ERM")
-    assert "within 0.05 points of ERM’s, interval [−1.0, +1.0]" in tiny
+    assert "relative to ERM: 0.0 points, interval [−1.0, +1.0]; inconclusive." in tiny
 
 
-def test_accuracy_is_higher_or_lower_and_odd_names_are_quoted() -> None:
+def test_accuracy_is_raised_or_lowered_and_odd_names_are_quoted() -> None:
     sentence = difference_sentence(Difference("ERM, 11 layers", Estimate(0.01, -0.01, 0.03, 9), 1.0), "ERM", "accuracy")
-    assert sentence.startswith("“ERM, 11 layers”’s accuracy is 1.0 points higher than ERM’s")
+    assert sentence.startswith("“ERM, 11 layers” did not measurably change accuracy relative to ERM: +1.0 points")
 
 
 def test_a_comparison_of_one_method_is_its_sentence() -> None:
@@ -91,32 +94,38 @@ def test_a_comparison_of_one_method_is_its_sentence() -> None:
 def test_a_comparison_of_many() -> None:
     second = Difference("jtt", Estimate(-0.02, -0.05, 0.02, 9), 1.0)
     assert comparison_sentence([UNDECIDED, second], "ERM") == (
-        "None of the 2 alternatives to ERM has a measured gap in equalized odds that these data can distinguish from "
-        "ERM’s: differences run from −2.0 to +0.7 points, their intervals from −5.0 to +3.1."
+        "None of the 2 methods measurably changed the gap in equalized odds relative to ERM: changes from −2.0 to "
+        "+0.7 points, with intervals from −5.0 to +3.1."
     )
     assert comparison_sentence([SMALLER, LARGER, UNDEFINED], "ERM") == (
-        "2 of the 3 alternatives to ERM have a measured gap in equalized odds that these data distinguish from ERM’s: "
-        "DAM (2.1 points smaller, interval [−3.5, −0.7]) and jtt (4.2 points larger, interval [+1.2, +7.2]). "
-        "For 1 of them it is undefined."
+        "DAM (−2.1 points, interval [−3.5, −0.7]) reduced the gap in equalized odds relative to ERM; jtt (+4.2 points, "
+        "interval [+1.2, +7.2]) increased it. For 1 it is undefined."
     )
-    assert "undefined for every method, because no rows" in comparison_sentence([UNDEFINED, UNDEFINED], "ERM")
-    assert " and 2 more." in comparison_sentence([SMALLER] * 5, "ERM")
+    assert "undefined for every method: no rows" in comparison_sentence([UNDEFINED, UNDEFINED], "ERM")
+    assert " and 2 more reduced the gap" in comparison_sentence([SMALLER] * 5, "ERM")
 
 
 def test_several_comparisons() -> None:
-    assert several_sentence([("a", [UNDECIDED]), ("a", [UNDECIDED])], "erm").startswith("In none of 2 comparisons can")
-    assert several_sentence([("a", [UNDECIDED]), ("b", [SMALLER])], "erm").endswith("apart from erm’s: b.")
-    assert several_sentence([("a", [UNDECIDED]), ("b", [SMALLER])], "").endswith("apart from its baseline’s: b.")
+    none = several_sentence([("a", [UNDECIDED]), ("a", [UNDECIDED])], "erm")
+    assert none.startswith("No method measurably changed the gap in equalized odds relative to erm in any of 2 comp")
+    jtt = Difference("jtt", SMALLER.estimate, 0.01)
+    both = [("a", [UNDECIDED, jtt]), ("b", [UNDECIDED, jtt]), ("c", [UNDECIDED, LARGER])]
+    assert several_sentence(both, "erm") == (
+        "jtt reduced the gap in equalized odds relative to erm in 2 of 3 comparisons; jtt increased it in 1 of 3; DAM "
+        "did not change it measurably in any."
+    )
+    assert several_sentence(both[:2], "").startswith("jtt reduced the gap in equalized odds in 2 of 2 comparisons; ")
     assert "undefined in all of 1 comparison" in several_sentence([("a", [UNDEFINED])], "erm")
 
 
 def test_the_gap_of_one_set_of_predictions() -> None:
     shown = gap_sentence(Estimate(0.072, 0.023, 0.112, 100), "white")
     assert shown == (
-        "The measured gap in equalized odds between groups of “white” is 7.2 points, interval [2.3, 11.2]: "
-        "these rows show a gap."
+        "The measured gap in equalized odds between groups of “white” is 7.2 percentage points, interval [2.3, 11.2]."
     )
-    assert gap_sentence(Estimate(0.02, 0.0, 0.051, 9), "g").endswith("these rows cannot tell whether there is a gap.")
+    assert gap_sentence(Estimate(0.02, 0.0, 0.051, 9), "g").endswith(
+        "; inconclusive: anything from no gap to 5.1 points."
+    )
     assert gap_sentence(Estimate(0.02, 0.0, 0.05, 9), "g").endswith("interval [0.0, 5.0]: at most 5.0 points.")
     assert gap_sentence(Estimate.undefined("there is one group only"), "g").endswith(
         "is undefined: there is one group only."
@@ -124,7 +133,9 @@ def test_the_gap_of_one_set_of_predictions() -> None:
 
 
 def test_one_run_names_what_it_leaves_out() -> None:
-    assert one_run_sentence(Estimate(0.02, 0.0, 0.05, 9), "g").endswith("over training seeds is not in it.")
+    assert one_run_sentence(Estimate(0.02, 0.0, 0.05, 9), "g").endswith(
+        "the interval leaves out the variance over training seeds."
+    )
     assert one_run_sentence(Estimate.undefined("no groups"), "g").endswith("undefined: no groups.")
 
 

@@ -311,7 +311,7 @@ def test_a_sum_with_an_unknown_part_is_unknown_whichever_part_it_is() -> None:
         assert total["energy_wh"] is None
         assert total["energy_reason"] == "a MIG slice"
         assert total["energy_wh_paper_formula"] is None
-        assert total["energy_reason_paper_formula"] == "not asked for in every part of the run"
+        assert total["energy_reason_paper_formula"] == "not measured in every part of the run"
     assert add_parts(add_parts(unknown, known), known)["energy_reason"] == "a MIG slice"
 
 
@@ -477,7 +477,7 @@ def test_extra_figures_have_columns_of_their_own() -> None:
     assert cells["ERM"]["paper's formula, Wh"] == "172.18"
     assert cells["ERM"]["GPU energy, Wh"] == "144.86"
     assert cells["DAM"]["paper's formula, Wh"] == "not measured"
-    assert "no paper's formula of DAM: not asked for" in notes
+    assert "no paper's formula of DAM: not requested" in notes
     assert "never to be compared" in notes
 
 
@@ -487,9 +487,9 @@ def test_sharing_and_resuming_are_said() -> None:
         DAM=[on_gpu(parts=3)],
         JTT=[on_gpu(gpu_other_processes=None, gpu_other_processes_reason="hidden")],
     )
-    assert "other processes held the GPU too, and its energy holds their part: ERM" in notes
+    assert "other processes held the GPU too, and its energy includes theirs: ERM" in notes
     assert "resumed after a stop, repeated work counted again: DAM" in notes
-    assert "whether others held the GPU too could not be seen: JTT" in notes
+    assert "other processes on the GPU could not be detected: JTT" in notes
 
 
 def test_different_hardware_is_said() -> None:
@@ -501,7 +501,7 @@ def test_different_hardware_is_said() -> None:
     assert "NOT comparable, the hardware differs: ERM: device cpu, CPU Example 1, threads 1; DAM: " in notes
     assert "threads 1 and device cpu, CPU Example 1, threads 8" in notes
     _, notes = table(ERM=[WHOLE], DAM=[WHOLE])
-    assert "all runs: device cpu, CPU Example 1, threads 1; how busy the machine was is not recorded" in notes
+    assert "all runs: device cpu, CPU Example 1, threads 1; the load of the machine is not recorded" in notes
 
 
 def test_the_drawn_table_fits_80_columns() -> None:

@@ -22,7 +22,7 @@ __all__ = ["own"]
 
 
 def enlarge(own: Path, **columns: object) -> pd.DataFrame:
-    """Write the csv of letters three times as long, so that groups have rows enough; return it."""
+    """Write the csv of letters three times as long, so that groups have enough rows; return it."""
     frame = pd.concat([pd.read_csv(own / "letters.csv")] * 3, ignore_index=True)
     frame = frame.assign(letter=[f"L{row:03d}" for row in range(480)], **columns)
     frame["message"] = [f"{text} {row}" for row, text in enumerate(frame["message"])]

@@ -173,7 +173,7 @@ def test_from_a_csv_to_a_served_model_without_an_editor(
     table.drop(columns=["gender", "Age"]).to_csv("reviews.csv", index=False)
     assert run("init", "reviews.csv", "--backbone", "backbone") == 0
     assert run("init", "reviews.csv") != 0
-    assert "is there already. Take another name with --out, or overwrite it with --force" in capsys.readouterr().err
+    assert "exists already. Choose another --out, or overwrite it with --force" in capsys.readouterr().err
     assert run("data", "check", "reviews.yaml") == 0
     printed = capsys.readouterr().out
     assert "Training opens 'review' (the text), 'verdict' (the class)." in printed
@@ -182,9 +182,9 @@ def test_from_a_csv_to_a_served_model_without_an_editor(
     assert run("train", "reviews.yaml", "--set", "train.epochs=1", "--set", "model.max_length=32") == 0
     folder = tmp_path / "runs" / "reviews-seed0"
     assert run("evaluate", "runs/reviews-seed0", "--html", "page.html") == 0
-    assert "Nobody's group is known" in capsys.readouterr().out
+    assert "No groups are known" in capsys.readouterr().out
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert re.search(r"<h1>Right for [\d.]+% of \d+ rows; nobody&#39;s group is known\.", page)
+    assert re.search(r"<h1>Right for [\d.]+% of \d+ rows; no groups are known\.", page)
 
     # Groups that turn up later are joined by the id.
     table[["review_id", "gender"]].rename(columns={"review_id": "id"}).to_csv("groups.csv", index=False)
@@ -202,7 +202,7 @@ def test_from_a_csv_to_a_served_model_without_an_editor(
     # The model is described, loaded, asked through a pipeline, and leaves as one ONNX file.
     card = (folder / "model" / "README.md").read_text(encoding="utf-8")
     assert "predict the column verdict" in card
-    assert "Nobody's group is known." in card
+    assert "No groups are known." in card
     model = lh.from_pretrained(folder / "model")
     classify = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(folder / "model"))
     answers = classify(list(table["review"][:3]))
@@ -310,7 +310,7 @@ def test_folders_of_people_are_named_and_one_class_is_refused(tmp_path: Path, mo
         (tmp_path / "a" / label).mkdir(parents=True)
         Image.new("RGB", (8, 8)).save(tmp_path / "a" / label / "1.png")
     _, guess = picture_recipe(tmp_path / "a", list_pictures(tmp_path / "a"), tmp_path / "a.csv", "a")
-    assert "'men' and 'women' may say who people are. A model would be trained to tell that." in guess.said[1]
+    assert "'men' and 'women' may say who people are. A model would be trained to predict that." in guess.said[1]
     (tmp_path / "a" / "men" / "1.png").unlink()
     with pytest.raises(DataError, match="holds pictures of one class alone, 'women'"):
         list_pictures(tmp_path / "a")

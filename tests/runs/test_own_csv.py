@@ -75,7 +75,7 @@ def test_from_a_csv_without_groups_to_page_and_card(own: Path, tmp_path: Path) -
     assert written["run"]["attribute"] is None
     card = model_card(run)
     assert "- Task: predict the column outcome" in card
-    assert "Nobody's group is known." in card
+    assert "No groups are known." in card
     assert "of its rows found" in card
     page = tmp_path / "page.html"
     answer = CliRunner().invoke(app, ["report", str(run), "--html", str(page)])
@@ -105,7 +105,7 @@ def test_no_group_column_is_no_group(own: Path, sensitive: object, caplog: pytes
     data.check()
     assert data.groups("test") == ()
     assert not caplog.text
-    with pytest.raises(ConfigError, match=r"This needs groups, and data\.sensitive names no column"):
+    with pytest.raises(ConfigError, match=r"This needs groups: name their column in data\.sensitive"):
         data.require_groups("test")
 
 
@@ -128,8 +128,8 @@ def test_figures_of_all_rows() -> None:
     assert found.accuracy.value == 0.75
     assert found.by_class["a"]["recall"].value == pytest.approx(2 / 3)
     assert found.by_class["b"]["precision"].value == 0.5
-    assert found.by_class["c"]["recall"].reason == "no row is of this class"
-    assert found.by_class["c"]["precision"].reason == "the model never answers this class"
+    assert found.by_class["c"]["recall"].reason == "no row has this class"
+    assert found.by_class["c"]["precision"].reason == "the model never predicts this class"
     assert found.by_class["a"]["calibration"].value == pytest.approx((0.9 + 0.8 + 0.4 + 0.3) / 4 - 0.75)
     assert (
         Overall.of(labels[:1], probabilities[:1], ("a", "b", "c")).by_class["a"]["calibration"].reason == "a single row"
@@ -150,7 +150,7 @@ def test_other_data_is_evaluated_into_a_folder_of_its_own(own: Path, tmp_path: P
     assert {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()} == before
     assert sorted(file.name for file in out.iterdir()) == ["evaluation-test.json", "predictions-test.parquet"]
     for wrong in (("model.max_length=3",), ("method.name=erm",), ("seed=3",), ("train.epochs=1",)):
-        with pytest.raises(ConfigError, match="its data alone can be other"):
+        with pytest.raises(ConfigError, match="only the data of a finished run can change"):
             evaluate_run(run, settings=wrong, out=out)
     with pytest.raises(ConfigError, match="--set and --out go together"):
         evaluate_run(run, settings=settings)

@@ -54,7 +54,7 @@ def test_evaluate_goes_by_person_where_the_data_set_knows_people(
     with pytest.raises(SystemExit):
         main(["evaluate", str(run)])
     said = " ".join(capsys.readouterr().out.split())
-    assert f"Rows with the same person count together: {ROWS} rows in {PEOPLE} clusters, the largest of 4." in said
+    assert f"Intervals are clustered by person: {ROWS} rows in {PEOPLE} clusters, the largest of 4." in said
     frame = pd.read_parquet(run / "predictions-test.parquet")
     assert frame["cluster"].nunique() == PEOPLE
     together = json.loads((run / "evaluation-test.json").read_text())
@@ -107,5 +107,5 @@ def test_figures_of_all_rows_are_by_person_where_nobodys_group_is_known() -> Non
     for one, own in pairs:
         assert own.value == pytest.approx(one.value)
         assert own.high - own.low == pytest.approx(one.high - one.low, rel=0.05)
-    assert copied.together == "Rows with the same person count together: 800 rows in 200 clusters."
+    assert copied.together == "Intervals are clustered by person: 800 rows in 200 clusters."
     assert copied.together in str(copied).replace("\n", " ")

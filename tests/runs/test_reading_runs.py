@@ -204,7 +204,7 @@ def test_a_table_has_the_names_options_and_marks_that_the_runs_recorded(
     assert one["told"]["evil.stuff:Mine (gamma=1.5)"] == "FEW GROUPS 12"
     assert one["marks"]["dam+evil.stuff:Seeing"][:1] == ["ORACLE"]
     assert one["settings"]["dam+evil.stuff:Seeing"]["method.base.kinds"] == ["a", "b"]
-    assert "not recorded which" not in said(capsys)
+    assert "defaults were not recorded" not in said(capsys)
     assert run("table", "faces", "--json", "t.json") == 0
     options = ", ".join(f"{key} {value}" for key, value in {**FACES, "note": "loud"}.items())
     assert f"evil.stuff:Faces ({options}): test split, 300 rows" in said(capsys)
@@ -231,11 +231,11 @@ def test_a_run_that_records_nothing_says_so(here: Path, capsys: pytest.CaptureFi
     assert run("table", "theirs/mine", "ours/erm") == 0
     text = said(capsys)
     assert "evil.stuff:Mine (gamma=1.5, kinds=['a', 'b'])" in text
-    assert "evil.stuff:Mine: not recorded which options are defaults, so all are listed. `levelhead evaluate" in text
+    assert "evil.stuff:Mine: defaults were not recorded, so all options are listed. `levelhead evaluate" in text
     assert run("table", "theirs/mine", "ours/erm", "--select", "val_loss") == 2
     assert "theirs/mine does not record whether evil.stuff:Mine changes the network" in said(capsys)
     assert run("table", "faces") == 0
-    assert "evil.stuff:Faces: not recorded which options" in said(capsys)
+    assert "evil.stuff:Faces: defaults were not recorded" in said(capsys)
     card = model_card(here / "faces/mine")
     assert "- `evil.stuff:Mine`: not recorded by this run" in card
     assert "- Task: not recorded by this run" in card

@@ -1,4 +1,4 @@
-"""Other last layers for a finished run: the same as training anew, kept features, the command, refusals."""
+"""Other last layers for a finished run: the same as training again, kept features, the command, refusals."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert read_json(folder / "metrics.json")["told"] == "FEW GROUPS of groups_60.csv"
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["method"]["groups"] == str(file)
-    app(["refit", str(run), *options], standalone_mode=False)  # again: the same folders, written anew
+    app(["refit", str(run), *options], standalone_mode=False)  # again: the same folders, written again
     picture = tmp_path / "ladder.svg"
     app(
         [

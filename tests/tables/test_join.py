@@ -58,7 +58,7 @@ def test_a_joined_file_is_audited_as_one_file_is(
         said = audit(
             path, "--label", "y", "--prediction", "p", "--group", "sex", *more, "--json", f"{whole}.{len(more)}"
         )
-        assert ("400 of 400 rows (100.0%) found their id" in said) == bool(more)
+        assert ("400 of 400 rows (100.0%) matched an id" in said) == bool(more)
     joined, alone = (json.loads(Path(f"{whole}.{length}").read_text()) for length in (4, 0))
     assert len(joined.pop("made")["inputs"]) == len(alone.pop("made")["inputs"]) + 1
     assert joined == alone
@@ -69,7 +69,7 @@ def test_python_joins_as_the_command_does(files: tuple[Path, Path, pd.DataFrame]
     frame.to_csv(tmp_path / "whole.csv", index=False)
     alone = lh.audit_file(tmp_path / "whole.csv", "y", "p", ["sex"]).to_dict()
     joined = lh.audit_file(predictions, "y", "p", ["sex"], join=groups, on="id").to_dict()
-    assert joined.pop("reading") == ["400 of 400 rows (100.0%) found their id in groups.csv."]
+    assert joined.pop("reading") == ["400 of 400 rows (100.0%) matched an id in groups.csv."]
     assert joined == alone
     pd.read_csv(groups, dtype=str).rename(columns={"id": "key"}).to_csv(groups, index=False)
     other = lh.audit_file(predictions, "y", "p", ["sex"], join=groups, on="id=key").to_dict()
@@ -85,7 +85,7 @@ def test_rows_without_a_partner_have_no_group(files: tuple[Path, Path, pd.DataFr
     pd.concat([table[:300], pd.DataFrame({"id": ["x"], "sex": ["w"]})]).to_csv(groups, index=False)
     said = audit(predictions, "--label", "y", "--prediction", "p", "--group", "sex", "--join", groups, "--on", "id")
     assert (
-        "300 of 400 rows (75.0%) found their id in groups.csv; 100 have no group; 1 row of groups.csv not needed."
+        "300 of 400 rows (75.0%) matched an id in groups.csv; 100 have no group; 1 row of groups.csv not needed."
         in said
     )
     assert "100 of 400 rows" in said  # left out by the audit, which says so

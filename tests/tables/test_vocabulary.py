@@ -29,7 +29,7 @@ PREDICTED = np.where(np.arange(ROWS) % 8 < 6, TRUTH, 1 - TRUTH)  # three of four
 GROUP = np.array(["f", "f", "m", "m"] * (ROWS // 4))
 SCORE = np.where(PREDICTED == 1, 0.8, 0.3) + np.arange(ROWS) % 7 / 100
 
-# What stands for 0 and 1 in the labels, and in the predictions.
+# What represents 0 and 1 in the labels, and in the predictions.
 DIFFERENT = {
     "1/2 beside 0/1": (["1", "2"], ["0", "1"]),
     "-1/1 beside 0/1": (["-1", "1"], ["0", "1"]),

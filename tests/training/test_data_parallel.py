@@ -259,7 +259,7 @@ class Killed(Exception):  # noqa: N818
 
 
 class Mortal(Objective):
-    """Draws a random number in each step, and may die after so many of them."""
+    """Draws a random number in each step, and may die after this many of them."""
 
     def __init__(self, task: Objective, dies_after: int | None) -> None:
         super().__init__()

@@ -340,7 +340,7 @@ def test_what_takes_long_between_two_stages_is_not_done_twice(tmp_path: Path) ->
 
     assert [done for _, done in told(("replacing patches", 3))] == [1, 2, 3]
     assert next(done for _, done in told(("stage 2", 2))) == 3, "two batches were kept"
-    assert told(None) == [], "the second stage goes on at once"
+    assert told(None) == [], "the second stage continues at once"
     assert list((tmp_path / "b" / "checkpoints").glob("answers-*"))
     forget_progress(tmp_path / "b")
     assert not list((tmp_path / "b" / "checkpoints").glob("answers-*"))
@@ -661,7 +661,7 @@ def test_an_average_of_the_weights_is_scored_and_kept() -> None:
             assert torch.allclose(held.double(), wanted, atol=1e-6)
         else:
             assert torch.equal(held, seen[-1][name])
-    assert_identical(weights(model), seen[-1])  # training goes on from the last weights
+    assert_identical(weights(model), seen[-1])  # training continues from the last weights
 
 
 def test_an_average_over_one_step_is_the_last_weights() -> None:

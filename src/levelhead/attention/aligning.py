@@ -103,7 +103,7 @@ class Tap:
     def take(
         self, query: Tensor, key: Tensor, value: Tensor, row: Tensor | None, valid: Tensor | None, scaling: float
     ) -> None:
-        """Keep what alignment needs, when a top-level training pass asked for it."""
+        """Keep what alignment needs, when a top-level training pass requested it."""
         # A layer that gradient checkpointing runs again in the backward pass finds the tap without a pass.
         if self.current is None or not self.alpha:
             return
@@ -118,7 +118,7 @@ class Tap:
         self.reading = Reading(readout_logits(query, key.detach(), scaling), value, row, valid, of=self.current)
 
     def take_row(self, reading: Reading) -> None:
-        """Keep what a layer that computed the readout row alone has for alignment, when it is asked for."""
+        """Keep what a layer that computed the readout row alone has for alignment, when it is requested."""
         if self.current is not None and self.alpha:
             reading.of = self.current
             self.reading = reading
@@ -265,7 +265,7 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
     """Alignment term of the last training forward pass, before multiplication by ``alpha``.
 
     Call the model in training mode without labels, then this once; the sum of your task loss and ``alpha`` times
-    the result is the method's loss. (With labels, the model adds the term by itself.) A network of your own with
+    the result is the method's loss. (With labels, the model adds the term alone.) A network of your own with
     several :class:`DebiasedBlock` needs this for each block: ``alignment(block, labels)``.
 
     With several data-parallel processes the rows of all of them are contrasted with each other, and every process gets

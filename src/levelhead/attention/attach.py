@@ -98,7 +98,7 @@ def attach(
     if getattr(model.config, "_name_or_path", ""):
         warnings.warn(
             f"{type(model).__name__} looks pretrained ({model.config._name_or_path}). attach changes what the queries "
-            "and keys of its last layer mean, so its predictions are worth nothing until it is trained further. "
+            "and keys of its last layer mean, so its predictions are useless until it is trained further. "
             "For a pretrained model, append_encoder(backbone, num_labels) adds a debiased layer on top instead; if "
             "you do attach, calibrate(model, loader) sets the running statistics to those of your data.",
             UserWarning,
@@ -122,9 +122,9 @@ def readout_only(
 
     This is what ``DebiasConfig.readout_only`` does to a debiased model, done to its plain twin, for a fair comparison
     of costs. Outputs and gradients stay equal to rounding; with dropout they stay equal in distribution. All rows are
-    computed where hidden states or attentions are asked for, where somebody hooks into the layer, with LoRA, quantised
+    computed where hidden states or attentions are requested, where somebody hooks into the layer, with LoRA, quantised
     projections or gradient checkpointing; ``print(model)`` says what is done. What is saved is a plain model. A
-    model of :func:`append_encoder` needs no such call: it computes one row by itself.
+    model of :func:`append_encoder` needs no such call: it computes one row alone.
 
     Args:
         model: a Hugging Face classifier that is not debiased.

@@ -256,7 +256,7 @@ class AppendedClassifier(PreTrainedModel):
     builds no graph. It may be taken away for training on features that it gave before (``model.backbone = None``,
     then ``forward(features=...)``), and must be put back before saving. With ``length_parts`` above 1 it runs on that
     many parts of a batch of texts, alike in length: the same result with less padding. With ``micro_batch`` it runs on
-    at most so many rows at a time, and again in the backward pass: the same gradients in less memory.
+    at most this many rows at a time, and again in the backward pass: the same gradients in less memory.
     """
 
     config: AppendedConfig
@@ -276,7 +276,7 @@ class AppendedClassifier(PreTrainedModel):
         if backbone is None:
             backbone = _new_backbone(config.backbone, record)
         else:
-            for module in backbone.modules():  # or post_init below would draw its weights anew
+            for module in backbone.modules():  # or post_init below would draw its weights again
                 module._is_hf_initialized = True
         self.backbone: PreTrainedModel | None = backbone
         self.main_input_name = backbone.main_input_name
@@ -430,13 +430,13 @@ class AppendedClassifier(PreTrainedModel):
             undecided = replace(options, readout_only="auto")
             return undecided.why_all_rows(_facts(self.config.levelhead, False)) or NOT_WANTED
         hooked = any(map(is_hooked, self.block.modules()))
-        return "somebody hooked into it" if hooked else "a projection is no plain linear layer"
+        return "a hook is registered on it" if hooked else "a projection is no plain linear layer"
 
     def _features(self, inputs: dict[str, Any]) -> Tensor:
         if "features" in inputs:
             extra = inputs.keys() - {"features", "attention_mask"}
             if extra:
-                raise ConfigError(f"features take the place of the backbone's inputs; leave out {', '.join(extra)}")
+                raise ConfigError(f"features replace the backbone's inputs; remove {', '.join(extra)}")
             return cast(Tensor, inputs["features"].to(self.classifier.weight.dtype))
         if self.backbone is None:
             raise ConfigError(

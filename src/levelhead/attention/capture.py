@@ -34,10 +34,10 @@ class Captured:
         debiased_query: after the standardizer; the raw one again where nothing is debiased.
         debiased_key: likewise.
         scaling: factor on the dot products.
-        valid: (batch, tokens) bool, False at padding, or None where nothing is padded (or the layer was told of none).
+        valid: (batch, tokens) bool, False at padding, or None where nothing is padded (or the layer saw none).
         readout: (batch,) int64 index of the row that the classifier reads, or None where it reads no single row or
             none could be proved.
-        mask: what the softmax was told besides: boolean (True: may look) or additive, broadcastable to (batch,
+        mask: what the softmax sees besides: boolean (True: may look) or additive, broadcastable to (batch,
             heads, tokens, tokens), or None.
         other_rows: whether queries of other rows mean anything. A layer that was trained on the readout row alone has
             no statistics for them.
@@ -150,8 +150,7 @@ def _of_interface(model: nn.Module, batch: dict[str, Tensor], size: int) -> inte
         model(**batch)
     if not last:
         raise UnsupportedModelError(
-            f"{name} computes attention by itself, not through the attention interface of transformers, so its "
-            "queries and keys cannot be reached."
+            f"{name} does not use the attention interface of transformers, so its queries and keys cannot be read."
         )
     seen = last[0]
     if seen.raw_query.shape[0] != size or seen.raw_query.shape[2] != seen.raw_key.shape[2]:
@@ -173,7 +172,7 @@ def readout_rule(model: Any, module: nn.Module) -> str:
             with interface.recorded() as calls:
                 model(**example)
             return find_readout(model, path, example, calls[-1].query[2])
-    except UnsupportedModelError:  # no example to try it on, or layers that cannot be told apart
+    except UnsupportedModelError:  # no example to try it on, or layers that cannot be distinguished
         return "none"
 
 

@@ -90,7 +90,7 @@ class Facts:
         length: number of tokens, or None where it is not fixed.
         rotary: whether positions are in the queries and keys.
         all_rows: why the layer has to compute all rows whatever the options, or None.
-        wanted: False where the plain model was told to compute all rows.
+        wanted: False where the plain model was set to compute all rows.
     """
 
     kind: Literal["attach", "append"]
@@ -170,7 +170,7 @@ class DebiasConfig:
             ``auto``, which proves it with noise.
         readout_only: compute the last layer for the row that the classifier reads, and for no other: equal outputs,
             loss and gradients, for less work (docs/performance.md). ``auto`` does where that row is proved to be the
-            only one read and the layer is known, unless :func:`levelhead.readout_only` was told False for the plain
+            only one read and the layer is known, unless :func:`levelhead.readout_only` was set to False for the plain
             model. True makes it an error if it cannot be done.
         notebook: what the authors' notebooks do beside the paper (:meth:`preset` sets it).
 
@@ -296,7 +296,7 @@ class DebiasConfig:
                 return "debias.statistics is 'position', and the last real token stands at another one in each text"
             # Asked for by name only: its running statistics are then those of one row.
             if self.readout_only == "auto":
-                return "debias.statistics is 'position', and readout_only was not asked for"
+                return "debias.statistics is 'position', and readout_only is not set"
         return None
 
     def _read(self, facts: Facts) -> tuple[Readout, Literal["position", "cls_feature", "feature"]]:

@@ -129,7 +129,7 @@ class AlignmentHead(nn.Module):
         return F.normalize(z, dim=-1) if self.normalize else z
 
     def enqueue(self, z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Put (batch, size) projections and (batch,) labels in place of the oldest; return the whole queue.
+        """Put (batch, size) projections and (batch,) labels instead of the oldest; return the whole queue.
 
         What returns has no graph: a contrastive loss of it trains nothing.
         """

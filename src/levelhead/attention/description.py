@@ -92,7 +92,7 @@ class Description:
             tokens = f"the {options.top_t} most attended tokens" if options.top_t > 1 else "the most attended token"
             lines.append(("alignment", f"alpha {options.alpha:g}, of the values of {tokens}"))
             if self.made_by == BUILT_IN:
-                lines.append(("", "not part of any loss by itself: add alpha * levelhead.alignment(model, labels)"))
+                lines.append(("", "not part of any loss: add alpha * levelhead.alignment(model, labels)"))
         else:
             lines.append(("alignment", "none (alpha=0)"))
         usual = NotebookOptions()

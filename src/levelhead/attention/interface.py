@@ -83,7 +83,7 @@ def watched(take: Callable[[Attended], None]) -> Iterator[None]:
 
 
 def show(attended: Attended) -> None:
-    """Give what a module worked with to whoever watches now."""
+    """Give what a module worked with to the current watchers."""
     for take in _watchers:
         take(attended)
 
@@ -188,8 +188,8 @@ def levelhead_attention(
     """Attend with debiased queries and keys.
 
     ``query`` (batch, heads, queries, head size), ``key`` and ``value`` (batch, key heads, keys, ...). Returns
-    (batch, queries, heads, value size), and the attention weights (batch, heads, queries, keys) where they are asked
-    for (``output_attentions``, or inside :func:`returning_weights`); otherwise None, since sdpa never forms them.
+    (batch, queries, heads, value size), and the attention weights (batch, heads, queries, keys) where they are
+    requested (``output_attentions``, or inside :func:`returning_weights`); otherwise None, since sdpa never forms them.
 
     Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ: softmax(q_de k_de^T / sqrt(d)) v, where only
     q and k are debiased.

@@ -5,7 +5,7 @@ folded: the attention's mean of W x is W times the mean of x, so that W meets on
 plain layer as for a debiased one, if the statistics of that row's query are its own.
 
 A Hugging Face model gets such a layer by a change of class, and only where the layer's class is known to
-:data:`FAMILIES`; it computes all rows again whenever anything but the logits is asked for.
+:data:`FAMILIES`; it computes all rows again whenever anything but the logits is requested.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def is_plain(linear: Any) -> bool:
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Whether somebody waits for what a module takes or returns.
+    """Whether a hook is registered on the module.
 
-    The hooks that transformers leaves on a layer once hidden states were asked for do nothing when they are not.
+    The hooks that transformers leaves on a layer once hidden states were requested do nothing when they are not.
     """
     if module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         return True
@@ -211,8 +211,8 @@ def family_of(layer: nn.Module) -> Family | None:
 class OneRow:
     """Sits on a model, and on its last layer where that computes one row.
 
-    ``wanted`` is what was asked for; ``path`` leads to the layer, and ``because`` says why it is not used if it is not.
-    ``armed`` while a pass of the whole model runs that needs no more than the row: called by itself, a layer or a
+    ``wanted`` is what was requested; ``path`` leads to the layer, and ``because`` says why it is not used if it is not.
+    ``armed`` while a pass of the whole model runs that needs no more than the row: called alone, a layer or a
     backbone gives all rows.
     """
 
@@ -245,7 +245,7 @@ def _why_not_now(layer: Any, family: Family, attention: Any) -> str | None:
     if not all(is_plain(getattr(attention, name)) for name in family.projections):
         return "a projection is no plain linear layer"
     if any(map(is_hooked, layer.modules())):
-        return "somebody hooked into it"
+        return "a hook is registered on it"
     if getattr(layer, "gradient_checkpointing", False):
         return "gradient checkpointing is on"
     if any(getattr(part, "chunk_size_feed_forward", 0) for part in (layer, getattr(layer, "ffn", None))):
@@ -316,9 +316,9 @@ def _head_size(attention: Any) -> int:
 
 @contextmanager
 def reading_one_row(model: Any, arguments: Mapping[str, Any]) -> Iterator[None]:
-    """Let the last layer compute one row for the time of a pass that was asked for logits alone.
+    """Let the last layer compute one row for the time of a pass that needs only logits.
 
-    ``arguments`` are those of the pass. Hidden states, attentions, and whoever watches the attention function
+    ``arguments`` are those of the pass. Hidden states, attentions, and watchers of the attention function
     (:func:`interface.watched`) need all rows.
     """
     state = getattr(model, "one_row", None)

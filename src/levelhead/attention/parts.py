@@ -30,7 +30,8 @@ def last_hidden_state(
     where ``attention_mask`` (batch, tokens) pads on the right and every other tensor has its shape, unless what follows
     reads padding as text; otherwise the batch runs whole.
 
-    With ``micro_batch`` the backbone runs on at most so many rows at a time, and once more on each part in the backward
+    With ``micro_batch`` the backbone runs on at most this many rows at a time, and once more on each part in the
+    backward
     pass, with the same dropout: the activations of one part are all that memory has to hold. Gradients are those of the
     whole batch.
 

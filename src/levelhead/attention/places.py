@@ -39,10 +39,10 @@ ONLY_READ = {
     "key before": "keys before debiasing",
     "scores": "attention logits",
 }
-"""Places whose change is not tried: before debiasing, and the readout row's logits by head and token."""
+"""Places that are not changed: before debiasing, and the readout row's logits by head and token."""
 
 NO_MOVE = "key"
-"""What is added to all keys adds the same to all logits of a query, and the softmax takes it off again."""
+"""A constant added to all keys shifts all logits of a query equally, and the softmax removes it again."""
 
 
 @dataclass(frozen=True)

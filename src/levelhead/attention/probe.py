@@ -128,8 +128,8 @@ def probe_attention(
                 ) from error
         if not calls:
             raise UnsupportedModelError(
-                f"{name} computes attention by itself, not through the attention interface of transformers, so its "
-                f"queries and keys cannot be reached. {way_out}"
+                f"{name} does not use the attention interface of transformers, so its queries and keys cannot be "
+                f"read. {way_out}"
             )
         last = calls[-1]
         if sum(call.module is last.module for call in calls) > 1:
@@ -233,6 +233,7 @@ def layer_of(model: nn.Module, path: str) -> nn.Module:
         if isinstance(model.get_submodule(".".join(parts[: depth - 1])), nn.ModuleList):
             return model.get_submodule(".".join(parts[:depth]))
     raise UnsupportedModelError(
-        f"{type(model).__name__} keeps its layers in no ModuleList, so its last layer ({path}) cannot be told apart. "
+        f"{type(model).__name__} keeps its layers in no ModuleList, so its last layer ({path}) cannot be "
+        "distinguished. "
         "Pass DebiasConfig(readout=...) to say which row its classifier reads."
     )

@@ -394,7 +394,7 @@ class QueryKeyStandardizer(nn.Module):
 
     @property
     def knows_one_row(self) -> bool:
-        """Whether :meth:`one_row` can stand for :meth:`forward`: the row's query has statistics of its own."""
+        """Whether :meth:`one_row` can represent :meth:`forward`: the row's query has statistics of its own."""
         return self.statistics == "cls_feature" or (self.statistics == "position" and not self.twice)
 
     def _check_length(self, key: Tensor) -> None:
@@ -428,7 +428,7 @@ class QueryKeyStandardizer(nn.Module):
         usual = self.centre and self.scale and self.eps > 0 and not self.twice
         if not usual or self.key.unbiased or not self.key.gradient or valid is not None or process_count() > 1:
             return False
-        if torch.compiler.is_compiling():  # which joins single operations by itself
+        if torch.compiler.is_compiling():  # which joins single operations alone
             return False
         return x.shape[0] * (1 if self.statistics == "position" else x.shape[2]) > 1
 

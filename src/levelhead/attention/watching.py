@@ -89,7 +89,7 @@ def readout_query(model: Any) -> ReadoutQuery:
         path = next(path for path, module in model.named_modules() if module is last.module)
         try:
             rule = find_readout(model, path, inputs, last.query[2])
-        except UnsupportedModelError:  # layers that cannot be told apart: no row can be proved
+        except UnsupportedModelError:  # layers that cannot be distinguished: no row can be proved
             rule = "none"
         return ReadoutQuery(rule, False, last.query[1] * last.query[3])
 
@@ -98,8 +98,7 @@ def refuse_unreachable(name: str, seen: bool) -> None:
     """Raise :class:`~levelhead.UnsupportedModelError` for a network none of whose attention was seen."""
     if not seen:
         raise UnsupportedModelError(
-            f"{name} computes attention by itself, not through the attention interface of transformers, so its "
-            "queries and keys cannot be reached."
+            f"{name} does not use the attention interface of transformers, so its queries and keys cannot be read."
         )
 
 

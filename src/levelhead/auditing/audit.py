@@ -88,15 +88,16 @@ def audit(
             those of one that does: ``result.against`` then says for which groups the use of them makes it worse.
         continuous: columns of numbers, such as ages, (rows,) each: how decisions change along them, without cutting
             them into groups, is in ``result.continuous``. One column goes by its name, or as ``number``.
-        sample_weight: (rows,) how many rows each row stands for, 0 or more; a row with 0 is left out. Rates are
-            weighted, and intervals rest on what the rows are worth (:mod:`levelhead.metrics.weighted`). Not with
+        sample_weight: (rows,) how many rows each row represents, 0 or more; a row with 0 is left out. Rates are
+            weighted, and intervals are based on their effective sample size (:mod:`levelhead.metrics.weighted`). Not
+            with
             ``scores``, ``against`` or ``continuous``. ``min_count`` counts real rows.
         control_features: (rows,) or a frame or dict of such columns, which are crossed: gaps within their levels, and
             the averages over levels, are in ``result.more["control"]`` (:mod:`levelhead.auditing.control`).
         positive: the class that selection, true positive and false positive rates are about. None: the second of
             two classes in sorted order; with three or more, every class against the rest.
         intersect: also audit the crossing of all columns, under the tuple of their names.
-        min_count: rows that a rate must rest on to be compared: rows of the group for demographic parity, its
+        min_count: smallest denominator of a rate to be compared: rows of the group for demographic parity, its
             positives for true positive rates, its negatives for false positive rates. A group with fewer is named in
             a warning and left out of the figures that compare this rate.
         level: confidence level of the intervals.
@@ -108,7 +109,7 @@ def audit(
             out of the gaps; "group" makes them a group like any other.
         reference: the group that the others are compared with, as ``Male``, ``sex=Male`` or ``{"sex": "Male"}``;
             several are a list, or a dict. Only the pairs with it are named; the largest gaps stay those over all pairs.
-        label_map: which class of the predictions each label stands for, as ``{">50K": 1, "<=50K": 0}``.
+        label_map: which class of the predictions each label means, as ``{">50K": 1, "<=50K": 0}``.
         positive_name: the positive class in words, for sentences: a verb ("earns over 50K") or a noun ("light hair").
         about: title, model, author and purpose, for the page and the JSON.
         adjust: how intervals of pairs allow for each other: "bonferroni", or "max-t", which is never wider
@@ -131,8 +132,8 @@ def audit(
             of each group is in ``result.findings["costs"]``. Not with ``sample_weight`` or ``cluster``.
         parts: questions of your own, by the names that their classes are registered under, or as ``module:Class``
             (:class:`~levelhead.auditing.part.Part`): what they find is in ``result.parts``.
-        counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more. Figures
-            are those of so many rows. Not with ``sample_weight`` or ``cluster``.
+        counts: (rows,) of a frequency table: how many people each row represents, whole numbers of 0 or more. Figures
+            are those of this many rows. Not with ``sample_weight`` or ``cluster``.
         bound: the largest gap that one threshold of ``scores`` for all rows shall leave, ``{"equalized_odds": 0.05}``:
             ``result.findings["bound"]`` has the threshold with the largest accuracy, or the least cost, chosen on half
             of the rows and measured on the others (:mod:`levelhead.auditing.bounded`).
@@ -281,7 +282,7 @@ def audit_file(
             file has another name for it. None: by their order; ``join`` needs it.
         continuous: names of columns of numbers.
         weight: name of a column of weights, as ``sample_weight`` of :func:`audit`.
-        count: name of the column of a frequency table that says how many people each row stands for.
+        count: name of the column of a frequency table that says how many people each row represents.
         control: names of columns, crossed, as ``control_features`` of :func:`audit`.
         positive: as :func:`audit` takes it, like all that follows.
         intersect: see there.
@@ -352,7 +353,7 @@ def audit_file(
     )  # fmt: skip
     other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left, unpaired=unpaired)
     if unpaired and (against is None or on is not None or cluster is not None):
-        raise ConfigError("--unpaired compares with the rows of --against, and goes without --on and --cluster.")
+        raise ConfigError("--unpaired compares with the rows of --against; leave out --on and --cluster.")
     if without is not None and prediction is not None:
         other = Other((without, prediction), personal=True)
     options = AuditOptions(
@@ -368,11 +369,11 @@ def audit_file(
         against is not None or prediction is None or score is not None or without == prediction
     ):
         raise ConfigError(
-            "A model without the groups is compared with predicted classes of one with them, in another column of the "
-            "same file: leave out scores and other files."
+            "--with and --without compare predicted classes in two columns of one file: leave out scores and other "
+            "files."
         )
     if on is not None and against is None and join is None:
-        raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
+        raise ConfigError("--on matches the rows of two files: name the other file with --against, or leave out --on.")
     used = [*roles.columns, *([left] if left else [])]
     reading = [*said, *source.taken(used)]
     if theirs is not None:

@@ -24,16 +24,16 @@ from levelhead.terminal import notebook_html, tracked
 from levelhead.types import ConfigError, DataError, check_seed, quoted
 
 TRIED = (2.0, 1.5, 1.25, 1.0, 0.75, 0.5, 0.25, 0.0)
-"""Bounds that are tried on labelled rows, in deltas: probabilities can be off, and labels say by how much."""
+"""Bounds tried on labelled rows, in deltas: probabilities can be miscalibrated, and labels show by how much."""
 CORRECTIONS = 2
 FEWEST_CORRECTED = 50
-"""Rows with a label from which on their rate is told by labels; of fewer, probabilities say more."""
+"""Smallest number of labelled rows for their rate to come from labels; below it probabilities are more precise."""
 SHOW_PROGRESS_FROM = 10_000  # rows; fewer take a few seconds
 
 
 @dataclass(frozen=True)
 class SavedRule:
-    """A fitted rule with what applying it needs: ``classes`` (negative, positive), and which rows it was fitted on.
+    """A fitted rule and all that applying it needs: ``classes`` (negative, positive), and which rows it was fitted on.
 
     ``file`` is the SHA-256 of the file that holds those rows, and ``seed`` draws the half of it that was used; None:
     all rows were. ``rows`` is how many they are. ``scale`` is that of the scores; the rule itself takes probabilities.
@@ -242,7 +242,7 @@ class BiasRule:
         if given["y"] is not None:
             codes, values = distinct(given["y"], "y")
             if len(values) != 2 or (codes < 0).any():
-                raise DataError(f"y must hold two classes in every row; it holds {len(values)}, or misses some.")
+                raise DataError(f"y must hold two classes in every row; it holds {len(values)}, or has missing values.")
             named = {quoted(one): one for one in in_order(values)}
             wanted = list(named)[1] if self.positive is None else quoted(self.positive)
             if wanted not in named:

@@ -125,7 +125,7 @@ def _reference_note(result: Record, ratios: Mapping[str, tuple[str | None, dict[
     several = len(result["by_attribute"]) > 1
     named = [short(to, 40) + (f" ({short(name, 20)})" if several else "") for name, to in list(known.items())[:4]]
     given = any(result["rates"][name]["reference_is_given"] for name in known)
-    return f"Impact ratios are to {joined(named)}{'' if given else ', selected most'}."
+    return f"Impact ratios are relative to {joined(named)}{'' if given else ', the most selected'}."
 
 
 def _error_note(words: Words) -> str:
@@ -142,4 +142,4 @@ def _odds_note(result: Record) -> str:
         figure = estimate_from_dict(part["metrics"].get(WORST) or {})
         span = f"{percent(figure)} {percent_interval(figure)}" if figure.defined else "undefined"
         told.append((f"{short(name, 20)} " if len(by_attribute) > 1 else "") + span)
-    return f"Equalized odds gap, points: {', '.join(told)}."
+    return f"Equalized-odds gap, points: {', '.join(told)}."

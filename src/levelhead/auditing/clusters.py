@@ -26,9 +26,9 @@ ID = re.compile(
     r"respondent|author|speaker|applicant|worker|employee)s?([_\W]?(no|nr|num|number|code|key|name))?$",
     re.IGNORECASE,
 )
-"""Names of columns that tell whose rows are."""
+"""Names of columns that identify a person."""
 FEWEST_IDS, REPEATED = 20, 1.1
-"""A column repeats that has so many values at least, and so many rows to each on average."""
+"""Fewest distinct values, and mean rows per value, for a column to look like clusters."""
 
 
 def check_cluster(cluster: str, columns: Sequence[str]) -> None:
@@ -54,8 +54,8 @@ def clusters_found(column: str, clustered: ClusteredCounts) -> dict[str, Any]:
     largest = int(np.bincount(clustered.members.cluster, clustered.members.rows).max())
     worth = float(clustered.pooled().accuracy.worth[0])
     said = (
-        f"Rows with the same {printable(column)} count together: {rows:,} rows in {clusters:,} clusters, the largest "
-        f"of {largest:,}. For accuracy their effective sample size is {worth:,.0f} rows."
+        f"Intervals are clustered by {printable(column)}: {rows:,} rows in {clusters:,} clusters, the largest of "
+        f"{largest:,}. The effective sample size for accuracy is {worth:,.0f}."
     )
     return {
         "column": column, "rows": rows, "clusters": clusters, "largest": largest, "worth": worth, "sentence": said,
@@ -85,7 +85,7 @@ def repeating_id(source: Source, used: Collection[str], advice: str = "add --clu
         known, rows = len(values) - (None in values), len(codes)
         if known >= FEWEST_IDS and rows >= REPEATED * known:
             return [
-                f"{quoted(name)} has {known:,} values in {rows:,} rows. If rows with the same value belong together, "
-                f"as those of one person do, intervals are too narrow: {advice.replace('{name}', printable(name))}."
+                f"{quoted(name)} has {known:,} values in {rows:,} rows. If rows with the same value are of one "
+                f"person, these intervals are too narrow: {advice.replace('{name}', printable(name))}."
             ]
     return []

@@ -39,7 +39,7 @@ FloatArray = NDArray[np.float64]
 FEWEST = 20
 POINTS = 101
 PERMUTED_ROWS = 20_000
-"""Permutation tests of more rows use so many bins of the attribute."""
+"""Number of bins of the attribute in permutation tests of more rows."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def continuous_sentence(
 
     name = printable(title)
     if not found.slope.defined:
-        return f"Along {name}, nothing can be said: {found.slope.reason}."
+        return f"No trend along {name} can be estimated: {found.slope.reason}."
     points = found.points
     p_value = "below 0.005" if found.range_p < 0.005 else f"{found.range_p:.2f}"
     between = [f"a {what} of {shown(points[what])}" for what in ("peak", "low") if what in points]
@@ -214,15 +214,12 @@ def continuous_sentence(
         f", with {' and '.join(between)}" if between else ""
     )
     if found.range_p <= 1 - found.level:
-        return f"Along {name}, {subject} goes {curve} (a curve of degree 3, permutation p {p_value})."
-    return (
-        f"These rows cannot tell whether {subject} changes along {name} (permutation p {p_value}); a curve of degree 3 "
-        f"goes {curve}."
-    )
+        return f"Along {name}, {subject} runs {curve} (cubic fit, permutation p {p_value})."
+    return f"No change of {subject} along {name} is detected (permutation p {p_value}); a cubic fit runs {curve}."
 
 
 def _place(at: float, span: float) -> str:
-    """Return a value of the attribute with as many decimals as tell a fiftieth of its span, ``span``, apart."""
+    """Return a value of the attribute with enough decimals to resolve a fiftieth of its span, ``span``."""
     decimals = max(0, 1 - math.floor(math.log10(span)))
     return f"{at:.{decimals}f}" if decimals <= 6 and abs(at) < 1e15 else f"{at:.6g}"
 
@@ -245,7 +242,9 @@ class Along(Part):
     def find(self, frame: Frame) -> Found:
         """Return the figures by column of numbers."""
         if frame.of_class is None:
-            raise ConfigError("Gaps along numbers are about one class: name it, with --positive (positive= in Python).")
+            raise ConfigError(
+                "A trend along a number is about one class: name it with --positive (positive= in Python)."
+            )
         decided, options = frame.decided().astype(np.float64), frame.options
         found = {
             name: continuous_gap(
@@ -268,7 +267,7 @@ class Along(Part):
             if found["curve"]:
                 shown.append(
                     blocks.curves(
-                        f"Positive rate along {short(name)}: a fitted curve of degree 3",
+                        f"Positive rate along {short(name)}: cubic fit",
                         [("fitted positive rate", [(at, 100 * value) for at, value in found["curve"]])],
                         titles=(short(name), "Percent"),
                         notes=["Between the 5th and the 95th percentile."],

@@ -6,7 +6,7 @@ Zliobaite and Calders 2013, "Quantifying explainable discrimination", call what 
 a level may itself be unequal treatment, and the gap over all rows stays what people see.
 
 The weight of a level is its share of the rows, of weighted rows of the weights, among the levels in which both groups
-have rows enough. The interval of the average is found by variance recovery (Zou and Donner, Statistics in Medicine
+have enough rows. The interval of the average is found by variance recovery (Zou and Donner, Statistics in Medicine
 2008) from Newcombe's of each level; shares count as known. Over many levels of few rows it held the true average in
 93.6% of 1,200 simulated audits, so that each end is never nearer than that of a normal interval with one hit and one
 miss added to each cell. All averages together have their intervals adjusted (Bonferroni), and so have all levels.
@@ -40,7 +40,7 @@ from levelhead.tables.tally import Tally
 from levelhead.types import DataError, Estimate, listed, printable
 
 NAMED_PAIRS, NAMED_LEVELS = 10, 40
-"""Pairs of a rate that are kept, and levels that tables show; the JSON has all levels."""
+"""Pairs kept per rate, and strata shown in tables; the JSON has all strata."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class LevelCounts:
         return self.table if self.weight is None else self.weight
 
     def rates(self, name: str, positive: int | None) -> list[Any]:
-        """Return hits, rows (of weighted rows, what they are worth), real rows and mass: (levels, classes, groups)."""
+        """Return hits, rows (effective, if weighted), real rows and mass: (levels, classes, groups)."""
         plain = group_metrics.RATES[name](self.table, positive)
         hits, rows = np.asarray(plain.hits), np.asarray(plain.rows)
         if self.weight is None or self.square is None:
@@ -93,7 +93,7 @@ def controlled(
         columns: the counts by level of each sensitive column, without rows that have no level or no group.
         control: the name of the column that levels are of.
         positive: as :func:`levelhead.metrics.estimate` takes it.
-        min_count: rows that a rate of a group in a level must rest on.
+        min_count: smallest denominator of a rate of a group in a level.
         level: how often all averages together, and all levels together, are to hold their true differences.
         reference: the group of each column that the others are compared with; columns without one compare all pairs.
 
@@ -129,7 +129,7 @@ def controlled(
 class _Compared:
     """One rate of one class: its hits and rows, (levels, groups), the pairs, and the levels that each pair uses.
 
-    Of weighted rows, ``hits`` and ``rows`` are those of as many as they are worth; ``real`` are rows, ``mass`` weights.
+    Of weighted rows, ``hits`` and ``rows`` are those of the effective sample size; ``real`` are rows, ``mass`` weights.
     """
 
     counts: LevelCounts
@@ -245,11 +245,11 @@ def _side(one: _Compared, at: int, used: NDArray[np.bool_], weights: FloatArray)
 
 def control_sentences(result: Record) -> list[str]:
     """Say the largest difference within levels, and what it is averaged over."""
-    within = f"Within levels of {short(result['column'], 60)}"
+    within = f"Within strata of {short(result['column'], 60)}"
     if not result["pairs"]:
         return [
-            f"{within} nothing can be compared: in no level do two groups have {counted(result['min_count'], 'row')} "
-            "each that a rate rests on."
+            f"{within} there is nothing to compare: no stratum has two groups with "
+            f"{counted(result['min_count'], 'row')} under a rate."
         ]
     pair = result["pairs"][0]
     first, second = (short(pair[side]["group"], 60) for side in ("first", "second"))
@@ -268,12 +268,12 @@ def control_sentences(result: Record) -> list[str]:
     elif max(abs(low), abs(high)) <= NARROW:
         told = f"{start}: a gap of at most {number(100 * max(abs(low), abs(high)))} points."
     else:
-        told = f"{start}: {size}, {span}: these rows cannot tell whether there is a gap."
+        told = f"{start}: {size}, {span}; inconclusive."
     plain = number(100 * pair["plain"], signed=True)
     levels = len(pair["levels"]) + len(pair["left_out"])
     over = (
-        f"That is the average over {len(pair['levels'])} of {counted(levels, 'level')}, each weighted by its share of "
-        f"the rows; they hold {number(100 * pair['covered'])}% of them. Over the same rows, without levels, the "
+        f"This averages {len(pair['levels'])} of {counted(levels, 'stratum', 'strata')} with "
+        f"{number(100 * pair['covered'])}% of the rows, weighted by size. Without strata, over the same rows, the "
         f"difference is {plain} points."
     )
     if pair["left_out"]:
@@ -283,10 +283,7 @@ def control_sentences(result: Record) -> list[str]:
         few = counted(result["min_count"], "row")
         over += f" Left out, because one of the two groups has fewer than {few} there: {joined(named)}."
     if result["comparisons"] > 1:
-        over += (
-            f" The interval allows for {result['comparisons']:,} comparisons: every pair of groups, in the selection "
-            "rate, the true and the false positive rate."
-        )
+        over += f" The interval is adjusted for {result['comparisons']:,} comparisons."
     return [told, over]
 
 
@@ -306,7 +303,7 @@ def _points(one: Record) -> tuple[str, str]:
 
 
 def _less(pair: Record) -> str:
-    return f"{short(pair['first']['group'], 40)} less {short(pair['second']['group'], 40)}"
+    return f"{short(pair['first']['group'], 40)} minus {short(pair['second']['group'], 40)}"
 
 
 class ControlFound(Found):
@@ -372,8 +369,8 @@ class Control(Part):
             counts, without, positive = self._counts(frame, key, tally)
             if without and not columns:
                 frame.warnings.append(
-                    f"{printable(control)}: {counted(without, 'row')} {'has' if without == 1 else 'have'} no level and "
-                    f"{'is' if without == 1 else 'are'} left out of what is compared within levels."
+                    f"{printable(control)}: {counted(without, 'row')} {'has' if without == 1 else 'have'} no value "
+                    f"and {'is' if without == 1 else 'are'} left out of the stratified comparison."
                 )
             columns.append(counts)
         found = controlled(
@@ -397,7 +394,7 @@ class Control(Part):
             if isinstance(pattern[2], tuple) and None not in pattern[2][parts:]  # crossings are always tuples
         }
         if not patterns:
-            raise DataError(f"No row has a level of {listed(levels)}. Name another control column, or leave it out.")
+            raise DataError(f"{listed(levels)} is empty in every row. Name another control column, or remove it.")
         crossed = [pattern[2] for pattern in patterns if isinstance(pattern[2], tuple)]
         own: list[Hashable] = [one[0] if isinstance(key, str) else one[:parts] for one in crossed]
         its: list[Hashable] = [one[parts] if len(levels) == 1 else one[parts:] for one in crossed]
@@ -433,27 +430,27 @@ class Control(Part):
         first, column = control["pairs"][0], short(control["column"], 60)
         heads = ["Pair", "Within levels", "Interval", "Without levels"]
         pairs = blocks.table(
-            f"Differences of two groups within levels of {column}, averaged over levels, in points",
+            f"Differences of two groups within strata of {column}, averaged over strata, in points",
             heads,
             [
                 (f"{rate}: {groups}", [blocks.cell(one) for one in numbers])
                 for rate, groups, *numbers in map(pair_cells, control["pairs"][:NAMED_PAIRS])
             ],
             notes=[
-                f"A level counts by its share of the rows. The intervals allow for all {control['comparisons']:,} "
-                "comparisons (Bonferroni)."
+                f"Strata are weighted by size. Intervals are adjusted for {control['comparisons']:,} comparisons "
+                "(Bonferroni)."
             ],
             where=blocks.BOTH,
         )
         more = len(first["levels"]) - NAMED_LEVELS
         levels = blocks.table(
-            f"{pair_cells(first)[0]} in each level of {column}: {pair_cells(first)[1]}, in points",
+            f"{pair_cells(first)[0]} in each stratum of {column}: {pair_cells(first)[1]}, in points",
             ["Level", "Share, percent", "Difference", "Interval", "Rows"],
             [
                 (name, [blocks.cell(one) for one in cells])
                 for name, *cells in map(level_cells, first["levels"][:NAMED_LEVELS])
             ],
-            notes=[f"And {more:,} more levels: the JSON has all." if more > 0 else ""],
+            notes=[f"{more:,} more strata are in the JSON." if more > 0 else ""],
             where=blocks.BOTH,
         )
-        return [blocks.section(f"Within levels of {column}", [pairs, levels], rank=1)]
+        return [blocks.section(f"Within strata of {column}", [pairs, levels], rank=1)]

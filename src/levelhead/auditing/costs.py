@@ -66,7 +66,7 @@ class Costs(Answer):
                         f"{quoted(group_name(group))}, {digits(abs(one.difference.value))} {more} than of "
                         f"{quoted(column.reference)} (interval {digits(ends[0])} to {digits(ends[1])})."
                     )
-        return said or ["No group’s errors measurably cost more or less than those of its reference."]
+        return said or ["No group’s error cost differs measurably from that of its reference."]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each group's cost and difference."""
@@ -105,7 +105,7 @@ class CostPart(Part):
         """Return the costs; of classes that are set against the rest there must be one."""
         options = frame.options
         if frame.of_class is None:
-            raise ConfigError("Costs are about one class: name it, with --positive (positive= in Python).")
+            raise ConfigError("Costs are about one class: name it with --positive (positive= in Python).")
         assert options.costs is not None
         at, kept = frame.compared[0], {key: set(frame.kept(key)) for key in frame.groups}
         errors, sizes, usable = {}, {}, {}
@@ -157,7 +157,7 @@ class CostPart(Part):
             rows.append((group, [blocks.cell(f"{figure.n:,}"), _cell(figure), difference]))
         level = level_text(whole["level"])
         table = blocks.table(
-            f"Cost of errors by {short(name)}, a row, with {level} intervals",
+            f"Cost of errors per row by {short(name)}, with {level} intervals",
             ["Group", "Rows", "Cost a row", (f"More than {short(own['reference'])}", "Intervals hold together.")],
             rows,
             notes=[

@@ -27,9 +27,11 @@ def check_decided(path: Path, out: Path, column: str) -> None:
     file = File(path)
     kinds = tuple(SEPARATORS) if file.is_text else (".parquet",)
     if out.suffix.lower() not in kinds:
-        raise ConfigError(f"--out {out}: the rows of {path.name} go into a {listed(kinds)} file. Name one.")
+        raise ConfigError(f"--out {out}: the decisions need a {listed(kinds)} file.")
     if taken := [name for name in (column, column + BEFORE) if name in file.header()]:
-        raise ConfigError(f"{path} has a column {quoted(taken[0])} already. Name another for the decision: --column.")
+        raise ConfigError(
+            f"{path} has a column {quoted(taken[0])} already. Choose another name for the decision with --column."
+        )
 
 
 def write_decided(

@@ -61,7 +61,7 @@ from levelhead.tables.vocabulary import alike, check_labels, in_order
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 MOST_COMPARISONS = 1_000_000
-"""Of which a plan is made; more make no difference that could be seen."""
+"""Largest plan; more groups would not change the figure visibly."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class GroupDecisions(Finding):
 class ColumnDecisions(Finding):
     """One sensitive column. ``demographic_parity`` is the largest difference of two groups' selection rates.
 
-    ``detectable`` is the difference between the ``smallest`` group and the reference that so many rows show with a
-    probability of 80%, as a fraction; NaN where none, however large.
+    ``detectable`` is the difference between the ``smallest`` group and the reference that this many rows show with a
+    probability of 80%, as a fraction; NaN where none, of any size.
     """
 
     groups: dict[Key, GroupDecisions]
@@ -162,7 +162,7 @@ class DecisionAudit(Report):
         yield from () if self.over_time is None else self.over_time.figures()
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
-        """Whether a group has rows enough."""
+        """Whether a group has enough rows."""
         return next(self.by_attribute[key].groups[group].included for key in self._named(attribute))
 
     def gap_of(self, attribute: str, figure: str) -> Estimate | None:
@@ -209,7 +209,7 @@ def audit_decisions(
         bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
         missing: "leave out" or "group", as there.
         about: title, model, author and purpose, for the page and the JSON.
-        counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more.
+        counts: (rows,) of a frequency table: how many people each row represents, whole numbers of 0 or more.
         time: (rows,) the period of each row, as :func:`levelhead.audit` takes it: ``result.over_time`` says how
             differences of selection rates change.
 
@@ -281,7 +281,7 @@ def audit_decisions_file(
         bins: see there; or ``column=...`` texts.
         missing: see there.
         about: see there.
-        count: name of the column of a frequency table that says how many people each row stands for.
+        count: name of the column of a frequency table that says how many people each row represents.
         time: name of a column of periods or dates; or ``file``, where each of several files is a period.
         workers: processes that count several files side by side.
         ray: ``auto`` or the address of a Ray cluster that does.
@@ -302,13 +302,13 @@ def audit_decisions_file(
     """
     source, names = by_file(source_of(path, workers, ray), time), list(dict.fromkeys(groups))
     if decision in names:
-        raise ConfigError(f"{quoted(decision)} is named as decision and as group. Leave it out of one of them.")
+        raise ConfigError(f"{quoted(decision)} is both the decision and a group. Remove one of them.")
     asked = _Asked(favourable, reference, intersect, min_count, level, replicates, seed, missing, bins, about_of(about))
     roles = Roles(None, decision, tuple(names), count=count, time=time)
     found = _audit(source, roles, asked, decision)
     used, hint = roles.columns, []
     if count is None:
-        hint = repeating_id(source, used, "keep one row of each {name}, or read the intervals as too narrow")
+        hint = repeating_id(source, used, "keep one row of each {name}")
     reading = [*source.taken(used), *found.reading]
     return replace(found, reading=tuple(reading), warnings=[*found.warnings, *hint])
 
@@ -342,7 +342,7 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> Decision
     classes = in_order(tally.labels)
     if asked.favourable is None:
         raise ConfigError(
-            f"Which decision is favourable? Decisions there: {listed(classes)}. Type: --favourable "
+            f"Which decision is favourable? Found: {listed(classes)}. Type: --favourable "
             f"{printable(str(classes[-1]))} (favourable= in Python)."
         )
     chosen = positive_index(classes, asked.favourable, "favourable")
@@ -468,9 +468,11 @@ def _left_out(name: str, column: ColumnDecisions, asked: _Asked) -> list[str]:
     there = [group for group, found in column.groups.items() if found.included]
     if len(there) < 2:
         large = listed(quoted(group_name(group)) for group in there) or "none"
-        said.append(f"{printable(name)}: fewer than two groups are large enough ({large}); nothing is compared.")
+        said.append(
+            f"{printable(name)}: fewer than two groups are large enough ({large}); there is nothing to compare."
+        )
     elif column.reference not in there:
-        said.append(f"{printable(name)}: the reference group is too small, so that nothing is compared with it.")
+        said.append(f"{printable(name)}: the reference group is too small to compare with.")
     return said
 
 

@@ -28,7 +28,7 @@ from levelhead.types import Estimate, printable, quoted
 
 _TERMS = (
     ("Selection rate", "The share of a group’s rows with the favourable decision."),
-    ("Difference", "The group’s selection rate less that of the reference group, in percentage points."),
+    ("Difference", "The group’s selection rate minus that of the reference group, in percentage points."),
     (
         "Impact ratio",
         "The group’s selection rate divided by that of the reference group. The four-fifths rule (US EEOC 1978) asks "
@@ -36,10 +36,10 @@ _TERMS = (
     ),
     (
         "Interval",
-        "{level} confidence, for all groups and columns together. Differences have Newcombe’s, ratios Donner and "
-        "Zou’s, and both agree with Fisher’s exact test.",
+        "{level} confidence, for all groups and columns together. Differences have Newcombe’s intervals, ratios "
+        "Donner and Zou’s; both agree with Fisher’s exact test.",
     ),
-    ("p-value", "Of Fisher’s exact test, adjusted for the number of comparisons (Bonferroni)."),
+    ("p-value", "Fisher’s exact test, adjusted for the number of comparisons (Bonferroni)."),
 )
 
 
@@ -115,7 +115,7 @@ def decisions_page(result: Record, *, source: str = "", command: str = "") -> Re
 
 
 def _overview(result: Record, level: str) -> tuple[Record, list[int]]:
-    """Return a table of all groups, and the places of its rows: references and what is told first come first."""
+    """Return a table of all groups, and the places of its rows: references and the leading findings come first."""
     by_attribute = result["by_attribute"]
     several = len(by_attribute) > 1
     order = {(one.attribute, one.group): at for at, one in enumerate(_every(result), 1)}
@@ -139,7 +139,7 @@ def _overview(result: Record, level: str) -> tuple[Record, list[int]]:
     known = {name: column["reference"] for name, column in by_attribute.items() if column["reference"] is not None}
     to = [short(one, 40) + (f" ({short(name, 20)})" if several else "") for name, one in list(known.items())[:4]]
     given = any(by_attribute[name]["reference_is_given"] for name in known)
-    notes = [f"Impact ratios are to {joined(to)}{'' if given else ', selected most'}."] if to else []
+    notes = [f"Impact ratios are relative to {joined(to)}{'' if given else ', the most selected'}."] if to else []
     table = blocks.table(f"Decisions by {named}, with {level} intervals", heads, rows, notes=notes)
     return table, sorted(range(len(rows)), key=lambda at: places[at])
 
@@ -160,7 +160,7 @@ def _leads(result: Record) -> list[str]:
     return [
         *changes,
         *lines,
-        *([f"{counted(more, 'more group')} {'is' if more == 1 else 'are'} like these."] if more else []),
+        *([f"{counted(more, 'more group')} {'is' if more == 1 else 'are'} similar."] if more else []),
     ]
 
 
@@ -215,7 +215,7 @@ def _section(name: str, column: Record, level: str, every: bool) -> Record:
         if found["difference"] is not None:
             apart = estimate_from_dict(found["difference"])
             drawn.append(blocks.forest_row(group, apart, decided=apart.excludes_zero))
-    chosen = "as asked" if column["reference_is_given"] else "the most selected group"
+    chosen = "as chosen" if column["reference_is_given"] else "the most selected group"
     to = "Nothing is compared." if reference is None else f"The reference is {short(quoted(reference))}, {chosen}."
     table = blocks.table(
         f"Decisions by {short(name)}, with {level} intervals",
@@ -247,7 +247,7 @@ def _room(column: Record) -> str:
     few, other = (short(quoted(column[name])) for name in ("smallest", "reference"))
     pair = f"{few}, the smallest group compared, and {other}"
     if column["detectable"] is None:
-        return f"Between {pair}, no difference could be detected with so few rows."
+        return f"Between {pair}, no difference could be detected with this few rows."
     return (
         f"With this many rows, a difference of {number(100 * column['detectable'])} percentage points between {pair}, "
         "is detected with a probability of 80%."

@@ -56,11 +56,11 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 MOST_GROUPS = 20
-"""Groups with rows enough to be compared: these are 190 pairs."""
+"""Most groups that are compared: 190 pairs."""
 SMALLEST = 1e-6
-"""Probabilities nearer to 0 or 1 count as this near, because the log odds of 0 and 1 are infinite."""
+"""Probabilities are clipped to this distance from 0 and 1, where log odds are infinite."""
 FINE_BINS, BINS = 4096, 256
-"""Bins of the score that a figure is computed from, and those of the bootstrap; fewer values stay what they are."""
+"""Bins of the score for figures, and for the bootstrap; scores with fewer values are not binned."""
 CALIBRATION_BINS = 5
 
 
@@ -102,7 +102,7 @@ def explain_gap(
         seed: of the bootstrap.
         cluster: (rows,) what rows that belong together have in common, such as a person's id, as ``cluster`` of
             :func:`levelhead.audit`. A group needs 8 clusters with each label to be compared.
-        label_map: which class each label stands for, as :func:`levelhead.audit` takes it.
+        label_map: which class each label means, as :func:`levelhead.audit` takes it.
 
     Returns:
         the figures for every pair of groups. What cannot be computed is NaN with a reason.
@@ -215,7 +215,7 @@ class _Options:
     def check(self) -> None:
         """Raise an error, before anything is read, for an option that is out of range."""
         if check_scale(self.scale) == OTHER:
-            raise ConfigError("An explanation needs probabilities or log odds, and scale says that these are neither.")
+            raise ConfigError("An explanation needs probabilities or log odds; --scores says that these are neither.")
         if self.min_count < 2:
             raise ConfigError(
                 f"min_count={self.min_count} is below 2. Pass the fewest rows of a class, for example 10."
@@ -266,7 +266,7 @@ def _explain(source: Source, roles: Roles, options: _Options) -> Explanation:
     chosen = positive_index(classes, wanted if wanted is None else options.label_map.targets.get(str(wanted), wanted))
     if chosen is None and len(classes) > 2:
         raise ConfigError(
-            f"{of_label} has {len(classes)} classes: {listed(classes)}. Name the one that the score is about as the "
+            f"{of_label} has {len(classes)} classes: {listed(classes)}. Name the class that the score is about as the "
             "positive class."
         )
     positive = classes[1 if chosen is None else chosen]
@@ -279,8 +279,8 @@ def _explain(source: Source, roles: Roles, options: _Options) -> Explanation:
     decided = score >= threshold
     if decided.all() or not decided.any():
         raise DataError(
-            f"{of_score}: {'every' if decided.all() else 'no'} score reaches the threshold {threshold:g}, so that "
-            f"all rows are decided alike. Scores go from {score.min():g} to {score.max():g}; pass another threshold."
+            f"{of_score}: {'every' if decided.all() else 'no'} score reaches the threshold {threshold:g}, so all rows "
+            f"get one decision. Scores range from {score.min():g} to {score.max():g}; pass another threshold."
         )
     cut = float(special.logit(np.clip(threshold, SMALLEST, 1 - SMALLEST))) if scale.probabilities else threshold
     by_attribute = {}
@@ -293,8 +293,7 @@ def _explain(source: Source, roles: Roles, options: _Options) -> Explanation:
             cluster = None
         else:
             warnings.append(
-                f"Rows with the same {printable(options.cluster)} count together: {len(label):,} rows in {number:,} "
-                "clusters."
+                f"Intervals are clustered by {printable(options.cluster)}: {len(label):,} rows in {number:,} clusters."
             )
     for name in roles.groups:
         known, codes = rows.known[f"group {name}"], rows.whole(f"group {name}")[order]
@@ -322,14 +321,14 @@ def _log_odds(score: FloatArray, title: str, wanted: str) -> tuple[Scale, FloatA
         raise DataError(f"{title}: every score is {low:g}. There is nothing to explain.")
     if set(np.unique(score[:1000]).tolist()) <= {0.0, 1.0} and np.isin(score, (0.0, 1.0)).all():
         raise DataError(
-            f"{title} holds 0 and 1 alone: these are decisions, not scores. Pass the probability or the log odds that "
-            "they were made from."
+            f"{title} holds 0 and 1 alone: these are decisions, not scores. Pass the probability or the log odds "
+            "behind them."
         )
     scale = find_scale([score], title, wanted)
     if scale.name == OTHER:
         raise DataError(
-            f"{title} goes from {low:g} to {high:g}: these are neither probabilities (0 to 1) nor log odds (some "
-            "below 0). Divide percentages by 100; if they are log odds, say so with --scores log-odds."
+            f"{title} ranges from {low:g} to {high:g}: neither probabilities (0 to 1) nor log odds (some below 0). "
+            "Divide percentages by 100; if they are log odds, say so with --scores log-odds."
         )
     if not scale.probabilities:
         return scale, score, []
@@ -337,8 +336,8 @@ def _log_odds(score: FloatArray, title: str, wanted: str) -> tuple[Scale, FloatA
     warnings = scale.warnings()
     if near:
         warnings.append(
-            f"{near:,} of {len(score):,} probabilities lie within {SMALLEST:g} of 0 or 1 and count as that near, "
-            "because their log odds are infinite or nearly so. Log odds, if you have them, keep more."
+            f"{near:,} of {len(score):,} probabilities lie within {SMALLEST:g} of 0 or 1 and were clipped, because "
+            "their log odds are infinite. Pass log odds if you have them."
         )
     return scale, special.logit(np.clip(score, SMALLEST, 1 - SMALLEST)), warnings
 
@@ -376,7 +375,7 @@ class _Attribute:
         np.add.at(table, (self.group, self.truth.astype(int), self.decided.astype(int)), 1)
         sizes = table.sum(-1)
         kept = [a for a in range(count) if sizes[a].min() >= self.options.min_count]
-        units = sizes  # what varies by itself: rows, or clusters
+        units = sizes  # what varies alone: rows, or clusters
         if self.clustered is not None:
             assert self.clustered.cells.clusters is not None
             units = self.clustered.cells.clusters
@@ -385,7 +384,7 @@ class _Attribute:
         if len(kept) > MOST_GROUPS:
             raise DataError(
                 f"{column_title(self.name)} has {len(kept)} groups with at least {self.options.min_count} rows of each "
-                f"class; at most {MOST_GROUPS} can be compared. Merge groups, or raise the least count."
+                f"class; at most {MOST_GROUPS} can be compared. Merge groups, or raise --min-count."
             )
         lacking = {a: self._lacking(a, sizes[a], units[a]) for a in range(count) if a not in kept}
         for reason in lacking.values():
@@ -416,7 +415,9 @@ class _Attribute:
             said = any(pair.predicted.defined for pair in own), any(pair.implied.defined for pair in own)
             groups[name] = self._group(a, table[a], observed if place is not None else None, place or 0, said)
         if len(self.names) < 2:
-            self.warnings.append(f"{printable(self.name)}: there is one group alone, and a gap needs two.")
+            self.warnings.append(
+                f"{printable(self.name)}: only one group is large enough; there is nothing to compare."
+            )
         return ExplainedAttribute(groups, tuple(found))
 
     def _lacking(self, a: int, size: IntArray, units: IntArray) -> str:
@@ -492,12 +493,12 @@ class _Attribute:
         def now(which: str) -> FloatArray:
             return np.array([rate[..., i] - rate[..., j] for rate in getattr(seen, which)])
 
-        fail = "the area under the curve is too near to 1/2 or 1 in a group for an interval"
+        fail = "the AUC of a group is too close to 1/2 or 1 for an interval"
         implied = gap_estimate(now("implied"), moved("implied"), rows, fewest, options.level, fail)
         if not np.isfinite(seen.fit.slope):
             none = Estimate.undefined("no increasing logistic curve of the label on the score can be fitted", rows)
             return ExplainedPair(pair, measured, implied, none, none, none)
-        fail = "the logistic regression of the label on the score is too unsteady for an interval"
+        fail = "the logistic regression of the label on the score is too unstable for an interval"
         predicted = gap_estimate(now("predicted"), moved("predicted"), rows, fewest, options.level, fail)
         rest = Estimate.undefined(predicted.reason or "", rows)
         if predicted.defined:
@@ -519,7 +520,7 @@ class _Attribute:
                     f"curve is {area:.3f}. Is it a score of {quoted(self.positive)}?"
                 )
             if area >= 1:
-                return f"the score separates the classes of group {quoted(self.names[c])} without an error"
+                return f"the score separates the classes of group {quoted(self.names[c])} perfectly"
         return None
 
     def _rho(self, seen: Figures, replicates: list[Figures], i: int, j: int, rows: int, fewest: int) -> Estimate:
@@ -530,11 +531,11 @@ class _Attribute:
         draws = np.concatenate([np.stack(pair, -1) for pair in both])
         draws = draws[np.isfinite(draws).all(-1)]
         if 20 * len(draws) < 19 * self.options.replicates:
-            return Estimate.undefined("the logistic regression is too unsteady for an interval", rows)
+            return Estimate.undefined("the logistic regression is too unstable for an interval", rows)
         found = fieller(used, base, draws, quantile(self.options.level, fewest))
         if found is None:
             shown = " and ".join(f"{100 * seen.base[c]:.1f}%" for c in (i, j))
-            return Estimate.undefined(f"the base rates, {shown}, differ by no more than their noise", rows)
+            return Estimate.undefined(f"the base rates, {shown}, do not differ measurably", rows)
         return Estimate(used / base, *found, rows)
 
     def _trade_off(self, seen: Figures, i: int, j: int) -> tuple[tuple[float, float, float], ...]:

@@ -11,14 +11,13 @@ FIGURES = ("measured", "implied", "rho", "predicted", "rest")
 NOTE = (
     "Gaps are in equalized odds, (|dTPR| + |dFPR|) / 2, in percentage points, with confidence intervals over rows. The "
     "implied gap is what base rates imply for a score that is calibrated inside every group and ranks as well as this "
-    "one. It is neither a lower bound nor an excuse: base rates are those of the labels in these rows, and labels can "
-    "be unjust."
+    "one. It is neither a lower bound nor an excuse: the labels behind the base rates can be unjust."
 )
 TITLES = {
     "measured": "Measured gap",
     "implied": "Implied by base rates",
-    "predicted": "Predicted with the share used",
-    "rest": "Rest: measured less predicted",
+    "predicted": "Predicted from the share used",
+    "rest": "Rest: measured minus predicted",
 }
 MOST_FORESTS = 3
 
@@ -26,7 +25,7 @@ MOST_FORESTS = 3
 def explain_page(result: Record, *, source: str = "", command: str = "") -> Record:
     """Return the page of an explanation, from its JSON; arguments are those of :attr:`Report.make_page`."""
     by_attribute = result["by_attribute"]
-    sentences = result["sentences"] or ["No two groups have rows enough to be compared."]
+    sentences = result["sentences"] or ["No two groups have enough rows to be compared."]
     level = level_text(result["level"])
     parts = [
         blocks.part(_sections(name, part, level), title=name if len(by_attribute) > 1 else "")
@@ -36,7 +35,7 @@ def explain_page(result: Record, *, source: str = "", command: str = "") -> Reco
         blocks.paragraph(NOTE, where=blocks.BOTH),
         blocks.paragraph(
             f"Positive: {short(result['positive'])} where the score is at least {result['threshold']:g} "
-            f"({result['scale']}). Intervals are of {level}, from "
+            f"({result['scale']}). {level} intervals from "
             f"{result.get('replicates', 1000):,} bootstrap replicates of the rows.",
             where=blocks.BOTH,
         ),
@@ -47,7 +46,7 @@ def explain_page(result: Record, *, source: str = "", command: str = "") -> Reco
         "Explanation of a gap",
         sentences[0],
         parts,
-        title=f"What the gap in {source or 'predictions'} is made of",
+        title=f"Sources of the gap in {source or 'predictions'}",
         about=f"{source or 'predictions'}: groups by {', '.join(map(short, by_attribute))}",
         lines=sentences[1:],
         cautions=result["warnings"],
@@ -67,7 +66,7 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
         for pair in largest
     ]
     every = blocks.table(
-        f"What the gap by {short(name)} is made of: every pair of groups, percent with {level} intervals",
+        f"Sources of the gap by {short(name)}: every pair of groups, percent with {level} intervals",
         ["Groups", *(TITLES.get(key, "Share used (rho)") for key in FIGURES)],
         [
             (
@@ -83,7 +82,7 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
         (f"{which} positive rate", f"{which[0]}PR predicted", f"{which[0]}PR implied") for which in ("True", "False")
     ]
     groups = blocks.table(
-        f"Groups of {short(name)}, as annotated: measured rates in percent, and those of the formula",
+        f"Groups of {short(name)}, as annotated: measured and predicted rates, percent",
         ["Group", "Rows", "Base rate", "Area under ROC", *(column for rate in rates for column in rate)],
         [
             (group, _group_cells(figures), "" if figures["included"] else "left out")
@@ -92,7 +91,7 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
         where=blocks.BOTH,
     )
     calibration = blocks.table(
-        "Calibration by group: fifths of each group in the order of the score",
+        "Calibration by group: fifths of each group, ordered by score",
         ["Group", "Rows", "Mean probability, percent", "Share of positives, percent"],
         [
             (group, [blocks.cell(f"{one['n']:,}"), _share(one["probability"]), _share(one["observed"])])
@@ -101,12 +100,12 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
         ],
     )
     return [
-        blocks.section("What the gap is made of", [*forests, every, *trade_off]),
+        blocks.section("Sources of the gap", [*forests, every, *trade_off]),
         blocks.section("The groups", [groups], rank=1),
         blocks.section(
-            "Where the formula may be off", [calibration],
-            "The formula takes the score for normal in each group and class, with one spread. Where a group’s measured "
-            "rates differ from the predicted ones, believe the measured ones.",
+            "Limits of the formula", [calibration],
+            "The formula assumes a normal score with one variance in each group and class. Where measured and "
+            "predicted rates differ, trust the measured ones.",
         ),
     ]  # fmt: skip
 
@@ -114,8 +113,8 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
 def _trade_off(pair: Record) -> Record:
     names = " and ".join(map(short, pair["groups"]))
     return blocks.table(
-        f"If the score used another share of the base rates, by the formula: {names}",
-        ["Share used, percent", "Gap, points", "Accuracy, points against 100%"],
+        f"Predicted gap if the score used another share of the base rates: {names}",
+        ["Share used, percent", "Gap, points", "Change of accuracy, points"],
         [
             (
                 f"{100 * one['rho']:.0f}",

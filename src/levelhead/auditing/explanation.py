@@ -1,4 +1,4 @@
-"""What an explanation of a gap holds, and how it is said: tables and plain sentences."""
+"""What an explanation of a gap holds, and its wording: tables and plain sentences."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ExplainedGroup(Finding):
     ``base_rate``, ``area`` (under the ROC curve), ``true_positive_rate`` and ``false_positive_rate`` are measured.
     ``predicted`` and ``implied`` are (true positive rate, false positive rate) by the formula, at the share of base
     rates that the score uses and at the whole of them; NaN where they are undefined. ``included``: whether the group
-    has rows enough to be compared.
+    has enough rows to be compared.
     """
 
     n: int
@@ -63,7 +63,7 @@ class ExplainedPair(Finding):
     """What the gap of two groups is made of; every figure is a fraction.
 
     ``measured``: the gap in equalized odds. ``implied``: that of a score which is calibrated inside both groups, at
-    the same positive rate. ``rho``: the share of the difference in base rates that the score uses. ``predicted``: the
+    the same positive rate. ``rho``: the share of the base-rate difference that the score uses. ``predicted``: the
     gap that the formula gives with this share. ``rest``: measured less predicted. ``trade_off``: by the formula,
     accuracy (against the whole use) and gap if the score used less of the base rates, at the same positive rate.
     """
@@ -158,7 +158,7 @@ class Explanation(Finding, Report):
             for pair in shown:
                 said += _sentences(pair, part.groups, self.positive)
             if len(part.pairs) > len(shown) > 0:
-                said.append(f"These are the largest of the measured gaps; there are {len(part.pairs)} pairs of groups.")
+                said.append(f"This is the largest measured gap of {len(part.pairs)} pairs of groups.")
         return said
 
 
@@ -172,47 +172,43 @@ def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positi
     """Say in plain words what a pair's figures mean."""
     names = " and ".join(quoted(name) for name in pair.groups)
     base = " and ".join(f"{100 * groups[name].base_rate.value:.1f}%" for name in pair.groups)
-    said = [
-        f"The measured gap between {names} is {_points(pair.measured)}. Of their rows, {base} have label "
-        f"{quoted(positive)}: these are the base rates."
-    ]
+    said = [f"The measured gap between {names} is {_points(pair.measured)}. Base rates of {quoted(positive)}: {base}."]
     if not pair.implied.defined:
-        return [*said, f"What base rates imply cannot be said: {_ended(pair.implied.reason)}"]
+        return [*said, f"The gap implied by base rates is undefined: {_ended(pair.implied.reason)}"]
     said.append(
-        "A score that is calibrated inside each group and ranks as well as this one would have a gap of "
-        f"{_points(pair.implied)} at the same share of positive decisions, from base rates and ranking alone. A score "
-        "that knows less of the group lies below it."
+        f"Base rates alone imply a gap of {_points(pair.implied)}: a score that is calibrated in each group and ranks "
+        "as well would have it."
     )
     rho = pair.rho
     if not rho.defined:
-        said.append(f"How much of the difference in base rates the score uses cannot be said: {_ended(rho.reason)}")
+        said.append(f"The share of the base-rate difference that the score uses is undefined: {_ended(rho.reason)}")
     else:
-        share = f"{percent(rho, 0)}% {percent_interval(rho, 0)} of the difference in base rates"
+        share = f"{percent(rho, 0)}% {percent_interval(rho, 0)} of the base-rate difference"
         if rho.low > 1:
             said.append(
-                f"The score uses {share}: more than calibration asks for. That happens where a score leans on "
-                "something that stands for the group beyond what the labels say, a shortcut or a stereotype."
+                f"The score uses {share}, more than a calibrated score would: it exploits a shortcut or a stereotype, "
+                "beyond the labels."
             )
         elif rho.high < 1:
-            said.append(f"The score uses {share}: less than a score that is calibrated inside each group.")
+            said.append(f"The score uses {share}, less than a score that is calibrated in each group.")
         else:
             said.append(
-                f"The score uses {share}; these rows do not distinguish this from 100%, the share of a score that is "
-                "calibrated inside each group."
+                f"The score uses {share}, which is compatible with 100%, the share of a score that is calibrated in "
+                "each group."
             )
     if not pair.rest.defined:
         if rho.defined:
-            said.append(f"What gap the formula predicts with that share cannot be said: {_ended(pair.rest.reason)}")
+            said.append(f"The gap predicted from that share is undefined: {_ended(pair.rest.reason)}")
     else:
         rest = pair.rest
-        given = "With that share" if rho.defined else "From how the score ranks and where it stands in each group"
-        text = f"{given} the formula predicts a gap of {_points(pair.predicted)}"
+        given = "With that share" if rho.defined else "From the ranking and mean of the score in each group"
+        text = f"{given}, the formula predicts a gap of {_points(pair.predicted)}"
         if not rest.excludes_zero:
-            text += f"; the rest, {_points(rest, signed=True)}, is not distinguishable from zero."
+            text += f"; the rest, {_points(rest, signed=True)}, is compatible with zero."
         else:
             text += (
-                f". The rest, {_points(rest, signed=True)}, it does not explain: the shape of the score differs from "
-                "the formula's. Compare the groups' rates and calibration before you rely on the figures above."
+                f". The rest, {_points(rest, signed=True)}, is unexplained: the score is not normal as the formula "
+                "assumes. Check the groups' rates and calibration first."
             )
         said.append(text)
     return said

@@ -1,4 +1,4 @@
-"""Count the rows of groups into rates and gaps, with intervals: what every audit of predicted classes rests on."""
+"""Count the rows of groups into rates and gaps, with intervals: what every audit of predicted classes is based on."""
 
 from __future__ import annotations
 
@@ -132,8 +132,7 @@ class Classes(Part):
         for name, group in frame.references.items():
             if group not in compared[name].groups:
                 warnings.append(
-                    f"{printable(name)}: the reference group {quoted(group)} is left out of the gaps, so that no pair "
-                    "with it is compared."
+                    f"{printable(name)}: the reference group {quoted(group)} is too small: no pair with it is compared."
                 )
         pooled = next(iter(frame.counts.values()))
         found = find(
@@ -184,10 +183,7 @@ def _favourable(asked: Asked, classes: list[Hashable], positive: int | None) -> 
     if wanted is None:
         return None, None
     if len(group_metrics.classes_compared(len(classes), positive)) > 1:
-        raise ConfigError(
-            "favourable is about the ratios of one class: with three classes or more, name it with --positive, too "
-            "(positive= in Python)."
-        )
+        raise ConfigError("--favourable needs --positive where there are three classes or more (positive= in Python).")
     known, scored = [*map(str, classes), *options.label_map.targets], asked.roles.prediction is None
     if scored and isinstance(wanted, str) and not get_close_matches(wanted.lower(), [one.lower() for one in known], 1):
         return group_metrics.classes_compared(len(classes), positive)[0], wanted
@@ -197,7 +193,7 @@ def _favourable(asked: Asked, classes: list[Hashable], positive: int | None) -> 
 def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:
     where = f"{printable(one['attribute'])}: {one['rows']:,} of {rows:,} rows ({100 * one['share']:.1f}%)"
     if one["left_out"]:
-        return f"{where} have no group and are left out of the gaps; with --missing group they are a group."
+        return f"{where} have no group and are left out of the gaps; --missing group compares them as a group."
     return f"{where} have no group and are compared as the group {MISSING_GROUP}."
 
 

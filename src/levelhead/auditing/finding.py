@@ -31,13 +31,13 @@ NAMED_PAIRS = 10
 """Pairs of a sensitive column that tables name; the others are counted."""
 POWER = 0.8
 BONFERRONI, MAX_T = "bonferroni", "max-t"
-"""How intervals of many pairs allow for each other."""
+"""How intervals of many pairs are adjusted."""
 ADJUSTED = {BONFERRONI: "Bonferroni", MAX_T: "max-|t|"}
 
 
 @dataclass(frozen=True)
 class _Rate:
-    """One rate of one class in the groups of one column that have rows enough for it."""
+    """One rate of one class in the groups of one column that have enough rows for it."""
 
     attribute: str
     rate: str
@@ -45,7 +45,7 @@ class _Rate:
     groups: list[str]
     hits: IntArray | FloatArray
     rows: IntArray | FloatArray
-    """Of weighted rows, what they are worth (:mod:`levelhead.metrics.weighted`)."""
+    """The effective sample size of weighted rows (:mod:`levelhead.metrics.weighted`)."""
     first: IntArray
     second: IntArray
     reference: bool
@@ -108,7 +108,7 @@ def find(
         )
         at_most = max(at_most, float(np.maximum(-found.low, found.high).max()))
         pairs += [_pair(rate, int(at), found) for at in found.order[:NAMED_PAIRS]]
-        # Hits of weighted rows cannot be dealt out anew.
+        # Hits of weighted rows cannot be drawn again.
         if len(rate.groups) > 2 and rate.weighted is None:
             hits, rows = rate.hits.astype(np.int64), rate.rows.astype(np.int64)
             ranges.append(_names(rate) | chance_range(hits, rows, seed=seed)._asdict())
@@ -140,7 +140,7 @@ def _rates(
     reference: str | None,
     weighted: WeightedCounts | None,
 ) -> list[_Rate]:
-    """Return the error rates of a column that two groups at least have rows enough for."""
+    """Return the error rates of a column that two groups at least have enough rows for."""
     chosen = group_metrics.classes_compared(len(counts.classes), positive)
     names = [str(group) for group in counts.groups]
     rates = []
@@ -194,7 +194,7 @@ def _pair(rate: _Rate, at: int, found: Any) -> dict[str, Any]:
 
 
 def _side(rate: _Rate, at: int) -> dict[str, Any]:
-    """Return one group of a pair; weighted rows have no hits that could be counted, and say what they are worth."""
+    """Return one group of a pair; weighted rows have no hits, but an effective sample size."""
     own = rate.weighted
     if own is not None:
         if own.clusters is not None:
@@ -241,7 +241,7 @@ def _answers(pooled: Counts, balanced: Estimate) -> dict[str, Any]:
 
 
 Reference = Mapping[str, Hashable] | Sequence[Hashable] | Hashable
-"""Groups that the others are compared with: one, several, or by column; a group is its name or its value."""
+"""Reference groups: one, several, or by column; a group is its name or its value."""
 
 
 def references(asked: Reference, groups: Mapping[Key, Sequence[Key]]) -> dict[Key, Key]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DRAWN = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 MOST_DRAWN = 40
-"""Groups in a drawing; those with the most rows."""
+"""Groups in a drawing: the largest ones."""
 
 
 @checked
@@ -78,7 +78,7 @@ def draw_pairs(result: Report, attribute: str | None, wanted: Sequence[str], tit
         if isinstance(group, Pair) and figure in wanted and not math.isnan(one.low):
             found.setdefault(name, {}).setdefault(figure.removesuffix("_bounds"), {}).setdefault(str(group), one)
     if not found:
-        raise ConfigError("No gap has an interval, so that there is nothing to draw. str(result) says why.")
+        raise ConfigError("No gap has an interval, so there is nothing to draw. str(result) gives the reason.")
     name = next(iter(found)) if attribute is None else attribute
     if name not in found:
         raise ConfigError(f"There is no column {quoted(name)} to draw. There is {listed(found)}.")

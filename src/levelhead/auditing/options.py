@@ -21,20 +21,20 @@ from levelhead.tables.vocabulary import LabelMap
 from levelhead.types import ConfigError, DataError, listed, printable, quoted
 
 LEAVE_OUT, AS_GROUP = "leave out", "group"
-"""What becomes of rows without a group."""
+"""How rows without a group are treated."""
 MIN_COUNT = 10
-"""Smallest denominator for a rate to enter a gap, where nobody says another."""
+"""Smallest denominator for a rate to enter a gap, by default."""
 TOLD = ("level", "min_count", "replicates", "seed", "adjust", "missing", "intersect")
-"""Options that the JSON of an audit says."""
+"""Options recorded in the JSON of an audit."""
 ABOUT = ("title", "model", "author", "purpose")
-"""What may be said of an audit, for its page."""
+"""Descriptions of an audit, for its page."""
 Metric = Callable[[Any, Any], Any]
 """A metric of the user's own: a function of labels and predictions."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column of a table is what; None or empty where there is none. A row stands for ``count`` rows.
+    """Which column of a table is what; None or empty where there is none. A row represents ``count`` rows.
 
     ``other`` has the predictions of another model, ``levels`` are the control columns, ``along`` columns of numbers.
     """
@@ -54,7 +54,7 @@ class Roles:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns whose reading is told."""
+        """Names of the columns whose reading is reported."""
         named = [self.label, self.prediction, self.score, self.weight, self.count, *self.along, *self.groups]
         named += [*self.levels, self.id, self.time]
         return list(dict.fromkeys(name for name in named if name is not None))
@@ -111,8 +111,8 @@ class Roles:
 def count_sentence(name: str, people: int) -> str:
     """Say how many people the rows of a frequency table are; raise an error where they are none."""
     if not people:
-        raise DataError(f"All counts in {quoted(name)} are 0, so that no row counts.")
-    return f"Each row counts as often as {printable(name)} says: {people:,} in all."
+        raise DataError(f"All counts in {quoted(name)} are 0.")
+    return f"Frequency table: {printable(name)} counts {people:,} people in all."
 
 
 def few_sentence(name: str, group: Key, rows: int, min_count: int, fate: str = "is not compared") -> str:
@@ -125,7 +125,9 @@ def few_sentence(name: str, group: Key, rows: int, min_count: int, fate: str = "
 
 def absent_sentence(name: str, rows: int, fate: str = "are not compared") -> str:
     """Say that rows have no group in a sensitive column."""
-    return f"{printable(name)}: {counted(rows, 'row')} without a group {fate}; with --missing group they are a group."
+    return (
+        f"{printable(name)}: {counted(rows, 'row')} without a group {fate}; --missing group compares them as a group."
+    )
 
 
 def find_quantiles(source: Source, cuts: Mapping[str, Cuts]) -> None:
@@ -181,7 +183,7 @@ class AuditOptions:
     cluster: str | None = None
 
     def leaves_out(self, group: Key) -> bool:
-        """Whether no gap compares a group, because it stands for rows without one."""
+        """Whether no gap compares a group, because it represents rows without one."""
         return is_left_out(group, self.missing)
 
     def check(self, roles: Roles) -> None:
@@ -190,11 +192,11 @@ class AuditOptions:
         if self.adjust not in (BONFERRONI, MAX_T):
             raise ConfigError(f"adjust={quoted(self.adjust)} is unknown. Pass {BONFERRONI!r} or {MAX_T!r}.")
         if self.positive_name is not None and not self.positive_name.strip():
-            raise ConfigError("The positive class's name is empty. Write a verb or a noun, or leave it out.")
+            raise ConfigError("--positive-name is empty. Write a verb or a noun, or leave it out.")
         if self.metrics is not None:
             check_metrics(self.metrics)
         if self.scale != AUTO and roles.score is None:
-            raise ConfigError("A scale is one of scores: name their column with --score (scores= in Python).")
+            raise ConfigError("--scores needs a column of scores: name it with --score (scores= in Python).")
         if self.bound is not None and (roles.score is None or roles.prediction is not None):
             raise ConfigError("--bound chooses a threshold: name the scores with --score, and leave out --prediction.")
         if roles.prediction is None and roles.score is None:
@@ -202,8 +204,8 @@ class AuditOptions:
         check_levels(roles.levels, roles.groups)
         if roles.levels and roles.prediction is None:
             raise ConfigError(
-                "Gaps within levels compare predicted classes, not scores: name predictions (--prediction, in Python "
-                "y_pred) as well, or leave out the control column."
+                "--control compares predicted classes, not scores: add --prediction (y_pred in Python), or leave out "
+                "--control."
             )
 
 
@@ -228,7 +230,7 @@ def check_grouping(columns: int, min_count: int, intersect: bool, missing: str, 
             f"min_count={min_count} is below {fewest}. Pass the smallest group to compare, for example 10."
         )
     if intersect and columns < 2:
-        raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
+        raise ConfigError("--intersect needs at least two group columns.")
     if missing not in (LEAVE_OUT, AS_GROUP):
         raise ConfigError(f"missing={quoted(missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
 
@@ -236,14 +238,11 @@ def check_grouping(columns: int, min_count: int, intersect: bool, missing: str, 
 def check_levels(levels: Sequence[str], groups: Sequence[str]) -> None:
     """Raise an error for a control column that is a group column as well."""
     if clash := [name for name in levels if name in groups]:
-        raise ConfigError(
-            f"{quoted(clash[0])} is a group column and a control column: within its levels there is one group only. "
-            "Leave it out of one of them."
-        )
+        raise ConfigError(f"{quoted(clash[0])} is both a group and a control column. Remove one of them.")
 
 
 def is_left_out(group: Key, missing: str) -> bool:
-    """Return whether a group stands for rows without one, and is not compared; ``missing`` as in :func:`audit`."""
+    """Return whether a group represents rows without one, and is not compared; ``missing`` as in :func:`audit`."""
     return missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
 
 
@@ -257,18 +256,18 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
 
 EXCLUDED = {
     "weight": (
-        "weights: no interval of theirs was found to hold (decide scores first, and name the decisions as predictions)",
+        "weights: no interval with weights is known to hold (decide scores first, and name the decisions as predictions)",
         ("metrics", "without", "continuous", "score", "against", "time", "costs", "bound"),
     ),
     "cluster": (
-        "a cluster column: the intervals would take rows for independent",
+        "a cluster column: their intervals would ignore the clusters",
         ("weight", "metrics", "without", "continuous", "control", "time", "costs", "bound"),
     ),
-    "count": ("a column of counts: rows of a frequency table stand for people who differ", ("weight", "cluster")),
+    "count": ("a column of counts: each row counts several people", ("weight", "cluster")),
 }
-"""What cannot be used with a column, and why."""
+"""Columns that a part cannot use, and why."""
 ARGUMENTS = {"score": "scores=", "weight": "sample_weight=", "control": "control_features=", "count": "counts="}
-"""What Python calls it, where that is another name."""
+"""Its name in Python, where it differs."""
 
 
 def refuse_excluded(roles: Roles, options: AuditOptions, argument: bool = False) -> None:

@@ -27,7 +27,7 @@ from levelhead.tables.rows import Rows
 from levelhead.types import DataError, Estimate, printable, quoted
 
 MOST_PERIODS, CHARTS, TICKS = 200, 3, 6
-"""Periods that are compared, charts of a sensitive column, and periods that are named below a chart."""
+"""Most periods compared, charts per column, and periods named below a chart."""
 Cells = Mapping[str, tuple[IntArray, IntArray]]
 """By rate, hits and rows, (periods, groups) each."""
 
@@ -96,15 +96,13 @@ class OverTime(Answer):
         said += [_outside_sentence(name, one) for one in found if one.first_outside is not None]
         if said:
             return said
-        none = (
-            f"By {printable(name)}, no difference between groups changes measurably over {len(self.periods)} periods."
-        )
+        none = f"By {printable(name)}, no gap changes measurably over {len(self.periods)} periods."
         arms = [(one.slope.high - one.slope.low) / 2 for one in found if one.slope.defined]
         if not arms:
             return [none]
         low, high = (number(100 * end(arms), 2) for end in (min, max))
         span = low if low == high else f"{low} to {high}"
-        return [none, f"Changes of less than {span} points a period cannot be seen in these rows."]
+        return [none, f"Changes below {span} points a period cannot be detected with this many rows."]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each slope, and each difference with its period."""
@@ -118,15 +116,15 @@ class OverTime(Answer):
 
 def _subject(name: str, one: GapTrend) -> str:
     rate = RATE_TITLES[one.rate].lower()
-    return f"By {printable(name)}, the {rate} of {quoted(one.group)} less that of {quoted(one.reference)}"
+    return f"By {printable(name)}, the {rate} of {quoted(one.group)} minus that of {quoted(one.reference)}"
 
 
 def _trend_sentence(name: str, one: GapTrend) -> str:
     first, last = one.line
     way = "the gap grows" if abs(last) > abs(first) else "the gap shrinks"
     return (
-        f"{_subject(name, one)} changes by {number(100 * one.slope.value, 2, signed=True)} points a period (interval "
-        f"{percent_interval(one.slope, 2, signed=True)}). On the line it goes from {number(100 * first, signed=True)} "
+        f"{_subject(name, one)} changes by {number(100 * one.slope.value, 2, signed=True)} points per period (interval "
+        f"{percent_interval(one.slope, 2, signed=True)}). The fitted line runs from {number(100 * first, signed=True)} "
         f"points in {printable(one.gaps[0].period)} to {number(100 * last, signed=True)} in "
         f"{printable(one.gaps[-1].period)}: {way}."
     )
@@ -135,7 +133,7 @@ def _trend_sentence(name: str, one: GapTrend) -> str:
 def _outside_sentence(name: str, one: GapTrend) -> str:
     gap = next(gap for gap in one.gaps if gap.outside)
     return (
-        f"{_subject(name, one)} first leaves the limits of the earlier periods in {printable(gap.period)}: "
+        f"{_subject(name, one)} first leaves its control limits in {printable(gap.period)}: "
         f"{number(100 * gap.difference.value, signed=True)} points, limits {number(100 * gap.low, signed=True)} to "
         f"{number(100 * gap.high, signed=True)}."
     )
@@ -160,7 +158,7 @@ def over_time(
         reference: the named reference of columns that have one; else it is the largest group.
         column: the name of the column of periods.
         periods: in the order of time.
-        min_count: rows that a rate of a group in a period must rest on.
+        min_count: smallest denominator of a rate of a group in a period.
         level: of the intervals.
         said: sentences on the periods.
     """
@@ -261,7 +259,7 @@ def changes_over_time(
     said = [] if known else [f"The periods of {printable(column)} are in the order of the rows: {_some(periods)}."]
     warnings = []
     if len(periods) == 1:
-        warnings.append(f"All rows are of the period {quoted(periods[0])}: nothing can change over time.")
+        warnings.append(f"All rows are of the period {quoted(periods[0])}: a trend needs several periods.")
     found = over_time(
         cells, compared, reference, column=column, periods=periods, min_count=min_count, level=level, said=said
     )
@@ -338,7 +336,7 @@ def _table(name: str, found: Sequence[Record], level: str) -> Record:
         p_value = "–" if one["p_value"] is None else "< 0.001" if one["p_value"] < 0.001 else number(one["p_value"], 3)
         cells = [blocks.cell(RATE_TITLES[one["rate"]]), *ends, blocks.figure_cell(slope, 2, signed=True)]
         cells += [blocks.cell(p_value), blocks.cell(short(one["first_outside"] or "none", 30))]
-        rows.append((f"{short(one['group'], 40)} less {short(one['reference'], 40)}", cells))
+        rows.append((f"{short(one['group'], 40)} minus {short(one['reference'], 40)}", cells))
     return blocks.table(
         f"Differences by {short(name)} over time, points with {level} intervals",
         [
@@ -347,10 +345,10 @@ def _table(name: str, found: Sequence[Record], level: str) -> Record:
             ("First period", "Difference in the first period with enough rows; its interval is that period’s alone."),
             ("Last period", "Likewise."),
             ("Change a period", "Slope of the fitted line. Intervals hold for all trends together (Bonferroni)."),
-            ("p", "Of the trend, adjusted for all trends."),
+            ("p", "p-value of the trend, adjusted for all trends."),
             (
                 "First outside",
-                "The first period outside the limits that the earlier ones set; limits hold for all periods together.",
+                "The first period outside the control limits set by the periods before it; limits are simultaneous.",
             ),
         ],
         rows,
@@ -373,14 +371,14 @@ def _charts(name: str, found: Sequence[Record], result: Record) -> list[Record]:
         if one["line"][0] is not None:
             lines.append(("trend", list(zip((at[0], at[-1]), (100 * end for end in one["line"]), strict=True))))
         chart = blocks.curves(
-            f"{RATE_TITLES[one['rate']]} of {short(one['group'], 40)} less {short(one['reference'], 40)}",
+            f"{RATE_TITLES[one['rate']]} of {short(one['group'], 40)} minus {short(one['reference'], 40)}",
             lines,
             titles=(short(result["column"], 40), "Points"),
             band=[(x, 100 * gap["low"], 100 * gap["high"]) for x, gap in list(zip(at, gaps, strict=True))[1:]],
             marks=[place[gap["period"]] for gap in gaps if gap["outside"]],
             notes=[
-                f"The band holds what is like all earlier periods: of charts without a change, {level} have no point "
-                "outside. Dashed uprights: periods outside."
+                f"Band: control limits from all earlier periods. Without a change, {level} of charts have no point "
+                "outside. Dashed lines: periods outside."
             ],
         )
         named = list(zip(at, gaps, strict=True))[:: max(1, -(-len(at) // TICKS))]

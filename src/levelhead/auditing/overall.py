@@ -1,4 +1,4 @@
-"""What is said of a model where nobody's group is known: accuracy, figures by class, and calibration."""
+"""What is said of a model where no groups are known: accuracy, figures by class, and calibration."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from levelhead.report.text import Record, counted, estimate_from_dict, level_tex
 from levelhead.types import Estimate, printable
 
 NOBODYS_GROUP = (
-    "Nobody's group is known, so nothing is said about gaps. To look at them: name a column in data.sensitive and "
-    "evaluate again, or join groups later (levelhead audit --join), or audit without the attribute "
-    "(docs/missing-attributes.md)."
+    "No groups are known, so no gap was measured. Name a column in data.sensitive and evaluate again, join groups "
+    "later (levelhead audit --join), or audit without groups (docs/missing-attributes.md)."
 )
 TITLES = {
     "recall": "of its rows found (recall)",
     "precision": "of its answers right (precision)",
-    "calibration": "mean probability less share of rows",
+    "calibration": "mean probability minus share of rows",
 }
 
 
@@ -61,7 +60,7 @@ def overall_parts(result: Record) -> tuple[str, list[tuple[str, str, str]], Reco
     heads = ["Class", *(title.capitalize() for title in TITLES.values())]
     caption = f"Each class, all rows together: percent, {level} interval"
     table = blocks.table(caption, heads, rows, where=blocks.BOTH)
-    finding = f"Right for {percent(accuracy)}% of {overall['rows']:,} rows; nobody's group is known."
+    finding = f"Right for {percent(accuracy)}% of {overall['rows']:,} rows; no groups are known."
     return finding, facts, blocks.section("Accuracy by class", [table])
 
 
@@ -110,15 +109,15 @@ class Overall(Report):
         if codes is not None and cluster is not None:
             number = int(codes.max()) + 1
             said_together = (
-                f"Rows with the same {printable(cluster.name)} count together: {counted(len(codes), 'row')} in "
+                f"Intervals are clustered by {printable(cluster.name)}: {counted(len(codes), 'row')} in "
                 f"{counted(number, 'cluster')}."
             )
         by_class = {}
         for code, name in enumerate(classes):
             own, said = labels == code, answers == code
             by_class[name] = {
-                "recall": _share(own & said, own, "no row is of this class", level, codes),
-                "precision": _share(own & said, said, "the model never answers this class", level, codes),
+                "recall": _share(own & said, own, "no row has this class", level, codes),
+                "precision": _share(own & said, said, "the model never predicts this class", level, codes),
                 "calibration": _mean(probabilities[:, code] - own, level, codes),
             }
         right = answers == labels
@@ -145,7 +144,7 @@ class Overall(Report):
 def _share(
     hit: NDArray[np.bool_], asked: NDArray[np.bool_], reason: str, level: float, cluster: NDArray[np.int64] | None
 ) -> Estimate:
-    """Return the share of hits (n,) among the rows (n,) that are asked for."""
+    """Return the share of hits (n,) among the rows (n,) that are requested."""
     hits, rows = int((hit & asked).sum()), int(asked.sum())
     if not rows:
         return Estimate.undefined(reason)

@@ -7,7 +7,7 @@ section 5.3), and value plus or minus t times their standard deviation. Either a
 small groups (benchmarks/coverage_more.py). The difference of two groups has its interval by variance recovery (Zou and
 Donner, Statistics in Medicine 2008) from theirs, adjusted for all pairs of the column (Bonferroni).
 
-No function of resampled rows knows of what it has not seen: a rate close to 0 or 1 that rests on a few tens of rows
+No function of resampled rows knows of what it has not seen: a rate close to 0 or 1 that is based on a few tens of rows
 has an interval that is too narrow. The rates of an audit have better ones; give such a metric by its own name.
 """
 
@@ -40,11 +40,11 @@ from levelhead.types import DataError, Estimate, printable, quoted
 FloatArray = NDArray[np.float64]
 
 NAMED_PAIRS = 10
-"""Pairs of groups that are kept of each metric, the clearest and largest first."""
+"""Pairs of groups kept per metric, the clearest and largest first."""
 LACKING = 0.05
-"""With a larger share of replicates without a figure, there is no interval."""
+"""No interval if a larger share of replicates is undefined."""
 SLOW = 2.0
-"""Seconds after which there is a progress bar."""
+"""Seconds until a progress bar appears."""
 
 
 @dataclass(frozen=True)
@@ -243,15 +243,15 @@ def own_sentence(attribute: str, name: str, found: OwnMetric) -> str:
     """Say which two groups differ most, or that these rows cannot tell."""
     where = f"{printable(name)} by {printable(attribute)}"
     if not found.pairs:
-        return f"{where}: fewer than two groups have a figure with an interval: nothing is compared."
+        return f"{where}: fewer than two groups have an interval; there is nothing to compare."
     pair = found.pairs[0]
     one = pair.difference
     size = f"{digits(one.value)}, interval {digits(one.low)} to {digits(one.high)}"
-    allowed = f", allowing for {found.comparisons:,} comparisons" if found.comparisons > 1 else ""
+    allowed = f", adjusted for {found.comparisons:,} comparisons" if found.comparisons > 1 else ""
     names = f"{printable(pair.first)} and {printable(pair.second)}"
     if pair.decided:
         return f"{where}: {names} differ by {size}{allowed}."
-    return f"{where}: these rows cannot tell whether {names} differ: {size}{allowed}."
+    return f"{where}: no measurable difference between {names}: {size}{allowed}."
 
 
 class OwnMetrics(Found):
@@ -335,7 +335,7 @@ class OwnPart(Part):
                 ),
             )
         ]
-        return [blocks.section("Metrics of your own", shown, rank=6)]
+        return [blocks.section("Your own metrics", shown, rank=6)]
 
 
 def _warnings(name: str, found: OwnMetric) -> Iterator[str]:
@@ -345,7 +345,4 @@ def _warnings(name: str, found: OwnMetric) -> Iterator[str]:
         if not figure.defined:
             yield f"{of_group} is undefined: {figure.reason}."
         elif np.isnan(figure.low):
-            yield (
-                f"{of_group} is the same in every resampling, which then says nothing of how sure it is: it has no "
-                "interval and is not compared."
-            )
+            yield (f"{of_group} is constant over all resamples, so it has no interval and is not compared.")

@@ -38,27 +38,27 @@ MOST_PAIRS = 12
 PAIRS_PRINTED, RANGES_PRINTED = 10, 6
 """Pairs and ranges that a terminal shows."""
 MEAN, LARGER = "equalized_odds", " (larger of |dTPR|, |dFPR|)"
-"""The form of the gap in equalized odds that the paper uses, and what the title of the other one adds."""
+"""The paper's form of the equalized-odds gap, and the suffix of the other form."""
 SMALL = 10
-"""Groups, or cells of group and label, with fewer rows decide nothing and are flagged."""
+"""Groups, or cells of group and label, below this size are flagged."""
 
 _METHOD = (
     "For gaps they come from {replicates} bootstrap replicates of the (group, label, prediction) counts and invert "
     "tests of signed differences; for single rates they are Wilson’s."
 )
 _WEIGHTED = (
-    "They are Wilson’s and Newcombe’s for what weighted rows are worth: the smaller of Kish’s number and the one that "
-    "the linearised variance gives. Gaps come from intervals of all pairs that hold together (Bonferroni)."
+    "They are Wilson’s and Newcombe’s at the effective sample size: the smaller of Kish’s number and that of the "
+    "linearised variance. Gaps use simultaneous intervals of all pairs (Bonferroni)."
 )
 
 
 _CLUSTERED = (
     "They are Wilson’s and Newcombe’s at the effective sample size that a cluster-robust variance gives, with "
-    "Student’s t. Gaps come from intervals of all pairs that hold together (Bonferroni). "
-    "A rate with fewer than 8 clusters is not compared."
+    "Student’s t. Gaps use simultaneous intervals of all pairs (Bonferroni). A rate with fewer than 8 clusters is not "
+    "compared."
 )
 FIRST = ("against", "unpaired", "over_time", "control", "own_metrics", "continuous", "costs", "rates")
-"""Parts whose sentences come first, those that an option asked for before the others."""
+"""Parts whose sentences come first, those that an option requested before the others."""
 
 
 def audit_page(result: Record, *, source: str = "", command: str = "") -> Record:
@@ -155,7 +155,7 @@ def audit_facts(part: Record, level: float) -> list[tuple[str, str, str]]:
     gap = main_gap(part)
     if gap.defined:
         half = number(50 * (gap.high - gap.low))
-        facts.append(("The gap is known to about", f"± {half}", "points, half the interval’s width"))
+        facts.append(("Precision of the gap", f"± {half}", "points: half the interval’s width"))
     return facts
 
 
@@ -229,7 +229,7 @@ def _gaps_section(name: str, part: Record, level: str, paper: bool) -> Record:
         heads=("Gap", "Points"),
         ends=("0 is no measured gap", ""),
         notes=[
-            "A filled mark: the interval leaves out 0. An open one: no gap and one as large as its end both fit.",
+            "Filled mark: the interval excludes 0. Open mark: inconclusive, the interval contains 0.",
             f"{STATISTICS['corrected'][0]}, in points: {joined(corrected)}." if corrected else "",
             *told,
         ],
@@ -280,9 +280,8 @@ def _pairs_section(result: Record) -> list[Record]:
             columns,
             rows[:MOST_PAIRS],
             notes=[
-                f"The intervals hold together: they allow for all {count:,} comparisons of two groups in the true and "
-                f"the false positive rate ({ADJUSTED[finding.get('adjust', BONFERRONI)]}). Those that leave out 0 "
-                "come first."
+                f"Intervals are adjusted for {count:,} comparisons ({ADJUSTED[finding.get('adjust', BONFERRONI)]}). "
+                "Those that exclude 0 come first."
             ],
             text_columns=[2],
             most=PAIRS_PRINTED,
@@ -308,7 +307,7 @@ def _pairs_section(result: Record) -> list[Record]:
 
 
 def _pair_head(pair: Record, words: Words) -> str:
-    return f"{words.group(pair, 'first')} less {words.group(pair, 'second')}"
+    return f"{words.group(pair, 'first')} minus {words.group(pair, 'second')}"
 
 
 def _pair_cells(pair: Record, result: Record) -> list[Record]:
@@ -323,7 +322,7 @@ def _detectable_section(result: Record) -> list[Record]:
     """Return the section on the gaps that these rows could have shown."""
     sentences = detectable_sentences(result)
     shown = [blocks.bullets(sentences, where=blocks.BOTH)] if sentences else []
-    return [blocks.section("What these rows could have shown", shown, rank=9)]
+    return [blocks.section("Smallest gap that these rows can detect", shown, rank=9)]
 
 
 def _note(result: Record) -> str:
@@ -421,7 +420,7 @@ def _flagged(part: Record) -> list[Record]:
     small = [short(group, 40) for group, figures in part["groups"].items() if figures["n"] < SMALL]
     if not small:
         return []
-    text = f"Fewer than {SMALL} rows, so that a single row moves every rate by more than 10 points: {', '.join(small)}."
+    text = f"Fewer than {SMALL} rows, where one row moves a rate by over 10 points: {', '.join(small)}."
     return [blocks.paragraph(text, strong=True)]
 
 
@@ -442,7 +441,7 @@ def how(result: Record, source: str) -> Record:
     )
     if positive is not None:
         named = (
-            words.outcome if words.favourable else "not named, so that four fifths are not asked about (--favourable)"
+            words.outcome if words.favourable else "not named, so the four-fifths rule is not applied (--favourable)"
         )
         items.append(("Favourable outcome", named))
     level = level_text(result.get("level", 0.95))
@@ -458,7 +457,7 @@ def how(result: Record, source: str) -> Record:
     pairs = counted(finding.get("comparisons", 0), "comparison")
     items += [
         ("Intervals", f"{level} of such intervals hold the true value. {method}"),
-        ("Level", f"{level}, each figure by itself; pairs of groups together, for {pairs} ({adjust})"),
+        ("Level", f"{level} per figure; adjusted over {pairs} for pairs of groups ({adjust})"),
     ]
     return blocks.section("How it was measured", [blocks.terms(items)])
 

@@ -8,8 +8,9 @@ group's rate is a difference of paired proportions; its interval is that of Bone
 Mathematical and Statistical Psychology 2012), its p-value that of the exact test of McNemar (Psychometrika 1947). P
 values are adjusted by Holm (Scandinavian Journal of Statistics 1979): over the figures, and over groups and rates.
 
-Of rows in clusters, figures of the whole resample clusters. A rate has the same interval and test for as many rows as
-the clusters are worth, from sums of the paired differences within clusters (:mod:`levelhead.metrics.clustered`); its
+Of rows in clusters, figures of the whole resample clusters. A rate has the same interval and test at the
+effective sample size of the clusters, from sums of the paired differences within clusters
+(:mod:`levelhead.metrics.clustered`); its
 p-value is no smaller than that of Student's t for these sums.
 """
 
@@ -158,19 +159,15 @@ def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> l
                 f"{_points(one.low)} to {_points(one.high)}."
             )
     if not lines:
-        lines.append(
-            f"By {printable(name)}, these rows show for no group that the new model is right more or less often."
-        )
+        lines.append(f"By {printable(name)}, no group’s accuracy changed measurably.")
     gap = part.metrics.get("equalized_odds_worst")
     if gap is not None and gap.difference.defined:
         low, high = _points(gap.difference.low), _points(gap.difference.high)
-        what = f"The measured gap in equalized odds went from {100 * gap.old:.1f} to {100 * gap.new:.1f} points"
+        what = f"The measured gap in equalized odds changed from {100 * gap.old:.1f} to {100 * gap.new:.1f} points"
         if gap.difference.excludes_zero:
             lines.append(f"{what}: a change of {_points(gap.difference.value)}, interval {low} to {high}.")
         else:
-            lines.append(
-                f"{what}, but these rows cannot tell whether it changed: interval of the change {low} to {high}."
-            )
+            lines.append(f"{what}; inconclusive: interval of the change {low} to {high}.")
     return lines
 
 
@@ -202,7 +199,7 @@ def worse_groups(part: PairedAttribute, level: float = 0.95) -> list[Key]:
 def personal_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> list[str]:
     """Say for which groups a model that uses the group is worse than one that does not, and for which it is better.
 
-    Whoever gives a model their group should not fare worse for it (Ustun, Liu and Parkes, "Fairness without Harm",
+    People who give a model their group should not fare worse for it (Ustun, Liu and Parkes, "Fairness without Harm",
     ICML 2019). A group is named where the change of its accuracy is decided, all groups and rates allowed for (Holm).
     """
     groups = {key: group for key, group in part.groups.items() if group.included}
@@ -221,19 +218,19 @@ def personal_sentences(name: str, part: PairedAttribute, level: float = 0.95) ->
                 f"interval {number(100 * low)} to {number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
             )
     if not worse_groups(part, level):
-        lines.insert(0, f"By {printable(name)}, these rows show for no group that the model which uses it is worse.")
+        lines.insert(0, f"By {printable(name)}, the model that uses it is not measurably worse for any group.")
     unknown = [key for key in changes if key not in decided]
     if unknown:
         reach = max(-min(0.0, changes[key].difference.low) for key in unknown)
         named_groups = ", ".join(quoted(group_name(key)) for key in unknown[:5])
         more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
         lines.append(
-            f"Undecided for {named_groups}{more}: it may be worse by up to {number(100 * reach)} points there."
+            f"Inconclusive for {named_groups}{more}: it may be worse by up to {number(100 * reach)} points there."
         )
     if small := [key for key in part.groups if key not in groups]:
         named_groups = ", ".join(quoted(group_name(key)) for key in small[:5])
         more = f" and {len(small) - 5:,} more" if len(small) > 5 else ""
-        lines.append(f"Too few rows to say, or no group: {named_groups}{more}.")
+        lines.append(f"Too few rows, or no group:  {named_groups}{more}.")
     return lines
 
 
@@ -262,9 +259,9 @@ def compare_rows(
         rows: the rows, with the new model's predictions as ``prediction`` and the old one's as ``other``.
         groups: the groups of every column and crossing, in their order.
         left_out: whether a group is in no gap.
-        label_map: which class of the predictions each label stands for.
+        label_map: which class of the predictions each label means.
         positive: text of the class that rates are about; None: every class against the rest.
-        min_count: rows that a rate must rest on to be compared, as in an audit: rows of the group for demographic
+        min_count: smallest denominator of a rate to be compared, as in an audit: rows of the group for demographic
             parity, its positives for true positive rates, its negatives for false positive rates.
         level: confidence level of the intervals.
         replicates: bootstrap replicates for the figures of the whole.
@@ -404,7 +401,7 @@ def _metric_changes(
     found = {}
     for name in paired.names:
         if many and metric_of(name).kind != "level":
-            why = f"{many} groups are compared, and their pairs are too many: at most {FEW} groups"
+            why = f"{many} groups have too many pairs: compare at most {FEW} groups"
             found[name] = (np.nan, np.nan, Estimate.undefined(why), np.nan)
             continue
         inference = paired.difference(name, "new", "old")
@@ -450,7 +447,7 @@ def _discordant(
 class _Together:
     """Rows in clusters: ``cluster`` (rows,) codes, and the mean paired difference of each of the ``rates`` by group.
 
-    ``few`` (groups,): rows enough for a rate, but from too few clusters. ``whole``: variance and degrees of freedom of
+    ``few`` (groups,): enough rows for a rate, but from too few clusters. ``whole``: variance and degrees of freedom of
     the changes of accuracy over all rows.
     """
 
@@ -506,7 +503,7 @@ class _Together:
         return wider, max(p_value, float(2 * stats.t.sf(abs(found.value) / variance**0.5, freedom)))
 
     def worth(self, name: str, at: int, level: float) -> tuple[float, float, float]:
-        """Return what shares of its rows a rate's clusters are worth to an interval and a test, and Student's p."""
+        """Return the effective shares of a rate's rows for an interval and a test, and Student's p."""
         one = self.rates[name]
         rate = WeightedRate(one.value, one.total.astype(np.int64), one.worth, one.freedom)
         error, total = float(one.variance[at]) ** 0.5, one.total[at]
@@ -517,7 +514,7 @@ class _Together:
 def _exact(gained: int, lost: int, share: float = 1.0) -> float:
     """P-value of McNemar's exact test: discordant rows fall either way with probability one half.
 
-    ``share`` is what share of the rows they are worth.
+    ``share`` is the effective share of the rows.
     """
     few, total = share * min(gained, lost), share * (gained + lost)
     # The binomial distribution for fractions of rows, too.
@@ -618,8 +615,8 @@ class Against(Part):
             if found.name != scale.name:
                 # One threshold is not for both.
                 raise DataError(
-                    f"{rows.titles['score']} holds scores of the scale {found.name}, the audited file those of "
-                    f"{scale.name}. Say what both are: {ASK}."
+                    f"{rows.titles['score']} holds scores on the scale {found.name}, the audited file on "
+                    f"{scale.name}. Name one scale for both: {ASK}."
                 )
             scores = rows.parts.pop("score")
             decided = own.decided(scale, frame.thresholds[0], frame.label, asked.options.label_map, scores)

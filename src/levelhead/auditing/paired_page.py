@@ -20,7 +20,7 @@ def paired_sections(name: str, result: Record) -> list[Record]:
     heads: list[str | tuple[str, str]] = [
         "Old",
         "New",
-        ("Change, points", f"New less old, with its {level} interval."),
+        ("Change, points", f"New minus old, with its {level} interval."),
         ("p (Holm)", _HOLM),
     ]
     models = f"{short(against['new'])} (new) against {short(against['old'])} (old)"
@@ -67,7 +67,7 @@ def paired_sections(name: str, result: Record) -> list[Record]:
     return [blocks.section("The same rows, two models", shown, rank=3)]
 
 
-_HOLM = "Probability of so large a change without a true one, adjusted for all changes in the table (Holm)."
+_HOLM = "p-value of the change, adjusted for all changes in the table (Holm)."
 
 
 def _cells(change: Record) -> list[Record]:

@@ -194,13 +194,13 @@ class Part(ABC):
     """One question that an audit asks. It takes the rows in batches, and answers after the last one.
 
     Attributes:
-        name: under which it is asked for, and found in the result.
+        name: under which it is requested, and found in the result.
         needs: what an audit must have for it: fields of :class:`~levelhead.auditing.options.Roles`, such as ``score``.
         keeps: the columns of all rows that it wants in memory, such as ``("label", "score", "groups")``; a part that
             counts in :meth:`update` wants none.
         excludes: the columns that it makes no use of: an audit that has one refuses the part.
-        counted: whether :meth:`update` knows ``count``, how many rows each row of a frequency table stands for. To
-            other parts such a row is given so many times.
+        counted: whether :meth:`update` knows ``count``, how many rows each row of a frequency table represents. To
+            other parts such a row is given this many times.
     """
 
     name: ClassVar[str]

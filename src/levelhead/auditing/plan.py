@@ -30,16 +30,15 @@ def plan_page(record: Record, *, source: str = "", command: str = "") -> Record:
     ]
     rows.append(("all", [blocks.cell(), blocks.cell(f"{plan.total:,}")]))
     notes = [
-        "The rows are those that the rate is about: all rows for a selection rate, the rows of the positive class "
-        "for a true positive rate, all others for a false positive rate. If 1 row in 4 is positive, a gap in true "
-        "positive rates needs 4 times as many rows in all.",
-        f"Intervals hold together with {level_text(plan.level)} over {counted(plan.comparisons, 'comparison')} "
-        "(Bonferroni): an audit compares every pair of groups in the true and in the false positive rate. The two "
-        "smallest groups decide. For an audit of several group columns, add up the comparisons of each: "
+        "Rows means the denominator of the rate: all rows for a selection rate, positive rows for a true positive "
+        "rate, negative rows for a false positive rate. If 1 row in 4 is positive, a true positive rate gap needs 4 "
+        "times as many rows in all.",
+        f"Intervals have {level_text(plan.level)} confidence, adjusted for {counted(plan.comparisons, 'comparison')} "
+        "(Bonferroni). The two smallest groups decide. For several group columns, add up their comparisons: "
         "--comparisons.",
     ]
     heads = ["Group", "Share of rows", "Rows"]
-    table = blocks.table("Rows that the rate is about", heads, rows, notes=notes, where=blocks.BOTH)
+    table = blocks.table("Denominator of the rate", heads, rows, notes=notes, where=blocks.BOTH)
     parts = [blocks.part([blocks.section("The groups", [table])])]
     return blocks.page("Plan of an audit", plan.sentence, parts, title=source or "Plan of an audit", command=command)
 
@@ -49,7 +48,7 @@ class Plan(Finding, Report):
     """What :func:`plan_audit` found; fractions.
 
     ``rows`` of each group show a difference of ``gap`` between any two groups with probability ``power``, in an audit
-    that makes so many ``comparisons``. ``gap`` is NaN where so few rows show no gap, however large.
+    that makes this many ``comparisons``. ``gap`` is NaN where so few rows show no gap, of any size.
 
     Examples:
         >>> import levelhead as lh
@@ -74,19 +73,19 @@ class Plan(Finding, Report):
         return sum(self.rows.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; a gap that no rows show is null."""
+        """Return a JSON-able dict; a gap that no number of rows detects is null."""
         return {"kind": self.kind, **super().to_dict(), "total": self.total}
 
     @property
     def sentence(self) -> str:
         """What was found, in one sentence."""
         if math.isnan(self.gap):
-            return f"{self.total:,} rows are too few to show any gap in a rate of {100 * self.rate:g}%."
+            return f"{self.total:,} rows are too few to detect any gap in a rate of {100 * self.rate:g}%."
         pairs = len(self.rows) * (len(self.rows) - 1) // 2
         which = "the two groups" if pairs == 1 else f"any two of {len(self.rows)} groups"
         return (
-            f"{self.total:,} rows show a gap of {100 * self.gap:.1f} points between {which} in {100 * self.power:g} of "
-            f"100 audits, where the rate of one of them is {100 * self.rate:g}%."
+            f"{self.total:,} rows detect a gap of {100 * self.gap:.1f} points between {which} in {100 * self.power:g} "
+            f"of 100 audits, at a rate of {100 * self.rate:g}%."
         )
 
     def __str__(self) -> str:
@@ -104,7 +103,7 @@ def plan_audit(
     level: float = 0.95,
     comparisons: int | None = None,
 ) -> Plan:
-    """Say how many rows show a gap, or which gap so many rows show.
+    """Say how many rows show a gap, or which gap this many rows show.
 
     Args:
         gap: difference between two groups, a fraction; or
@@ -131,7 +130,7 @@ def plan_audit(
         {'group 1': 4526, 'group 2': 2716, 'group 3': 1811}
     """
     if (gap is None) == (rows is None):
-        raise ConfigError("A plan starts from a gap or from rows: pass one of the two.")
+        raise ConfigError("A plan needs a gap or a number of rows: pass one of the two.")
     named = dict(groups) if isinstance(groups, Mapping) else {f"group {i}": share for i, share in enumerate(groups, 1)}
     shares = np.array(list(named.values()), float)
     if not 2 <= len(shares) <= 1000:
@@ -186,7 +185,7 @@ def read_plan(
         ConfigError: something cannot be read, or is out of range.
     """
     if (gap is None) == (rows is None):
-        raise ConfigError("A plan starts from a gap or from rows: give --gap 5 (points) or --rows 2000.")
+        raise ConfigError("A plan needs a gap or a number of rows: give --gap 5 (points) or --rows 2000.")
     found: dict[str, float] = {}
     for place, part in enumerate(shares.split(","), 1):
         name, _, written = part.rpartition("=")
@@ -198,7 +197,7 @@ def read_plan(
             )
         found[name or f"group {place}"] = share
     if rows is not None and (rows != rows // 1 or not 1 <= rows <= MOST_ROWS):
-        raise ConfigError(f"--rows {rows:g} is no number of rows. Write for example --rows 2000.")
+        raise ConfigError(f"--rows {rows:g} is not a number of rows. Type for example --rows 2000.")
     whole = None if rows is None else int(rows)
     points = None if gap is None else gap / 100
     return plan_audit(gap=points, rows=whole, rate=rate, groups=found, comparisons=comparisons, power=power)

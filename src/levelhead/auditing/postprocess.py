@@ -46,10 +46,10 @@ CERTAIN = 1e-12
 """Decisions of less cost than this are flipped first."""
 PLANES = 400
 MOST_ROWS = 10_000
-"""Rows of a linear program; of more, those of one group that are next to each other are taken together."""
+"""Most rows of a linear program; beyond, neighbouring rows of a group are merged."""
 NOISE = 2e-3
 SCHEMA = 1
-"""Of the JSON of a rule. It grows when a rule means something else; keys that are added change nothing."""
+"""Schema version of a rule's JSON. It grows when the meaning changes, not when keys are added."""
 LEEWAY = 5e-4
 
 
@@ -86,7 +86,7 @@ class FittedRule:
             which = "No group" if name == MISSING_GROUP else f"Group {quoted(name)}"
             raise DataError(
                 f"{which} stands in {counted(int((members == name).sum()), 'row')}, first in row {unknown[0] + 1} "
-                f"(counted from 1). The rule was fitted without it, and knows {listed(map(quoted, self.groups), 8)}. "
+                f"(counted from 1). The rule does not know this group; it knows {listed(map(quoted, self.groups), 8)}. "
                 "Fit a rule on such rows, too, or decide them another way."
             )
         scores, cost, plain = self._scores(values, codes, seed)
@@ -148,7 +148,7 @@ class FittedRule:
         if (schema := int(record.get("schema", 1))) > SCHEMA:
             raise DataError(
                 f"The rule has schema {schema}, and this levelhead reads up to {SCHEMA}. Update levelhead, or fit the "
-                "rule anew."
+                "rule again."
             )
         return cls(
             record["metric"],
@@ -176,7 +176,7 @@ def fit_rule(
 ) -> FittedRule:
     """Find the flips that cost the least expected accuracy among those whose expected gap is at most ``delta``.
 
-    Labels are not needed: the probabilities stand for them.
+    Labels are not needed: the probabilities represent them.
 
     Args:
         probability: (rows,) probability of the positive class, between 0 and 1; calibrated, or the bound is about
@@ -236,7 +236,7 @@ def _solve_rates(
     """Solve the program of a ``rule`` for three groups or more, and return a multiplier for each of its pairs.
 
     All pairs of rates are within delta just where all rates lie between a number and that number plus delta. That is
-    one constraint a group and label in place of one a pair, and each row is in one group's alone: HiGHS solves it as it
+    one constraint a group and label instead of one a pair, and each row is in one group's alone: HiGHS solves it as it
     stands, and its duals sum to 0 over the groups of a label.
     """
     rows, keys = len(values), list(rule.shares)
@@ -262,7 +262,7 @@ def _solve_rates(
     # The least rate of each label, behind the flips; rate - flips @ r / n - least lies between 0 and delta.
     least = np.array([[float(label == known) for known in labels] for _, label in keys])
     found = optimize.linprog(
-        np.concatenate([cost / rows, np.zeros(len(labels))]),  # of all rows, however many are taken together
+        np.concatenate([cost / rows, np.zeros(len(labels))]),  # of all rows, of any number are taken together
         A_ub=sparse.vstack([sparse.hstack([sign * flips, sign * least]) for sign in (1, -1)]),
         b_ub=np.concatenate([rates, rule.delta - rates]),
         bounds=[(0, 1)] * len(cost) + [(None, None)] * len(labels),

@@ -1,4 +1,4 @@
-"""Fit a rule that flips decisions, or apply one, and measure what it changes on rows that it was not fitted on."""
+"""Fit a rule that flips decisions, or apply one, and measure what it changes on held-out rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from levelhead.types import ConfigError, DataError, Estimate, check_seed, quoted
 FloatArray = NDArray[np.float64]
 
 OUTPUT = ("before", "after", "fitted")
-"""Columns of the decisions that are written, behind the id."""
+"""Columns written for each decision, after the id."""
 RATES = {None: "selection rate", 1: "true positive rate", 0: "false positive rate"}
 
 
@@ -118,9 +118,9 @@ class Postprocessed(Report):
         if MISSING_GROUP in self.rule.groups:
             lines.append(f"The rule treats rows without a group as a group of their own, {quoted(MISSING_GROUP)}.")
         if self.fitted.all():
-            lines.append("It was fitted on these very rows: on new rows the gap can be larger.")
+            lines.append("It was fitted on these rows; the gap can be larger on new ones.")
         if self.audit is None:
-            unknown = "What that does to gaps and accuracy is not known: name the labels with --label."
+            unknown = "Its effect on gaps and accuracy needs labels: add --label."
             return [*lines, *(one.sentence() for one in self.reversals), unknown]
         changes = self.audit.by_attribute[self.column].metrics
         metric = "equalized_odds_worst" if self.rule.metric == "equalized_odds" else self.rule.metric
@@ -133,22 +133,22 @@ class Postprocessed(Report):
         if gap.difference.defined:
             lines.insert(
                 0,
-                f"{where}, the measured gap in {METRICS[metric].subject} went from {number(100 * gap.old)} to "
-                f"{number(100 * gap.new)} points, a change of {number(100 * gap.difference.value, signed=True)}, "
+                f"{where}, the measured gap in {METRICS[metric].subject} changed from {number(100 * gap.old)} to "
+                f"{number(100 * gap.new)} points: {number(100 * gap.difference.value, signed=True)}, "
                 f"{span(gap.difference)}.",
             )
             lines += [one.sentence() for one in self.reversals]
         else:
             lines.append(f"{where}, the gap is undefined: {gap.difference.reason}.")
         lines.append(
-            f"Accuracy went from {number(100 * accuracy.old)}% to {number(100 * accuracy.new)}%, a change of "
+            f"Accuracy changed from {number(100 * accuracy.old)}% to {number(100 * accuracy.new)}%: "
             f"{number(100 * accuracy.difference.value, signed=True)} points, {span(accuracy.difference)}."
         )
         if gap.difference.defined and gap.new > self.rule.delta:
             lines.insert(
                 1,
-                f"That is above the {number(100 * self.rule.delta)} points that were asked for: the bound is about the "
-                "rows and the probabilities that the rule was fitted on.",
+                f"That exceeds the bound of {number(100 * self.rule.delta)} points, which holds only on the rows that "
+                "the rule was fitted on.",
             )
         return lines
 
@@ -189,9 +189,9 @@ def postprocess_file(
         threshold: rows with at least this score are positive before any flip; None: 0.5 for probabilities, 0 for log
             odds.
         scale: "probability", "log-odds" or "auto", as :func:`levelhead.audit` takes it.
-        label_map: which class each label stands for, as :func:`levelhead.audit` takes it.
+        label_map: which class each label means, as :func:`levelhead.audit` takes it.
         positive: the class that the probability is about; None: the second of two in sorted order.
-        min_count: rows that a rate must rest on to be compared.
+        min_count: smallest denominator of a rate to be compared.
         level: confidence level of the intervals.
         seed: of the halves, and of the chance that equalized odds need; a rule that was fitted before has its own.
 
@@ -205,14 +205,14 @@ def postprocess_file(
     check_seed(seed)
     check_rule(metric, delta, 0.5)
     if (scale := check_scale(scale)) == OTHER:
-        raise ConfigError("A rule needs probabilities or log odds, and the scale says that these are neither.")
+        raise ConfigError("A rule needs probabilities or log odds; --scores says that these are neither.")
     named = [name for name in (score, group, label, id_column) if name is not None]
     if len(set(named)) < len(named):
         raise ConfigError("Score, group, label and id are different columns.")
     if id_column in OUTPUT:
         raise ConfigError(f"The id column is called {quoted(id_column)}, as a column of decisions. Rename it.")
     if rule is not None and validation is not None:
-        raise ConfigError("A rule that was fitted before needs no validation file. Leave one of the two out.")
+        raise ConfigError("A fitted rule needs no validation file. Remove one of the two.")
     given = None if rule is None else rule if isinstance(rule, SavedRule) else SavedRule.read(rule)
     if given is not None and positive is None:
         positive = given.classes[1]

@@ -50,7 +50,7 @@ from levelhead.tables.vocabulary import alike
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 CURVE = 40
-"""Places, in equal ratios, at which representation is drawn."""
+"""Number of log-spaced sizes of the top at which representation is drawn."""
 OF_RANKS = "Pass the number that the rows are ranked by."
 
 
@@ -81,7 +81,7 @@ class ColumnPlaces(Finding):
     """One sensitive column: its groups, the reference, and representation over the size of the top.
 
     ``curve`` has the sizes under ``top``, and for each compared group its ``representation`` there with the ``low`` and
-    ``high`` that chance makes at each size by itself.
+    ``high`` that chance makes at each size alone.
     """
 
     groups: dict[Key, GroupPlaces]
@@ -173,7 +173,7 @@ def audit_ranking(
         bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
         missing: "leave out" or "group", as there; rows without a group keep their places.
         about: title, model, author and purpose, for the page and the JSON.
-        counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more.
+        counts: (rows,) of a frequency table: how many people each row represents, whole numbers of 0 or more.
 
     Returns:
         the figures; undefined ones are NaN with a reason.
@@ -236,7 +236,7 @@ def audit_ranking_file(
         bins: see there; or ``column=...`` texts.
         missing: see there.
         about: see there.
-        count: name of the column of a frequency table that says how many people each row stands for.
+        count: name of the column of a frequency table that says how many people each row represents.
 
     Returns:
         what :func:`audit_ranking` returns for the same rows.
@@ -254,12 +254,12 @@ def audit_ranking_file(
     """
     source, names = source_of(path), list(dict.fromkeys(groups))
     if score in names:
-        raise ConfigError(f"{quoted(score)} is named as score and as group. Leave it out of one of them.")
+        raise ConfigError(f"{quoted(score)} is both the score and a group. Remove one of them.")
     asked = _Asked(top, lowest_first, reference, intersect, min_count, level, bins, missing, about_of(about))
     roles = Roles(None, None, tuple(names), score, count=count)
     found, hint = _audit(source, roles, asked, score), []
     if count is None:
-        hint = repeating_id(source, [score, *names], "keep one row of each {name}, or read the intervals as too narrow")
+        hint = repeating_id(source, [score, *names], "keep one row of each {name}")
     reading = (*source.taken(roles.columns), *found.reading)
     return replace(found, reading=reading, warnings=[*found.warnings, *hint])
 
@@ -299,7 +299,7 @@ class _Asked:
         found = max(1, math.floor(most * rows + 1e-9)) if text.endswith("%") else int(number)
         if found >= rows:
             raise ConfigError(
-                f"top={found:,} leaves no row out of the top: there are {counted(rows, 'row')}. Pass fewer places."
+                f"top={found:,} includes every row in the top: there are {counted(rows, 'row')}. Pass fewer places."
             )
         return found
 
@@ -380,7 +380,7 @@ class _Column:
         return math.comb(len(self.usable), 2) if self.named is None else max(0, len(self.usable) - 1)
 
     def found(self, shown: int, pairs: int) -> ColumnPlaces:
-        """Return the figures; intervals allow for so many groups and pairs."""
+        """Return the figures; intervals allow for this many groups and pairs."""
         rows, usable, level = len(self.places.group), self.usable, self.asked.level
         tops = sorted({*np.unique(np.geomspace(min(5, rows - 1), rows - 1, CURVE).astype(int)).tolist(), self.top})
         counts = self.places.counts(len(self.groups), tops)
@@ -436,8 +436,8 @@ def _left_out(name: str, column: ColumnPlaces, asked: _Asked) -> list[str]:
     if not compared:
         large = [quoted(group_name(group)) for group, one in column.groups.items() if one.n >= asked.min_count]
         return [
-            f"{printable(name)}: fewer than two groups have {asked.min_count} rows ({listed(large) or 'none'}): "
-            "nothing is compared."
+            f"{printable(name)}: fewer than two groups have {asked.min_count} rows ({listed(large) or 'none'}); there "
+            "is nothing to compare."
         ]
     said = []
     for group, one in column.groups.items():

@@ -30,11 +30,11 @@ _TERMS = (
     (
         "Interval",
         "{level} confidence, for all groups and columns together: exact, from Fisher’s noncentral hypergeometric law. "
-        "The rows count as a sample of those who could have been ranked.",
+        "The rows are treated as a sample of those who could have been ranked.",
     ),
-    ("Chance", "The counts that an order without regard to the group makes in {level} of all cases."),
+    ("Chance", "The {level} range of counts under a random order."),
     ("p-value", "Twice the smaller tail of the hypergeometric law, adjusted for all groups (Bonferroni)."),
-    ("Ties", "Rows of one score share their places: each counts with its expected share."),
+    ("Ties", "Tied rows share their places: each counts with its expected share."),
 )
 
 
@@ -142,7 +142,7 @@ def _section(name: str, column: Record, result: Record, level: str) -> Record:
         cells += [blocks.figure_cell(one["share_of_top"]), ratio_cell(figure), _beside(one, group, column)]
         cells += [ratio_cell(estimate_from_dict(one["exposure"])), blocks.cell(f"{low} to {high}")]
         rows.append((group, [*cells, blocks.cell("< 0.001" if one["p_value"] < 0.001 else number(one["p_value"], 3))]))
-    chosen = "as asked" if column["reference_is_given"] else "the group with the largest share of its rows in the top"
+    chosen = "as chosen" if column["reference_is_given"] else "the group with the largest share of its rows in the top"
     reference = column["reference"]
     heads: list[str | tuple[str, str]] = [
         "Group",
@@ -152,14 +152,14 @@ def _section(name: str, column: Record, result: Record, level: str) -> Record:
         ("Representation", "Share of the top divided by share of all rows."),
         ("Impact ratio", "Share of the group’s rows in the top, divided by the reference group’s."),
         ("Exposure", "Representation with the first places counted more."),
-        ("By chance", "Counts in the top if the order had no regard to the group."),
+        ("By chance", "Counts in the top under a random order."),
         ("p", "Hypergeometric law, adjusted for all groups."),
     ]
     table = blocks.table(
         f"The first {result['top']:,} places by {short(name)}, with {level} intervals",
         heads,
         rows,
-        notes=["" if reference is None else f"Impact ratios are to {short(quoted(reference))}, {chosen}."],
+        notes=["" if reference is None else f"Impact ratios are relative to {short(quoted(reference))}, {chosen}."],
         page_columns=[7, 8],
         where=blocks.BOTH,
     )
@@ -197,8 +197,8 @@ def _curve(name: str, column: Record, result: Record, level: str) -> list[Record
         band=[(at, *ends) for at, *ends in zip(places, first["low"], first["high"], strict=True)],
         marks=[math.log10(result["top"])],
         notes=[
-            f"1 is proportional. The band is what chance makes of {short(quoted(ordered[0]))} in {level} of all cases, "
-            "at each size by itself. Dashed: the top that was asked for.",
+            f"1 is proportional. The band is the pointwise {level} range of {short(quoted(ordered[0]))} under a "
+            "random order. Dashed: the chosen top.",
             more,
         ],
     )

@@ -56,7 +56,7 @@ from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 FOUR_FIFTHS = 0.8
 RATIOS_PRINTED = 10
-"""Sentences on ratios that a terminal shows."""
+"""Most sentences on ratios in a terminal."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Counted(NamedTuple):
     robust: WeightedRate | None
 
     def counts_at(self, level: float) -> tuple[IntArray | FloatArray, IntArray | FloatArray]:
-        """Return hits and rows; with weights or clusters, of as many as they are worth at this level."""
+        """Return hits and rows; with weights or clusters, of the effective sample size at this level."""
         if self.robust is None:
             return self.hits, np.maximum(self.of, 1)
         worth = np.maximum(self.robust.worth_at(level)[0], LEAST)
@@ -183,7 +183,7 @@ def more_rates(
         keys: the groups, as the table has them.
         positive: index of the positive class.
         reference: name of the group that ratios are to. None: the one with the highest selection rate.
-        min_count: rows that a rate must rest on; rates over fewer are undefined, with the reason.
+        min_count: smallest denominator of a rate; rates over fewer are undefined, with the reason.
         level: confidence level.
         replicates: bootstrap replicates for predictive parity.
         seed: of the bootstrap.
@@ -299,7 +299,7 @@ def four_fifths(ratio: Estimate) -> str:
         return "below four fifths"
     if ratio.low >= FOUR_FIFTHS:
         return "not below four fifths"
-    return "these rows cannot tell whether it is below four fifths"
+    return "inconclusive against four fifths"
 
 
 def ratio_span(ratio: Estimate) -> str:
@@ -322,7 +322,7 @@ def _both_ratios(name: str, part: MoreRates) -> list[str]:
     classes = " or ".join(f"--favourable {quoted(text)}" for text in texts) if len(texts) > 1 else "--favourable CLASS"
     return [
         f"By {printable(name)}, {'; '.join(told)}.",
-        f"Which outcome is favourable? Name it for the four-fifths rule: {classes} (favourable= in Python).",
+        f"For the four-fifths rule, name the favourable outcome: {classes} (favourable= in Python).",
     ]
 
 
@@ -393,7 +393,7 @@ class Rates(Part):
         shown = [] if rates is None else _rates(name, rates, level)
         if amplified is not None and amplified["pairs"]:
             shown += _amplified(name, amplified, level)
-        return [blocks.section("More figures of the field", shown, rank=4)]
+        return [blocks.section("More metrics", shown, rank=4)]
 
 
 class Amplifications(Found):
@@ -405,7 +405,7 @@ class Amplifications(Found):
 
 
 class Amplified(Part):
-    """Whether predictions go further in the direction that the labels have; of rows without weights."""
+    """Whether predictions go further in the direction of the labels; of rows without weights."""
 
     name = "amplification"
     excludes = ()
@@ -445,20 +445,24 @@ def _rates(name: str, rates: Record, level: str) -> list[Record]:
         if gap.defined
         else f"Predictive parity is undefined: {gap.reason}."
     )
-    chosen = "as asked" if rates["reference_is_given"] else "the group with the highest selection rate"
+    chosen = "as chosen" if rates["reference_is_given"] else "the group with the highest selection rate"
     # Pages of results that were written before the favourable class could be named have no such key.
     about = (
         f"The four-fifths rule asks whether it is below {FOUR_FIFTHS}, where positive is the favourable outcome."
         if rates.get("favourable") is None
-        else f"The sentence above says which ratio the four-fifths rule asks about: it is below {FOUR_FIFTHS} or not."
+        else f"The four-fifths rule asks whether the ratio named above is below {FOUR_FIFTHS}."
     )
-    to = "" if reference is None else f"Ratios are to {short(reference)}, {chosen}; their intervals hold together."
+    to = (
+        ""
+        if reference is None
+        else f"Ratios are relative to {short(reference)}, {chosen}, with simultaneous intervals."
+    )
     heads: list[str | tuple[str, str]] = [
         "Group",
-        ("Precision", "Of the rows that are predicted positive, the share that is. Percent."),
-        ("False negative rate", "Of the positive rows, the share that is missed. Percent."),
+        ("Precision", "Share of predicted positives that are positive. Percent."),
+        ("False negative rate", "Share of positives that are missed. Percent."),
         ("Balanced error", "Mean of false negative and false positive rate. Percent."),
-        ("Ratio of selection rates", f"How often predicted positive, beside the reference group. {about}"),
+        ("Ratio of selection rates", f"Selection rate divided by that of the reference group. {about}"),
         ("Ratio of true positive rates", "1 is the rate of the reference group."),
     ]
     caption = f"Precision, errors and ratios by group of {short(name)}, with {level} intervals"
@@ -486,12 +490,12 @@ def _amplified(name: str, found: Record, level: str) -> list[Record]:
             f"Bias amplification from group of {short(name)} to class, points",
             [
                 "Group and class",
-                ("Predicted less labelled", "In the direction that group and class have in the labels."),
+                ("Predicted less labelled", "In the direction of the association in the labels."),
             ],
             rows,
             notes=[
-                f"The mean over these pairs has a {level} interval in the sentence above. No direction: in the labels, "
-                "group and class go together no more than chance would have it."
+                f"The mean over these pairs has a {level} interval in the sentence above. No direction: the labels "
+                "show no association of group and class beyond chance."
             ],
             folded="Bias amplification, pair by pair",
         ),

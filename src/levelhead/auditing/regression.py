@@ -65,9 +65,9 @@ from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 FloatArray = NDArray[np.float64]
 
 NAMED_PAIRS = 50
-"""Pairs that are kept of all columns and quantities together, the clearest and largest first."""
+"""Pairs kept over all columns and quantities, the clearest and largest first."""
 ENOUGH_FOR_TAILS, LONG_TAIL = 60, 1.5
-"""Rows whose mean absolute error holds with a long tail, and the skewness of one."""
+"""Rows needed for a mean absolute error with a long tail, and the skewness of such a tail."""
 NOT_ALWAYS = ("about", "reading", "reference", "control", "against")
 """Keys of the JSON that stand there where they hold something."""
 OTHER = "The prediction of the other model"
@@ -169,7 +169,7 @@ class RegressionAudit(Finding, Report):
             yield change.attribute, who, f"{change.quantity}_change", change.change
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
-        """Whether a group has rows enough."""
+        """Whether a group has enough rows."""
         names = {name: key for key, name in attribute_names(self.by_attribute).items()}
         return self.by_attribute[names[attribute]][group].included
 
@@ -210,7 +210,7 @@ def regression_audit(
         control_features: columns to stratify by, as :func:`levelhead.audit` takes them: ``result.control`` compares
             groups within their levels, too.
         against: (rows,) numbers that another model predicts for the same rows: ``result.against`` says what changed.
-        counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more.
+        counts: (rows,) of a frequency table: how many people each row represents, whole numbers of 0 or more.
 
     Returns:
         the figures; undefined ones are NaN with a reason.
@@ -291,7 +291,7 @@ def regression_audit_file(
         control: names of columns to stratify by, crossed.
         against: a file with another model's predictions for the same rows, in columns of the same names.
         on: name of a column of ids that matches the rows of the two files, or ``left=right``; None: by their order.
-        count: name of the column of a frequency table that says how many people each row stands for.
+        count: name of the column of a frequency table that says how many people each row represents.
         workers: processes that count several files side by side.
         ray: ``auto`` or the address of a Ray cluster that does.
 
@@ -313,11 +313,11 @@ def regression_audit_file(
     """
     source, names = source_of(path, workers, ray), list(dict.fromkeys(groups))
     if label == prediction:
-        raise ConfigError(f"{quoted(label)} is named as label and as prediction. Name two columns.")
+        raise ConfigError(f"{quoted(label)} is both the label and the prediction. Name two columns.")
     along, levels = tuple(dict.fromkeys(continuous)), tuple(dict.fromkeys(control))
     left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())
     if on is not None and against is None:
-        raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
+        raise ConfigError("--on matches the rows of two files: name the other file with --against, or leave out --on.")
     if against is not None and (workers > 1 or ray is not None):
         raise ConfigError("--against takes the rows in their order, in one process: leave out --workers and --ray.")
     asked = NumbersAsked(
@@ -340,7 +340,7 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
     """Return the figures of all rows."""
     whole = rows.whole.moments
     if whole is None:  # readers refuse files without rows
-        raise DataError(f"All counts in {quoted(str(rows.asked.count))} are 0, so that no row counts.")
+        raise DataError(f"All counts in {quoted(str(rows.asked.count))} are 0.")
     names = attribute_names(rows.of_groups)
     warnings: list[str] = []
     by_attribute: dict[Key, dict[Key, RegressionFigures]] = {}
@@ -368,8 +368,8 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
     for key, group in named.items():
         if group not in kept[key]:
             warnings.append(
-                f"{printable(names[key])}: the reference group {quoted(group_name(group))} is not compared: no "
-                "pair with it is."
+                f"{printable(names[key])}: the reference group {quoted(group_name(group))} is too small: no pair with "
+                "it is compared."
             )
             kept[key] = {}
     places = {key: list(kept[key]).index(group) for key, group in named.items() if kept[key]}
@@ -426,13 +426,13 @@ def _told(moments: Moments, at: int, name: str) -> str | None:
     rows = int(moments.rows[at])
     if not moments.squares[2, at]:
         return (
-            f"all {rows:,} errors of group {name} are {digits(float(moments.mean[2, at]))}. Rows that are all "
-            "alike give no interval, and the group's errors are not compared."
+            f"all {rows:,} errors of group {name} are {digits(float(moments.mean[2, at]))}. Constant errors have no "
+            "interval, so the group is not compared."
         )
     if rows < ENOUGH_FOR_TAILS and moments.skewness(3, at) > LONG_TAIL:
         return (
             f"the {rows:,} errors of group {name} have a long tail. A 95% interval of their mean absolute error "
-            f"holds the true one in as few as 83% of such samples; collect {ENOUGH_FOR_TAILS} rows or more."
+            f"covers as little as 83%; collect {ENOUGH_FOR_TAILS} rows or more."
         )
     return None
 
@@ -440,13 +440,12 @@ def _told(moments: Moments, at: int, name: str) -> str | None:
 def _no_better(ends: Sequence[float], explained: float, overall: RegressionFigures) -> list[str]:
     """Say, before any gap, that a model does not use what it is given."""
     if ends[0] == ends[1]:
-        return [f"The prediction is {digits(ends[0])} for every row: all that differs between groups is in the labels."]
+        return [f"The prediction is {digits(ends[0])} for every row: only the labels differ between groups."]
     if math.isnan(explained):
-        return [f"The label is {digits(overall.mean_label)} for every row: how well it is predicted cannot be told."]
+        return [f"The label is {digits(overall.mean_label)} for every row: prediction quality cannot be measured."]
     if explained <= 0:
         return [
-            "The squared error is no smaller than if the mean label were predicted for everybody (R squared "
-            f"{digits(explained)}): gaps of such a model say little of a better one's."
+            f"The model does not beat predicting the mean label (R squared {digits(explained)}); its gaps say little."
         ]
     return []
 
@@ -494,7 +493,7 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
         if one is not None:
             said.append(_pair_sentence(found, one))
     if not said:
-        said.append("Fewer than two groups can be compared: no gap can be measured.")
+        said.append("Fewer than two groups are large enough; there is nothing to compare.")
     said += [one for part in (found.control, found.against) if part is not None for one in part.sentences()]
     overall = found.overall
     explained = (
@@ -512,22 +511,19 @@ def _pair_sentence(found: RegressionAudit, one: RegressionPair) -> str:
     pair, where = one.pair, f"By {printable(one.attribute)}"
     ends = [_value_of(found, one, group) for group in (pair.first, pair.second)]
     size, first, second = digits(pair.difference.value), printable(pair.first), printable(pair.second)
-    allowed = f", allowing for {found.comparisons:,} comparisons" if found.comparisons > len(QUANTITIES) else ""
+    allowed = f", adjusted for {found.comparisons:,} comparisons" if found.comparisons > len(QUANTITIES) else ""
     interval = f"interval {digits(pair.difference.low)} to {digits(pair.difference.high)}{allowed}"
     if not pair.decided:
         what = "the mean error" if one.quantity == "mean_error" else "the mean absolute error"
-        return (
-            f"{where}, these rows cannot tell whether {what} differs between {first} and {second}: {size} apart, "
-            f"{interval}."
-        )
+        return f"{where}, {what} does not differ measurably between {first} and {second}: {size}, {interval}."
     if one.quantity == "mean_error":
         return (
             f"{where}, predictions are {_too_high(ends[0])} for {first} and {_too_high(ends[1])} for {second} on "
-            f"average: {size} apart, {interval}."
+            f"average: a difference of {size}, {interval}."
         )
     return (
         f"{where}, predictions are off by {digits(ends[0])} for {first} and by {digits(ends[1])} for {second} on "
-        f"average: {size} apart, {interval}."
+        f"average: a difference of {size}, {interval}."
     )
 
 

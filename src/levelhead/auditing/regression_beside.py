@@ -1,7 +1,7 @@
 """Errors of predicted numbers within levels of another column, and beside another model's on the same rows.
 
 *Within levels* groups are compared among rows of the same level, and the differences are averaged; a level weighs as
-many of the rows as it holds, among the levels in which both groups have rows enough (:mod:`levelhead.auditing.control`
+many of the rows as it holds, among the levels in which both groups have enough rows (:mod:`levelhead.auditing.control`
 does so with rates). The ends come by variance recovery (Zou and Donner, Statistics in Medicine 2008) from those of each
 group's mean in each level.
 
@@ -76,11 +76,11 @@ class WithinLevels(Finding):
 
     def sentences(self) -> list[str]:
         """Say the clearest difference within levels, and what it is without them."""
-        within = f"Within levels of {printable(self.column, 60)}"
+        within = f"Within strata of {printable(self.column, 60)}"
         one = next((pair for pair in self.pairs if pair.quantity == "mean_absolute_error"), None)
         if one is None:
             return [f"{within}, no two groups have enough rows in one level to be compared."]
-        told = "" if one.difference.excludes_zero else ", so that these rows cannot tell whether they differ"
+        told = "" if one.difference.excludes_zero else "; inconclusive"
         return [
             f"{within}, the mean absolute error of {printable(one.first)} is {digits(one.difference.value)} more than "
             f"that of {printable(one.second)} (interval {digits(one.difference.low)} to "
@@ -111,7 +111,7 @@ def within_levels(
         names: what each sensitive column is called.
         groups_of: what a group of ``found`` is called.
         column: what the levels are of.
-        min_count: rows that a mean of a group in a level must rest on.
+        min_count: rows that a mean of a group in a level must are based on.
         level: of the intervals.
         rows: all rows, also those without a level.
     """
@@ -243,7 +243,7 @@ def _change_sentence(one: ErrorChange) -> str:
         return f"{told}: {size}."
     if np.isnan(one.change.low):
         return f"{told}; the change has no interval, because it is the same in all rows."
-    return f"{told}, and these rows cannot tell whether it changed: {size}."
+    return f"{told}; inconclusive: {size}."
 
 
 CHANGES = {"mean_error": (0, 2), "mean_absolute_error": (1, 3)}

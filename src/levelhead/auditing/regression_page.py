@@ -14,23 +14,22 @@ QUANTITIES = {
     "mean_absolute_error": "Mean absolute error",
     "mean_prediction": "Mean prediction",
 }
-"""What groups are compared by, in the order of what is said first."""
+"""Quantities that groups are compared in, in order of importance."""
 MOST_PAIRS, PAIRS_PRINTED = 12, 10
 """Pairs of groups that are shown at once, where a click shows more, and in a terminal."""
 NOT_COMPARED = "too few rows, or no group: not compared"
 
 _TERMS = (
-    ("Error", "The prediction less its label, in the unit of the label. Above 0: predicted too high."),
-    ("Mean absolute error", "How far off predictions are on average, whichever way."),
+    ("Error", "The prediction minus its label, in the unit of the label. Above 0: predicted too high."),
+    ("Mean absolute error", "Mean distance between prediction and label."),
     (
         "Root mean squared error",
-        "Like it, with large errors counting for more. It has no interval that can be relied on.",
+        "The same with large errors counting more. It has no reliable interval.",
     ),
     (
         "Interval",
-        "A {level} interval holds the true mean in {level} of such studies. It is Student’s; of mean absolute errors "
-        "the farther end of two, on the plain and the log scale. Differences have theirs by variance recovery, "
-        "adjusted for all comparisons.",
+        "{level} confidence intervals. Means use Student’s t; mean absolute errors the wider end of the plain and the "
+        "log scale. Differences use variance recovery, adjusted for all comparisons.",
     ),
 )
 
@@ -52,7 +51,7 @@ def regression_page(result: Record, *, source: str = "", command: str = "") -> R
         blocks.terms([(term, text.format(level=level)) for term, text in _TERMS]),
         blocks.paragraph(CAUTION),
     ]
-    note = f"An error is a prediction less its label, in the unit of {quoted(result['label'])}."
+    note = f"An error is a prediction minus its label, in the unit of {quoted(result['label'])}."
     parts.append(blocks.part([*blocks.of_terminal(result, note), blocks.section("How it was measured", words)]))
     said = blocks.told_about(about)
     finding, *lines = result["sentences"]
@@ -130,7 +129,7 @@ def _pairs_section(result: Record, level: str) -> Record:
     if not rows:
         return blocks.section("Who differs most", [])
     heads = ["Groups", "Mean", "Apart"]
-    note = f"The intervals hold together: they allow for all {result['comparisons']:,} comparisons (Bonferroni)."
+    note = f"Intervals are adjusted for {result['comparisons']:,} comparisons (Bonferroni)."
     caption = f"airs of groups that differ most, with {level} intervals"
     where = blocks.BOTH if len(rows) > 1 else blocks.PAGE
     options: dict[str, Any] = {"text_columns": [1], "most": PAIRS_PRINTED, "where": where}
@@ -161,7 +160,7 @@ def _levels_section(result: Record, level: str) -> Record:
         f"Pairs of groups w{within}, averaged over levels, with {level} intervals",
         ["Groups", "Mean", "Within levels", "Without levels", "Levels"],
         rows,
-        notes=[f"The intervals allow for {found.get('comparisons', 0):,} comparisons (Bonferroni)."],
+        notes=[f"Intervals are adjusted for {found.get('comparisons', 0):,} comparisons (Bonferroni)."],
         text_columns=[1],
         most=PAIRS_PRINTED,
         where=blocks.BOTH,
@@ -187,7 +186,7 @@ def _against_section(result: Record, level: str) -> Record:
         f"From {short(found['old'], 60)} to {short(found['new'], 60)} on the same rows, with {level} intervals",
         ["Group, or two of them", "Mean", "Old", "New", "Change"],
         rows,
-        notes=[f"The intervals allow for {found.get('comparisons', 0):,} comparisons (Bonferroni)."],
+        notes=[f"Intervals are adjusted for {found.get('comparisons', 0):,} comparisons (Bonferroni)."],
         text_columns=[1],
         most=PAIRS_PRINTED,
         where=blocks.BOTH,
@@ -202,7 +201,7 @@ def _along_section(result: Record) -> Record:
         if found["curve"]:
             shown.append(
                 blocks.curves(
-                    f"Error along {short(name)}: a fitted curve of degree 3",
+                    f"Error along {short(name)}: cubic fit",
                     [("fitted error", [(at, value) for at, value in found["curve"]])],
                     titles=(short(name), "Error"),
                     notes=["Between the 5th and the 95th percentile."],

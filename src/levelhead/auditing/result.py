@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 class GroupFigures:
     """One group: ``n`` rows, ``rows_by_label``, its ``rates`` with intervals, and which gaps count it in.
 
-    ``included``: whether it has rows enough to be in any gap. ``left_out`` names the gaps that count it out, because
-    its rate rests on too few rows, each with the class in brackets where several are compared.
+    ``included``: whether it has enough rows to be in any gap. ``left_out`` names the gaps that count it out, because
+    its rate is based on too few rows, each with the class in brackets where several are compared.
     The rates are ``accuracy`` and, for each class that is set against the rest, ``selection_rate``,
     ``true_positive_rate`` and ``false_positive_rate`` (with several classes followed by ``[class]``).
-    ``worth`` and ``worth_by_label`` say how many rows of equal weight weighted rows are worth; None without weights.
+    ``worth`` and ``worth_by_label`` say the effective sample size of weighted rows; None without weights.
     """
 
     n: int
@@ -152,7 +152,7 @@ class AuditResult(Report):
 
     @property
     def amplification(self) -> dict[Key, Amplification]:
-        """By sensitive column, whether predictions go further in the direction that the labels have."""
+        """By sensitive column, whether predictions exaggerate the differences in the labels."""
         return self.findings.get("amplification", {})
 
     @property
@@ -225,7 +225,7 @@ class AuditResult(Report):
         yield from (one for one in found if one[0] not in names.values())
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
-        """Whether a group has rows enough for the gaps of a rate."""
+        """Whether a group has enough rows for the gaps of a rate."""
         names = {name: key for key, name in attribute_names(self.by_attribute).items()}
         if attribute not in names or group not in (groups := self.by_attribute[names[attribute]].groups):
             return True

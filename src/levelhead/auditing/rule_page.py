@@ -109,8 +109,8 @@ def _cutoffs(result: Record) -> list[Record]:
     notes = ["To a thousandth of a probability."]
     if any(low > high for parts in found.values() for (_, high, _), (low, _, _) in itertools.pairwise(parts)):
         notes.append(
-            f"Between two ranges a score is not decided {positive}, although a lower one is: equalized odds can need "
-            "this where scores rank the rows of one group better than those of another."
+            f"Between two ranges a score is not decided {positive}, although a lower one is. Equalized odds can need "
+            "this where scores rank one group better than another."
         )
     return [
         blocks.table(

@@ -17,7 +17,7 @@ from levelhead.types import ConfigError, DataError, listed, quoted
 AUTO, PROBABILITY, LOG_ODDS, OTHER = "auto", "probability", "log-odds", "other"
 SCALES = (PROBABILITY, LOG_ODDS, OTHER)
 SLACK = 1e-6
-"""So far outside 0 to 1 a probability is put there by rounding."""
+"""Probabilities this far outside 0 to 1 are rounding errors."""
 ASK = f"--scores {'|'.join(SCALES)} (in Python scale=)"
 
 
@@ -63,8 +63,8 @@ class Scale:
         """Return 0.5 for probabilities and 0 for log odds; raise :class:`ConfigError` for another scale."""
         if self.name == OTHER:
             raise ConfigError(
-                f"The scores go from {self.low:g} to {self.high:g}, neither probabilities nor log odds: say from which "
-                "score on a row is decided positive, with --threshold (threshold= in Python)."
+                f"Scores range from {self.low:g} to {self.high:g}: neither probabilities nor log odds. Give the "
+                "decision threshold with --threshold (threshold= in Python)."
             )
         return 0.5 if self.probabilities else 0.0
 
@@ -80,7 +80,7 @@ class Scale:
         lie = "probability lies" if self.outside == 1 else "probabilities lie"
         verb = "counts" if self.outside == 1 else "count"
         return [
-            f"{self.outside:,} of {self.rows:,} {lie} outside 0 to 1 and {verb} as 0 or 1: scores go from "
+            f"{self.outside:,} of {self.rows:,} {lie} outside 0 to 1 and {verb} as 0 or 1: scores range from "
             f"{_exact(self.low)} to {_exact(self.high)}."
         ]
 
@@ -110,7 +110,7 @@ def find_scale(batches: Iterable[NDArray[np.float64]], title: str, wanted: str =
             near += int(((batch >= -SLACK) & (batch <= 1 + SLACK)).sum())
     outside = rows - inside
     if wanted == PROBABILITY and 2 * near <= rows:
-        raise DataError(f"{title} goes from {low:g} to {high:g}, and probabilities lie between 0 and 1.")
+        raise DataError(f"{title} ranges from {low:g} to {high:g}; probabilities lie between 0 and 1.")
     if wanted == AUTO:
         if near == rows:
             wanted = PROBABILITY

@@ -86,13 +86,13 @@ def area_sentences(name: str, areas: dict[Key, AreaChange]) -> list[str]:
     """Say for which groups the scores order better or worse than before."""
     decided = [(key, one) for key, one in areas.items() if one.change.excludes_zero]
     said = [
-        f"For group {quoted(group_name(key))} of {printable(name)} the AUC went from {number(100 * one.old)}% to "
+        f"For group {quoted(group_name(key))} of {printable(name)} the AUC changed from {number(100 * one.old)}% to "
         f"{number(100 * one.new)}%: {number(100 * one.change.value, signed=True)} points, interval "
         f"{percent_interval(one.change, signed=True)}."
         for key, one in sorted(decided, key=lambda pair: -abs(pair[1].change.value))[:5]
     ]
     if areas and not said:
-        said.append(f"By {printable(name)}, these rows show for no group that the AUC changed.")
+        said.append(f"By {printable(name)}, no group’s AUC changed measurably.")
     return said
 
 
@@ -112,8 +112,8 @@ def area_table(name: str, areas: dict[str, Record], level: str) -> list[Record]:
                 "Group",
                 "Old",
                 "New",
-                ("Change, points", f"New less old. {level} of such intervals hold for all groups together."),
-                ("Beside the largest group", "The change less that of the largest group, in points."),
+                ("Change, points", f"New minus old, with simultaneous {level} intervals."),
+                ("Beside the largest group", "The change minus that of the largest group, in points."),
             ],
             rows,
             where=blocks.BOTH,

@@ -64,7 +64,7 @@ class ScoreRows(Rows):
         if len(classes) != 2:
             raise DataError(
                 f"{self.titles['label']} has {len(classes)} {'class' if len(classes) == 1 else 'classes'}: "
-                f"{listed(classes, 10)}. A score orders two classes; give predicted classes where there are more."
+                f"{listed(classes, 10)}. A score orders two classes; with more, audit predicted classes."
             )
         if wanted is None:
             return classes[1], classes[0]
@@ -156,12 +156,9 @@ def check_thresholds(
     """
     given = () if threshold is None else threshold if isinstance(threshold, Sequence) else (threshold,)
     if given and not scored:
-        raise ConfigError("A threshold is one of scores: name their column with --score (scores= in Python).")
+        raise ConfigError("--threshold needs a column of scores: name it with --score (scores= in Python).")
     if given and decided:
-        raise ConfigError(
-            "Predictions and a threshold both decide the rows. Leave out the threshold to audit the predictions, or "
-            "the predictions to audit decisions at the threshold."
-        )
+        raise ConfigError("Predictions and a threshold both decide the rows. Leave out one of them.")
     for one in given:
         if not math.isfinite(one):
             raise ConfigError(f"threshold={one} is not a finite number. Pass one in the units of the score.")

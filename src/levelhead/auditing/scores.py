@@ -41,7 +41,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 MOST_PAIRS = 190
-"""Pairs of groups that are listed, those of 20 groups; of more, the one with the largest difference alone."""
+"""Pairs of groups listed, those of 20 groups; with more groups, only the largest."""
 CURVE_POINTS, FEW_POINTS = 101, 21
 CLUSTERED = "rows come in clusters"
 
@@ -96,7 +96,7 @@ class ScorePair(Finding):
 class GapCurve(Finding):
     """One gap at every threshold: ``thresholds``, ``values``, ``low`` and ``high``, one of each a point.
 
-    The band holds at each threshold by itself, not for all of them at once.
+    The band holds at each threshold alone, not for all of them at once.
     """
 
     thresholds: tuple[float, ...]
@@ -111,7 +111,7 @@ class AttributeScores(Finding):
 
     ``groups`` by key; ``pairs`` of the groups compared (with a reference, those with it), first those whose difference
     of areas is decided, largest first; ``area_gap`` is the largest difference of areas over all pairs; ``at`` has the
-    figures of each threshold that was asked for, ``curves`` each gap over all thresholds (of more than 32 groups there
+    figures of each threshold that was requested, ``curves`` each gap over all thresholds (of more than 32 groups there
     are none). ``separation`` has each group's other figures, and ``rates`` its rates at every threshold, JSON-able.
     """
 
@@ -199,9 +199,9 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
     low, high = sorted(values)
     span = sorted((abs(pair.area.low), abs(pair.area.high)))
     if not pair.area.excludes_zero:
-        verdict = f"these rows cannot tell whether the AUCs differ; if they do, by at most {100 * span[1]:.1f} points"
+        verdict = f"no measurable difference; at most {100 * span[1]:.1f} points"
     else:
-        verdict = f"{100 * abs(pair.area.value):.1f} points less, interval {100 * span[0]:.1f} to {100 * span[1]:.1f}"
+        verdict = f"{100 * abs(pair.area.value):.1f} points lower, interval {100 * span[0]:.1f} to {100 * span[1]:.1f}"
     sentences = [
         f"The score's AUC is {100 * low:.1f}% in group {worse} and {100 * high:.1f}% in group {better}: {verdict}."
     ]
@@ -242,7 +242,7 @@ class Scores(Part):
         low, high = rows.ends()
         warnings = scale.warnings()
         if low == high:
-            warnings.append(f"Every score is {low:g}: the scores order nothing.")
+            warnings.append(f"Every score is {low:g}: the scores carry no order.")
         for one in thresholds:
             if not low < one <= high:
                 warnings.append(
@@ -263,8 +263,8 @@ class Scores(Part):
             by_attribute[key] = column.audit(thresholds, options.replicates, options.seed)
         if rows_together is not None and scale.probabilities:
             warnings.append(
-                "With clusters, the slope, intercept and squared error of calibration are left out: they take rows for "
-                "independent."
+                "With clusters, slope, intercept and squared error of calibration are left out: they assume "
+                "independent rows."
             )
         frame.warnings.extend(warnings)
         return ScoreAudit(
@@ -415,7 +415,7 @@ class _Column:
         return found
 
     def _miscalibrated(self, at: int, residual: float, variance: float, freedom: float, groups: int) -> Estimate | None:
-        """Return the residual of a group where it is told from 0, with as many groups as are compared allowed for."""
+        """Return the residual of a group where it differs measurably from 0, adjusted for the number of groups."""
         n, error = int(self.counts.sizes[at].sum()), (1 - self.level) / groups
         found = score_metrics.student(residual, variance, freedom, n, 1 - error)
         if not found.excludes_zero or score_metrics.calibration_p(self.counts, at) > error:
@@ -477,7 +477,7 @@ class _Column:
         return tuple(found), widest
 
     def _curves(self, grid: FloatArray, tables: IntArray) -> dict[str, GapCurve]:
-        """Every gap at every threshold, with a band that holds at each threshold by itself."""
+        """Every gap at every threshold, with a band that holds at each threshold alone."""
         if tables.shape[1] > FEW:  # thousands of pairs at each threshold
             return {}
         enough = Enough.of(tables[0], 1, self.min_count)

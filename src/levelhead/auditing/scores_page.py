@@ -86,7 +86,10 @@ def _pairs(name: str, own: Record, level: str) -> list[Record]:
                 ("AUC difference", f"In points; {level} of such intervals hold for all pairs together (Bonferroni)."),
                 "First's positives above second's negatives",
                 "Second's positives above first's negatives",
-                ("Difference", "Of the two columns before, in points. Away from 0, the order favours one group."),
+                (
+                    "Difference",
+                    "Difference of the two columns before, in points. Away from 0, the order favours one group.",
+                ),
             ],
             rows,
             notes=[more],
@@ -143,7 +146,7 @@ def _curves(name: str, own: Record, scores: Record, level: str) -> list[Record]:
                 band=[(at, 100 * low, 100 * high) for at, _, low, high in places],
                 marks=scores["thresholds"],
                 notes=[
-                    f"The band is the {level} interval at each threshold by itself. Dashed: the thresholds asked for.",
+                    f"The band is the pointwise {level} interval. Dashed: the chosen thresholds.",
                 ],
             )
         )
@@ -164,13 +167,13 @@ def _calibration(name: str, own: Record, level: str) -> Record:
         f"Calibration by group of {short(name)}, with {level} intervals",
         [
             "Group",
-            ("Label less score, points", "Above 0: the score is too low for this group, on average."),
+            ("Label minus score, points", "Above 0: the score is too low for this group, on average."),
             ("Slope", "1 if calibrated; below 1, scores are too extreme."),
             ("Intercept", "0 if calibrated; in log odds, with the slope held at 1."),
             (
                 "Squared error x 1,000",
-                "Squared calibration error with the noise of its ten bins taken off: 0 on average if calibrated, "
-                "whatever the number of rows, so that it can be below 0.",
+                "Squared calibration error, corrected for the noise of its ten bins: 0 on average if calibrated, so "
+                "it can be negative.",
             ),
         ],
         rows,

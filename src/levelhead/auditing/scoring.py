@@ -16,7 +16,7 @@ from levelhead.tables.columns import positive_index
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds_worst")
-"""What :func:`gap_metrics` logs; equalized odds as fairlearn has it, the larger of the two differences."""
+"""Metrics that :func:`gap_metrics` logs; equalized odds is fairlearn's, the larger of the two differences."""
 IGNORED = -100
 """Hugging Face's label of rows that do not count."""
 

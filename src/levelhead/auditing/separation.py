@@ -95,8 +95,8 @@ def separation_sections(name: str, own: Record, level: str, marks: Sequence[floa
         f"Separation of the classes by group of {short(name)}, with {level} intervals",
         [
             "Group",
-            ("Kolmogorov–Smirnov", "Largest difference of the two classes’ shares below a score, in points."),
-            ("Reached at", "The score at which that is."),
+            ("Kolmogorov–Smirnov", "Largest distance between the two classes’ cumulative shares, in points."),
+            ("Reached at", "The score at that distance."),
             ("Gini", "2 AUC − 1, in percent: 0 is chance, 100 a perfect order."),
             ("Brier score", "Mean squared difference of label and probability: 0 is best."),
         ],

@@ -34,7 +34,7 @@ class SignalArea(Finding):
     """Areas under the ROC curve for one group against the others.
 
     ``without`` is that of the best guess from label and score, ``with_signal`` of that from label, score and signal,
-    ``difference`` their paired difference, ``alone`` that of the signal by itself, which misleads: what it knows of the
+    ``difference`` their paired difference, ``alone`` that of the signal alone, which misleads: what it knows of the
     group may stand in label and score as well. ``group`` names the group.
     """
 
@@ -47,10 +47,10 @@ class SignalArea(Finding):
     def sentence(self, signal: str) -> str:
         """Return the finding as one plain sentence."""
         return (
-            f"Given label and score, the group is guessed with an area of {100 * self.without.value:.1f}; {signal} "
-            f"makes that {100 * self.with_signal.value:.1f} ({100 * self.difference.value:+.1f} points, interval "
-            f"{100 * self.difference.low:+.1f} to {100 * self.difference.high:+.1f}). By itself {signal} has "
-            f"{100 * self.alone.value:.1f}, of which label and score may know all."
+            f"Label and score predict the group with an AUC of {100 * self.without.value:.1f}; adding {signal} gives "
+            f"{100 * self.with_signal.value:.1f} ({100 * self.difference.value:+.1f} points, interval "
+            f"{100 * self.difference.low:+.1f} to {100 * self.difference.high:+.1f}). Alone, {signal} has an AUC of "
+            f"{100 * self.alone.value:.1f}."
         )
 
 
@@ -61,7 +61,7 @@ def signal_area(
     """Say what a signal knows of the group beyond label and score: the area under the ROC curve with and without it.
 
     A method that sees no groups can act on what it has: losses, errors, clusters, a view of the input. If such a signal
-    adds nothing to label and score, a method that follows it treats alike who gets the same score, whoever they are.
+    adds nothing to label and score, a method that follows it treats alike all who get the same score.
     Both areas are those of a logistic regression of the group on the label, the score and their product, without and
     with the signal and its product with the label; each row is guessed by coefficients from the other four fifths.
 
@@ -118,7 +118,7 @@ def _area(label: Codes, group: Codes, numbers: dict[str, FloatArray], level: flo
                 f"The {name} has {(~np.isfinite(values)).sum()} missing or infinite numbers: leave those rows out."
             )
         if len(values) and np.ptp(values) == 0:
-            raise DataError(f"The {name} is {values[0]:g} in every row: it tells nothing apart.")
+            raise DataError(f"The {name} is {values[0]:g} in every row: it carries no information.")
     labels, members = labels[known], members[known]
     second = []
     for what, codes, column in (("label", labels, classes), ("group", members, groups)):
@@ -138,7 +138,7 @@ def _area(label: Codes, group: Codes, numbers: dict[str, FloatArray], level: flo
     everyone = np.zeros(len(labels), int)
     areas = area_under_roc(inside, everyone, guesses, positive=True, baseline="without", level=level)
     found, difference = areas["with"]["all"]
-    assert difference is not None, "there is a baseline"
+    assert difference is not None, "a baseline exists"
     return SignalArea(str(second[1]), areas["without"]["all"][0], found, difference, areas["alone"]["all"][0])
 
 
@@ -163,7 +163,7 @@ def signal_areas_of_file(
         group: name of the group column.
         signals: names of the columns with signals.
         seed: of the division into fifths.
-        label_map: which class each label stands for, as :func:`levelhead.audit` takes it.
+        label_map: which class each label means, as :func:`levelhead.audit` takes it.
 
     Raises:
         DataError: as :func:`signal_area`, and a file that is missing, unreadable or lacks a column.

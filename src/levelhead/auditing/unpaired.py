@@ -69,7 +69,7 @@ class Unpaired(Answer):
                 what = f"By {printable(names[key])}, the {_lower(one.figure)} of {quoted(one.group)}"
                 if one.beside is not None and one.beside.excludes_zero:
                     gaps.append(
-                        f"{what} changed by {number(100 * one.beside.value, signed=True)} points beside that of the "
+                        f"{what} changed by {number(100 * one.beside.value, signed=True)} points relative to the "
                         f"largest group (interval {percent_interval(one.beside, signed=True)})."
                     )
                 if one.change.excludes_zero:
@@ -151,8 +151,8 @@ class OtherRows(Part):
             head = f"{short(one['group'], 60)}: {_lower(one['figure'])}"
             rows.append((head, [*cells, blocks.figure_cell(one["change"], signed=True), beside]))
         heads: list[str | tuple[str, str]] = ["Group and figure", "Old", "New"]
-        heads += [("Change, points", f"New less old. {level_text(whole['level'])} of such intervals hold together.")]
-        heads += [("Beside the largest group", "The change less that of the largest group, in points.")]
+        heads += [("Change, points", f"New minus old, with simultaneous {level_text(whole['level'])} intervals.")]
+        heads += [("Beside the largest group", "The change minus that of the largest group, in points.")]
         table = blocks.table(
             f"{short(whole['new'])} (new) beside {short(whole['old'])} (old), other rows, by {short(name)}, percent",
             heads, rows, where=blocks.BOTH,

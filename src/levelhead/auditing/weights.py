@@ -17,9 +17,9 @@ from levelhead.report.text import number
 from levelhead.tables.columns import Column
 from levelhead.types import DataError, printable, quoted
 
-OF_WEIGHTS = "A weight says how many rows one row stands for, 0 or more."
+OF_WEIGHTS = "A weight is how many rows a row represents, 0 or more."
 LARGEST, SMALLEST = 1e100, 1e-100
-"""Beyond these, squares of weights can no longer be told from 0 or from infinity."""
+"""Beyond these, squares of weights can no longer be distinguished from 0 or from infinity."""
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Weights:
     def check(self) -> None:
         """Raise an error, after the last row, if all weights are 0."""
         if self.without == self.rows:
-            raise DataError(f"{self.title}: all {self.rows:,} weights are 0, so that no row counts.")
+            raise DataError(f"{self.title}: all {self.rows:,} weights are 0.")
 
     def sentences(self) -> list[str]:
         """Return warnings."""
@@ -94,9 +94,8 @@ def weights_found(weights: Weights, weighted: WeightedCounts, classes: Sequence[
     rows, worth = pooled.counts.n, float(pooled.worth[0])
     by_label = {str(label): float(one) for label, one in zip(classes, pooled.cell_worth[0], strict=True)}
     said = (
-        f"All figures are weighted by {printable(weights.name)}: the {rows:,} rows are worth {rows_worth(worth)} of "
-        "equal weight, and intervals allow for that. Without weights only: bias amplification and ranges "
-        "beside chance."
+        f"All figures are weighted by {printable(weights.name)}: the effective sample size of {rows:,} rows is "
+        f"{rows_worth(worth)}. Bias amplification and permutation ranges are not available with weights."
     )
     return {"column": weights.name, "rows": rows, "worth": worth, "worth_by_label": by_label, "sentence": said}
 

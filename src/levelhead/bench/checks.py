@@ -32,8 +32,8 @@ def check_cells(cells: Sequence[Cell], *, local: bool = True) -> None:
         first = known.setdefault(str(replace(cell.experiment, name="")), cell.row)
         if first != cell.row:
             raise ConfigError(
-                f"The variants {quoted(first)} and {quoted(cell.row)} are the same run: no table could tell them "
-                "apart. Leave one out, or give it other settings."
+                f"The variants {quoted(first)} and {quoted(cell.row)} are the same run. Remove one, or change its "
+                "settings."
             )
     missing = [cell for cell in cells if not cell.done]
     for cell in missing:

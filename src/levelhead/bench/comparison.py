@@ -19,12 +19,12 @@ from levelhead.report.text import Record, estimate_from_dict
 from levelhead.types import DataError, Estimate, printable
 
 LEAKING = "LEAKING_equalized_odds"
-"""Keep the epoch with the smallest EOd gap on the very rows that are reported, as the authors' CelebA notebook does."""
+"""Keep the epoch with the smallest EOd gap on the reported rows, as the authors' CelebA notebook does."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The joint table of one data set and split, with what it took to make it.
+    """The joint table of one data set and split, and its inputs.
 
     ``selection`` is the rule that chose the epochs, where it was not the runs' own; ``positive_rate`` the share of
     rows that every method calls positive, where thresholds were matched; ``areas`` the area under the ROC curve by
@@ -87,7 +87,7 @@ class Comparison:
         return [mark for mark, there in found.items() if there]
 
     def label(self, method: str) -> str:
-        """Return the row's name as printed: with its marks, and what the variant was told."""
+        """Return the row's name as printed: with its marks, and what the variant knew."""
         told = self.told.get(method)
         return " ".join([method, *(told if told and told.startswith(mark) else mark for mark in self.marks(method))])
 
@@ -95,7 +95,7 @@ class Comparison:
     def cautions(self) -> list[str]:
         """Which rows are never the best for their accuracy, and which groups and rows no gap compares."""
         lost = self.table.less_accurate
-        less = f"less accurate than {self.table.baseline} by a decided amount, so never marked best"
+        less = f"measurably less accurate than {self.table.baseline}, so never marked best"
         return [*([f"{', '.join(map(printable, lost))}: {less}."] if lost else []), *self.warnings]
 
     @property
@@ -247,7 +247,7 @@ class Comparison:
 def comparisons_page(record: Record, *, source: str = "", command: str = "") -> Record:
     """Summarise the JSON of comparisons, as ``levelhead table`` writes it; ``source`` names the file in errors."""
     if not record["comparisons"]:
-        raise DataError(f"{source} is not what `table` writes: it holds no comparison.")
+        raise DataError(f"{source} holds no comparison: `levelhead table --json` writes one.")
     every = [Compared(Comparison.from_dict(one)) for one in record["comparisons"]]
     return Comparisons(every).page(command=command)
 

@@ -71,8 +71,8 @@ MOST_RUNS = 2000
 class Grid:
     """What is run: ``base`` is a recipe's content; ``rows`` maps names to settings, ``shared`` holds those of all.
 
-    With ``folds`` every seed of a row is so many runs, one for each :class:`~levelhead.data.Fold` of all rows.
-    ``margin``, in points, is the difference that is as good as none.
+    With ``folds`` every seed of a row is this many runs, one for each :class:`~levelhead.data.Fold` of all rows.
+    ``margin``, in points, is the difference that is equivalent to none.
 
     Options and methods that have an earlier name get their present one.
     """
@@ -92,7 +92,7 @@ class Grid:
             object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "shared", _present(self.shared))
         if not self.seeds or len(set(map(str, self.seeds))) < len(self.seeds):
-            raise ConfigError(f"A grid needs seeds, each once; got {listed(self.seeds, 20) or 'none'}.")
+            raise ConfigError(f"A grid needs distinct seeds; got {listed(self.seeds, 20) or 'none'}.")
         for seed in self.seeds:
             check_seed(seed, "A seed of the grid")
         slugs = [_slug(check_row_name(row)) for row in self.rows]
@@ -108,7 +108,7 @@ class Grid:
             folds = f", {len(self.seeds):,} seeds and {self.folds} folds" if self.folds else ""
             raise ConfigError(
                 f"A grid of {len(self.rows):,} variants{folds or f' and {len(self.seeds):,} seeds'} is more than "
-                f"{MOST_RUNS:,} runs: make several."
+                f"{MOST_RUNS:,} runs: split it."
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(result.get("method.name"), str):
         result["method.name"] = present_method(result["method.name"])
     if len(result) < len(settings):
-        raise ConfigError(f"One option stands there under an earlier and its present name: {listed(settings)}.")
+        raise ConfigError(f"An option is given twice, by its old and its new name: {listed(settings)}.")
     return result
 
 
@@ -234,15 +234,15 @@ def comparison_grid(
     """
     if None not in (task, recipe) or (before, task, recipe) == (None, None, None):
         raise ConfigError(
-            "Say what to compare: --data (a built-in task), --recipe or a GRID; or name a folder with --resume."
+            "Nothing to compare: give --data (a built-in task), --recipe or a GRID, or a folder with --resume."
         )
     _refuse_seed_and_name(settings)
     for setting in settings:
         key = setting.partition("=")[0].strip()
         if key.partition(".")[0] == "method":
             raise ConfigError(
-                f"--set {quoted(key)}: options of methods are given with --try, which names the variants after them: "
-                f"--try {printable(key)}=VALUE"
+                f"--set {quoted(key)}: set options of methods with --try, which names the variants: --try "
+                f"{printable(key)}=VALUE"
             )
     if before is None or task is not None or recipe is not None:
         base = read_recipe(find_recipe(recipe or task_recipe(str(task))))
@@ -276,7 +276,7 @@ def comparison_grid(
 def _refuse_seed_and_name(settings: Sequence[str]) -> None:
     for setting in settings:
         if setting.partition("=")[0].strip() in ("seed", "name"):
-            raise ConfigError(f"--set {quoted(setting)}: a grid has seeds and names of its own.")
+            raise ConfigError(f"--set {quoted(setting)}: a grid sets its own seeds and names.")
 
 
 def compare_methods(
@@ -299,7 +299,7 @@ def compare_methods(
             name = ", ".join([method, *(f"{key.rpartition('.')[2]} {value}" for key, value in chosen.items())])
             rows[name] = {"method.name": method} | {keys[key]: value for key, value in chosen.items()}
             if len(rows) * len(seeds) > MOST_RUNS:
-                raise ConfigError(f"These methods, values and seeds are more than {MOST_RUNS:,} runs: try fewer.")
+                raise ConfigError(f"These methods, values and seeds make more than {MOST_RUNS:,} runs: try fewer.")
     for key in options:
         if key not in used:
             raise ConfigError(f"None of the methods {listed(methods)} has the option {printable(key)}.")
@@ -373,9 +373,8 @@ def joined(grid: Grid, out: Path) -> Grid:
         changed += [name for name in ("folds", "margin") if getattr(before, name) != getattr(grid, name)]
         if changed:
             raise ConfigError(
-                f"{out} holds another grid; what differs is {', '.join(map(quoted, changed[:20]))}. It can get more "
-                "variants and seeds, not other settings: choose another --out, or finish the comparison in it: "
-                f"levelhead compare {out} --resume"
+                f"{out} holds a grid with other settings ({', '.join(map(quoted, changed[:20]))}). Choose another "
+                f"--out, or finish it: levelhead compare {out} --resume"
             )
         seeds = tuple(sorted({*before.seeds, *grid.seeds}))
         grid = replace(grid, rows=before.rows | grid.rows, seeds=seeds)
@@ -383,7 +382,7 @@ def joined(grid: Grid, out: Path) -> Grid:
 
 
 def remember(grid: Grid, out: Path) -> Grid:
-    """Write the grid into ``out``, :func:`joined` with what is there, and return it."""
+    """Write the grid into ``out``, :func:`joined` with the existing one, and return it."""
     grid, file = joined(grid, out), out / GRID
     if not file.exists() or read_grid(file) != grid:
         write_text(file, yaml.safe_dump(grid.to_dict(), sort_keys=False))
@@ -409,8 +408,8 @@ def make_cells(
         for key in own:
             if (name := str(key).strip()) in ("seed", "name"):
                 raise ConfigError(
-                    f"The grid's {where} sets {name}: seeds stand in the grid's own list (seeds:, --seeds), and a "
-                    "variant is called by its key in rows. Leave it out."
+                    f"The grid's {where} sets {name}: a grid lists its seeds under seeds: (--seeds) and names "
+                    "variants by their key. Remove it."
                 )
     chosen = list(rows or grid.rows)
     for row in chosen:
@@ -544,7 +543,7 @@ class LocalProcesses:
         trace = folder.with_name(f"{folder.name}-error.txt")
         if process.returncode == 0:
             trace.unlink(missing_ok=True)
-            return None if is_done(folder) else "ended without an error and without a result"
+            return None if is_done(folder) else "ended perfectly and without a result"
         said = (errors.strip().splitlines() or ["it said nothing"])[-1]
         if "Traceback" in errors:  # a mistake in a method of the user's own, say: the last line is not enough
             write_text(trace, errors)

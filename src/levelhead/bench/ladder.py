@@ -16,7 +16,7 @@ from levelhead.types import DataError, Estimate, printable
 RUNGS = (
     "labels alone",
     "a part of the input that should not decide",
-    "which rows are of one person",
+    "which rows belong to one person",
     "the groups of a few rows",
     "the groups of many rows",
     "the group when predicting, too",
@@ -24,7 +24,7 @@ RUNGS = (
 """What a variant knew, from least to most."""
 
 BUDGET = 0.005
-"""Fall of accuracy, of 1, up to which a variant is drawn as a full mark."""
+"""Largest loss of accuracy, a fraction, for a full mark."""
 
 SYMBOLS = "osD^vP*Xh<>dp8H"
 WIDTH, LINE, TEXT, FOOT = 7.2, 0.24, 0.17, 0.6  # inches
@@ -63,7 +63,7 @@ def steps_of(comparison: Comparison, task: str) -> list[Step]:
     whole = rows[baseline]["equalized_odds"].estimate
     if not whole.defined or whole.value <= 0:
         raise DataError(
-            f"{printable(task)}: {printable(baseline)} has no gap in equalized odds of which something could be left: "
+            f"{printable(task)}: {printable(baseline)} has no gap in equalized odds to reduce: "
             f"{whole.reason or 'it is 0'}."
         )
     found = []
@@ -107,7 +107,7 @@ def draw_ladder(steps: Sequence[Step], path: Path, *, title: str, notes: Sequenc
 
     defined = [step for step in steps if step.left.defined]
     if not defined:
-        raise DataError("No variant has a gap in equalized odds that could be compared with the baseline's.")
+        raise DataError("No variant's gap in equalized odds can be compared with the baseline's.")
     tasks = list(dict.fromkeys(step.task for step in defined))
     lines: list[tuple[int, str]] = sorted(dict.fromkeys((step.rung, step.name) for step in defined), key=lambda x: x[0])
     rungs = list(dict.fromkeys(rung for rung, _ in lines))

@@ -1,6 +1,6 @@
 """Stop training seeds once a difference is known well enough, without being fooled by having looked often.
 
-After every seed, from the second on, the figures are looked at. Whoever stops at the first look that pleases is wrong
+After every seed, from the second on, the figures are looked at. Stopping at the first look that pleases is wrong
 more often than the interval says. Here the looks share the error probability: with the share t of the seeds done,
 2 - 2 Phi(z / sqrt(t)) is spent of it (Lan and DeMets, Biometrika 1983; for t = 1 all 5%), and each look's critical
 value is the one at which it spends what came since the look before, as if every seed were a new sample (Armitage,
@@ -36,7 +36,7 @@ METRICS = {title.removesuffix(" gap"): name for name, title in COMPARED.items()}
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be known: the difference of ``method`` in ``metric``, to so many ``points`` or (None) decided."""
+    """What is to be known: the difference of ``method`` in ``metric``, to this many ``points`` or (None) decided."""
 
     text: str
     metric: str
@@ -79,7 +79,7 @@ def parse_target(text: str, rows: Sequence[str]) -> Target:
         what = "is the baseline itself" if method in rows[:1] else "is no variant here"
         raise ConfigError(f"--until: {quoted(method)} {what}. Name one of: {', '.join(rows[1:]) or 'none'}.")
     if points is not None and not 0 < points < 100:
-        raise ConfigError(f"--until: {points:g} points cannot be; give a number between 0 and 100.")
+        raise ConfigError(f"--until: {points:g} points is out of range; give a number between 0 and 100.")
     return Target(" ".join(text.split()), metric, method, points)
 
 
@@ -169,8 +169,8 @@ def begin(target: Target, out: Path, seeds: Sequence[int]) -> dict[str, Any]:
     if {key: kept.get(key) for key in plan} != plan:
         raise ConfigError(
             f"{out / LOOKS}: the looks so far were for {quoted(str(kept.get('target')))} with seeds "
-            f"{kept.get('seeds')}. A plan that is changed after looking is no plan: finish it with the same --until "
-            "and --seeds, or begin in another --out."
+            f"{kept.get('seeds')}. A stopping rule must not change after a look: use the same --until and --seeds, or "
+            "another --out."
         )
     return kept
 

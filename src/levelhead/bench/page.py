@@ -37,14 +37,14 @@ MAIN = "equalized_odds"
 _GAP_ENDS = ("smaller measured gap", "larger measured gap")
 _LEVEL_ENDS = ("lower", "higher")
 _OPEN = (MAIN, "accuracy")
-"""The differences that are drawn at once; the others are unfolded on demand."""
+"""Differences shown open; the others are folded."""
 _PAGE_ONLY = ("balanced_accuracy",)
 """Columns that a terminal of 80 columns has no room for."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison with what its page needs beside it.
+    """A comparison and the inputs of its page.
 
     ``sizes`` are the test rows by group and label (see :func:`group_sizes`), ``frontier`` the FACT line of the
     baseline, ``published`` tables of these figures beside those that others published, or under their choice of epochs,
@@ -169,7 +169,7 @@ def _facts(one: Compared) -> list[tuple[str, str, str]]:
         ("Compared", f"{variants}", f"variants of {comparison.number_of_seeds} each"),
     ]
     if halves := _halves(comparison, MAIN):
-        facts.append(("Not seen below about", _about(halves), f"points of difference in the {METRICS[MAIN].short}"))
+        facts.append(("Detectable difference", _about(halves), f"points of difference in the {METRICS[MAIN].short}"))
     told = sum(each.decided for each in comparison.differences())
     baseline = short(comparison.table.baseline, 40)
     return [*facts, ("Distinguishable", f"{told} of {variants - 1}", f"from {baseline}")]
@@ -198,13 +198,11 @@ def _cautions(one: Compared) -> list[str]:
             cautions.append(f"{_who(marked, comparison)}: {mark}. {meaning}")
     alone = [method for method, seeds in comparison.seeds.items() if len(seeds) == 1]
     if alone:
-        cautions.append(
-            f"{_who(alone, comparison)}: one seed only. How much another seed would change is not in the intervals."
-        )
+        cautions.append(f"{_who(alone, comparison)}: one seed only. The intervals leave out the variance over seeds.")
     cautions += comparison.cautions
     few = _few(one.sizes)
     if few:
-        cautions.append(f"Fewer than {SMALL} test rows: {', '.join(few)}. Rates over them decide nothing.")
+        cautions.append(f"Fewer than {SMALL} test rows: {', '.join(few)}. Their rates are not informative.")
     return cautions
 
 
@@ -234,7 +232,7 @@ def _sections(one: Compared) -> list[Record]:
         sections.append(blocks.section("Published and here" if theirs else "Epochs by labels, and as released", tables))
     if several:
         sections.append(blocks.section("The differences", _difference_blocks(comparison)))
-    sections.append(blocks.section("What these data cannot decide", _limits(one)))
+    sections.append(blocks.section("Detectable differences", _limits(one)))
     sections.append(blocks.section("All figures", _figures(one)))
     sections += [plane] * (not one.plane_first)
     sections.append(blocks.section("Cost of training", [cost_table(costs, where=blocks.BOTH)]))
@@ -259,16 +257,14 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
         notes = []
         if metric == MAIN:
             notes = [
-                "A filled mark: the difference is distinguishable from zero (interval without 0, and p after Holm "
-                f"below {1 - comparison.table.level:.2g}). An open mark: it is not, which does not mean equal.",
+                "Filled mark: significant (interval without 0, Holm-adjusted p below {1 - "
+                "comparison.table.level:.2g}). Open mark: inconclusive, which does not mean equal.",
             ]
         folded = "" if metric in _OPEN else f"{METRICS[metric].short}: difference to {short(baseline, 40)}"
         ends = _GAP_ENDS if gap else _LEVEL_ENDS
         found.append(blocks.forest(title, rows, heads=("Variant", "Points"), ends=ends, notes=notes, folded=folded))
         if metric == MAIN and len(rows) > 1:
-            found.append(
-                blocks.bullets(comparison.findings(), folded="The same, one sentence a variant", where=blocks.BOTH)
-            )
+            found.append(blocks.bullets(comparison.findings(), folded="One sentence per variant", where=blocks.BOTH))
     return found
 
 
@@ -302,7 +298,7 @@ def _figures(one: Compared) -> list[Record]:
             for method, row in table.rows.items()
             if method != table.baseline
         ]
-        notes = ["Percentage points. A negative difference of a gap is a smaller measured gap. p after Holm."]
+        notes = ["Percentage points. Negative means a smaller measured gap. p is Holm-adjusted."]
         found.append(blocks.table(f"Differences to {short(table.baseline)}", columns, rows, notes=notes, **shown))
     return found + _areas(comparison)
 
@@ -335,7 +331,7 @@ def _areas(comparison: Comparison) -> list[Record]:
         (comparison.label(method), [_area(*areas[group]) for group in groups])
         for method, areas in comparison.areas.items()
     ]
-    title = "Area under the ROC curve by group: no threshold moves it"
+    title = "Area under the ROC curve by group, independent of the threshold"
     level, baseline = f"{comparison.table.level:.0%}", short(comparison.table.baseline)
     return [
         blocks.table(
@@ -379,9 +375,9 @@ def _pareto(one: Compared) -> list[Record]:
     if one.frontier is not None:
         line = list(zip((100 * one.frontier.gaps).tolist(), (100 * one.frontier.accuracy).tolist(), strict=True))
     notes = [
-        f"Marks: means over seeds. Thin bars: {comparison.table.level:.0%} intervals, each direction by itself. "
-        "Variants whose bars overlap may change places.",
-        "Stairs: no variant without a mark beats these in both columns (Pareto set of the measured means).",
+        f"Marks: means over seeds. Thin bars: {comparison.table.level:.0%} intervals per axis. Variants with "
+        "overlapping bars may change places.",
+        "Stairs: the Pareto set of the measured means, of variants without a mark.",
         *(["Squares: variants that saw groups (ORACLE)."] * any(p["oracle"] for p in points)),
         *missing,
     ]
@@ -412,9 +408,9 @@ def _limits(one: Compared) -> list[Record]:
         if halves:
             found.append(
                 blocks.paragraph(
-                    f"With {comparison.rows:,} test rows and these seeds, a difference in the {METRICS[MAIN].short} of "
-                    f"less than about {_about(halves)} points would not be seen, though it may be there. “Not "
-                    "distinguishable” is a statement about the data’s size, not about the methods.",
+                    f"With {comparison.rows:,} test rows and these seeds, differences in the {METRICS[MAIN].short} "
+                    f"below {_about(halves)} points cannot be detected. “Inconclusive” describes the size of the "
+                    "data, not the methods.",
                     where=blocks.BOTH,
                 )
             )
@@ -433,10 +429,10 @@ def _limits(one: Compared) -> list[Record]:
         ]
         found.append(
             blocks.table(
-                f"Half the width of the interval of the difference to {short(baseline, 40)}, points",
+                f"Half-width of the interval of the difference to {short(baseline, 40)}, points",
                 ["Variant", *((METRICS[name].short, STATISTICS["half_width"][1]) for name in metrics)],
                 rows,
-                folded="About the smallest difference seen, by variant and metric",
+                folded="Smallest detectable difference, by variant and metric",
             )
         )
     found.append(_sizes_block(one))
@@ -445,7 +441,7 @@ def _limits(one: Compared) -> list[Record]:
 
 def _sizes_block(one: Compared) -> Record:
     if not one.sizes:
-        return blocks.paragraph("How many rows each group has is not in this file: make the page from the run folders.")
+        return blocks.paragraph("This file holds no group sizes: make the page from the run folders.")
     labels = list(dict.fromkeys(label for cells in one.sizes.values() for label in cells))
     rows = []
     for group, cells in one.sizes.items():
@@ -465,7 +461,7 @@ def _how(one: Compared) -> list[Record]:
     comparison = one.comparison
     seeds = sorted({tuple(each) for each in comparison.seeds.values()})
     rules = sorted({str(settings.get("train.select")) for settings in comparison.settings.values()})
-    selection = f"{comparison.selection}, chosen anew" if comparison.selection else ", ".join(rules)
+    selection = f"{comparison.selection}, selected again" if comparison.selection else ", ".join(rules)
     threshold = "each run’s own"
     if comparison.positive_rate is not None:
         threshold = f"set to call {comparison.positive_rate:.1%} positive, as {comparison.table.baseline} does"
@@ -477,14 +473,14 @@ def _how(one: Compared) -> list[Record]:
         ("Threshold", threshold),
         (
             "All variants share",
-            comparison.protocol.removeprefix("all variants: ") or "not everything: see the settings below",
+            comparison.protocol.removeprefix("all variants: ") or "see the settings below",
         ),
         (
             "Intervals",
             f"{comparison.table.level:.0%}, over {comparison.sources}: rows are resampled jointly for all variants "
-            "and seeds (1,000 replicates), and what the variance over training seeds has beyond the noise of "
-            "rows is added (Student’s t with Satterthwaite’s degrees of freedom; with two or three seeds Cochran’s "
-            "wider interval). Differences are paired over test rows.",
+            "and seeds (1,000 replicates); the variance over training seeds beyond row noise is added (Student’s t, "
+            "Satterthwaite’s degrees of freedom; with two or three seeds Cochran’s wider interval). Differences are "
+            "paired over test rows.",
         ),
         ("p-values", "adjusted by Holm over the methods, metric by metric"),
         ("Versions and hardware", "; ".join(dict.fromkeys(map(_environment, comparison.environments)))),
@@ -504,7 +500,7 @@ def _environment(environment: dict[str, Any]) -> str:
 
 
 def _settings(comparison: Comparison) -> Record | None:
-    """Return what tells the rows apart in their settings."""
+    """Return what distinguishes the rows in their settings."""
     every = comparison.to_dict()["settings"]
     keys = [
         key

@@ -87,7 +87,7 @@ def baseline_rates(group: RunSet, baseline: str, min_count: int = MIN_COUNT) -> 
 
     Raises:
         ConfigError: there is no such row, or the classes are not two.
-        DataError: fewer than two groups have so many rows of each class.
+        DataError: fewer than two groups have this many rows of each class.
     """
     rows, classes = group.rows(), group.classes
     if baseline not in rows:
@@ -125,7 +125,7 @@ def baseline_frontier(group: RunSet, comparison: Comparison, points: int = 61, m
 
     Raises:
         DataError: as :func:`baseline_rates`.
-        ConfigError: the comparison chose epochs or thresholds anew: its rows are not the runs' own predictions.
+        ConfigError: the comparison chose epochs or thresholds again: its rows are not the runs' own predictions.
     """
     if comparison.selection is not None or comparison.positive_rate is not None:
         raise ConfigError("The FACT line is of the runs' own predictions: compare without selection and threshold.")
@@ -147,7 +147,7 @@ class Point:
     x: Estimate
     y: Estimate
     kept: bool
-    far: bool = False  # from the others, and at chance: to show it would make them hard to tell apart
+    far: bool = False  # from the others, and at chance: to show it would make them hard to distinguish
 
     @property
     def missing(self) -> str | None:
@@ -170,7 +170,8 @@ def points_of(comparison: Comparison, x: str, y: str) -> list[Point]:
     """Return every row, in the table's order.
 
     No marked row is part of the Pareto set, and none keeps another out. Beside rows that see groups no method without
-    demographics might be in it, though they answer to another question; rows at chance, or not yet told apart from it,
+    demographics might be in it, though they answer to another question; rows at chance, or not yet distinguished from
+    it,
     may have small gaps for a bad reason.
     """
     rows = comparison.table.rows
@@ -235,7 +236,7 @@ def pareto_to_dict(
         "attribute": comparison.attribute,
         "rows": comparison.rows,
         "level": comparison.table.level,
-        "intervals": f"{comparison.sources}; each column by itself",
+        "intervals": f"{comparison.sources}; per column",
         "x": x,
         "y": y,
         "points": [
@@ -369,7 +370,7 @@ def _staircase(
         color="black",
         linewidth=1.1,
         zorder=2,
-        label=_lines("no variant without a mark beats these in both (Pareto set of the measured means)"),
+        label=_lines("Pareto set of the measured means, of variants without a mark"),
     )
 
 
@@ -395,19 +396,19 @@ def _caption(comparison: Comparison, points: Sequence[Point], frontier: Frontier
     """Say what marks, bars and lines are."""
     sentences = [
         f"Marks: mean over {comparison.number_of_seeds}.",
-        f"Bars: {comparison.table.level:.0%} interval over {comparison.sources}, each direction by itself.",
-        "Variants whose bars overlap may change places in the Pareto set.",
+        f"Bars: {comparison.table.level:.0%} interval over {comparison.sources}, per axis.",
+        "Variants with overlapping bars may change places in the Pareto set.",
     ]
     used = [mark for mark in marks.MEANINGS if any(mark in point.marks for point in points)]
     if used:
         drawn = " ORACLE variants are drawn as open marks." if marks.ORACLE in used else ""
-        sentences.append(f"Variants named with one of these are no part of the Pareto set.{drawn}")
+        sentences.append(f"Marked variants are not in the Pareto set.{drawn}")
         sentences += [marks.meaning(mark) for mark in used]
     if frontier is not None:
         how = "" if len(frontier.by_seed) == 1 else f", mean over its {len(frontier.by_seed)} seeds"
         sentences.append(
-            f"FACT: highest accuracy within an EOd gap that post-processing of the predicted classes of "
-            f"{frontier.row} by group could reach, computed on these very test rows for each seed{how}; no interval."
+            f"FACT: highest accuracy within an EOd gap that group-wise post-processing of {frontier.row} can reach, "
+            f"computed on these test rows for each seed{how}; no interval."
         )
     sentences += [point.not_drawn for point in points if point.not_drawn]
     return "\n".join(textwrap.wrap(_plain(" ".join(sentences)), 150))

@@ -70,7 +70,7 @@ def draw_comparisons(
         MARGIN,
         top + 0.32,
         f"Dots: mean of {seeds} seeds. Bars: {comparisons[0].table.level:.0%} intervals over test pictures\n"
-        f"and seeds. Dashed: {comparisons[0].table.baseline}. Hollow: the method was told the groups.",
+        f"and seeds. Dashed: {comparisons[0].table.baseline}. Hollow: the method saw the groups.",
     )
     write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=200, format="png"))
 

@@ -52,7 +52,7 @@ class Noise:
     basis: str
 
     def half_width(self, seeds: int, rows: int | None = None, level: float = 0.95) -> float:
-        """Return half the width of the interval to expect with so many seeds, on so many rows of the same kind.
+        """Return half the width of the interval to expect with this many seeds, on this many rows of the same kind.
 
         With few seeds that is wide, as :class:`levelhead.metrics.seeds.RowsAndSeeds` has it. One seed says nothing
         about what seeds add: its interval is of the rows alone.
@@ -113,7 +113,7 @@ def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalize
     seeds = min(len(a), len(b))
     basis = f"from a pilot of {seeds} seed{'s' * (seeds != 1)} of {method} and {baseline}"
     if seeds < 2:
-        return Noise(row, SHARED * row, OVER_SEEDS**2, len(frame), f"{basis}; what seeds add is assumed")
+        return Noise(row, SHARED * row, OVER_SEEDS**2, len(frame), f"{basis}; the variance over seeds is assumed")
     alone = [analysis.moves(metric, name) for name in (method, baseline)]
     between = OverSeeds.of([a, b], [seed_by_row(list(one)) for one in alone])
     return Noise(row, max(0.0, row - common), between.beyond_rows * seeds, len(frame), basis)
@@ -132,15 +132,13 @@ def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Con
     timed = predicted(unknown, folder, console) if unknown else {}
     failing = dict.fromkeys(cell.row for cell in unknown if cell.folder not in timed)
     if failing:
-        raise LevelheadError(
-            f"Nothing can be planned before this is mended, see above why it fails: {listed(list(failing))}."
-        )
+        raise LevelheadError(f"Cannot plan until these runs work (reasons above): {listed(list(failing))}.")
     left = sum(float(np.mean(by_row[cell.row])) if by_row[cell.row] else timed[cell.folder] for cell in missing)
     source = "; ".join(["measured on runs that are done"] * bool(spent) + ["from a few steps of each"] * bool(unknown))
     hours = (
         f"about {left / 3600:.1f} hours of one core each, {left / 3600 / workers:.1f} hours with {workers} at a time"
     )
-    console.print(f"{len(missing)} of {len(cells)} runs are to be made: {hours} ({source or 'nothing to time'}).")
+    console.print(f"{len(missing)} of {len(cells)} runs are missing: {hours} ({source or 'nothing to time'}).")
     counts, which = _cells_of(cells[0].experiment.data)
     sizes = ", ".join(f"{name} {size:,}" for name, size in counts.items())
     console.print(f"{which}: {sum(counts.values()):,} rows ({sizes}).", markup=False)
@@ -152,7 +150,7 @@ def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Con
         piloted = pilot is not None and {rows[0], method} <= pilot.rows().keys()
         noise = from_pilot(pilot, rows[0], method) if pilot and piloted else assumed(np.array(list(counts.values())))
         if math.isnan(noise.row):
-            console.print(f"{method}: nothing can be said, {noise.basis}.", markup=False)
+            console.print(f"{method}: no plan, {noise.basis}.", markup=False)
             continue
         table = Table(title=f"EOd difference of {method} to {rows[0]}", caption=noise.basis)
         for title in ("seeds", "known to, points", f"shown with {POWER:.0%} power, points"):

@@ -34,18 +34,16 @@ def refit_cells(
         out: folder of the new runs.
         options: values to try, each as KEY=VALUE,VALUE.
         groups: file with the groups of a few rows, for few-label.
-        few_groups: or how many rows it is told.
+        few_groups: or how many group labels it gets.
         join: groups that stand in another file than the run's data.
 
     Raises:
-        ConfigError: a method that does not refit, an option that none of them has, both of the last two, or more rows
-            to be told the groups of than there are.
-        DataError: groups that a method is told cannot be read.
+        ConfigError: a method that does not refit, an option that none of them has, both of the last two, or more group
+        labels than rows.
+        DataError: groups that a method gets cannot be read.
     """
     if groups is not None and few_groups is not None:
-        raise ConfigError(
-            "--groups names the rows whose groups are told, and --few-groups draws some: give one of them."
-        )
+        raise ConfigError("--groups names rows with a known group, --few-groups draws some: give one of them.")
     names = parse_methods(methods)
     known = [name for name in METHODS if issubclass(METHODS[name], LastLayerMethod)]
     for name in names:

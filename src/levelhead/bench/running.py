@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -24,6 +23,9 @@ from levelhead.metrics.joint import MARGIN
 from levelhead.report import text
 from levelhead.terminal import counted
 
+if TYPE_CHECKING:
+    from levelhead.bench.comparison import Comparison
+
 
 def run_all(
     cells: Sequence[Cell],
@@ -38,7 +40,7 @@ def run_all(
 ) -> int:
     """Run what is missing and return the exit status: 0, 1 if a run failed, 130 if Ctrl-C stopped them.
 
-    ``again`` is the command that goes on after a failure or a stop. ``workers`` runs go side by side on this machine,
+    ``again`` is the command that continues after a failure or a stop. ``workers`` runs go side by side on this machine,
     or as many as the Ray cluster ``ray`` has processors. No run begins after ``deadline``
     (``time.monotonic()``). ``launch`` trains a run in another way than as a process of this machine.
     """
@@ -56,7 +58,7 @@ def run_all(
         return 130
     left = 0 if math.isinf(deadline) else sum(not cell.done for cell in cells) - len(failures)
     if left:
-        _line(console, f"The time is up: {left} of {len(cells)} runs were not begun. To go on: {again}")
+        _line(console, f"The time is up: {left} of {len(cells)} runs were not started. To continue: {again}")
     if not failures:
         return 0
     console.print(f"\n{len(failures)} of {len(cells)} runs failed:", highlight=False)
@@ -75,8 +77,8 @@ def show_results(
     margin: float = MARGIN,
     min_count: int = MIN_COUNT,
     missing: str = LEAVE_OUT,
-) -> None:
-    """Print the tables of finished runs, write the page if one is asked for, and name what was written.
+) -> Sequence[Comparison]:
+    """Print the tables of finished runs, write the page if ``html_file`` is given, and return the comparisons.
 
     Runs on different data are different tables; in each, the first row of the grid is the baseline.
     """
@@ -100,10 +102,9 @@ def show_results(
 
         every = [compared(*each, min_count=min_count) for each in zip(groups, comparisons, strict=True)]
         write_page(html_file, Comparisons(every).page(command=command_line()))
-        _line(console, f"Wrote {html_file}: the same figures on a page.")
+        _line(console, f"Wrote {html_file}")
     _line(console, f"Wrote {folder}: {len(cells)} runs, and {GRID}, which remembers them.")
-    baseline = shlex.quote(comparisons[0].table.baseline)
-    _line(console, f"Next: levelhead table {shlex.quote(str(folder))} --baseline {baseline} --latex table.tex")
+    return comparisons
 
 
 def _name(cell: Cell) -> str:
@@ -134,7 +135,7 @@ def _announce(
         _line(
             console,
             f"Caution: {together} runs at a time with {threads} thread{'s' * (threads > 1)} each, and this machine has "
-            f"{processors} processors. Their seconds say little then; fewer --workers may be as fast.",
+            f"{processors} processors. Their timings are unreliable; fewer --workers may be as fast.",
         )
 
 
@@ -182,5 +183,5 @@ def _tell_of_stop(cells: Sequence[Cell], missing: Sequence[Cell], console: Conso
     done = sum(cell.done for cell in cells)
     _line(console, f"\nStopped: {done} of {len(cells)} runs are done.")
     if under_way:
-        _line(console, f"Under way, and kept up to their last checkpoint: {'; '.join(under_way)}.")
+        _line(console, f"Running, kept up to their last checkpoint: {'; '.join(under_way)}.")
     _line(console, f"To resume: {again}")

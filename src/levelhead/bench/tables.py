@@ -105,7 +105,7 @@ def _not_recorded(runs: Iterable[Run]) -> list[str]:
             if isinstance(part, StandIn) and part.changed is None:
                 found.setdefault(part.name, run.folder)
     return [
-        f"{name}: not recorded which options are defaults, so all are listed. `levelhead evaluate {folder}` runs the "
+        f"{name}: defaults were not recorded, so all options are listed. `levelhead evaluate {folder}` runs the "
         "code, and records it."
         for name, folder in found.items()
     ]
@@ -113,7 +113,7 @@ def _not_recorded(runs: Iterable[Run]) -> list[str]:
 
 @dataclass(frozen=True)
 class RunSet:
-    """Runs on the same rows; ``ordered`` if they stand in an order that was asked for, which tables then keep."""
+    """Runs on the same rows; ``ordered`` if they stand in an order that was requested, which tables then keep."""
 
     split: Split
     runs: list[Run]
@@ -133,10 +133,11 @@ class RunSet:
     ) -> Comparison:
         """Return the joint table; rows are sets of runs that differ in the seed alone.
 
-        ``selection`` chooses each run's epoch anew, by a label-only selector or by :data:`LEAKING`; the runs must have
+        ``selection`` chooses each run's epoch again, by a label-only selector or by :data:`LEAKING`; the runs must have
         been trained with ``train.keep_epochs``. ``threshold="matched"`` lets every run call as many rows positive as
         the baseline does on average over its seeds, so that a mere shift of the threshold changes nothing.
-        Differences within ``margin`` are as good as none; ``level`` is that of the intervals. Groups with too few rows
+        Differences within ``margin`` are equivalent to none; ``level`` is that of the intervals. Groups with too few
+        rows
         of a rate, and rows without a group, are left out of gaps as :func:`levelhead.audit` leaves them out, with its
         ``min_count`` and ``missing``, and named in ``warnings``. Rows with the same ``cluster``, a column of the
         predictions, count together; None: those of one person, where the evaluation wrote them down.
@@ -189,7 +190,7 @@ class RunSet:
         )
 
     def _comparison(self, rows: Mapping[str, list[Run]], table: JointTable, **more: Any) -> Comparison:
-        """Return a table with what is on record of the runs."""
+        """Return a table of the records of the runs."""
         first = self.runs[0]
         recipe, data = first.experiment.to_dict()["data"], named(first.experiment.data)
         changed = data.changed if isinstance(data, StandIn) else None
@@ -274,7 +275,7 @@ class RunSet:
         return np.stack([choose_epoch(run, self.split, self.attribute, selection, min_count)[1] for run in runs])
 
     def rows(self) -> dict[str, list[Run]]:
-        """Return the rows by name: the method, its options that are not the default, what else tells rows apart."""
+        """Return the rows by name: the method, its options that are not the default, what else distinguishes rows."""
         same: dict[str, list[Run]] = {}
         for run in self.runs:
             same.setdefault(str(sorted(run.settings.items(), key=str)), []).append(run)
@@ -330,7 +331,7 @@ def _clusters(run: Run, cluster: str | None) -> tuple[pd.Series | None, list[str
         clusters = pd.Series(pd.factorize(run.predictions[cluster], use_na_sentinel=False)[0])
     if clusters is None or (number := clusters.nunique()) == (rows := len(clusters)):
         return clusters, []
-    return clusters, [f"Rows that belong together count together: {rows:,} rows in {number:,} clusters."]
+    return clusters, [f"Intervals are clustered: {rows:,} rows in {number:,} clusters."]
 
 
 def _at_rate_of(
@@ -378,12 +379,12 @@ def choose_epoch(
         )
     if run.experiment.method.changes_at_end:
         raise DataError(
-            f"{run.folder}: {method_name(run.experiment.method)} changes the network after its last epoch, so no other "
-            "epoch can be chosen for it. Leave it out, or leave out --select."
+            f"{run.folder}: {method_name(run.experiment.method)} changes the network after its last epoch, so its "
+            "epoch is fixed. Leave it out, or leave out --select."
         )
     columns = [column for column in run.predictions.columns if str(column).startswith("probability_")]
     if run.folds:
-        raise DataError(f"{run.folder} is one of several folds, whose epochs are not chosen anew: leave out --select.")
+        raise DataError(f"{run.folder} is one of several folds, whose epochs are fixed: leave out --select.")
     file = run.folder / f"predictions-{split}-epochs.parquet"
     if not file.exists():
         raise DataError(
@@ -432,7 +433,7 @@ def measured_gap(counts: Counts, min_count: int = MIN_COUNT) -> float:
 
 
 def _log_odds(probabilities: np.ndarray) -> np.ndarray:
-    """Return log p_1 - log p_0 of (..., 2): close to 1, p_1 alone no longer tells rows apart."""
+    """Return log p_1 - log p_0 of (..., 2): close to 1, p_1 alone no longer distinguishes rows."""
     logarithms = np.log(np.maximum(probabilities.astype(np.float64), 1e-300))
     return np.asarray(logarithms[..., 1] - logarithms[..., 0])
 
@@ -481,7 +482,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
     """Read evaluated runs, given one by one or by a folder of them, and group them by the rows they predicted.
 
     Runs found in a folder that are not finished or not evaluated yet are left out, and named in the log; a run that was
-    given by itself must be evaluated. Runs keep the order in which they are given, those of a comparison that of its
+    given alone must be evaluated. Runs keep the order in which they are given, those of a comparison that of its
     variants.
     """
     found, ordered = [], True
@@ -513,7 +514,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
         evaluated = read_record(folder / f"evaluation-{split}.json", run=dict)["run"]
         if evaluated.get("attribute", "") is None:
             raise DataError(
-                f"{folder} was evaluated without groups, and a table compares gaps between groups. Name a column in "
+                f"{folder} was evaluated without groups; a table compares gaps between groups. Name a column in "
                 "data.sensitive, and evaluate again."
             )
         attribute, recorded = str(evaluated.get("attribute")), evaluated.get("predictions_sha256")

@@ -26,7 +26,7 @@ from levelhead.types import DataError, LevelheadError
 
 DRY_RUN_STEPS = 20
 SLOW_STEP = 0.5
-"""Seconds of a step from which three of them tell enough."""
+"""Seconds per step above which three steps suffice."""
 
 
 def predicted(cells: Sequence[Cell], folder: Path, console: Console) -> dict[Path, float]:

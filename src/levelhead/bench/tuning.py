@@ -106,7 +106,7 @@ def choices_table(choices: list[Choice], everything: Comparison, criterion: str)
     ]
     title = COMPARED["equalized_odds"]
     columns = ["Method", "variants", "chosen by labels", title, "ORACLE: by groups", title]
-    note = f"chosen by {criterion} on validation; ORACLE: by the smallest EOd gap on validation, which sees groups"
+    note = f"chosen by {criterion} on validation; ORACLE: by the smallest EOd gap on validation, with groups"
     return blocks.table("Options", columns, rows, notes=[note], text_columns=[2, 4], where=blocks.BOTH)
 
 

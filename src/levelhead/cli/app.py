@@ -115,7 +115,7 @@ def _version(value: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
@@ -125,7 +125,7 @@ def _options(
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the page, the pictures and the runs.")] = Path("demo"),
     seeds: Annotated[int, typer.Option(min=2, max=1000, help="Training seeds of each method.")] = 3,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that train side by side.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Training processes.")] = 2,
 ) -> None:
     """Compare four methods on drawn portraits where it is known why a gap arises; needs no data and no internet.
 
@@ -154,7 +154,7 @@ def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
 
 
 def _refuse_surroundings() -> None:
-    """Raise :class:`ConfigError` where a library would end in an error of its own, or Python would not start anew."""
+    """Raise :class:`ConfigError` where a library would end in an error of its own, or Python would not start again."""
     try:
         Path.cwd()
     except OSError:

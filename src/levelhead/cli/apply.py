@@ -21,17 +21,13 @@ def apply_command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the decisions here, and those before the rule, beside all columns of FILE."),
+        typer.Option(help="Output file: all columns of FILE, with the decisions before and after the rule."),
     ] = None,
     column: Annotated[str, typer.Option(help="Name of the column with the decision.")] = "decision",
-    score: Annotated[
-        str | None, typer.Option(help="Column with the score. Default: the one that the rule was fitted on.")
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="Column with the group. Default: the one that the rule was fitted on.")
-    ] = None,
+    score: Annotated[str | None, typer.Option(help="Column with the score. Default: that of the rule.")] = None,
+    group: Annotated[str | None, typer.Option(help="Column with the group. Default: that of the rule.")] = None,
     label: Annotated[
-        str | None, typer.Option(help="Column with the true class, if it is known: says what the rule changed.")
+        str | None, typer.Option(help="Column with the true class, if known: reports what the rule changed.")
     ] = None,
     scale: ScoreScale = "auto",
     json_file: FiguresFile = None,
@@ -52,7 +48,7 @@ def apply_command(
     saved = SavedRule.read(rule)
     score, group = score or saved.columns.get("score"), group or saved.columns.get("group")
     if score is None or group is None:
-        raise ConfigError(f"{rule} does not name the columns that it reads: add --score and --group.")
+        raise ConfigError(f"{rule} names no columns: add --score and --group.")
     if out is not None:
         check_decided(rows, out, column)
     found = postprocess_file(rows, score, group, label=label, rule=saved, scale=scale)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
 from levelhead.cli import audit_options as option
 from levelhead.cli.finishing import finish
+from levelhead.cli.following import after_audit
 from levelhead.cli.options import Missing, source_joined
 from levelhead.storage import check_outputs, is_run
 from levelhead.types import ConfigError, quoted
@@ -108,7 +109,7 @@ CLASSES_ALONE = (
 )
 NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "example": (
-        "--example brings its own file and columns: leave out {}, or --example.",
+        "--example has its own file and columns: remove {}, or --example.",
         (
             "predictions", "label", "prediction", "group", "with_", "score", "weight", "cluster", "threshold",
             "against", "on", "regression", "workers", "ray",
@@ -122,19 +123,19 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "ranking": (
-        "{} cannot be used with --rank, which needs no outcomes: leave it out.",
+        "{} cannot be used with --rank: remove it.",
         ("label", "prediction", "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive",
          "favourable", "label_map", "workers", "ray"),
     ),
     "regression": (
-        "{} is about classes, not numbers: leave it out, or --regression.",
+        "{} applies to classes, not numbers: remove it, or --regression.",
         (
             "score", *(name for name in CLASSES_ALONE if name not in ("against", "control")), "positive", "favourable",
             "label_map",
         ),
     ),
 }  # fmt: skip
-"""By kind of audit: what it says of the options that do not go with it, and these options."""
+"""By kind of audit: the error for incompatible options, and these options."""
 OF_CLASSES = (
     "bound", "score", "threshold", "scale", "against", "on", "weight", "count", "cluster", "without", "time",
     "unpaired", "positive", "intersect",
@@ -143,7 +144,7 @@ OF_CLASSES = (
 """Options that an audit of classes takes as they are."""
 CALLED = {"predictions": "FILE", "with_": "--with", "scale": "--scores"}
 PLAIN = {"scale": "auto", "adjust": option.Adjust.bonferroni, "workers": 1}
-"""What an option is where nobody gave it, if that is something."""
+"""Defaults of options that have one."""
 
 
 def _given(asked: SimpleNamespace, names: Sequence[str]) -> list[str]:
@@ -166,7 +167,7 @@ def _refuse(asked: SimpleNamespace, kind: str) -> None:
 
 
 def _audit(asked: SimpleNamespace) -> None:
-    """Audit what was asked for: the options of :func:`audit_command` by name."""
+    """Audit what was requested: the options of :func:`audit_command` by name."""
     if asked.junit is not None and not asked.fail_if:
         raise ConfigError("--junit writes the conditions of --fail-if: add one, or leave it out.")
     conditions = _conditions(asked.fail_if or ())
@@ -194,8 +195,8 @@ def _audit(asked: SimpleNamespace) -> None:
         if rows is None or asked.label is None or not (asked.prediction or asked.score) or not asked.group:
             raise ConfigError(
                 "An audit needs FILE, --label, --prediction (or --score) and --group; missing: "
-                f"{_lacking(asked, columns)}. Decisions without outcomes need --favourable in place of --label. To see "
-                "one first: levelhead audit --example"
+                f"{_lacking(asked, columns)}. Decisions without outcomes need --favourable instead of --label. Try "
+                "first: levelhead audit --example"
             )
         found = _numbers(rows, asked, about) if asked.regression else _classes(rows, asked, about)
     above: list[RenderableType] = [matched] if matched else []
@@ -205,12 +206,23 @@ def _audit(asked: SimpleNamespace) -> None:
         words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
         words += ["--positive-name", asked.positive_name] if asked.positive_name else []
         words += ["--favourable", asked.favourable] if asked.favourable else []
-        above = [ABOUT, "This is the command for it, and for a file of your own:", Text(shlex.join(words))]
+        above = [ABOUT, "Command, also for your own file:", Text(shlex.join(words))]
     source = asked.predictions.name if asked.predictions else ""
     finish(
         found, asked.json_file, asked.html_file, source=source, above=above, fail_if=conditions, junit=asked.junit,
         everything=asked.all_, inputs=inputs,
+        step=after_audit(found.to_dict(), _explained(asked), page=asked.html_file is not None),
     )  # fmt: skip
+
+
+def _explained(asked: SimpleNamespace) -> list[object]:
+    """Return the words of the command that explains the gap; none without scores, or with options it does not have."""
+    lacking = ("join", "weight", "count", "control", "regression", "rank", "against", "without", "bins", "workers")
+    if not asked.score or len(asked.files) != 1 or _given(asked, lacking):
+        return []
+    words = ["explain", asked.files[0], "--label", asked.label, "--score", asked.score]
+    words += [word for name in asked.group for word in ("--group", name)]
+    return words + (["--positive", asked.positive] if asked.positive is not None else [])
 
 
 def _conditions(texts: Sequence[str]) -> list[Condition]:
@@ -228,8 +240,7 @@ def _take_two_predictions(asked: SimpleNamespace) -> None:
         return
     if asked.with_ is None or asked.without is None or _given(asked, ("prediction", "score", "against")):
         raise ConfigError(
-            "--with and --without name the predictions of two models in one file, and go together: leave out "
-            "--prediction, --score and --against."
+            "--with and --without go together and replace --prediction, --score and --against: remove those."
         )
     asked.prediction = asked.with_
     if asked.group and any("," in name for name in asked.group):
@@ -244,7 +255,7 @@ def _take_files(asked: SimpleNamespace) -> None:
     asked.predictions = given[0] if given else None
     several = len(given) > 1 or any(path.is_dir() or set("*?[") & set(str(path)) for path in given)
     if several and (runs := [path for path in given if is_run(path)]) and len(given) > 1:
-        raise ConfigError(f"{runs[0]} is a run, and runs are audited one at a time: leave out the other files.")
+        raise ConfigError(f"{runs[0]} is a run; audit runs one at a time.")
     if given and not is_run(given[0]) and (several or asked.workers != 1 or asked.ray):
         from levelhead.tables.files import source_of
 
@@ -253,7 +264,7 @@ def _take_files(asked: SimpleNamespace) -> None:
 
 
 def _take_run(asked: SimpleNamespace) -> None:
-    """Read the predictions of a run in place of its folder, and what it says of its columns."""
+    """Read the predictions of a run instead of its folder, and what it says of its columns."""
     from levelhead.auditing.of_run import OUTCOMES, own_predictions
 
     run = own_predictions(asked.predictions) if isinstance(asked.predictions, Path) else None
@@ -264,7 +275,7 @@ def _take_run(asked: SimpleNamespace) -> None:
     if not (asked.group or asked.join):
         asked.group, bins = list(run.groups), asked.bins or []
         cut = {one.rpartition("=")[0] for one in bins}
-        # A data set says what its groups are, however many numbers they may be.
+        # A data set says what its groups are, of any number numbers they may be.
         asked.bins = [*bins, *(f"{name}=values" for name in asked.group if name not in cut)]
     if asked.positive is None and not asked.label_map and not asked.regression:
         asked.positive = run.positive
@@ -342,8 +353,7 @@ def _numbers(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str])
     """Audit predictions of a number."""
     if asked.cluster:
         raise ConfigError(
-            "--cluster is not known to --regression, whose intervals take rows for independent: average the errors "
-            f"of each {quoted(asked.cluster)} first, or leave it out."
+            f"--regression has no --cluster: average the errors of each {quoted(asked.cluster)} first, or remove it."
         )
     _refuse(asked, "regression")
     from levelhead.auditing.regression import regression_audit_file

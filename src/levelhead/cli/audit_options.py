@@ -16,7 +16,7 @@ WORDS, OUTPUT = "Words: what classes, groups and the audit are called", "Output"
 
 
 class Adjust(StrEnum):
-    """How intervals of many pairs allow for each other."""
+    """How intervals of many pairs are adjusted."""
 
     bonferroni = "bonferroni"
     max_t = "max-t"
@@ -44,7 +44,7 @@ Predictions = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="FILE...",
-        help="One prediction a row: .csv, .tsv or .parquet files, or a glob. Or an evaluated run.",
+        help="One row per prediction: .csv, .tsv or .parquet files, or a glob. Or an evaluated run.",
     ),
 ]
 Label = Annotated[Text, option(COLUMNS, "Column with the true class.")]
@@ -56,13 +56,13 @@ Score = Annotated[
 ]
 Threshold = Annotated[
     list[float] | None,
-    option(COLUMNS, "Scores from here on are positive. Repeatable."),
+    option(COLUMNS, "Scores at or above are positive. Repeatable."),
 ]
 Scale = Annotated[str, option(COLUMNS, SCALES, "--scores", rare=True, show_default=True, metavar="SCALE")]
 CostFalsePositive = Annotated[
-    float | None, option(COLUMNS, "What a false positive costs: adds the cost of errors by group.", rare=True)
+    float | None, option(COLUMNS, "Cost of a false positive: adds the cost of errors by group.", rare=True)
 ]
-CostFalseNegative = Annotated[float | None, option(COLUMNS, "What a false negative costs.", rare=True)]
+CostFalseNegative = Annotated[float | None, option(COLUMNS, "Cost of a false negative.", rare=True)]
 Bound = Annotated[
     Text,
     option(
@@ -72,36 +72,40 @@ Bound = Annotated[
     ),
 ]
 Time = Annotated[Text, option(COLUMNS, "Column of dates or periods, or `file`: do gaps grow?")]
-Rank = Annotated[Text, option(COLUMNS, "Column to rank by: who is in the top?")]
-Top = Annotated[Text, option(COLUMNS, "With --rank: 100 places, or 10%.")]
+Rank = Annotated[Text, option(COLUMNS, "Ranking column: who is in the top?")]
+Top = Annotated[Text, option(COLUMNS, "With --rank: top size, 100 or 10%.")]
 LowestFirst = Annotated[
-    bool, option(COLUMNS, "With --rank: the lowest number is the first place.", "--lowest-first", rare=True)
+    bool, option(COLUMNS, "With --rank: the lowest value ranks first.", "--lowest-first", rare=True)
 ]
 Weight = Annotated[
     Text, option(COLUMNS, "Column with sampling weights: intervals use the effective sample size.", rare=True)
 ]
-Count = Annotated[Text, option(COLUMNS, "Frequency table: column with how many people each row stands for.", rare=True)]
+Count = Annotated[Text, option(COLUMNS, "Frequency table: column with the number of people per row.", rare=True)]
 Cluster = Annotated[
     Text,
-    option(COLUMNS, "Column that rows of one person share: intervals allow for their correlation.", rare=True),
+    option(COLUMNS, "Column with a person's id: clusters the intervals.", rare=True),
 ]
-Against = Annotated[Path | None, option(COLUMNS, "Another model's file: what changed?")]
+Against = Annotated[Path | None, option(COLUMNS, "Another model's file: reports changes.")]
 Unpaired = Annotated[
-    bool, option(COLUMNS, "The file of --against has other rows, e.g. of an earlier month.", "--unpaired", rare=True)
+    bool, option(COLUMNS, "--against holds other rows, e.g. of an earlier month.", "--unpaired", rare=True)
 ]
 With = Annotated[
     Text,
     option(
         COLUMNS,
-        "Column with the predicted class of a model that uses the groups, in place of --prediction. With "
-        "--without: says for which groups it is worse.",
+        "Instead of --prediction, with --without: predicted class of a model that uses the groups. Reports for which "
+        "groups it is worse.",
         "--with",
         rare=True,
     ),
 ]
 Without = Annotated[
     Text,
-    option(COLUMNS, "That of a model that does not use them. --group age,sex crosses columns.", rare=True),
+    option(
+        COLUMNS,
+        "With --with: predicted class of a model without the groups. --group age,sex crosses columns.",
+        rare=True,
+    ),
 ]
 On = Annotated[
     Text,
@@ -114,7 +118,7 @@ Control = Annotated[
     Texts,
     option(
         GROUPS,
-        "Column to stratify by, e.g. department: also compares groups within its levels. Several are crossed.",
+        "Stratify by this column, e.g. department. Several are crossed.",
         rare=True,
     ),
 ]
@@ -134,7 +138,7 @@ Adjustment = Annotated[
     Adjust,
     option(
         GROUPS,
-        "How intervals of many pairs allow for each other; max-t knows that pairs share groups.",
+        "Adjustment for many pairs; max-t uses that pairs share groups.",
         rare=True,
         show_default=True,
     ),
@@ -142,26 +146,26 @@ Adjustment = Annotated[
 MinCount = Annotated[int, option(GROUPS, "Smallest denominator of a rate. Default: 10.")]
 Continuous = Annotated[
     Texts,
-    option(GROUPS, "Column of numbers, such as an age: how decisions change along it. Repeatable.", rare=True),
+    option(GROUPS, "Numeric column, e.g. age: reports the trend of decisions. Repeatable.", rare=True),
 ]
-Part = Annotated[Texts, option(GROUPS, "A question of your own: module:Class, or a name. Repeatable.", rare=True)]
-Positive = Annotated[Text, option(WORDS, "Class that rates are about; else the second of two.")]
-Favourable = Annotated[Text, option(WORDS, "Favourable outcome: names it, and asks of four fifths.")]
+Part = Annotated[Texts, option(GROUPS, "Your own audit question: module:Class, or a name. Repeatable.", rare=True)]
+Positive = Annotated[Text, option(WORDS, "Class of the rates; else the second.")]
+Favourable = Annotated[Text, option(WORDS, "Favourable outcome: adds the four-fifths rule.")]
 PositiveName = Annotated[
     Text, option(WORDS, "The positive class in words: a verb, 'earns over 50K', or a noun.", rare=True)
 ]
-LabelMap = Annotated[Texts, option(WORDS, "Which predicted class each label stands for: '>50K=1,<=50K=0'.", rare=True)]
-Workers = Annotated[int, option(GROUPS, "Processes that count several files side by side. Default: 1.", rare=True)]
+LabelMap = Annotated[Texts, option(WORDS, "Predicted class of each label: '>50K=1,<=50K=0'.", rare=True)]
+Workers = Annotated[int, option(GROUPS, "Processes for several files. Default: 1.", rare=True)]
 Ray = Annotated[
     Text, option(GROUPS, "Count the files on a Ray cluster: auto, or its address.", rare=True, metavar="ADDRESS")
 ]
 Title = Annotated[Text, option(WORDS, "Title of the page.", rare=True)]
 Model = Annotated[Text, option(WORDS, "Model that was audited.", rare=True)]
 Author = Annotated[Text, option(WORDS, "Who made the audit.", rare=True)]
-Purpose = Annotated[Text, option(WORDS, "What the model is for, or why it was audited.", rare=True)]
+Purpose = Annotated[Text, option(WORDS, "Purpose of the model or of the audit.", rare=True)]
 JsonFile = Annotated[Path | None, option(OUTPUT, "Also write every figure as JSON (fractions).", "--json")]
 HtmlFile = Annotated[Path | None, option(OUTPUT, "Also write one standalone HTML page.", "--html")]
-All = Annotated[bool, option(OUTPUT, "Print all tables, not a screenful.", "--all")]
+All = Annotated[bool, option(OUTPUT, "Print all tables.", "--all")]
 FailIf = Annotated[Texts, option(OUTPUT, "'selection_ratio < 0.8': exit 1; undecided: 3.")]
 Junit = Annotated[Path | None, option(OUTPUT, "Also write --fail-if as JUnit XML.", rare=True)]
 HelpAll = Annotated[

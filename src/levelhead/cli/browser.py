@@ -24,7 +24,7 @@ LOCAL = "Nothing leaves this machine: the page is served to this machine alone, 
 SPACE = "Your file goes to the server that runs this page, and is deleted within an hour. Upload no personal data."
 NONE = "(none)"
 MOST_CHOICES = 50
-"""Values of a column that are offered; another can be typed."""
+"""Most values of a column offered; others can be typed."""
 KINDS = [".csv", ".tsv", ".gz", ".parquet"]
 STYLE = """
 footer {display: none !important}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from levelhead.cli.following import after_comparison, lines
 from levelhead.cli.options import DataRoot, FewGroups, Margin, MinCount, Missing, MissingGroups, Tried
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
@@ -22,24 +23,22 @@ if TYPE_CHECKING:  # importing torch takes seconds, and --help does not need it
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key for every method.")
 ]
-Workers = Annotated[int, typer.Option(min=1, help="Runs side by side, each in a process of its own.")]
+Workers = Annotated[int, typer.Option(min=1, help="Parallel runs, one process each.")]
 RayAddress = Annotated[
     str | None, typer.Option("--ray", help="Spread the runs over a Ray cluster: auto, or its address.")
 ]
 Until = Annotated[
     str | None,
     typer.Option(
-        help="Stop before all seeds are trained, once this is known: 'EOd difference of dam known to 1.5' "
-        "(points to either side) or 'EOd difference of dam decided'. Looks are made after each seed from "
-        "the second on, and intervals are wider for it, so that they hold."
+        help="Stopping rule: 'EOd difference of dam known to 1.5' (points) or 'EOd difference of dam decided'. "
+        "Checked after each seed from the second on; intervals are widened for these looks."
     ),
 ]
 Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Finish the comparison in the folder GRID or --out. The folder holds everything else; more "
-        "--methods, --try values and --seeds may be given beside it.",
+        help="Finish the comparison in the folder GRID or --out; --methods, --try and --seeds may add to it.",
     ),
 ]
 
@@ -48,14 +47,12 @@ def compare_command(
     grid: Annotated[
         str | None,
         typer.Argument(
-            help="A grid: a YAML file, a built-in name (`levelhead list grids`), or with --resume the folder of a "
-            "comparison. Without it, --data or --recipe and --methods say what to compare."
+            help="A grid: a YAML file, a built-in name (`levelhead list grids`), or with --resume a comparison's "
+            "folder. Else give --data or --recipe, and --methods."
         ),
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="A built-in task, e.g. utkface64 or portraits: its small recipe.")
-    ] = None,
-    recipe: Annotated[str | None, typer.Option(help="Or any recipe: its data, model and train sections.")] = None,
+    data: Annotated[str | None, typer.Option(help="Built-in task, e.g. utkface64 or portraits.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Or any recipe: uses its data, model and train sections.")] = None,
     methods: Annotated[
         str | None, typer.Option(help="Methods, e.g. erm,jtt,dam,dam+jtt (`levelhead list methods`). Default: erm,dam.")
     ] = None,
@@ -63,8 +60,8 @@ def compare_command(
     folds: Annotated[
         int | None,
         typer.Option(
-            help="Split all rows of the data into so many folds, by person where the data set knows people, and let "
-            "every fold be the test split once: all rows say how large a difference is."
+            help="Number of cross-validation folds, split by person where ids are known. Each fold is the test "
+            "split once, so all rows count."
         ),
     ] = None,
     margin: Margin = None,
@@ -73,8 +70,8 @@ def compare_command(
         bool,
         typer.Option(
             "--plan",
-            help="Train nothing; say how long the runs will take and how small a difference they will show, from the "
-            "runs that are done in --out, else from rows and groups alone.",
+            help="Train nothing: print the expected time and the smallest detectable difference, from finished runs "
+            "in --out if any.",
         ),
     ] = False,
     options: Tried = None,
@@ -91,7 +88,7 @@ def compare_command(
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
     html_file: Annotated[
-        Path | None, typer.Option("--html", help="When all is done, write one standalone HTML page.")
+        Path | None, typer.Option("--html", help="At the end, write one standalone HTML page.")
     ] = None,
 ) -> None:
     """Train and evaluate methods with the same model, budget, batches and selection, over seeds, and show the table.
@@ -114,7 +111,7 @@ def compare_command(
         plan, chosen = _grid_of_file(grid, named, folds=folds, margin=margin), _seeds(seeds)
     else:
         if only:
-            raise ConfigError("--row chooses variants of a GRID: name one, or choose with --methods.")
+            raise ConfigError("--row selects variants of a GRID: name one, or use --methods.")
         plan = comparison_grid(
             None if begun is None else read_grid(begun / GRID),
             task=data,
@@ -151,7 +148,7 @@ def _folders(grid: str | None, out: Path | None, resume: bool, named: str) -> tu
     if resume and begun is None:
         raise ConfigError("--resume needs the folder of a comparison: levelhead compare FOLDER --resume.")
     if begun is not None and not (begun / GRID).exists():
-        raise ConfigError(f"{begun} holds no {GRID}: it is no folder that `levelhead compare` made.")
+        raise ConfigError(f"{begun} holds no {GRID}: it was not made by `levelhead compare`.")
     return folder, begun
 
 
@@ -160,7 +157,7 @@ def _grid_of_file(grid: str, named: Mapping[str, object], **changes: float | Non
     from levelhead.bench.grid import read_grid
 
     if given := [name for name, value in named.items() if value is not None]:
-        raise ConfigError(f"The grid {quoted(grid)} says what to compare: leave out {', '.join(given)}.")
+        raise ConfigError(f"The grid {quoted(grid)} defines the comparison: remove {', '.join(given)}.")
     wanted: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
     return replace(read_grid(grid), **wanted)
 
@@ -200,7 +197,7 @@ def _run(
     if target is not None:
         begin(target, folder, order)
         if len(order) < FIRST:
-            raise ConfigError("--until needs two seeds or more: one alone says nothing about the variance over seeds.")
+            raise ConfigError("--until needs two seeds or more: one says nothing about the variance over seeds.")
     check_cells(cells, local=ray is None)
     if plan_only:
         from levelhead.bench.planning import show_plan
@@ -229,4 +226,6 @@ def _run(
             console.print(said, markup=False)
             if reached:
                 break
-    show_results(cells_now, folder, console=console, html_file=html_file, margin=plan.margin / 100, **who)
+    found = show_results(cells_now, folder, console=console, html_file=html_file, margin=plan.margin / 100, **who)
+    for line in lines(after_comparison(found[0], folder, html_file is not None)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

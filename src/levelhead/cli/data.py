@@ -23,8 +23,8 @@ def init_command(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A table (csv, tsv, jsonl, parquet), a folder of them, of pictures in a folder for each class, or "
-            "one that save_to_disk wrote or that is laid out as on the Hub."
+            help="A table (csv, tsv, jsonl, parquet), a folder of tables, a folder of pictures per class, or a data "
+            "set on disk (save_to_disk, Hub)."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="The recipe to write. Default: the table's name, .yaml.")] = None,
@@ -36,10 +36,10 @@ def init_command(
         typer.Option(
             "--set",
             metavar="data.KEY=VALUE",
-            help="An option of the data that is then not guessed: data.target=toxicity. Repeatable.",
+            help="Set an option of the data instead of guessing it: data.target=toxicity. Repeatable.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the recipe if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing recipe.")] = False,
 ) -> None:
     """Write a first recipe for a table of your own, with comments.
 

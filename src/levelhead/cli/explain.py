@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from levelhead.cli.finishing import finish
+from levelhead.cli.following import Step, after_explanation
 from levelhead.cli.options import (
     ClassOfLabel,
     FiguresFile,
@@ -25,19 +27,20 @@ from levelhead.storage import check_outputs
 from levelhead.types import ConfigError, printable
 
 if TYPE_CHECKING:
+    from levelhead.auditing.explanation import Explanation
     from levelhead.auditing.signal import SignalArea
 
 
 def explain_command(
     scores: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="File with one score a row: .csv, .tsv (also .gz) or .parquet."),
+        typer.Argument(metavar="FILE", help="File with one row per score: .csv, .tsv (also .gz) or .parquet."),
     ] = None,
     label: LabelColumn = None,
     score: ScoreColumn = None,
     group: Annotated[
         list[str] | None,
-        typer.Option(help="Column that says which group a row belongs to. Repeat it to explain several columns."),
+        typer.Option(help="Column with the group; repeatable."),
     ] = None,
     positive: ScoredClass = None,
     threshold: Threshold = None,
@@ -45,20 +48,22 @@ def explain_command(
     label_map: ClassOfLabel = None,
     min_count: Annotated[
         int,
-        typer.Option(help="Positives, and negatives, that a group needs. Groups with fewer are named and left out."),
+        typer.Option(
+            help="Smallest number of positives and of negatives per group. Smaller groups are left out with a warning."
+        ),
     ] = 10,
     signal: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column of numbers, e.g. a loss: say what it knows of the group beyond label and score. Repeatable."
+            help="Numeric column, e.g. a loss: reports how well it predicts the group beyond label and score. "
+            "Repeatable."
         ),
     ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
-            help="Column that rows which belong together have in common, such as a person's id: intervals allow for "
-            "the correlation within clusters. Default for a RUN that knows people: the person. Not with "
-            "--signal."
+            help="Column with a person's id: clusters the intervals. Default for a RUN with ids: the person. Not "
+            "with --signal."
         ),
     ] = None,
     join: JoinedFile = None,
@@ -66,10 +71,10 @@ def explain_command(
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Say what a measured gap is made of: what base rates imply, how much of them the score uses, and the rest.
+    """Split a measured gap into its sources: base rates, the share of them that the score uses, and the rest.
 
     For each pair of groups: the gap in equalized odds; that of a score which is calibrated inside each group and ranks
-    as well as this one; the share of the difference in base rates that the score uses; and what the formula leaves
+    as well as this one; the share of the base-rate difference that the score uses; and what the formula leaves
     unexplained. All with 95% intervals. Needs no model and no GPU. Base rates are those of the labels in the file, and
     explain a gap without justifying it. Existing output files are replaced.
     """
@@ -89,7 +94,7 @@ def explain_command(
             "levelhead explain predictions.csv --label y --score p --group sex"
         )
     if cluster is not None and signal:
-        raise ConfigError("--signal takes rows for independent: leave it out, or --cluster.")
+        raise ConfigError("--signal assumes independent rows: remove it, or --cluster.")
     if (join is None) != (on is None):
         raise ConfigError("--join and --on go together: a file with groups, and the column of ids.")
     rows, matched = source_joined(scores, join, on, [label, score, *group, *(signal or []), cluster])
@@ -109,4 +114,16 @@ def explain_command(
     finish(
         result, json_file, html_file, source=scores.name, more=known, above=[matched] if matched else [],
         below=[area.sentence(printable(name)) for name, area in areas.items()], inputs=[scores, join],
+        step=_step(result, own_run is not None, given, positive),
     )  # fmt: skip
+
+
+def _step(result: Explanation, run: bool, given: Mapping[str, Any], positive: str | None) -> Step:
+    """Return the next step, whose commands name the columns of this explanation."""
+    rule = ["postprocess", given["FILE"], "--label", given["--label"], "--score", given["--score"]]
+    rule += ["--group", given["--group"][0], *([] if positive is None else ["--positive", positive])]
+    recipe = given["FILE"].parent / "config.yaml"
+    methods = (
+        ["compare", "--recipe", recipe, "--methods", "erm,jtt,dam"] if run and recipe.exists() else ["list", "methods"]
+    )
+    return after_explanation(result, rule, methods)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need 
     from levelhead.models.features_store import Stored
 
 features_app = typer.Typer(
-    help="Features of frozen backbones, computed once and kept on disk: list, prune and build them.",
+    help="Cached features of frozen backbones: list, prune and build them.",
     no_args_is_help=True,
 )
 console = Terminal()
@@ -77,7 +77,7 @@ def list_command(
 ) -> None:
     """List the features in the cache, the last used first. Contents are not read.
 
-    Unfinished ones resume where they stopped when the same features are asked for again; a damaged one is built anew.
+    Unfinished ones resume where they stopped when the same features are requested again; a damaged one is built again.
 
     Example: levelhead features list --json features.json
     """
@@ -92,7 +92,9 @@ def list_command(
 @features_app.command("prune")
 def prune_command(
     keys: Annotated[list[str] | None, typer.Argument(help="Keys as `levelhead features list` shows them.")] = None,
-    older_than: Annotated[float | None, typer.Option(min=0, metavar="DAYS", help="Not used for so many days.")] = None,
+    older_than: Annotated[
+        float | None, typer.Option(min=0, metavar="DAYS", help="Not used for this many days.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
@@ -106,7 +108,7 @@ def prune_command(
     from levelhead.models.features_store import remove
 
     if everything == bool(keys or older_than is not None):
-        raise ConfigError("Say which features to delete: keys, --older-than DAYS, or --all alone.")
+        raise ConfigError("Nothing selected: give keys, --older-than DAYS, or --all alone.")
     found = _stored()
     if not found:
         return
@@ -157,8 +159,7 @@ def build_command(
     experiment = load_experiment(recipe, settings or (), data_root=data_root)
     if not getattr(experiment.model, "from_features", False):
         raise ConfigError(
-            f"{recipe} trains on no kept features: its model must have a backbone, with mode last_encoder and "
-            "features true."
+            f"{recipe} uses no cached features: its model needs a backbone, mode last_encoder and features true."
         )
     experiment.data.check()
     for name in split or list(SplitName):

@@ -1,4 +1,4 @@
-"""What every verb with a result does at its end: write the files that were asked for, print, and name them."""
+"""The end of every verb with a result: write its files, print it, name the files and the next step."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from rich.text import Text
 
 from levelhead._version import __version__, commit
+from levelhead.cli.following import Step, lines
 from levelhead.storage import write_json, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, LevelheadError
@@ -76,6 +77,7 @@ def finish(
     junit: Path | None = None,
     inputs: Sequence[Path | None] = (),
     everything: bool = False,
+    step: Step | None = None,
 ) -> None:
     """Write a result's files before anything is printed, so that a terminal that goes away costs no result.
 
@@ -92,6 +94,7 @@ def finish(
         junit: where the conditions go as JUnit XML.
         inputs: the files that were read: name, size, rows and SHA-256 of each stand in JSON and page.
         everything: print all tables, not what fits a screen.
+        step: what follows from the result, printed last.
 
     Raises:
         ConfigError: a condition names no figure; the files are written all the same.
@@ -121,6 +124,8 @@ def finish(
     for path in (*written, json_file, html_file, junit if gate else None):
         if path is not None:
             console.print(f"Wrote {path}", markup=False)
+    for line in lines(step) if step else ():
+        console.print(line, markup=False, soft_wrap=isinstance(line, Text))
     if wrong is not None:
         raise wrong
     if gate is not None and gate.exit_code:

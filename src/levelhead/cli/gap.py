@@ -30,12 +30,13 @@ def gap_command(
         Path | None, typer.Option(help="Target terms to use, one a line. Default: those held out in training.")
     ] = None,
     split_seed: Annotated[
-        int, typer.Option("--split-seed", "--seed", min=0, help="Of the split by term, where no training tells it.")
+        int,
+        typer.Option("--split-seed", "--seed", min=0, help="Seed of the split by term, if no training recorded it."),
     ] = 0,
     held_out_share: Annotated[
-        float, typer.Option(min=0.01, max=0.99, help="Of the split by term, where no training tells it.")
+        float, typer.Option(min=0.01, max=0.99, help="Seed of the split by term, if no training recorded it.")
     ] = 0.2,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many pairs.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first pairs, this many.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[
         Precision, typer.Option(help="Number type; auto: the model's own on a GPU.")

@@ -12,7 +12,7 @@ from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, JoinedFil
 from levelhead.storage import check_outputs
 from levelhead.types import ConfigError
 
-KNOWN, ROWS = "What is known of the groups", "Which rows and classes"
+KNOWN, ROWS = "Information on the groups", "Which rows and classes"
 
 
 def _known(text: str, *names: str) -> typer.models.OptionInfo:
@@ -25,7 +25,7 @@ def indirect_audit_command(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="One prediction a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run.",
+            help="One row per prediction: .csv, .tsv (also .gz) or .parquet. Or an evaluated run.",
             show_default=False,
         ),
     ],
@@ -50,7 +50,7 @@ def indirect_audit_command(
     ] = None,
     labelled_group: Annotated[str | None, _known("Column with the group of some rows, at least 100.")] = None,
     proxy: Annotated[
-        list[str] | None, _known("With --labelled-group: column that says something of the group. Else three of them.")
+        list[str] | None, _known("Proxy column of the group; with --labelled-group one is enough, else three.")
     ] = None,
     inclusion: Annotated[
         str | None, _known("With --labelled-group: column with each row's probability to be labelled, if not equal.")
@@ -60,7 +60,7 @@ def indirect_audit_command(
     ] = None,
     strata: Annotated[str | None, _known("With --shares FILE.csv: column with the stratum, e.g. a postcode.")] = None,
     randomized_response: Annotated[
-        list[str] | None, _known("How answers in --group were randomised: epsilon=1.39, flip=0.2 or sex:flip=0.2.")
+        list[str] | None, _known("Randomisation of the answers in --group: epsilon=1.39, flip=0.2 or sex:flip=0.2.")
     ] = None,
     group: Annotated[list[str] | None, _known("With --randomized-response: column with the answers.")] = None,
     join: JoinedFile = None,
@@ -72,7 +72,7 @@ def indirect_audit_command(
         list[str] | None, typer.Option(help="Exit with 1 if this holds, with 3 if it is undecided.")
     ] = None,
 ) -> None:
-    """Measure or bound gaps between groups that are not recorded, or only for some rows. Nobody's group is guessed.
+    """Measure or bound gaps between groups that are not recorded, or only for some rows. No group is guessed.
 
     Every answer names its assumption. Examples:
 
@@ -93,10 +93,7 @@ def indirect_audit_command(
     if prediction is None:
         raise ConfigError("Name the column with the predicted class, or the decision: --prediction.")
     if group and not randomized_response:
-        raise ConfigError(
-            "--group says which group every row belongs to; then nothing is missing. Use levelhead audit, or leave it "
-            "out."
-        )
+        raise ConfigError("--group gives every row's group: use levelhead audit, or remove it.")
     if join is not None and on is None:
         raise ConfigError("--join needs --on, the column of ids in both files.")
     from levelhead.auditing.unknown.audit import indirect_audit_file

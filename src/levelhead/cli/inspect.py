@@ -19,7 +19,7 @@ def inspect_command(
         typer.Argument(metavar="RUN...", help="Finished runs of one method: seeds or folds.", show_default=False),
     ],
     against: Annotated[
-        list[Path] | None, typer.Option(metavar="RUN", help="A run of another method, beside it. Repeatable.")
+        list[Path] | None, typer.Option(metavar="RUN", help="A run of another method to compare with. Repeatable.")
     ] = None,
     split: Annotated[SplitName, typer.Option(help="Which split to run the network on.")] = SplitName.test,
     attribute: Annotated[

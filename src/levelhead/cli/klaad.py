@@ -31,9 +31,9 @@ def train_command(
     out: Annotated[Path, typer.Option(help="Folder of the training; training resumes in the same folder.")],
     settings: Annotated[list[str] | None, typer.Option("--set", help="e.g. klaad.margin=0.5")] = None,
     held_out_share: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="Share of target terms that is not trained on; 0: none.")
+        float, typer.Option(min=0.0, max=0.9, help="Share of target terms held out; 0: none.")
     ] = 0.2,
-    split_seed: Annotated[int, typer.Option(min=0, help="Which target terms are held out; --set seed is apart.")] = 0,
+    split_seed: Annotated[int, typer.Option(min=0, help="Seed of the held-out terms; independent of --set seed.")] = 0,
 ) -> None:
     """Fine-tune a language model so that attention is alike in stereotypical and anti-stereotypical sentences.
 

@@ -26,7 +26,7 @@ def compare_command(
     second: Annotated[Path, typer.Argument(help="Another one, e.g. of the model after.")],
     data_root: DataRoot = None,
     examples: Annotated[
-        int, typer.Option(min=0, help="Write so many generations of both, side by side, into the second folder.")
+        int, typer.Option(min=0, help="Write this many generations of both, side by side, into the second folder.")
     ] = 0,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,

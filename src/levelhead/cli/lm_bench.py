@@ -201,7 +201,7 @@ def _chosen(names: list[str], options: dict[str, dict[str, Any]]) -> list[Benchm
     chosen = [make_benchmark(name, options.get(name)) for name in names]
     called = [benchmark.name for benchmark in chosen]
     if len(set(called)) < len(called):
-        raise ConfigError(f"Two of these benchmarks have one name, {listed(called)}: run each into its own --out.")
+        raise ConfigError(f"Benchmark names must be unique, {listed(called)}: run each into its own --out.")
     if not chosen:
         raise ConfigError("Name a benchmark, e.g. `levelhead lm bench bbq --model MODEL`.")
     return chosen
@@ -295,7 +295,7 @@ def _run(
     *,
     noise: bool,
 ) -> None:
-    """Ask, score, print, and write what is asked for."""
+    """Ask, score, print, and write what is requested."""
     from levelhead.lm.runner import run_benchmark, scores_file
 
     try:
@@ -372,6 +372,6 @@ def _refuse_trained_terms(model: str, data_root: Path | None) -> None:
     if held_out and held_out & {same_term(triplet.term) for triplet in stereoset_triplets(data_root)}:
         file = Path(place_of(model)).parent / HELD_OUT_TERMS
         raise ConfigError(
-            f"--model {model} was trained on StereoSet's other terms, so its StereoSet scores would tell what was "
-            f"learnt by heart. Give --terms {file}, and the same for the model that it is compared with."
+            f"--model {model} was trained on StereoSet's other terms, so its StereoSet scores would measure "
+            f"memorisation. Give --terms {file}, also for the model compared with it."
         )

@@ -61,7 +61,7 @@ Price = Annotated[
     str | None,
     typer.Option(help="Prices of a million prompt and completion tokens, e.g. 0.15,0.60.", rich_help_panel=AT_ENDPOINT),
 ]
-Predictions = Annotated[Path | None, typer.Option(help="Score the answers of any system from this JSONL file instead.")]
+Predictions = Annotated[Path | None, typer.Option(help="Score answers of any system from this JSONL file instead.")]
 Samples = Annotated[
     list[Path] | None,
     typer.Option(
@@ -74,12 +74,12 @@ Cluster = Annotated[
 ]
 By = Annotated[str, typer.Option(help="--samples: field of a document that is its category.", rich_help_panel=OF_LOGS)]
 Out = Annotated[Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.")]
-Limit = Annotated[
-    int | None, typer.Option(min=1, help="Only so many items of each category; of BBQ, spread over templates.")
-]
+Limit = Annotated[int | None, typer.Option(min=1, help="Most items per category; for BBQ, spread over templates.")]
 Terms = Annotated[
     Path | None,
-    typer.Option(help="StereoSet: only these target terms, one a line, e.g. held-out ones.", rich_help_panel=OF_ONE),
+    typer.Option(
+        help="StereoSet: file of target terms to use, one a line, e.g. held-out ones.", rich_help_panel=OF_ONE
+    ),
 ]
 Normalise = Annotated[
     str | None,
@@ -103,13 +103,9 @@ MaxNewTokens = Annotated[
 ]
 PerTemplate = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="BBQ: only so many items of each template, condition and polarity.", rich_help_panel=OF_ONE
-    ),
+    typer.Option(min=1, help="BBQ: most items per template, condition and polarity.", rich_help_panel=OF_ONE),
 ]
-BoldPerGroup = Annotated[
-    int | None, typer.Option(min=1, help="BOLD: only so many prompts of each group.", rich_help_panel=OF_ONE)
-]
+BoldPerGroup = Annotated[int | None, typer.Option(min=1, help="BOLD: most prompts per group.", rich_help_panel=OF_ONE)]
 Templates = Annotated[
     Path | None,
     typer.Option(help="counterfactual: YAML of texts with fields, or a table.", rich_help_panel=OF_ONE),
@@ -145,7 +141,9 @@ Perplexity = Annotated[
 ]
 PromptNoise = Annotated[
     bool,
-    typer.Option("--prompt-noise", help="Ask in every wording and option order of a fixed set; costs as often."),
+    typer.Option(
+        "--prompt-noise", help="Repeat with a fixed set of wordings and option orders; cost grows accordingly."
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Spread = Annotated[DeviceMap | None, typer.Option(help="auto: spread the layers over all GPUs.")]

@@ -14,7 +14,7 @@ from levelhead.terminal import Terminal
 def score_samples(
     samples: Sequence[Path], cluster: str, by: str, json_file: Path | None, html_file: Path | None, console: Terminal
 ) -> None:
-    """Score logs, compare their models, print, and write what is asked for."""
+    """Score logs, compare their models, print, and write what is requested."""
     from levelhead.lm.samples import read_log
     from levelhead.lm.samples_page import samples_page, samples_summary
     from levelhead.report.page import command_line, write_page

@@ -20,7 +20,7 @@ DataRoot = Annotated[
     Path | None, typer.Option(help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.")
 ]
 MismatchedWeights = Annotated[
-    bool, typer.Option("--allow-mismatched-weights", help="Take a model whose weights do not fit its config.json.")
+    bool, typer.Option("--allow-mismatched-weights", help="Accept a model whose weights do not fit its config.json.")
 ]
 LabelColumn = Annotated[str | None, typer.Option("--label", help="Column with the true class.")]
 FiguresFile = Annotated[
@@ -30,33 +30,28 @@ ClassOfLabel = Annotated[
     list[str] | None,
     typer.Option(
         "--label-map",
-        help="Which class each label stands for: '>50K.=>50K'. A class that holds = or a comma may stand in "
-        "double quotes. Repeatable.",
+        help="Class of each label: '>50K.=>50K'. Put a class with = or a comma in double quotes. Repeatable.",
     ),
 ]
 ClusterOfRun = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        help="Column of the predictions that rows which belong together have in common, e.g. id. Default: the "
-        "person, where the data set knows people.",
+        help="Column of the predictions with a person's id: clusters the intervals. Default: the data set's person "
+        "column.",
     ),
 ]
 ScoreColumn = Annotated[
     str | None, typer.Option(help="Column with the probability or the log odds of the positive class.")
 ]
-ScoredClass = Annotated[
-    str | None, typer.Option(help="Class that the score is about. Default: the second of two classes in sorted order.")
-]
+ScoredClass = Annotated[str | None, typer.Option(help="Class that the score is about. Default: the second of two.")]
 Threshold = Annotated[
     float | None,
-    typer.Option(
-        help="Rows with at least this score are decided positive. Default: 0.5 for probabilities, 0 for log odds."
-    ),
+    typer.Option(help="Decision threshold. Default: 0.5 for probabilities, 0 for log odds."),
 ]
 SCALES = (
-    "What the scores are: probability, log-odds, other (needs --threshold), or auto: probability if all lie in 0 to 1, "
-    "log-odds if some are negative and most lie outside 0 to 1."
+    "Scale of the scores: probability, log-odds, other (needs --threshold), or auto: probability if all lie in 0 to "
+    "1, log-odds if some are negative and most outside 0 to 1."
 )
 ScoreScale = Annotated[str, typer.Option("--scores", "--scale", metavar="SCALE", help=SCALES)]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.")]
@@ -74,7 +69,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Resume the folder where 
 
 
 class Missing(StrEnum):
-    """What becomes of rows without a group."""
+    """How rows without a group are treated."""
 
     leave_out = "leave-out"
     group = "group"
@@ -89,8 +84,7 @@ MinCount = Annotated[
     int,
     typer.Option(
         min=1,
-        help="Smallest denominator for a rate to enter a gap. Groups with fewer rows, positives or negatives are "
-        "named and left out.",
+        help="Smallest denominator for a rate to enter a gap. Smaller groups are left out with a warning.",
     ),
 ]
 MissingGroups = Annotated[
@@ -100,7 +94,7 @@ MissingGroups = Annotated[
 
 JoinedFile = Annotated[
     Path | None,
-    typer.Option("--join", help="File with groups by id, one row an id; needs --on where ids have two names."),
+    typer.Option("--join", help="File with groups by id, one row per id; needs --on if the id columns differ in name."),
 ]
 OnColumn = Annotated[
     str | None, typer.Option("--on", help="With --join: the column of ids, or LEFT=RIGHT: here, and in the other file.")
@@ -130,7 +124,7 @@ def run_join(run: Path, join: Path | None, on: str | None, columns: Sequence[str
     """Return what is joined to the rows of a run; None without ``--join``."""
     if join is None:
         if on is not None or columns:
-            raise ConfigError("--on and --group are about a file with groups: name it with --join.")
+            raise ConfigError("--on and --group need a file with groups: name it with --join.")
         return None
     from levelhead.runs.folder import load_run
     from levelhead.runs.joined import Join
@@ -147,17 +141,14 @@ def run_join(run: Path, join: Path | None, on: str | None, columns: Sequence[str
 
 Margin = Annotated[
     float | None,
-    typer.Option(
-        help="Equivalence margin, in points: where a difference is shown to be smaller, the verdict is equal. "
-        "Default: that of the comparison, else 2."
-    ),
+    typer.Option(help="Equivalence margin, in points. Default: that of the comparison, else 2."),
 ]
 Tried = Annotated[
     list[str] | None,
     typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),
 ]
 FewGroups = Annotated[
-    int | None, typer.Option(help="Number of validation rows whose groups few-label is told, drawn at random.")
+    int | None, typer.Option(help="Number of validation rows with a known group for few-label, drawn at random.")
 ]
 
 

@@ -14,28 +14,24 @@ from levelhead.storage import check_outputs
 def plan_command(
     rate: Annotated[
         float,
-        typer.Option(
-            help="The rate that groups are compared in, about: 0.3 if 3 in 10 are approved.", show_default=False
-        ),
+        typer.Option(help="Expected rate, e.g. 0.3 if 3 in 10 are approved.", show_default=False),
     ],
     gap: Annotated[
-        float | None, typer.Option(help="Gap to detect, in percentage points: says how many rows it needs.")
+        float | None, typer.Option(help="Gap to detect, in percentage points: prints the rows needed.")
     ] = None,
-    rows: Annotated[
-        float | None, typer.Option(help="Rows that there are, of all groups: says which gap they can detect.")
-    ] = None,
+    rows: Annotated[float | None, typer.Option(help="Available rows of all groups: prints the detectable gap.")] = None,
     shares: Annotated[
         str, typer.Option(help="Each group's share of the rows: 0.5,0.3,0.2 or women=0.3,men=0.7.")
     ] = "0.5,0.5",
     comparisons: Annotated[
         int | None,
-        typer.Option(help="Pairs that are compared. Default: every pair, in the true and in the false positive rate."),
+        typer.Option(help="Number of comparisons. Default: every pair, in the true and the false positive rate."),
     ] = None,
-    power: Annotated[float, typer.Option(help="How often a gap of this size is to be detected.")] = 0.8,
+    power: Annotated[float, typer.Option(help="Power: probability of detecting a gap of this size.")] = 0.8,
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Say how many rows an audit needs to detect a gap, or which gap so many rows can detect.
+    """Say how many rows an audit needs to detect a gap, or which gap this many rows can detect.
 
     The rows are those that the rate is about: all rows for approvals, the rows of one class for its true positive rate.
     The two smallest groups decide: one of 5 percent needs many more rows in all.

@@ -34,7 +34,7 @@ def postprocess_command(
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="File with one score a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder. "
+            help="File with one row per score: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder. "
             "Default: that of --fit.",
         ),
     ] = None,
@@ -42,37 +42,35 @@ def postprocess_command(
     group: Annotated[str | None, typer.Option(help="Column with the group that the rule reads.")] = None,
     label: Annotated[
         str | None,
-        typer.Option(
-            help="Column with the true class. Needed to choose the rule by what it does, and to say what it did."
-        ),
+        typer.Option(help="Column with the true class. Needed to choose the rule and to report its effect."),
     ] = None,
     validation: Annotated[
         Path | None,
         typer.Option(
             "--fit",
             "--validation",
-            help="File with the same columns that the rule is fitted on, and FILE is measured. Without one of the two: "
-            "fitted on a random half, measured on the other. A run's folder stands for its validation split.",
+            help="File that the rule is fitted on; FILE is the held-out set. Without FILE: a random half each. Of a "
+            "run's folder, its validation split.",
         ),
     ] = None,
     rule: Annotated[
         Path | None, typer.Option(help="Write the fitted rule here, as JSON. `levelhead apply` decides new rows by it.")
     ] = None,
-    metric: Annotated[Bounded | None, typer.Option(help="Which gap is bounded. Default: equalized_odds.")] = None,
+    metric: Annotated[Bounded | None, typer.Option(help="Gap to bound. Default: equalized_odds.")] = None,
     delta: Annotated[float | None, typer.Option(help="The bound, a fraction: 0.02 is 2 points. Default: 0.02.")] = None,
     threshold: Threshold = None,
     scale: ScoreScale = "auto",
     label_map: ClassOfLabel = None,
     positive: ScoredClass = None,
-    seed: Annotated[int, typer.Option(help="Of the halves, and of the chance that equalized odds need.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random halves and of randomised decisions.")] = 0,
     id_column: Annotated[
         str | None, typer.Option("--id", help="Column with an id of each row, copied into --out.")
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write the decisions here, as csv: one line for each row of FILE, with the class before and after, "
-            "and whether the rule was fitted on the row."
+            help="Write the decisions as csv: per row of FILE, the class before and after, and whether the rule was "
+            "fitted on it."
         ),
     ] = None,
     json_file: FiguresFile = None,
@@ -99,19 +97,22 @@ def postprocess_command(
     scores, validation = (validation, None) if scores is None else (scores, validation)
     applied = None if fitting else rule
     if applied is not None:  # what --rule meant before there was a verb for it
-        told = f"`levelhead postprocess FILE --rule {rule}` is called `levelhead apply {rule} FILE` now; it will go."
+        told = (
+            f"`levelhead postprocess FILE --rule {rule}` is called `levelhead apply {rule} FILE` now; the old form is "
+            "deprecated."
+        )
         Terminal(stderr=True).print(told, markup=False, soft_wrap=True)
     fitted = {"--metric": metric, "--delta": delta, "--threshold": threshold}
     if applied is not None and (named := [name for name, value in fitted.items() if value is not None]):
-        raise ConfigError(f"{named[0]} is about a new rule: name the rows that --rule is fitted on with --fit.")
+        raise ConfigError(f"{named[0]} applies to a new rule: add --fit FILE.")
     outputs = {"--out": out, "--json": json_file, "--html": html_file, "--rule": rule if fitting else None}
     check_outputs(outputs, inputs=[scores, validation, applied])
     if scores is None:
-        raise ConfigError("A rule is fitted on rows: name their file with --fit.")
+        raise ConfigError("A rule needs rows to fit on: add --fit FILE.")
     if score is None or group is None:
         lacking = ", ".join(name for name, value in {"--score": score, "--group": group}.items() if value is None)
         known = f" Groups of the run: {listed(own_run.groups) or 'none'}." if own_run is not None else ""
-        raise ConfigError(f"A rule reads a score and a group; missing: {lacking}.{known}")
+        raise ConfigError(f"A rule needs a score and a group; missing: {lacking}.{known}")
     # Here, because importing scipy takes a second, and --help does not need it.
     from levelhead.auditing.postprocess_audit import postprocess_file
 

@@ -18,13 +18,11 @@ def pretrain_command(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="A pretraining recipe: a YAML file, or a name in recipes/pretraining. Without it, --data says which "
-            "pictures, and everything else has its default."
+            help="A pretraining recipe: a YAML file, or a name in recipes/pretraining. Default: --data with default "
+            "settings."
         ),
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="A built-in task whose pictures are taken, e.g. celeba64_attractive.")
-    ] = None,
+    data: Annotated[str | None, typer.Option(help="Built-in task with the pictures, e.g. celeba64_attractive.")] = None,
     data_root: DataRoot = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Short for --set train.epochs=N.")] = None,
     seed: Seed = None,
@@ -52,7 +50,7 @@ def pretrain_command(
     except KeyboardInterrupt:
         console.print(f"\nStopped. Resume with the same command and --resume; progress is in {escape(str(out))}.")
         raise typer.Exit(130) from None
-    console.print(f"The checkpoint is in {escape(str(out))}; its README.md says how it was made.", soft_wrap=True)
+    console.print(f"The checkpoint is in {escape(str(out))}, with a README.md.", soft_wrap=True)
     console.print(
         f"Next: levelhead train RECIPE --set 'model={{backbone: {escape(str(out))}, mode: last_encoder}}'",
         soft_wrap=True,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from levelhead.cli.following import after_refit, lines
 from levelhead.cli.options import (
     DataRoot,
     FewGroups,
@@ -31,7 +32,7 @@ def refit_command(
         str,
         typer.Option(
             "--method",
-            help="Methods that refit the last layer: afr (gamma 1; above 2 it can turn scores around), identities, "
+            help="Methods that refit the last layer: afr (gamma 1; above 2 it can reverse scores), identities, "
             "few-label, dfr, decorrelation.",
         ),
     ] = "afr,few-label,dfr",
@@ -51,7 +52,7 @@ def refit_command(
     data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the new runs. Default: RUN-refit.")] = None,
 ) -> None:
-    """Give a finished run other last layers, in seconds, and compare them.
+    """Refit the last layer of a finished run with other methods, in seconds, and compare.
 
     Each method makes a run folder as if it had been trained: the same network but for its last layer. It is refitted on
     the validation rows, since training has not seen them.
@@ -62,6 +63,7 @@ def refit_command(
     check_outputs({}, folders={"--out": out}, inputs=[groups, join], runs=[run])
     from levelhead.bench.refitting import refit_cells
     from levelhead.bench.tables import collect
+    from levelhead.methods.few_label import FewLabel
     from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.finished import open_finished
     from levelhead.runs.joined import required_groups
@@ -84,7 +86,7 @@ def refit_command(
     for cell in cells:
         console.print(f"{escape(cell.row)}: {escape(str(cell.folder))}", soft_wrap=True, highlight=False)
     if why is not None:
-        console.print(f"Not compared by group: {escape(str(why))}", soft_wrap=True, highlight=False)
+        console.print(f"No comparison by group: {escape(str(why))}", soft_wrap=True, highlight=False)
         return
     if joined is not None or not (run / "evaluation-test.json").exists():
         evaluate_run(run, data_root=data_root, join=joined, **who)
@@ -92,4 +94,10 @@ def refit_command(
     baseline = next(name for name, runs in found.rows().items() if runs[0].folder == run)
     comparison = found.compare(baseline, **who)
     console.print(comparison.report.table())
-    console.print(f"Next: levelhead table {escape(str(run))} {escape(str(out))} --threshold matched", highlight=False)
+    labels = {
+        cell.row: "These group labels" if groups is not None else f"{method.rows} group labels"
+        for cell in cells
+        if isinstance(method := getattr(cell.experiment.method, "base", cell.experiment.method), FewLabel)
+    }
+    for line in lines(after_refit(comparison, labels, run, out)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

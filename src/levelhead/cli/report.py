@@ -53,7 +53,7 @@ def report_command(
     if show and not card:
         raise ConfigError("--print prints a model card: give --card as well.")
     if html_file is None and not card:
-        raise ConfigError("Say what to make: --html FILE for a page, or --card for the model card of a run.")
+        raise ConfigError("Choose an output: --html FILE for a page, or --card for a run's model card.")
     check_outputs({"--html": html_file}, inputs=[source], runs=[source])
     if card:
         card_command(source, show)
@@ -64,10 +64,7 @@ def report_command(
     options: dict[str, Any] = {"split": split.value, "baseline": baseline, "command": command_line()}
     if min_count != 10 or missing is not Missing.leave_out:
         if not _holds_runs(source):
-            raise ConfigError(
-                "--min-count and --missing are about a folder of several runs: other pages show figures that were "
-                "measured before. Leave them out."
-            )
+            raise ConfigError("--min-count and --missing apply to a folder of several runs only: remove them.")
         page = runs_page([source], **options, min_count=min_count, missing=missing.words)
     else:
         page = page_of(source, **options)

@@ -64,9 +64,11 @@ def reproduce_command(
             help="Time a few steps of each run first, then run what fits, most informative first.",
         ),
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Only time a few steps of each run, and say how long.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only time a few steps of each run, and print the expected time.")
+    ] = False,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Rehearse: end every training after so many steps. No result.")
+        int | None, typer.Option(min=1, help="Rehearse: stop every training after this many steps. No result.")
     ] = None,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
@@ -77,7 +79,7 @@ def reproduce_command(
     """Run the experiments behind a table or figure of the paper, and show its figures beside yours.
 
     Two tables that need the same run share it, and what is finished is not trained again, also after kill -9. Each
-    table says what choosing epochs by the test rows, as the released notebooks do, changes by itself.
+    table says what choosing epochs by the test rows, as the released notebooks do, changes alone.
 
     Examples: levelhead reproduce list; levelhead reproduce table2 --data-root DATA --workers 2
     """

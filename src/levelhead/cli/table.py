@@ -29,12 +29,12 @@ def table_command(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Choose epochs anew (runs with train.keep_epochs): a label-only selector, or LEAKING_equalized_odds."
+            help="Select epochs again (runs with train.keep_epochs): a label-only selector, or LEAKING_equalized_odds."
         ),
     ] = None,
     tune_by: Annotated[
         str | None,
-        typer.Option("--tune", help="Keep one variant a method: the best by this label-only selector on validation."),
+        typer.Option("--tune", help="Keep the best variant per method by this label-only selector on validation."),
     ] = None,
     threshold: Annotated[
         ThresholdName, typer.Option(help="Each run's own, or matched to the baseline's positive rate.")

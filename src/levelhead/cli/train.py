@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from levelhead.cli.following import after_evaluation, lines
 from levelhead.cli.options import (  # fmt: skip
     ClusterOfRun,
     DataRoot,
@@ -114,9 +115,11 @@ def evaluate_command(
     check_outputs({"--json": json_file, "--html": html_file}, folders={"--out": out}, runs=[run])
     if settings and html_file:
         raise ConfigError(
-            "--html shows a run with its own data. Of other data: levelhead audit OUT/predictions-test.parquet --label "
+            "--html shows a run with its own data. For other data: levelhead audit OUT/predictions-test.parquet "
+            "--label "
             "label --prediction prediction --group COLUMN --html FILE."
         )
+    from levelhead.auditing.result import AuditResult
     from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.folder import load_run, oracle_reason
 
@@ -146,3 +149,9 @@ def evaluate_command(
         from levelhead.runs.page import run_page
 
         write_page(html_file, run_page(run, split=split.value, command=command_line()))
+    if out is None and split is SplitName.test:
+        first = next(iter(result.by_attribute.values()), None) if isinstance(result, AuditResult) else None
+        gap = None if first is None else first.metrics["equalized_odds"]
+        step = after_evaluation(gap, run, explained=getattr(result, "positive", None) is not None)
+        for line in lines(step):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)

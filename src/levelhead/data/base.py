@@ -158,7 +158,7 @@ class DataSet(ABC):
 
     @abstractmethod
     def groups(self, split: Split) -> tuple[Groups, ...]:
-        """Return the sensitive attributes of ``split`` in row order, the first being the task's main one.
+        """Return the sensitive attributes of ``split`` in row order, first the task's main one.
 
         Empty where the data set names none: it can be trained on and evaluated, but not by group.
         """
@@ -171,8 +171,8 @@ class DataSet(ABC):
         found = self.groups(split)
         if not found:
             raise ConfigError(
-                "This needs groups, and data.sensitive names no column that holds them. Name it (training does not "
-                "open it), or evaluate without groups and join them later: levelhead audit --join."
+                "This needs groups: name their column in data.sensitive (training does not open it), or join them "
+                "later: levelhead audit --join."
             )
         without = int((found[0].values < 0).sum())
         if without and not partly:
@@ -224,13 +224,13 @@ class DataSet(ABC):
         train, validation = self.people("train"), self.people("validation")
         if train is None or validation is None:
             raise ConfigError(
-                "This method needs to know which rows are of one person, and the data set does not say. Name the "
+                "This method needs to know which rows belong to one person, and the data set does not say. Name the "
                 "column of ids: data.person_column (text-csv, image-folder-csv, hub)."
             )
         if both := set(train) & set(validation):
             raise DataError(
-                f"{len(both)} people are in both the training and the validation split. Split the rows by person, or "
-                "use folds (levelhead compare --folds), which do."
+                f"{len(both)} people are in both the training and the validation split. Split by person, e.g. with "
+                "levelhead compare --folds."
             )
         codes = {name: code for code, name in enumerate(dict.fromkeys(train))}
         return torch.tensor([codes[name] for name in train], dtype=torch.int64)
@@ -260,7 +260,7 @@ def as_names(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 GROUP = "group"
-"""The column that holds groups where nobody names one."""
+"""Default column of groups."""
 
 
 def named_or_default(sensitive: tuple[str, ...], *tables: Sequence[str]) -> tuple[str, ...]:
@@ -277,7 +277,7 @@ def codes_of(values: Iterable[str], names: Sequence[str]) -> Tensor:
 def people_of(cells: Iterable[str], where: str = "row") -> list[str]:
     """Return whom each row is of, (n,): its cell to the letter. A row with an empty cell is of somebody of its own.
 
-    ``where`` and a number name such rows, so that no two have one name.
+    ``where`` and a number name such rows, so that names are unique.
     """
     empty = ("", "nan")
     return [
@@ -296,7 +296,7 @@ def say_shared_people(whose: Iterable[tuple[str, str]], where: str, column: str)
 @functools.lru_cache(maxsize=64)
 def _say_shared(where: str, column: str, shared: int) -> None:
     logger.warning(
-        "%s: %d of the people in %r have rows in two splits or more, so the test is not one of new people. "
+        "%s: %d of the people in %r have rows in several splits, so the test rows are not all of new people. "
         "levelhead compare --folds splits by person.",
         where,
         shared,
@@ -309,7 +309,7 @@ def refuse_one_class(labels: Tensor, class_names: tuple[str, ...], target: str, 
     present = labels.unique().tolist()
     if len(present) < 2:
         names = ", ".join(quoted(class_names[value]) for value in present) or "of no class"
-        raise DataError(f"{where}: all {len(labels)} rows are {names} in {target!r}; there is nothing to distinguish.")
+        raise DataError(f"{where}: all {len(labels)} rows are {names} in {target!r}; there is nothing to learn.")
 
 
 def refuse_empty(empty: Sequence[bool], column: str, place: Callable[[int], tuple[object, int]], *, file: bool) -> None:
@@ -321,9 +321,7 @@ def refuse_empty(empty: Sequence[bool], column: str, place: Callable[[int], tupl
     if any(empty):
         where, row = place(list(empty).index(True))
         advice = " (row 1 is the first below the header). Fill these fields, or drop the rows." if file else "."
-        raise DataError(
-            f"{where}: {column!r} is empty in {sum(empty)} of {len(empty)} rows, the first being row {row}{advice}"
-        )
+        raise DataError(f"{where}: {column!r} is empty in {sum(empty)} of {len(empty)} rows, first row {row}{advice}")
 
 
 def refuse_own_task(target: str, sensitive: tuple[str, ...]) -> None:
@@ -392,7 +390,7 @@ def warn_of_absent(sensitive: tuple[str, ...], where: str, *tables: Sequence[str
     absent = [name for name in sensitive if any(name not in table for table in tables)]
     if absent:
         logger.warning(
-            "%s has no column %s (data.sensitive): training does without, evaluation will need it.",
+            "%s has no column %s (data.sensitive): training does not need it, evaluation does.",
             where,
             " and no column ".join(map(repr, absent)),
         )

@@ -9,7 +9,7 @@ reads from it.
     pictures/KEY.json         the fingerprint of these pixels with a target's labels, under a hash of the labels
     pictures/.KEY.npy.tmp     being built; the process that builds holds a lock on it
 
-``KEY`` is a hash of the encoded bytes, their order, the size asked for and the versions of the decoders. Sizes and
+``KEY`` is a hash of the encoded bytes, their order, the size requested and the versions of the decoders. Sizes and
 dates of files would be quicker to compare, but an edit can keep both. Hashing costs a hundredth of decoding, finds
 every edit, works for a folder that was moved, and takes nothing from file names, which can hold what a trainer must
 not see. So two layouts of the same pictures share one entry.

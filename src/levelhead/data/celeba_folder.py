@@ -91,12 +91,11 @@ class CelebAFolder(CelebAAttributes):
         wrong = frame[~frame.iloc[:, 1].isin(["0", "1", "2"])]
         if len(wrong):
             raise DataError(
-                f"{path}: {len(wrong)} rows name no split, the first being {quoted(wrong.iloc[0, 0])}; a split is "
-                "0, 1 or 2."
+                f"{path}: {len(wrong)} rows name no split, first {quoted(wrong.iloc[0, 0])}; a split is 0, 1 or 2."
             )
         files: list[str] = frame.iloc[:, 0][frame.iloc[:, 1] == str(SPLITS.index(split))].tolist()
         if not files:
-            raise DataError(f"{path}: no row is of the {split} split.")
+            raise DataError(f"{path}: the {split} split is empty.")
         return files
 
     def _columns(self) -> list[str]:
@@ -125,7 +124,7 @@ class CelebAFolder(CelebAAttributes):
         wrong = frame[~frame.iloc[:, 1].isin(["-1", "1"])]
         if len(wrong):
             raise DataError(
-                f"{path}: {attribute!r} is neither -1 nor 1 in {len(wrong)} rows, the first being that of "
+                f"{path}: {attribute!r} is neither -1 nor 1 in {len(wrong)} rows, first that of "
                 f"{quoted(wrong.iloc[0, 0])}; fetch it again."
             )
         if path.suffix == ".txt":
@@ -139,9 +138,7 @@ class CelebAFolder(CelebAAttributes):
         chosen = values.reindex(self._files(split))
         absent = chosen[chosen.isna()]
         if len(absent):
-            raise DataError(
-                f"{path} lacks {len(absent)} pictures of {PARTITION}, the first being {quoted(absent.index[0])}."
-            )
+            raise DataError(f"{path} lacks {len(absent)} pictures of {PARTITION}, first {quoted(absent.index[0])}.")
         return torch.from_numpy((chosen == "1").to_numpy(dtype="int64", copy=True))
 
 

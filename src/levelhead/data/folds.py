@@ -1,6 +1,6 @@
 """Cross-fitting: every row of a data set is a test row once, so that all of them say how large a gap is.
 
-The rows of all splits are put together and split anew. A row's fold depends on whom it is of, where the data set knows
+The rows of all splits are put together and split again. A row's fold depends on whom it is of, where the data set knows
 people, else on what the row holds: people, and equal rows, are never on both sides. So a fold needs no list of rows.
 """
 

@@ -83,7 +83,7 @@ class HateXplain(DataSet):
         citation="Mathew, Saha, Yimam, Biemann, Goyal, Mukherjee: HateXplain: A Benchmark Dataset for Explainable Hate "
         "Speech Detection, AAAI 2021",
         url="https://github.com/hate-alert/HateXplain",
-        caution="Posts are hateful: do not print or pass them on. 21 normal test posts target women: one of them is "
+        caution="Posts are hateful: do not print or share them. 21 normal test posts target women: one of them is "
         "4.8 points of a rate, so report intervals.",
     )
 
@@ -168,8 +168,8 @@ class HateXplain(DataSet):
         empty = sum(not cell.strip() for cell in cells)
         if empty:
             raise DataError(
-                f"{path}: 'a_women' is empty in {empty} of {len(cells)} rows: this copy does not say whom these posts "
-                "target. Evaluate another split, or fetch the owners' files."
+                f"{path}: 'a_women' is empty in {empty} of {len(cells)} rows: this copy has no targets for these "
+                "posts. Evaluate another split, or fetch the owners' files."
             )
         return torch.tensor(_codes(cells, "a_women", path), dtype=torch.int64)
 
@@ -183,7 +183,7 @@ class HateXplain(DataSet):
             raise DataError(f"{path} lists {len(twice)} posts more than once; fetch it again.")
         ids: list[str] = divisions[DIVISION_NAMES[split]]
         if not ids:
-            raise DataError(f"{path} lists no post of the {split} split; fetch it again.")
+            raise DataError(f"{path} has no post in the {split} split; fetch it again.")
         return ids
 
     def _posts(self, ids: Sequence[str], closed: Iterable[str] = ()) -> list[dict[str, Any]]:
@@ -196,7 +196,7 @@ class HateXplain(DataSet):
         chosen = [posts[name] for name in ids] if ids else list(posts.values())
         wrong = [row for row, post in enumerate(chosen) if not isinstance(post, dict) or not post.get("annotators")]
         if wrong:
-            raise DataError(f"{path}: {len(wrong)} posts have no annotators, the first being number {wrong[0]}.")
+            raise DataError(f"{path}: {len(wrong)} posts have no annotators, first number {wrong[0]}.")
         return chosen
 
     def _parquet(self, split: Split) -> list[Path]:
@@ -264,7 +264,7 @@ def _codes(cells: Sequence[str], column: str, path: Path) -> list[int]:
     wrong = [row for row, cell in enumerate(cells) if cell not in ("0", "1")]
     if wrong:
         raise DataError(
-            f"{path}: {column!r} is neither 0 nor 1 in {len(wrong)} of {len(cells)} rows, the first being row "
+            f"{path}: {column!r} is neither 0 nor 1 in {len(wrong)} of {len(cells)} rows, first row "
             f"{wrong[0] + 1} (row 1 is the first below the header)."
         )
     return [int(cell) for cell in cells]
@@ -280,7 +280,7 @@ def _said(post: dict[str, Any], field: str, where: str, row: int) -> list[Any]:
 def _joined(tokens: Sequence[Any], where: str) -> list[str]:
     wrong = [row for row, words in enumerate(tokens) if not words]
     if wrong:
-        raise DataError(f"{where}: {len(wrong)} posts have no post_tokens, the first being post {wrong[0]} (from 0).")
+        raise DataError(f"{where}: {len(wrong)} posts have no post_tokens, first post {wrong[0]} (from 0).")
     return [" ".join(words) for words in tokens]
 
 

@@ -62,7 +62,7 @@ class Hub(DataSet):
     ``validation_split`` and ``test_split`` are the set's names, all different; None for validation or test takes
     ``validation_share`` or ``test_share`` of the training split's rows, by a hash and ``split_seed``: of a text itself,
     so that rows with the same text go to the same split, of a picture's row number. Target and sensitive columns hold
-    class labels, truth values, whole numbers or texts. ``label_map`` says which class a value of the target stands for,
+    class labels, truth values, whole numbers or texts. ``label_map`` says which class a value of the target represents,
     as ``{"yes ": "yes"}``; ``threshold`` makes two classes of a target of numbers: at least so much, or less.
     ``id_column`` is written beside predictions (None: the row's
     number). ``person_column`` says whom each row is of: shares are then dealt by person, and intervals take a person's

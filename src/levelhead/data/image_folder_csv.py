@@ -57,7 +57,7 @@ class ImageFolderCsv(DataSet):
     hash of their number and ``split_seed``, and so are the training rows of a column that names no validation or no
     test rows. ``person_column`` says whom each picture is of: rows are then dealt by person, and intervals take a
     person's rows together; an empty cell is somebody of its own. ``label_map`` says which class a value of the target
-    stands for, as ``{"yes ": "yes"}``; ``threshold`` makes two classes of a target of numbers: at least so much, or
+    represents, as ``{"yes ": "yes"}``; ``threshold`` makes two classes of a target of numbers: at least so much, or
     less. Pictures are cropped to their central square and resized to ``image_size`` pixels.
     """
 

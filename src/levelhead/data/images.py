@@ -96,7 +96,7 @@ class ImageInputs(Inputs):
 
 
 class PictureFiles(Sequence[bytes | None]):
-    """The encoded bytes of many picture files below one folder, each read when it is asked for.
+    """The encoded bytes of many picture files below one folder, each read when it is requested.
 
     ``names`` are their paths in ``folder``; ``where(position)`` names a picture in errors. Raises
     :class:`~levelhead.types.DataError` for a path that leads out of the folder, also by a link, and for a file that is

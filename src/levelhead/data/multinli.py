@@ -55,7 +55,7 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class MultiNLI(DataSet):
-    """Tell contradiction, entailment and neutral pairs apart; the group is whether the hypothesis holds a negation.
+    """Classify pairs as contradiction, entailment or neutral; the group is whether the hypothesis holds a negation.
 
     The owners' test labels are not public, so ``test`` is the development file: the ``matched`` one, the
     ``mismatched`` one (genres that training lacks), or ``both``; the csv layout has only one, and ignores ``dev``.
@@ -65,7 +65,7 @@ class MultiNLI(DataSet):
 
     Negation: the lower-cased hypothesis without ASCII punctuation holds nobody, no, never or nothing, as in Sagawa,
     Koh, Hashimoto, Liang (ICLR 2020). It is computed here, from the hypothesis, in every layout. A network reads the
-    hypothesis, so it can find the word by itself, as it can find hair and glasses in a picture: that is the shortcut
+    hypothesis, so it can find the word alone, as it can find hair and glasses in a picture: that is the shortcut
     under study. Training is blind all the same: nothing tells it which words make a group, and only :meth:`groups`,
     which it never calls, looks for them.
     """
@@ -155,7 +155,7 @@ class MultiNLI(DataSet):
         if wrong:
             raise DataError(
                 f"{self._folder()}, {split}: the label is none of {', '.join(CLASS_NAMES)} in {len(wrong)} of "
-                f"{len(rows)} rows, the first being row {wrong[0]} (from 0)."
+                f"{len(rows)} rows, first row {wrong[0]} (from 0)."
             )
         rows = [row for row in rows if row[2] in code]
         whole = [row for row in rows if (row[0] or "").strip() and (row[1] or "").strip()]
@@ -164,7 +164,7 @@ class MultiNLI(DataSet):
         if split != "test":
             whole = [row for row in whole if split_of(position_of(row[0], 0), VALIDATION_SHARE, 0.0) == split]
         if not whole:
-            raise DataError(f"{self._folder()}: no pair with a label is of the {split} split.")
+            raise DataError(f"{self._folder()}: the {split} split has no labelled pair.")
         return Pairs([row[0] for row in whole], [row[1] for row in whole], [code[row[2]] for row in whole])
 
     def _read_table(self, split: Split) -> list[tuple[Any, Any, Any]]:

@@ -1,6 +1,6 @@
 """Parquet files in the layout of the Hugging Face hub, read one column at a time.
 
-Only the columns that are asked for are opened: training asks for the picture's bytes and the target. The picture's
+Only the columns that are requested are opened: training asks for the picture's bytes and the target. The picture's
 ``path`` stays closed as well, because file names can say what labels do not (UTKFace's hold age, gender and race).
 """
 

@@ -151,7 +151,7 @@ class Phrases(DataSet):
             raise ConfigError(f"Phrases: seed must not be negative, not {self.seed}")
 
     def check(self) -> None:
-        """Do nothing: the sentences are written when they are asked for."""
+        """Do nothing: the sentences are written when they are requested."""
 
     def examples(self, split: Split) -> Examples:
         """Return the sentences of ``split`` and their moods."""

@@ -151,7 +151,7 @@ class Portraits(DataSet):
             raise ConfigError(f"Portraits: seed must not be negative, not {self.seed}")
 
     def check(self) -> None:
-        """Do nothing: the pictures are drawn when they are asked for."""
+        """Do nothing: the pictures are drawn when they are requested."""
 
     def examples(self, split: Split) -> Examples:
         """Return the pictures of ``split`` (n, 3, 64, 64) and their hair colours."""

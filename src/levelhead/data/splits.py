@@ -93,7 +93,7 @@ def check_shares(validation_share: float, test_share: float) -> None:
             raise ConfigError(f"data.{name} is {share}; it must lie between 0 and 1.")
     if validation_share + test_share >= 1:
         raise ConfigError(
-            f"data.validation_share {validation_share} and data.test_share {test_share} leave nothing to train on."
+            f"data.validation_share {validation_share} and data.test_share {test_share} leave no rows for training."
         )
 
 
@@ -116,7 +116,7 @@ def fill_splits(
 def say_filled(path: Path, column: str, absent: tuple[Split, ...]) -> None:
     """Log that splits which a column does not name are taken of its training rows."""
     logger.warning(
-        "%s: %r names no %s rows; they are dealt out of the training rows, by data.%s_share.",
+        "%s: %r names no %s rows; they are drawn from the training rows, by data.%s_share.",
         path,
         column,
         absent[0],
@@ -133,9 +133,9 @@ def rows_of(dealt: Sequence[Split], split: Split, where: object, test_share: flo
     """Return the positions of the rows of ``split``, in order; none is a :class:`~levelhead.types.DataError`."""
     rows = [row for row, name in enumerate(dealt) if name == split]
     if not rows:
-        whole = " data.test_share is 1: all of them are test rows, and none is left to train on."
+        whole = " data.test_share is 1: no rows remain for training."
         raise DataError(
-            f"{where}: no row is of the {split} split; there are {len(dealt)} rows in all."
+            f"{where}: the {split} split is empty; there are {len(dealt)} rows in all."
             + (whole if test_share == 1 and split != "test" else "")
         )
     return rows

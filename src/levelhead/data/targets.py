@@ -38,7 +38,7 @@ def classes_of(
         values: (rows,) the cells of the target column, in all splits, none empty.
         column: its name.
         where: its table, for errors.
-        label_map: which class each value stands for; others stand for themselves.
+        label_map: which class each value represents; others represent themselves.
         threshold: rows with at least this number are of the second class, which is called after the column.
 
     Raises:
@@ -57,8 +57,8 @@ def classes_of(
     _refuse_shares(rows, column, where, meant)
     if len(rows) > MOST_CLASSES:
         raise DataError(
-            f"{where}: {column!r} has {len(rows):,} different values, and at most {MOST_CLASSES} classes can be told "
-            "apart. Is it an id or a score? Name another column with data.target"
+            f"{where}: {column!r} has {len(rows):,} different values, and at most {MOST_CLASSES} classes are "
+            "supported. Is it an id or a score? Name another column with data.target"
             + (f", or make two classes of it: {_setting('threshold', 0.5)}." if _all_numbers(rows) else ".")
         )
     _refuse_alike(rows, column, where, meant)

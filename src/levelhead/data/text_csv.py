@@ -53,10 +53,10 @@ class TextCsv(DataSet):
     ``folder`` lies below the data root, or is a path of its own. ``file`` is one table in it, or a path of its own;
     None: one table a split, named train, validation (or val, valid, dev, eval) and test, also in parts
     (``train-00000-of-00002.parquet``, or all tables in a folder ``train``). A table is ``.csv``, ``.tsv``
-    or ``.jsonl``, also ``.gz``, or ``.parquet``. Semicolons or tabs in place of a csv's commas are seen and
-    said, and so are UTF-16 and Latin-1 in place of UTF-8. Classes and groups are the distinct
+    or ``.jsonl``, also ``.gz``, or ``.parquet``. Semicolons or tabs instead of a csv's commas are seen and
+    said, and so are UTF-16 and Latin-1 instead of UTF-8. Classes and groups are the distinct
     values of their columns in all rows as text, to the letter, sorted: as numbers where all of them are, else as texts.
-    ``sensitive`` names one column or several; empty, or without a column ``group``, nobody's group is known.
+    ``sensitive`` names one column or several; empty, or without a column ``group``, no groups are known.
     ``id_column`` is written beside predictions (None: the number of the row in its file), so that groups can be joined
     later. ``split_column`` holds train, validation (or val, valid, dev, eval) and test, or what ``splits`` says that
     they are called there, as ``{"train": [0], "validation": [1], "test": [2]}``; None with one file: rows are dealt by
@@ -65,7 +65,7 @@ class TextCsv(DataSet):
     ``person_column`` says whom each row is of, such as its author. Rows are then dealt by person and not by text, and
     intervals take a person's rows together; an empty cell is somebody of its own.
 
-    ``label_map`` says which class a value of the target stands for, as ``{"yes ": "yes"}``. ``threshold`` makes two
+    ``label_map`` says which class a value of the target represents, as ``{"yes ": "yes"}``. ``threshold`` makes two
     classes of a target of numbers: at least so much, or less.
     """
 

@@ -275,7 +275,7 @@ def _parquet_fields(path: Path) -> list[pa.Field]:
 def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | None = None) -> dict[str, list[str]]:
     """Return columns of a parquet file as texts, and no others; None: the names of all, without rows.
 
-    With ``count`` no more is read than the row groups that hold so many rows.
+    With ``count`` no more is read than the row groups that hold this many rows.
     """
     with whole(path, "."):
         names = pq.read_schema(path).names
@@ -286,7 +286,7 @@ def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | Non
         wanted = list(dict.fromkeys(columns))
         found: dict[str, list[str]] = {name: [] for name in wanted}
         with pq.ParquetFile(path) as file:
-            # Batch by batch: beside the texts themselves little is held, however large the file.
+            # Batch by batch: beside the texts themselves little is held, of any size the file.
             batches = file.iter_batches(count or BATCH_ROWS, columns=wanted)
             for batch in batches if count is None else itertools.islice(batches, 1):
                 for name, values in found.items():

@@ -1,7 +1,7 @@
 """UTKFace (Zhang, Song, Qi, CVPR 2017) in the owners' layout: ``utkface/[age]_[gender]_[race]_[date&time].jpg``.
 
 The names hold the labels, so they hold what a trainer must not see. Training reads the target's field and the date:
-rows are put in order, and dealt to splits, by a hash of the date alone. Exchange the race fields of all names, and
+rows are put in order, and assigned to splits, by a hash of the date alone. Exchange the race fields of all names, and
 pictures, labels and their order stay the same to the bit. Pictures of one date go to one split; the set has no
 official one.
 """
@@ -110,7 +110,7 @@ class UTKFaceFolder(UTKFaceAttributes):
             position = position_of(date, self.split_seed)
             if split_of(position, self.validation_share, self.test_share) == split:
                 # Two pictures of one date: what is in them decides, never the rest of the name. The name comes last
-                # and decides only between copies, which training cannot tell apart.
+                # and decides only between copies, which training cannot distinguish.
                 content = hashlib.blake2b(pictures[row]).hexdigest() if repeats[date] > 1 else ""
                 keyed.append((position, date, content, code, file.name, file))
         if not keyed:
@@ -139,7 +139,7 @@ def _codes_of(files: Sequence[Path], column: str) -> Tensor:
     wrong = [file.name for file, code in zip(files, codes, strict=True) if not 0 <= code < count]
     if wrong:
         raise DataError(
-            f"{files[0].parent}: the {column} field is outside 0 to {count - 1} in {len(wrong)} names, the first being "
-            f"{wrong[0]}. Mend or remove these files."
+            f"{files[0].parent}: the {column} field is outside 0 to {count - 1} in {len(wrong)} names, first "
+            f"{wrong[0]}. Fix or remove these files."
         )
     return torch.tensor(codes, dtype=torch.int64)

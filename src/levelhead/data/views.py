@@ -23,7 +23,7 @@ from levelhead.types import ConfigError, DataError, printable, quoted
 
 OF_TEXTS, OF_PICTURES = ("hypothesis", "words"), ("region", "chroma")
 KINDS = ("whole", *OF_TEXTS, *OF_PICTURES)
-NOTHING = "."  # stands for a text of which a view leaves nothing: every tokenizer makes a token of it
+NOTHING = "."  # represents a text of which a view leaves nothing: every tokenizer makes a token of it
 GREY = 128  # nearest to the middle of a channel
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue, ITU-R BT.601
 
@@ -170,7 +170,7 @@ class View:
             return f"{said} {'pictures' if texts else 'texts'}: choose one of {others}, or leave the view out."
         kind = "levelhead.data.texts.Texts" if texts else "levelhead.data.images.ImageInputs"
         return (
-            f"{said} {type(inputs).__name__}, of which it cannot be taken any more. A data set must give {kind}; a Lab "
+            f"{said} {type(inputs).__name__}, from which it cannot be taken. A data set must give {kind}; a Lab "
             "made by hand takes views by its argument `viewed`."
         )
 

@@ -77,14 +77,14 @@ def inspect(
         label: name of the label's column: positions of classes, or their names. None: ``labels``, else ``label``.
         text: the column of raw texts, or two for pairs. None: the rows hold what the model takes already.
         tokenizer: for ``text``.
-        max_length: texts are cut at so many tokens.
+        max_length: texts are cut at this many tokens.
         pair: the two groups that are compared. None: the two largest.
         max_rows: rows at most, drawn at random.
         batch_size: rows at once.
         permutations: of the groups, for p-values.
         level: of the intervals.
         seed: of all that is drawn.
-        progress: is told what is done, as trainings tell it.
+        progress: called as in trainings.
 
     Returns:
         the :class:`~levelhead.inspecting.inspection.Inspection`; a figure that cannot be computed is NaN with a reason.
@@ -169,7 +169,7 @@ def inspect_runs(
         max_rows: rows of a run at most, drawn at random.
         permutations: of the groups, for p-values.
         seed: of all that is drawn.
-        progress: is told what is done.
+        progress: called as in trainings.
 
     Raises:
         DataError: a run that is not finished, groups without rows, or masks that do not fit the rows.
@@ -267,7 +267,7 @@ def _two(counts: Mapping[str, int], pair: tuple[str, ...] | None, attribute: str
 
 
 def _drawn(codes: Ints, places: Sequence[int], most: int, seed: int) -> tuple[Tensor, Any]:
-    """Rows of two groups, at most so many, and whether each is of the second."""
+    """Rows of two groups, at most this many, and whether each is of the second."""
     own = np.flatnonzero(np.isin(codes, places))
     if len(own) > most:
         own = np.sort(np.random.default_rng(seed).permutation(own)[:most])
@@ -280,7 +280,7 @@ def _sampled(rows: int, there: int) -> list[str]:
 
 def _one_training(found: Mapping[str, Sequence[ModelInside]]) -> str:
     if all(len(several) == 1 for several in found.values()):
-        return "Each model was trained once: intervals hold what other rows would change, not what another seed would."
+        return "Each model was trained once: intervals cover the sampling of rows, not the training seed."
     return ""
 
 

@@ -126,7 +126,7 @@ def _sentences(name: str, model: ModelInside, first: str, second: str) -> list[s
     known = {place: one for place, one in model.places.items() if one.linear_given.area.defined}
     readable = [place for place, one in known.items() if one.linear_given.p <= READ]
     if not known:
-        return [attention, f"Whether {name} knows the group cannot be said: {model.places[LOGITS].linear.area.reason}."]
+        return [attention, f"Whether {name} encodes the group is undefined: {model.places[LOGITS].linear.area.reason}."]
     if len(readable) == len(known):
         low, high = (pick(one.linear_given.area.value for one in known.values()) for pick in (min, max))
         read = (
@@ -140,7 +140,7 @@ def _sentences(name: str, model: ModelInside, first: str, second: str) -> list[s
             shown = f"at {len(readable)} of {len(known)} places, not from the {joined(others)}"
         read = f"In {name}, a linear probe reads the group beyond the label {shown}."
     else:
-        read = f"In {name}, no place lets a linear probe read the group beyond the label."
+        read = f"In {name}, a linear probe does not read the group beyond the label at any place."
     return [read, *_use(name, model), attention]
 
 
@@ -152,10 +152,10 @@ def _use(name: str, model: ModelInside) -> list[str]:
         return []
     undefined = next((_change(one).reason for one in tried.values() if not _change(one).defined), None)
     if undefined is not None and not moved:
-        return [f"What the gap of {name} owes to these directions cannot be said: {undefined}."]
+        return [f"The effect of these directions on the gap of {name} is undefined: {undefined}."]
     lowered = {place: one for place, one in moved.items() if _change(one).value < 0}
     if not lowered:
-        return [f"Taking the group's direction off a place inside {name} reduces its gap at none of them measurably."]
+        return [f"Removing the group's direction does not measurably reduce the gap of {name} at any place."]
     place = min(lowered, key=lambda one: _change(lowered[one]).value)
     one = _change(lowered[place])
     ends = f"{number(100 * one.low, signed=True)} to {number(100 * one.high, signed=True)}"
@@ -175,7 +175,7 @@ def _compared(names: Sequence[str], differences: Mapping[str, Estimate]) -> str:
     lower = [place for place, found in differences.items() if found.high < 0]
     higher = [place for place, found in differences.items() if found.low > 0]
     if not lower and not higher:
-        return f"At no place do these rows tell the areas of {one} and {other} apart."
+        return f"At no place do the AUCs of {one} and {other} differ measurably."
     said = []
     if lower:
         said.append(f"less readable than in {other} at {len(lower)}")

@@ -1,7 +1,7 @@
 """Maps of attention by group: how alike they are, where they look, and what chance makes of both.
 
 Attention-IoU is that of Serianni et al., CVPR 2025. Neither it nor the total variation is 0 by chance, so both stand
-beside what other masks, or groups dealt out anew, give.
+beside what other masks, or groups drawn again, give.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def between_groups(
     values: Array, member: Bools, label: Ints, distance: Any, *, cluster: Ints | None = None, deals: int = 200,
     seed: int = 0,
 ) -> AgainstChance:  # fmt: skip
-    """Measure a ``distance`` of two groups' mean rows, and of groups dealt out anew within each label.
+    """Measure a ``distance`` of two groups' mean rows, and of groups drawn again within each label.
 
     Args:
         values: (rows, cells), such as attention by token, or logits by head and token.

@@ -144,8 +144,8 @@ def measure(
         device: where the model lies.
         batch_size: rows at once.
         options: how much is measured.
-        progress: is told of every batch.
-        watch: each is called with what the last layer worked with, and the rows' places.
+        progress: called for every batch.
+        watch: each is called with the last layer's tensors, and the rows' places.
 
     Raises:
         UnsupportedModelError: a network whose attention cannot be reached.

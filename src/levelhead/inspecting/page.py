@@ -11,13 +11,13 @@ from levelhead.report.text import Record, estimate_from_dict, level_text, number
 HOW = (
     "A probe is a ridge regression of the group on the vectors of the row that the classifier reads, fitted on four "
     "folds of rows and measured on the fifth; with hidden units it also sees differences that are no shift of the "
-    "mean. Its area under the ROC curve is 50% by chance. Given the label, pairs of rows with one label are counted, "
-    "so that base rates play no part.",
-    "A p-value is the share of permutations of the groups, within labels, that reach the measured figure. A group that "
-    "can be read need not be used: the change of the gap says what an answer owes to its direction.",
+    "mean. Its area under the ROC curve is 50% by chance. Given the label, only pairs of rows with the same label "
+    "count, so base rates play no role.",
+    "A p-value is the share of permutations of the groups, within labels, that reach the measured figure. A readable "
+    "group need not be used: the change of the gap measures whether it is.",
     "Without the direction: the part of each vector that a linear probe could use, given the label, is taken off "
     "(LEACE, Belrose et al. 2023), fitted on the other folds. The gap is that in equalized odds, in percentage points.",
-    "What is added to all keys adds the same to all logits of a query, and the softmax takes it off again: no change "
+    "A constant added to all keys shifts all logits of a query equally, and the softmax removes it again: no change "
     "of the keys' mean is tried.",
 )
 P_HELP = "p-value: share of permutations of the groups within labels that reach this figure"
@@ -67,7 +67,7 @@ def _chain(result: Record, level: str) -> Record:
                 decided = (one["linear_given"]["p"] or 1) <= 0.05
                 rows.append(blocks.forest_row(_capital(one["title"]), area, decided=decided, tag=tag, signed=False))
     forest = blocks.forest(
-        "How well the group is read beyond the label, from the bottom of the last layer to the logits",
+        "How well a probe reads the group beyond the label, from the bottom of the last layer to the logits",
         rows,
         heads=("Place", "Area under ROC, %"),
         whole=True,
@@ -120,7 +120,7 @@ def _p_text(p: float | None) -> str:
 
 
 def _against(found: Record, scale: float = 100, digits: int = 1) -> Record:
-    """Return a figure with what chance makes of it below."""
+    """Return a figure with its value under permutation below."""
     figure = estimate_from_dict(found["figure"])
     if not figure.defined:
         return blocks.undefined_cell(figure.reason)
@@ -237,18 +237,18 @@ def _readability(models: Mapping[str, Record], level: str) -> Record:
     if any(len(line) > 1 for _, line in lines):
         drawn = [
             blocks.curves(
-                "How well the group is read beyond the label from each layer's output (linear probe)",
+                "How well a probe reads the group beyond the label from each layer's output (linear probe)",
                 [(name, line) for name, line in lines if line],
                 titles=("Layer", "Area under ROC, %"),
             )
         ]
-    return blocks.section("What the vectors know of the group", [*tables, *drawn], rank=2)
+    return blocks.section("Group information in the vectors", [*tables, *drawn], rank=2)
 
 
 def _use(models: Mapping[str, Record], level: str, groups: tuple[str, str]) -> Record:
     tables = [
         blocks.table(
-            f"What the answer owes to the group’s direction, with {level} intervals"
+            f"Effect of the group’s direction on the answer, with {level} intervals"
             + (f": {short(name)}" if len(models) > 1 else ""),
             [
                 "Place",
@@ -283,7 +283,7 @@ def _use(models: Mapping[str, Record], level: str, groups: tuple[str, str]) -> R
         )
         for name, model in models.items()
     ]
-    return blocks.section("What the answer owes to it", tables, rank=3)
+    return blocks.section("Effect on the answer", tables, rank=3)
 
 
 def _text(figure: Record) -> str:
@@ -311,7 +311,7 @@ def _explanation(models: Mapping[str, Record], level: str, groups: tuple[str, st
         notes=[
             f"On {next(iter(models.values()))['curves']['rows']:,} rows, as many of each group and label. The gap "
             "holds label and correctness fixed. Deletion below, and insertion above, the random order: attention "
-            "points at what decides."
+            "points at the decisive tokens."
         ],
         where=blocks.BOTH,
     )
@@ -331,4 +331,4 @@ def _explanation(models: Mapping[str, Record], level: str, groups: tuple[str, st
                 titles=("Share of tokens left out", "Probability, %"),
             )
         ]  # fmt: skip
-    return blocks.section("Whether attention points at what decides", [table, *drawn], rank=4)
+    return blocks.section("Does attention point at the decisive tokens?", [table, *drawn], rank=4)

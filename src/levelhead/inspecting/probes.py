@@ -5,7 +5,7 @@ discriminant. With hidden units it regresses on random rectified units of the le
 sees differences that are no shift of the mean. The area under the ROC curve counts pairs of rows of one fold alone
 (and of one label, where the label is given): scores of two folds have no common scale. Its interval is that of DeLong,
 DeLong and Clarke-Pearson (Biometrics 1988) for such pairs, on the scale of log odds. Chance is measured, not assumed:
-groups are dealt out anew within folds and labels.
+groups are drawn again within folds and labels.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STILL = 1e-7
 class Readability(Finding):
     """How well a probe tells the second group from the first: ``area`` of the ROC curve, beside its null distribution.
 
-    ``chance`` is the mean area with groups dealt out anew, ``above`` its 95% quantile, ``p`` the share of deals (and of
+    ``chance`` is the mean area with groups drawn again, ``above`` its 95% quantile, ``p`` the share of deals (and of
     the measured one) that reach the measured area.
     """
 
@@ -75,7 +75,7 @@ def readability(
         label: (rows,) codes; given, the group is read beyond the label: means of each label are taken off, pairs are of
             rows with one label, and deals stay within labels.
         hidden: let the probe have one hidden layer.
-        cluster: (rows,) codes of rows that belong together; they share a fold, and are dealt out together.
+        cluster: (rows,) codes of rows that belong together; they share a fold, and are drawn together.
         deals: of groups, for the null distribution.
         level: of the interval.
         seed: of folds, hidden units and deals.
@@ -130,7 +130,7 @@ def folds(rows: int, cluster: Ints | None, rng: np.random.Generator) -> Ints:
 
 
 def dealt(member: Bools, cell: Ints, cluster: Ints | None, deals: int, rng: np.random.Generator) -> Array:
-    """Return groups (rows, 1 + deals) of 0 and 1: as they are, then dealt out anew within each cell.
+    """Return groups (rows, 1 + deals) of 0 and 1: as they are, then drawn again within each cell.
 
     Rows of one cluster and cell go together, with the group of the first of them.
     """

@@ -2,7 +2,7 @@
 
 A benchmark is a folder: ``data.py`` reads the owners' file into items, ``score.py`` turns answers into scores and knows
 no model, ``README.md`` has citation, licence and how it was checked against the original. Answers are plain JSON, one
-line an item, so that a stopped run goes on, and so that the answers of any system can be scored.
+line an item, so that a stopped run continues, and so that the answers of any system can be scored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The last layer's attention weights of a language model, and its last hidden states; no other layer's are kept.
 
 Fast attention (sdpa) never forms its weights. So the last attention module, and it alone, attends in the plain way:
-it gets a configuration of its own, which names :func:`weights_attention`, and goes on doing so until :func:`release`,
+it gets a configuration of its own, which names :func:`weights_attention`, and continues doing so until :func:`release`,
 because gradient checkpointing runs it again during the backward pass. Depth then costs no memory. Three kinds of model
 are switched to plain ("eager") attention as a whole, and a warning says so: those that cap attention logits
 (Gemma-2), which fast attention leaves out, those with flash or flex attention, whose masks this file cannot read, and
@@ -75,7 +75,7 @@ AttentionInterface.register(NAME, weights_attention)
 
 @dataclass
 class CapturedPass:
-    """What one forward pass left: both None until then, and where they were not asked for.
+    """What one forward pass left: both None until then, and where they were not requested.
 
     Attributes:
         attention: (batch, heads, tokens, tokens), the last layer's probabilities before dropout, in the model's type.

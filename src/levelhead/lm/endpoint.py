@@ -221,7 +221,7 @@ class Endpoint:
 
     def window_log_likelihoods(self, *_: Any, **__: Any) -> Iterator[tuple[int, tuple[float, int]]]:
         """Raise: windows need the model's tokens."""
-        raise ConfigError("Perplexity reads windows of tokens, and an endpoint tokenises by itself: give --model.")
+        raise ConfigError("Perplexity reads windows of tokens, and an endpoint tokenises alone: give --model.")
 
     def spent(self) -> Usage:
         """Return what was used since the last call."""
@@ -244,7 +244,7 @@ class Endpoint:
             except RefusedError as error:
                 refused = next((name for name in ("max_tokens", "temperature", "seed") if f"{name}" in error.words), "")
                 if error.status != 400 or not refused or refused in self._spelling:
-                    hint = " Does it chat alone? Then give --chat." if request.path == "completions" else ""
+                    hint = " Is it chat-only? Then add --chat." if request.path == "completions" else ""
                     raise ConfigError(f"{error} It gives no free answers here.{hint}") from None
                 self._spelling[refused] = "max_completion_tokens" if refused == "max_tokens" else ""
             else:

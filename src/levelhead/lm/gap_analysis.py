@@ -31,7 +31,7 @@ class AttentionGaps:
         chance: the same if the largest gap fell on any token alike: mean of bias-bearing tokens / tokens.
         bearing: mean gap of bias-bearing tokens, in attention received per query.
         other: mean gap of all other tokens.
-        pairs: how many pairs these figures rest on.
+        pairs: how many pairs these figures are based on.
         left_out: pairs without a replaced token, or with nothing else.
     """
 
@@ -116,7 +116,7 @@ def summarized(pairs: Sequence[tuple[Tensor, Tensor]]) -> AttentionGaps:
     found = [PairGaps(gaps, bearing, math.nan, math.nan) for gaps, bearing in pairs]
     used = [pair for pair in found if pair.used]
     if not used:
-        raise DataError("No pair has both replaced and common tokens: there is no attention gap to speak of.")
+        raise DataError("No pair has both replaced and common tokens: the attention gap is undefined.")
     return AttentionGaps(
         share=sum(pair.hit for pair in used) / len(used),
         chance=sum(pair.chance for pair in used) / len(used),

@@ -55,9 +55,9 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GapReport(RunFigure):
-    """The figures of a model, and of the model before it was trained, if that was asked for.
+    """The figures of a model, and of the model before it was trained, if that was requested.
 
-    ``after`` and ``before`` map the names of :data:`UNITS` to estimates whose intervals draw target terms anew;
+    ``after`` and ``before`` map the names of :data:`UNITS` to estimates whose intervals draw target terms again;
     ``difference`` is after minus before over the same draws. ``t`` is the paired t statistic of hit minus chance, over
     pairs as if they were independent, by ``after`` and ``before``.
     """
@@ -125,7 +125,7 @@ class GapReport(RunFigure):
         axes.set_axisbelow(True)
         axes.legend(frameon=False)
         figure.suptitle("Difference in attention received, stereotype and anti-stereotype", fontsize=9)
-        figure.supxlabel(f"{self.pairs:,} pairs; 95% intervals, {self.terms} target terms drawn anew", fontsize=8)
+        figure.supxlabel(f"{self.pairs:,} pairs; 95% intervals, {self.terms} target terms resampled", fontsize=8)
         return figure
 
 
@@ -139,7 +139,8 @@ def gap_report(
 ) -> GapReport:
     """Measure ``model``, and ``against`` (the model before) on the same pairs.
 
-    ``limit`` takes the first so many of ``triplets``; ``selection`` says in words which they are. Pairs that one of the
+    ``limit`` takes the first this many of ``triplets``; ``selection`` says in words which they are. Pairs that one of
+    the
     two models cannot use (no replaced token, or nothing else) are left out for both.
 
     Raises :class:`~levelhead.types.DataError` if no pair can be used or if a sentence is beyond a model's limit,
@@ -151,7 +152,7 @@ def gap_report(
     pairs = {side: _measured(one, chosen) for side, one in sides.items()}
     rows = [row for row in range(len(chosen)) if all(found[row].used for found in pairs.values())]
     if not rows:
-        raise DataError("No pair has both replaced and common tokens: there is no attention gap to speak of.")
+        raise DataError("No pair has both replaced and common tokens: the attention gap is undefined.")
     named = all(chosen[row].term.strip() for row in rows)
     clusters = [same_term(chosen[row].term) if named else str(row) for row in rows]
     terms = len(set(clusters))
@@ -163,7 +164,7 @@ def gap_report(
         notes.append("Triplets have no target terms, so intervals draw pairs: too narrow if pairs share a term.")
     if terms < FEW_CLUSTERS:
         why = "" if limit is None else f" (--limit {limit})"
-        notes.append(f"Only {terms} target terms are drawn anew{why}: intervals are too narrow, or absent.")
+        notes.append(f"Only {terms} target terms are resampled{why}: intervals are too narrow, or absent.")
     return GapReport(
         names={side: Path(one.name).name for side, one in sides.items()},
         after=figures["after"],

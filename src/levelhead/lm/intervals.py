@@ -61,7 +61,7 @@ def bootstrap(
 
     Args:
         values: (n, k), one row an item: what is summed. Several ratios in one statistic are several columns.
-        clusters: (n,) labels; rows of one label are drawn together. None: each row is drawn by itself.
+        clusters: (n,) labels; rows of one label are drawn together. None: each row is drawn alone.
         statistic: maps sums (replicates, k) to (replicates,); NaN where it is undefined. :func:`ratio` divides the
             first column by the second. A macro average over terms has one row a term, see :func:`group_means`.
         replicates: number of bootstrap replicates.
@@ -97,15 +97,15 @@ def paired_difference(
     """Estimate ``second - first`` on the same items: both are computed from the same draws.
 
     Undefined, with a reason, where an estimate does not come from :func:`bootstrap`, where one is undefined, or where
-    the two do not rest on the same rows.
+    the two do not are based on the same rows.
     """
     a, b = getattr(first, "sample", None), getattr(second, "sample", None)
     if not (first.defined and second.defined):
         return Estimate.undefined("one of the two is undefined")
     if a is None or b is None:
-        return Estimate.undefined("the score does not keep its items")
+        return Estimate.undefined("the score keeps no items")
     if not _same_rows(a, b):
-        return Estimate.undefined("the two do not rest on the same items")
+        return Estimate.undefined("the two are on different items")
     split = a.values.shape[1]
 
     def difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -144,7 +144,7 @@ def at_level(figure: Estimate, level: float) -> Estimate:
 def pooled(figures: Sequence[Estimate]) -> Estimate:
     """Estimate the mean of figures of the same items: all are computed from the same draws, items alone are drawn.
 
-    Undefined where one of them is, or where they do not rest on the same rows.
+    Undefined where one of them is, or where they do not are based on the same rows.
     """
     samples: list[Sample] = [sample for figure in figures if (sample := getattr(figure, "sample", None)) is not None]
     if not figures or not all(figure.defined for figure in figures):
@@ -174,7 +174,7 @@ def over_seeds(
     Its variance is that of the mean under joint draws of the items (all seeds and ``before`` see the same draw) plus
     what the variance between seeds has beyond the noise of (seed x item), divided by their number; degrees of freedom
     are those of :func:`levelhead.metrics.joint`. One seed has the interval of its items alone, and ``reason`` says so.
-    There is no interval where the figures do not keep their items, or rest on different ones.
+    There is no interval where the figures do not keep their items, or are based on different ones.
     """
     figures = [*after, *([] if before is None else [before])]
     if not after or not all(figure.defined for figure in figures):
@@ -305,7 +305,7 @@ def _replicates(sample: Sample, replicates: int, seed: int) -> NDArray[np.float6
 
 
 def _draw(sums: NDArray[np.float64], replicates: int, seed: int) -> NDArray[np.float64]:
-    """Return the sums (replicates, k) of as many clusters as there are in ``sums`` (clusters, k), drawn anew."""
+    """Return the sums (replicates, k) of as many clusters as there are in ``sums`` (clusters, k), drawn again."""
     cells, multiplicity = np.unique(sums, axis=0, return_counts=True)
     rng = np.random.default_rng(seed)
     block = max(1, BLOCK // len(cells))

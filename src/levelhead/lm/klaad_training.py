@@ -1,4 +1,4 @@
-"""Train a language model with KLAAD, in a folder that a killed run can go on from.
+"""Train a language model with KLAAD, in a folder that a killed run can continue from.
 
 Not in a :class:`levelhead.training.lab.Lab`, which trains classifiers, whose validation is logits against class labels,
 and which refuses gradient accumulation, because of batch statistics that KLAAD does not have. Both resume to the same
@@ -146,7 +146,7 @@ def load_language_model(config: KlaadModel) -> tuple[nn.Module, Any]:
     """Return the model and its tokenizer, read from the hub or a folder, ready to be trained.
 
     Raises :class:`~levelhead.types.ConfigError` if there is no such model, if it is no causal language model, or if
-    PEFT is asked for and missing.
+    PEFT is requested and missing.
     """
     model, tokenizer, _ = load_checkpoint(
         "model.name",
@@ -175,12 +175,12 @@ def refuse_shared_terms(train: Sequence[TripletLike], held_out: Sequence[Triplet
     """Raise :class:`~levelhead.types.DataError` if a target term is on both sides: the held-out one was trained."""
     nameless = sum(not triplet.term.strip() for triplet in [*train, *held_out])
     if held_out and nameless:
-        raise DataError(f"{nameless} triplets have no target term, so nothing tells whether the held-out ones are new.")
+        raise DataError(f"{nameless} triplets have no target term, so held-out terms cannot be checked.")
     common = {same_term(triplet.term) for triplet in train} & {same_term(triplet.term) for triplet in held_out}
     if common:
         raise DataError(
             f"{len(common)} target terms are both in the training and in the held-out triplets, so the held-out "
-            "figures would tell what was learnt by heart. Split by target term (levelhead.lm.triplets.split_terms)."
+            "figures would measure memorisation. Split by target term (levelhead.lm.triplets.split_terms)."
         )
 
 
@@ -206,7 +206,7 @@ def train_klaad(
 
     ``folder`` gets ``klaad.json`` (the settings), ``log.jsonl`` (each part of the loss), ``checkpoints`` and in the end
     ``model``, for ``from_pretrained``. Started again with the same arguments and the *untrained* model, a killed
-    training goes on, and a finished one is loaded. No checkpoint is selected: the last one is kept.
+    training continues, and a finished one is loaded. No checkpoint is selected: the last one is kept.
 
     Started in several processes (``torchrun``), each runs its share of the triplets of every batch; sums and counts of
     all parts of the loss are gathered before they are divided, so that loss and gradient are those of one process, also
@@ -316,7 +316,7 @@ class _Training:
                 self.keeper.log({"stage": 0, "epoch": epoch, "step": position.step, **self._held_out()})
             loop.save_if_due()
             if position.finished:
-                position.seconds = 0.0  # nothing goes on from here, and equal trainings leave equal files
+                position.seconds = 0.0  # nothing continues from here, and equal trainings leave equal files
                 loop.save()
 
     def _order(self, epoch: int) -> list[int]:

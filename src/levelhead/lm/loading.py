@@ -106,7 +106,7 @@ def load_checkpoint(
 
 
 def tokens_known(network: Any) -> int | None:
-    """Return how many tokens a network has an embedding for, or None where that cannot be told."""
+    """Return how many tokens a network has an embedding for, or None where that is unknown."""
     return getattr(network.get_input_embeddings(), "num_embeddings", None)
 
 
@@ -114,7 +114,7 @@ def tokens_known(network: Any) -> int | None:
 class Beginning:
     """The token ids that a text is read behind, in training and in scoring.
 
-    ``every``: what the tokenizer puts before a text when it is asked for special tokens. ``alone``: where that is
+    ``every``: what the tokenizer puts before a text when it is requested special tokens. ``alone``: where that is
     nothing, what predicts the first token of a text without a context: the beginning-of-sequence token, otherwise the
     end-of-sequence token, which stands between documents in training. lm-evaluation-harness does the same.
     """

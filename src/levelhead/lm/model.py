@@ -7,7 +7,8 @@ is no such token, the first one is only read. No end-of-sequence token is scored
 Errors name a text by its index, or by its name where the caller gives ``names``.
 
 How it is fast. Texts are batched by length, the longest first. The context of several options is run once and the
-options go on from its cache. Batches are cut so that nothing is ever padded on the left: the part run once is as long
+options continue from its cache. Batches are cut so that nothing is ever padded on the left: the part run once is as
+long
 as the shortest context of the batch, what is left of longer ones goes with their options, and padding on the right
 cannot be seen by what stands before it. So positions, sliding windows and recurrences are those of a single text.
 """
@@ -305,15 +306,16 @@ class LanguageModel:
     def _alike(self, shared: Sequence[float], alone: Sequence[float], tokens: Sequence[int]) -> bool:
         """Say whether contexts that are run once give the sums that whole texts give; warn if not.
 
-        Hybrid and recurrent networks (Jamba, Bamba) may go on from a kept state by one token only, without an error.
+        Hybrid and recurrent networks (Jamba, Bamba) may continue from a kept state by one token only, perfectly.
         """
         most = 1e-3 if self.network.dtype == torch.float32 else 0.1  # nats a token, of rounding
         off = [abs(a - b) for a, b in zip(shared, alone, strict=True)]
         if all(not each > most * count for each, count in zip(off, tokens, strict=True)):
             return True
         warnings.warn(
-            f"{self.name} does not go on from a kept context as it reads the whole text (off by {max(off):.2g} nats): "
-            "every option is scored with its context, which is slower.",
+            f"{self.name} does not continue from a kept context as it reads the whole text (off by {max(off):.2g} "
+            "nats): "
+            "every option is scored with its context (slower).",
             stacklevel=2,
         )
         return False
@@ -326,7 +328,7 @@ class LanguageModel:
         Tokens that both sentences share are found by ``difflib`` on the token ids, special tokens included. All but
         the first and the last shared one (CLS and SEP) are masked one at a time, in each sentence, and the
         log-probabilities of the right tokens are summed. A text paired with itself is masked once, and has two equal
-        sums: all its tokens. Sentences that share nothing have sums and tokens of 0: whoever divides must look.
+        sums: all its tokens. Sentences that share nothing have sums and tokens of 0: check before dividing.
 
         Source: Nangia et al., EMNLP 2020, section 3, and ``metric.py`` of its release.
         """
@@ -371,7 +373,8 @@ class LanguageModel:
         Tokens are sampled at temperature 1 from the whole distribution (``greedy``: the likeliest is taken), whatever
         the checkpoint's generation settings are, until an end-of-sequence token or ``max_new_tokens``. A prompt's
         draws come from the seed and its own text alone, so neither its batch nor its place in the list, nor a run that
-        goes on after a stop, changes them; equal prompts get equal continuations. Only prompts of exactly equal length
+        continues after a stop, changes them; equal prompts get equal continuations. Only prompts of exactly equal
+        length
         share a batch: none is padded.
 
         Raises :class:`~levelhead.types.DataError` for a prompt without tokens, or too long, by name.
@@ -419,7 +422,7 @@ class LanguageModel:
         return [until(tokens, self._ends) for tokens in torch.stack(new, dim=1).tolist()] if new else [[] for _ in rows]
 
     def _text(self, prompt: list[int], new: list[int]) -> str:
-        """Decode behind the prompt: by themselves, new tokens would lose the space before a first word."""
+        """Decode behind the prompt: alone, new tokens would lose the space before a first word."""
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         whole, before = (self.tokenizer.decode(ids, **options) for ids in (prompt + new, prompt))
         return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(new, **options)

@@ -82,7 +82,7 @@ def scores_page(records: Sequence[Record], *, name: str, command: str = "") -> R
                     which = {"benchmark": record["benchmark"], "part": part, "score": score, "figure": figure}
                     main.append(which | dict(zip(("side", "better", "ideal"), known, strict=True)))
     rows: list[tuple[object, Sequence[Record]]] = [(_named(one), [_about(one), _cell(one["figure"])]) for one in main]
-    notes = ["Each 95% interval by itself.", *_unbounded([{"figure": one["figure"]} for one in main])]
+    notes = ["95% intervals are unadjusted.", *_unbounded([{"figure": one["figure"]} for one in main])]
     shown = blocks.table("The main scores", ["Score", "Tells of", "Value"], rows, notes=notes, text_columns=[1])
     parts = [blocks.part([blocks.section("Utility beside bias", [shown])])]
     for record, benchmark in zip(records, classes, strict=True):
@@ -113,16 +113,14 @@ def scores_sentence(main: Sequence[Record], name: str) -> str:
         and _bounded(figure := estimate_from_dict(one["figure"]))
     ]
     if not figures:
-        return f"No bias score of {name} has both an ideal and an interval: nothing is decided."
+        return f"No bias score of {name} has both an ideal and an interval."
     apart = [(one, figure) for one, figure in figures if not figure.low <= one["ideal"] <= figure.high]
     named = [
         f"{_named(one)} ({_number(figure.value)}, interval {_span(figure)}, ideal {one['ideal']:g})"
         for one, figure in apart
     ]
     told = f": {_some(named)}." if named else "; that is a finding about these items, not about the model."
-    return (
-        f"{len(apart)} of {counted(len(figures), 'bias score')} of {name} leave their ideal outside the interval{told}"
-    )
+    return f"{len(apart)} of {counted(len(figures), 'bias score')} of {name} differ measurably from their ideal{told}"
 
 
 def gap_page(record: Record, *, picture: Path | None = None, source: str = "", command: str = "") -> Record:
@@ -188,20 +186,20 @@ def language_model_sentence(headlines: Sequence[Record], names: tuple[str, str])
         return f"There is no score that {between} share."
     if not any(_bounded(figure) for _, figure in figures):
         reason = next((figure.reason for _, figure in figures if figure.reason), "no interval was kept")
-        return f"Whether {between} differ is not decided: {short(reason, 200)}."
+        return f"The difference between {between} is inconclusive: {short(reason, 200)}."
     decided = [(one, figure) for one, figure in figures if figure.excludes_zero]
     if not decided:
         return (
-            f"None of {counted(len(figures), 'score')} tells {between} apart: the interval of each paired difference "
-            "holds 0, or there is none."
+            f"None of {counted(len(figures), 'score')} differs measurably between {between}: every interval contains "
+            "0, or is undefined."
         )
     named = [
         f"{_named(one)} ({_number(figure.value, signed=True)}, interval {_span(figure, signed=True)})"
         for one, figure in decided
     ]
-    verb = "tells" if len(decided) == 1 else "tell"
+    verb = "differs" if len(decided) == 1 else "differ"
     return (
-        f"{len(decided)} of {counted(len(figures), 'score')} {verb} {between} apart, each interval by itself: "
+        f"{len(decided)} of {counted(len(figures), 'score')} {verb} measurably between {between} (unadjusted): "
         f"{_some(named)}."
     )
 
@@ -254,8 +252,8 @@ def _headlines(headlines: Sequence[Record], names: tuple[str, str]) -> list[Reco
         rows.append((_named(one), [_about(one), *_cells(one)]))
     columns = ["Score", "Tells of", *names, "Difference"]
     notes = [
-        f"Difference: {names[1]} minus {names[0]}, over the same items. Each 95% interval by itself, not corrected for "
-        "the number of scores."
+        f"Difference: {names[1]} minus {names[0]}, over the same items. 95% intervals are unadjusted for the number "
+        "of scores."
     ]
     return [blocks.table("The main scores", columns, rows, notes=[*notes, *_unbounded(headlines)], text_columns=[1])]
 

@@ -1,4 +1,4 @@
-"""A benchmark on a model: answers kept item by item, so that a stopped run goes on; then scores with intervals.
+"""A benchmark on a model: answers kept item by item, so that a stopped run continues; then scores with intervals.
 
 A run folder holds, for each benchmark, ``answers-NAME.jsonl`` and ``scores-NAME.json``. The first line of the answers
 says which model and which options they are of; every other line is one answer, written as soon as its batch is done.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
 
 FORMAT = 1
-UNASKED_CHAT = "The model has a chat template and was asked without it: --chat asks as its users do."
+UNASKED_CHAT = "The model has a chat template that was not used: add --chat to ask as its users do."
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def run_benchmark(
     """Ask a model what is still unanswered in ``folder``, then score, and write both files.
 
     Kept answers are taken whatever the benchmark's ``free_options`` were then, since no answer depends on these.
-    ``limit`` takes so many items of each category, see :func:`take`; a later run with more keeps the answers that
+    ``limit`` takes this many items of each category, see :func:`take`; a later run with more keeps the answers that
     there are. A ``console`` gets a bar with the time left.
 
     Raises:
@@ -89,7 +89,7 @@ def run_benchmark(
             # An endpoint answers the same calls.
             for answer in benchmark.ask(cast("LanguageModel", model), missing) if missing else ():
                 if answer.id not in hashes or answer.id in answers:
-                    raise DataError(f"{benchmark.name} gave an answer that was not asked for: {quoted(answer.id)}.")
+                    raise DataError(f"{benchmark.name} gave an unexpected answer: {quoted(answer.id)}.")
                 _append(file, {"id": answer.id, "item": hashes[answer.id], "content": dict(answer.content)})
                 answers[answer.id] = answer
                 advance()

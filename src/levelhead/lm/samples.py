@@ -3,7 +3,7 @@
 A log is read line by line; of a line some numbers are kept. What a document holds says how it is scored:
 
 - BBQ (``bbq``, ``bbq_generate``) and CrowS-Pairs: as :class:`~levelhead.lm.bbq.BBQ` and
-  :class:`~levelhead.lm.crows_pairs.CrowSPairs`. Free answers are read anew from the responses.
+  :class:`~levelhead.lm.crows_pairs.CrowSPairs`. Free answers are read again from the responses.
 - discrim-eval: differences between groups in the log odds of "yes".
 - any other task: means of all metrics that are numbers.
 

@@ -133,7 +133,7 @@ def _scores(record: Record, names: Sequence[str]) -> list[Record]:
     every = dict.fromkeys(score for log in record["logs"] for score in log["scores"]["overall"])
     rows = [(spaced(score), [_cell(log["scores"]["overall"].get(score)) for log in record["logs"]]) for score in every]
     units = {score: unit for log in record["logs"] for score, unit in log["scores"]["units"].items()}
-    notes = ["95% intervals, each by itself."]
+    notes = ["95% intervals, unadjusted."]
     for unit in dict.fromkeys(units.values()):
         of = [spaced(score) for score, one in units.items() if one == unit]
         notes.append(f"{'All' if len(of) == len(units) else joined(of)}: {unit}.")
@@ -155,7 +155,7 @@ def _differences(record: Record) -> list[Record]:
         for one in record["differences"]
     ]
     notes = [
-        "Differences are over the same documents. p is adjusted by Holm over this table; each interval is by itself."
+        "Differences are over the same documents. p is adjusted by Holm over this table; intervals are unadjusted."
     ]
     columns = ["Difference", "Value", "p, adjusted"]
     return [blocks.table("Paired differences", columns, rows, notes=notes, where=blocks.BOTH)]

@@ -49,7 +49,7 @@ class RefusedError(LevelheadError):
 class Request(Generic[Key, Found]):
     """A ``payload`` for ``path``; ``read`` makes of the answer what is wanted, and ``name`` is for errors.
 
-    ``patient``: an answer that cannot be read is asked for again.
+    ``patient``: an answer that cannot be read is requested again.
     """
 
     key: Key

@@ -161,8 +161,8 @@ def terms_held_out(place: str) -> frozenset[str] | None:
         return frozenset(same_term(term) for term in read_terms(folder / HELD_OUT_TERMS))
     if Path(place).is_dir() and (folder / TRAINING).is_file():
         raise DataError(
-            f"{place} was trained by KLAAD, and {folder} has no {HELD_OUT_TERMS}: nothing tells which target terms are "
-            "new to it. Give --terms with a file of such terms, one a line."
+            f"{place} was trained by KLAAD, and {folder} has no {HELD_OUT_TERMS}: its held-out terms are unknown. "
+            "Give --terms with a file of such terms, one a line."
         )
     return None
 
@@ -174,9 +174,7 @@ def _table(path: Path) -> list[Triplet]:
     for name in COLUMNS:
         empty = [row for row, cell in enumerate(columns[name]) if not cell.strip()]
         if empty:
-            raise DataError(
-                f"{path}: {len(empty)} rows have no sentence {name!r}, the first being row {empty[0]} (from 0)."
-            )
+            raise DataError(f"{path}: {len(empty)} rows have no sentence {name!r}, first row {empty[0]} (from 0).")
     rows = len(columns["stereo"])
     context, term, bias_type = (columns.get(name, [""] * rows) for name in OPTIONAL)
     return [

@@ -41,7 +41,7 @@ class AFR(LastLayerMethod):
     ICML 2023, arXiv:2306.11074.
     """
 
-    summary: ClassVar[str] = "refit the last layer on held-out rows, more weight on what was missed (ICML 2023)"
+    summary: ClassVar[str] = "refit the last layer on held-out rows, upweighting errors (ICML 2023)"
     gamma: float = 1.0
     penalty: float = 0.1
     holdout: float = 0.2
@@ -111,8 +111,8 @@ def _warn_of_few(weights: FloatArray, labels: IntArray) -> None:
         carry = float(own.sum() ** 2 / (own**2).sum())
         if carry < FEW:
             logger.warning(
-                "AFR: the weight of class %d lies on about %.1f of its %d held-out rows; the last layer will learn "
-                "these. Lower gamma, or raise holdout",
+                "AFR: the effective sample size of class %d is %.1f of its %d held-out rows; the last layer will "
+                "overfit them. Lower gamma, or raise holdout",
                 label,
                 carry,
                 len(own),

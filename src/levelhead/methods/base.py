@@ -22,13 +22,13 @@ class Method(ABC):
 
     ``summary`` is one line for ``levelhead list methods``. ``uses_groups`` declares that the method looks at
     demographic labels of training rows, ``uses_validation_groups`` at those of all validation rows; every table then
-    marks it ORACLE. ``knowledge`` is the mark (of levelhead.report.marks) of a method that is told something else
-    beside inputs and labels. ``uses_people`` declares that it is told which training rows are of one person.
+    marks it ORACLE. ``knowledge`` is the mark (of levelhead.report.marks) of a method that gets something else
+    beside inputs and labels. ``uses_people`` declares that it gets which training rows are of one person.
     ``changes_pixels`` declares that it changes pictures by the gradient of a network: texts,
     and a frozen backbone, are then refused before the first run.
     ``infers_parts`` declares that its last stage divides the validation split into parts of its own, by which an epoch
     can be chosen (``train.select: val_worst_inferred``).
-    ``changes_at_end`` declares that the network is changed after its last epoch, so that no epoch can be chosen anew.
+    ``changes_at_end`` declares that the network is changed after its last epoch, so that no epoch can be chosen again.
     """
 
     summary: ClassVar[str]
@@ -42,7 +42,7 @@ class Method(ABC):
 
     @property
     def told(self) -> str | None:
-        """The mark ``knowledge`` with what exactly the method is told, e.g. "FEW GROUPS 200"; None for nothing."""
+        """The mark ``knowledge`` and its exact knowledge, e.g. "FEW GROUPS 200"; None for nothing."""
         return self.knowledge
 
     @property
@@ -52,7 +52,7 @@ class Method(ABC):
 
     @property
     def declared_view(self) -> View | None:
-        """The part of the input that the method is told should not decide; None for none."""
+        """The part of the input that the method is given as undecisive; None for none."""
         return None
 
     @property
@@ -61,7 +61,7 @@ class Method(ABC):
         return ("train",) * self.uses_groups + ("validation",) * self.uses_validation_groups
 
     def validation_groups(self, read: Callable[[], Tensor], rows: int, seed: int) -> Tensor | None:
-        """Return the groups of validation rows that the method is told, (validation,) int64, or None for none.
+        """Return the groups of validation rows that the method gets, (validation,) int64, or None for none.
 
         ``read()`` opens the sensitive column and returns the group of each of the ``rows``, -1 for one without; -1 in
         the answer hides a row's. ``seed`` is the run's.

@@ -113,7 +113,7 @@ class PoE(BiasOnly):
     the residual", 2019, arXiv:1908.10763.
     """
 
-    summary: ClassVar[str] = "product with a network that sees a declared view alone (EMNLP 2019)"
+    summary: ClassVar[str] = "product of experts with a network on a declared view (EMNLP 2019)"
     strength: float = 1.0
 
     def __post_init__(self) -> None:
@@ -136,7 +136,7 @@ class LearnedMixin(BiasOnly):
     Source: Clark, Yatskar, Zettlemoyer, EMNLP 2019, arXiv:1909.03683.
     """
 
-    summary: ClassVar[str] = "product with a declared view's network, its weight learned by row (EMNLP 2019)"
+    summary: ClassVar[str] = "product of experts with a declared view, learned weights (EMNLP 2019)"
     entropy_weight: float = 0.03
 
     def __post_init__(self) -> None:
@@ -172,7 +172,7 @@ class ViewReweight(BiasOnly):
     Source: the reweighting of Clark, Yatskar, Zettlemoyer, EMNLP 2019, arXiv:1909.03683.
     """
 
-    summary: ClassVar[str] = "less weight on rows that a declared view tells already (EMNLP 2019)"
+    summary: ClassVar[str] = "downweights rows that a declared view predicts (EMNLP 2019)"
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train the bias-only networks, then the kept one with these weights."""

@@ -127,6 +127,6 @@ def rows_of_classes(labels: Tensor, clusters: int, method: str) -> list[IntArray
     if sizes[few] < clusters:
         raise ConfigError(
             f"Method {method} divides each class into {clusters} parts or fewer, and class {few} has {sizes[few]} "
-            "training rows: ask for fewer parts, or leave the class out of the data."
+            "training rows: set fewer parts, or drop the class."
         )
     return [np.flatnonzero(labels.numpy() == label) for label in range(len(sizes))]

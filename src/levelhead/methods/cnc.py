@@ -37,7 +37,7 @@ class CnC(Method):
     spurious correlations", ICML 2022, arXiv:2203.01517.
     """
 
-    summary: ClassVar[str] = "contrast of rows that a short training got right with those it missed (ICML 2022)"
+    summary: ClassVar[str] = "contrastive learning between a short training's hits and errors (ICML 2022)"
     reference_epochs: int = 1
     temperature: float = 0.1
     share: float = 0.75
@@ -49,7 +49,7 @@ class CnC(Method):
             raise ConfigError(f"method.share is {self.share}; it must be 0 or more, and at most 1.")
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
-        """Train briefly, find what is missed, train anew on pairs."""
+        """Train briefly, find what is missed, train again on pairs."""
         classes = len(lab.labels.unique())
         if lab.config.batch_size < 2 * classes:
             raise ConfigError(
@@ -63,7 +63,7 @@ class CnC(Method):
         share = missed.double().mean()
         if not 0 < share < 1:
             logger.warning(
-                "CnC: the first training missed %s, so there are no pairs, and the second is plain ERM",
+                "CnC: the first training missed %s, so there are no pairs; the second is plain ERM",
                 "everything" if share else "nothing",
             )
             sampling = None

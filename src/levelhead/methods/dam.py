@@ -33,7 +33,7 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class DAM(Method):
-    """Debias the last layer's attention and align its values; nobody's group is needed.
+    """Debias the last layer's attention and align its values; no groups are needed.
 
     The paper's ingredients are switches of ``debias``: normalise only is ``absolute=False, alpha=0``, no alignment is
     ``alpha=0``, alignment only is ``normalize=False``. ``base`` is the method that trains the debiased network, plain
@@ -57,7 +57,7 @@ class DAM(Method):
 
     @property
     def told(self) -> str | None:
-        """What the base method is told."""
+        """What the base method gets."""
         return self.base.told
 
     @property
@@ -67,7 +67,7 @@ class DAM(Method):
 
     @property
     def declared_view(self) -> View | None:
-        """What the base method is told should not decide."""
+        """What the base method is given as undecisive."""
         return self.base.declared_view
 
     @property
@@ -76,7 +76,7 @@ class DAM(Method):
         return self.base.group_splits
 
     def validation_groups(self, read: Callable[[], Tensor], rows: int, seed: int) -> Tensor | None:
-        """Return the groups of validation rows that the base method is told."""
+        """Return the groups of validation rows that the base method gets."""
         return self.base.validation_groups(read, rows, seed)
 
     def stages(self, lab: Lab) -> Iterator[Stage]:

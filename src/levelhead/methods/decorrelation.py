@@ -20,7 +20,7 @@ class Decorrelation(LastLayerMethod):
     Source: derived here, as few-label is, from Ravfogel et al., ACL 2020, arXiv:2004.07667.
     """
 
-    summary: ClassVar[str] = "few-label with the groups of all validation rows; a reference that sees groups"
+    summary: ClassVar[str] = "few-label with all validation groups; a reference that sees groups"
     uses_validation_groups: ClassVar[bool] = True
     budget: float = 0.005
 
@@ -29,5 +29,5 @@ class Decorrelation(LastLayerMethod):
             raise ConfigError("method decorrelation needs 0 < budget < 1")
 
     def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:
-        """Return the layer without the direction that tells groups apart."""
+        """Return the layer without the direction that distinguishes groups."""
         return without_group(held, self.budget)

@@ -28,7 +28,7 @@ class DRO(Method):
     2018, arXiv:1806.08010.
     """
 
-    summary: ClassVar[str] = "distributionally robust optimisation: the large losses alone (ICML 2018)"
+    summary: ClassVar[str] = "distributionally robust optimisation: only the large losses (ICML 2018)"
     eta: float = 0.1
     power: float = 2.0
     variant: Literal["fixed", "dual", "cvar"] = "fixed"

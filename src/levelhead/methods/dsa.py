@@ -35,7 +35,9 @@ class DSA(Method):
     arXiv:2301.13803.
     """
 
-    summary: ClassVar[str] = "debiased self-attention: replaces the patch that tells the group; sees groups (ECCV 2024)"
+    summary: ClassVar[str] = (
+        "debiased self-attention: replaces the patch that reveals the group; sees groups (ECCV 2024)"
+    )
     uses_groups: ClassVar[bool] = True
     changes_pixels: ClassVar[bool] = True
     bias_epochs: int | None = None

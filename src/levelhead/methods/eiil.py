@@ -41,7 +41,7 @@ class EIIL(Method):
     Source: Creager, Jacobsen, Zemel, "Environment inference for invariant learning", ICML 2021, arXiv:2010.07249.
     """
 
-    summary: ClassVar[str] = "environment inference, then GroupDRO on what was inferred (ICML 2021)"
+    summary: ClassVar[str] = "environment inference, then GroupDRO on the inferred groups (ICML 2021)"
     reference_epochs: int | None = 1
     second: Literal["group-dro", "irm", "group_dro"] = "group-dro"
     step: float = 0.01

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class ERM(Method):
     """Minimise the mean cross-entropy."""
 
-    summary: ClassVar[str] = "empirical risk minimisation: the mean cross-entropy, nothing else"
+    summary: ClassVar[str] = "plain training: empirical risk minimisation (mean cross-entropy)"
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train one model once."""

@@ -20,8 +20,8 @@ def warn_of_fall(method: str, before: float, after: float, advice: str) -> None:
     """
     if after < before - FALL:
         logger.warning(
-            "%s lowers the accuracy on validation from %.1f%% to %.1f%%. With no shortcut in the data it gives weight "
-            "to rows that are merely hard: %s",
+            "%s lowers the accuracy on validation from %.1f%% to %.1f%%. Without a shortcut in the data it upweights "
+            "rows that are merely hard: %s",
             method,
             100 * before,
             100 * after,

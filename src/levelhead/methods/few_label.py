@@ -29,13 +29,13 @@ LABEL_WEIGHT = 3.0
 
 @dataclass(frozen=True)
 class FewLabel(LastLayerMethod):
-    """Find the direction that tells groups apart from a few labelled rows, and take it out as far as accuracy allows.
+    """Find the direction that distinguishes groups from a few labelled rows, and take it out as far as accuracy allows.
 
-    A logistic probe learns the group from the last layer's inputs and the class, on the ``rows`` validation rows whose
-    groups are told (drawn by the run's seed and ``draw``, or read from the file ``groups``, columns ``row`` and
+    A logistic probe learns the group from the last layer's inputs and the class, on the ``rows`` validation rows with a
+    known group (drawn by the run's seed and ``draw``, or read from the file ``groups``, columns ``row`` and
     ``group``). :func:`~levelhead.methods.directions.without_directions` takes the probe's direction out of the last
     layer, at a cost of at most ``budget`` of the validation rows. What remains is one linear layer. No group is needed
-    to predict. Groups may be two or more. ``placebo=True`` shuffles the groups that are told: what the same steps do
+    to predict. Groups may be two or more. ``placebo=True`` shuffles the known groups: what the same steps do
     without any knowledge.
 
     Source: derived here, docs/methods/few_label.md. To take out a linear probe's direction is the idea of Ravfogel et
@@ -43,7 +43,7 @@ class FewLabel(LastLayerMethod):
     arXiv:2204.02937.
     """
 
-    summary: ClassVar[str] = "a few group labels: take the direction that tells groups apart out of the last layer"
+    summary: ClassVar[str] = "a few group labels: removes the group direction from the last layer"
     knowledge: ClassVar[str | None] = FEW_GROUPS
     rows: int = 200
     draw: int = 0
@@ -67,7 +67,7 @@ class FewLabel(LastLayerMethod):
         return ("validation",) if self.groups is None else ()
 
     def validation_groups(self, read: Callable[[], Tensor], rows: int, seed: int) -> Tensor | None:
-        """Return the groups of the rows that are told; all others are -1."""
+        """Return the known groups of rows; all others are -1."""
         told = torch.full((rows,), -1)
         if self.groups is not None:
             chosen, codes = read_few_groups(self.groups, rows)
@@ -83,7 +83,7 @@ class FewLabel(LastLayerMethod):
         return told
 
     def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:
-        """Return the layer without the direction that tells groups apart."""
+        """Return the layer without the direction that distinguishes groups."""
         if self.placebo and held.groups is not None:
             held = replace(held, groups=shuffled_groups(held.groups, (held.seed, self.draw)))
         return without_group(held, self.budget)
@@ -117,21 +117,21 @@ def read_few_groups(file: Path, rows: int) -> tuple[Tensor, Tensor]:
 
 
 def shuffled_groups(groups: IntArray, seed: tuple[int, ...]) -> IntArray:
-    """Return the groups (rows,) that are told, shuffled among the rows that they are told of; -1 stays."""
+    """Return the groups (rows,) that are known, shuffled among their rows; -1 stays."""
     told, found = groups >= 0, groups.copy()
     found[told] = np.random.default_rng(seed).permutation(groups[told])
     return found
 
 
 def without_group(held: HeldOut, budget: float) -> tuple[FloatArray, FloatArray]:
-    """Return a last layer whose logits lean less on what tells groups apart, at a cost of at most ``budget``.
+    """Return a last layer whose logits lean less on what distinguishes groups, at a cost of at most ``budget``.
 
     Args:
-        held: held-out rows; the groups of some, or all, are told.
+        held: held-out rows; the groups of some, or all, are known.
         budget: share of the rows by which the accuracy may fall.
 
     Raises:
-        DataError: fewer than two groups, or fewer than 5 rows of one, are told.
+        DataError: fewer than two groups, or fewer than 5 rows of one, are known.
     """
     mean, scale = standardized(held)
     directions = group_directions((held.features - mean) / scale, held.labels, held.groups, len(held.bias))
@@ -139,7 +139,7 @@ def without_group(held: HeldOut, budget: float) -> tuple[FloatArray, FloatArray]
 
 
 def group_directions(features: FloatArray, labels: IntArray, groups: IntArray | None, classes: int) -> FloatArray:
-    """Return the directions that tell groups apart beside the class, (width, groups - 1).
+    """Return the directions that distinguish groups beside the class, (width, groups - 1).
 
     Args:
         features: (rows, width), of unit variance.
@@ -148,13 +148,13 @@ def group_directions(features: FloatArray, labels: IntArray, groups: IntArray | 
         classes: how many there are.
     """
     if groups is None:
-        raise DataError("No row's group is told, and the direction that tells groups apart is learnt from some.")
+        raise DataError("few-label needs the group of some validation rows; none was given.")
     told = groups >= 0
     codes = np.unique(groups[told], return_inverse=True)[1]
     sizes = np.bincount(codes)
     if len(sizes) < 2 or sizes.min() < FEWEST:
         raise DataError(
-            f"The {told.sum()} rows whose groups are told hold {len(sizes)} group{'s' * (len(sizes) != 1)}, the "
+            f"The {told.sum()} rows with a known group hold {len(sizes)} group{'s' * (len(sizes) != 1)}, the "
             f"smallest with {min(sizes, default=0)} rows: give at least {FEWEST} rows of each of two groups or more."
         )
     one_hot = LABEL_WEIGHT * (np.eye(classes)[labels] - np.bincount(labels, minlength=classes) / len(labels))

@@ -1,4 +1,4 @@
-"""Take what stays the same over several records of one person out of a score; nobody's group is needed."""
+"""Take what stays the same over several records of one person out of a score; no groups are needed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Identities(LastLayerMethod):
     to refit the last layer alone is the idea of Kirichenko et al., ICLR 2023, arXiv:2204.02937.
     """
 
-    summary: ClassVar[str] = "ids of people, no groups: take the directions between people out of the last layer"
+    summary: ClassVar[str] = "ids of people, no groups: removes directions between people from the last layer"
     knowledge: ClassVar[str | None] = IDENTITIES
     uses_people: ClassVar[bool] = True
     directions: int = 3

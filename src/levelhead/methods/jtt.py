@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class JTT(Method):
-    """Train briefly, then train anew with more weight on what was missed.
+    """Train briefly, then train again with more weight on what was missed.
 
     ``repeat="append"`` adds ``upweight`` copies of each missed example to the data, as the authors' code does (its
     weight is then upweight + 1, and an epoch is longer); ``repeat="weights"`` keeps the epoch and gives it the weight
@@ -33,7 +33,7 @@ class JTT(Method):
     arXiv:2107.09044.
     """
 
-    summary: ClassVar[str] = "just train twice: more weight on what a short training missed (ICML 2021)"
+    summary: ClassVar[str] = "just train twice: upweights a first model's errors (ICML 2021)"
     identification_epochs: int = 1
     upweight: int = 50
     repeat: Literal["append", "weights"] = "append"
@@ -48,13 +48,13 @@ class JTT(Method):
         yield Stage(WeightedCrossEntropy(scout), epochs=self.identification_epochs, select="last")
         missed = lab.logits(scout).argmax(-1) != lab.labels
         if not missed.any():
-            logger.warning("JTT: the first training missed nothing, so the second is plain ERM")
+            logger.warning("JTT: the first model made no errors, so the second training is plain ERM")
         weight = self.upweight + (self.repeat == "append")
         if missed.sum() * weight > (~missed).sum():
             logger.warning(
-                "JTT: the first training missed %.0f%% of the rows, which now weigh more than all others together. If "
-                "they are hard or mislabelled rather than hidden by a shortcut, the second training learns the wrong "
-                "answers: compare a smaller upweight (now %d) or more identification_epochs (now %d)",
+                "JTT: the first model missed %.0f%% of the rows, which now outweigh all others. If they are hard or "
+                "mislabelled, the second model learns errors: compare a smaller upweight (now %d) or more "
+                "identification_epochs (now %d)",
                 100 * missed.float().mean(),
                 self.upweight,
                 self.identification_epochs,

@@ -42,7 +42,7 @@ def last_layer(model: Any) -> nn.Linear:
     if found is None:
         raise UnsupportedModelError(
             f"{type(model).__name__} has no linear layer with as many outputs as classes, so its last layer cannot be "
-            "trained by itself."
+            "trained alone."
         )
     return found[1]
 
@@ -61,9 +61,9 @@ class HeldOut:
     """What a last layer is refitted on: rows that its network was not trained on.
 
     ``features`` (rows, width) are what the layer gets, ``labels`` (rows,) the classes, ``weight`` (classes, width) and
-    ``bias`` (classes,) the layer as it was trained. ``groups`` (rows,) are the demographic groups that the method is
-    told, -1 for a row whose group it is not told; None if it is told none. ``seed`` is for what is drawn. ``train`` are
-    the training rows of a method that is told whom these are of.
+    ``bias`` (classes,) the layer as it was trained. ``groups`` (rows,) are the demographic groups that the method gets,
+    -1 for a row without a known group; None if it gets none. ``seed`` is for what is drawn. ``train`` are
+    the training rows of a method that gets their people.
     """
 
     features: FloatArray
@@ -81,8 +81,8 @@ class HeldOut:
 
     @property
     def known(self) -> HeldOut:
-        """The rows whose group is told."""
-        assert self.groups is not None, "of a method that is told groups"
+        """The rows with a known group."""
+        assert self.groups is not None, "of a method that gets groups"
         told = self.groups >= 0
         return replace(self, features=self.features[told], labels=self.labels[told], groups=self.groups[told])
 
@@ -128,7 +128,7 @@ class LastLayerMethod(Method):
         return ERM()
 
     def validation_groups(self, read: Callable[[], Tensor], rows: int, seed: int) -> Tensor | None:
-        """Return the groups of validation rows that the method is told; rows without one are left out of the refit."""
+        """Return the groups of validation rows that the method gets; rows without one are left out of the refit."""
         return read() if self.uses_validation_groups else None
 
     @abstractmethod

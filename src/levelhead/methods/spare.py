@@ -36,7 +36,7 @@ class SPARE(Method):
     lens of simplicity bias", AISTATS 2024, arXiv:2305.18761.
     """
 
-    summary: ClassVar[str] = "clusters of early logits, and small ones drawn more often (AISTATS 2024)"
+    summary: ClassVar[str] = "clusters of early logits; upsamples small ones (AISTATS 2024)"
     reference_epochs: int = 1
     clusters: int = 2
     power: float | None = None
@@ -45,7 +45,7 @@ class SPARE(Method):
         check_numbers("method", self, at_least_one=("reference_epochs", "clusters"), at_least_zero=("power",))
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
-        """Train briefly, divide the classes, train anew on rows drawn by the sizes of the parts."""
+        """Train briefly, divide the classes, train again on rows drawn by the sizes of the parts."""
         classes = rows_of_classes(lab.labels, self.clusters, "spare")
         reference = lab.new_auxiliary()
         yield Stage(WeightedCrossEntropy(reference), epochs=self.reference_epochs, select="last")

@@ -49,7 +49,7 @@ class XRM(Method):
     arXiv:2309.16748.
     """
 
-    summary: ClassVar[str] = "cross risk minimisation: GroupDRO on what twin networks get wrong (ICML 2024)"
+    summary: ClassVar[str] = "cross risk minimisation: GroupDRO on twin networks' errors (ICML 2024)"
     infers_parts: ClassVar[bool] = True
     twin_epochs: int | None = None
     step: float = 0.01

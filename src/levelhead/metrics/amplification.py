@@ -139,7 +139,7 @@ def audited_amplification(
     }
     used = ~np.isnan(found)
     if not used.any():
-        few = "no group and class go together more, or less, often than chance would have it in the labels"
+        few = "the labels show no association of group and class beyond chance"
         return Amplification(Estimate.undefined(few, rows), pairs)
     # With fixed signs the figure is a sum of independent means, of what each row adds: the sign of its predicted class
     # less that of its own.
@@ -174,7 +174,7 @@ def amplification_sentence(name: str, found: Amplification) -> str:
         return f"{where}, bias amplification is undefined: {one.reason}."
     size = f"{100 * one.value:+.1f} points, interval {100 * one.low:+.1f} to {100 * one.high:+.1f}"
     if one.low > 0:
-        return f"{where}, predictions go further in the direction that the labels have: {size}."
+        return f"{where}, predictions exaggerate the differences between groups in the labels by {size}."
     if one.high < 0:
-        return f"{where}, predictions go less far in the direction that the labels have: {size}."
-    return f"{where}, these rows cannot tell whether predictions amplify the direction that the labels have: {size}."
+        return f"{where}, predictions understate the differences between groups in the labels by {size}."
+    return f"{where}, predictions do not measurably amplify the differences in the labels: {size}."

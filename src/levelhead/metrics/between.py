@@ -17,7 +17,8 @@ two rates are equal" with the same part of the error probability. Where groups a
 at most 1 - level of all audits, whatever the sizes and rates are.
 
 *Chance.* The largest of many rates is above the smallest even where all groups are alike. What the range would be by
-chance is found by dealing the hits out anew over the rows of all groups; its rank among such deals is an exact p-value.
+chance is found by dealing the hits out again over the rows of all groups; its rank among such deals is an exact
+p-value.
 The variance of the true rates is the variance of the measured ones less what the binomial draws add (Lum, Zhang and
 Bower 2022, "De-biasing 'bias' measurement", FAccT).
 """
@@ -43,11 +44,11 @@ Ends = tuple[FloatArray, FloatArray]
 """Lower and upper ends of intervals."""
 
 EXTREME = 1e-9
-"""A level nearer to 0 or 1 has no quantile that floats can tell from none, or from infinity."""
+"""Closest level to 0 and 1 with a finite quantile."""
 DEALS = 2000
 """Deals of the hits behind a range by chance: the 95% quantile has a standard error of half a percent of the deals."""
 FEWEST_DRAWS, MOST_DRAWS, DRAWN = 20_000, 200_000, 2_000_000
-"""Draws of the largest |t|: as many as make so many |t| of the largest rate, between these ends."""
+"""Draws of the largest |t|: as many as make this many |t| of the largest rate, between these ends."""
 
 
 def normal_quantile(level: float) -> float:
@@ -56,7 +57,7 @@ def normal_quantile(level: float) -> float:
 
 
 def shared(level: float, comparisons: float) -> float:
-    """Return the level of each of so many intervals that all hold together at ``level`` (Bonferroni)."""
+    """Return the level of each of this many intervals that all hold together at ``level`` (Bonferroni)."""
     return 1 - (1 - level) / max(1, comparisons)
 
 
@@ -106,7 +107,7 @@ def proportion_ends(hits: IntArray | FloatArray, rows: IntArray | FloatArray, er
     """Return the ends of intervals of single proportions, which miss the truth with a probability of about ``error``.
 
     Args:
-        hits: (groups,) successes; may be a fraction of what weighted rows are worth.
+        hits: (groups,) successes; may be fractional for weighted rows.
         rows: (groups,) trials, at least 1.
         error: probability, both sides together.
 
@@ -151,7 +152,7 @@ def ratio_of(first: Estimate, second: Estimate, *, alike: bool = False) -> Estim
 
     Donner and Zou, Statistical Methods in Medical Research 2012, equation 9.
 
-    ``alike``: an exact test cannot tell the two rates apart, so that the interval holds 1.
+    ``alike``: an exact test cannot distinguish the two rates, so the interval holds 1.
     """
     n = first.n + second.n
     for one in (first, second):
@@ -223,7 +224,7 @@ def differences(
     """Return how much larger the rates of the ``first`` groups are than those of the ``second``.
 
     Args:
-        hits: (groups,) successes; of weighted rows, a fraction of what they are worth.
+        hits: (groups,) successes; of weighted rows, a fraction of their effective sample size.
         rows: (groups,) trials, at least 1 where a group is compared.
         first: (pairs,) positions of groups.
         second: (pairs,) positions of groups.
@@ -253,7 +254,7 @@ def differences(
 def unlike(
     hits: IntArray | FloatArray, rows: IntArray | FloatArray, first: IntArray, second: IntArray, error: float
 ) -> BoolArray:
-    """Say which pairs of groups Fisher's exact test tells apart: twice the smaller tail is at most ``error``.
+    """Say which pairs of groups Fisher's exact test distinguishes: twice the smaller tail is at most ``error``.
 
     Arguments are those of :func:`differences`; fractions of weighted rows are rounded to whole ones.
 
@@ -261,7 +262,7 @@ def unlike(
         (pairs,)
     """
     hits, rows = np.rint(hits), np.rint(rows)
-    # The tail of the group with the higher rate: hits that are dealt out anew give it at least as many.
+    # The tail of the group with the higher rate: hits that are drawn again give it at least as many.
     higher = hits[first] * rows[second] > hits[second] * rows[first]
     own, other = np.where(higher, first, second), np.where(higher, second, first)
     x, n, all_hits, all_rows = hits[own], rows[own], hits[own] + hits[other], rows[own] + rows[other]
@@ -375,7 +376,7 @@ def chance_range(hits: IntArray, rows: IntArray, *, deals: int = DEALS, seed: in
     Args:
         hits: (groups,) successes.
         rows: (groups,) trials, at least 1 each; two groups or more.
-        deals: how often the hits are dealt out anew.
+        deals: how often the hits are drawn again.
         seed: of the deals.
 
     Returns:

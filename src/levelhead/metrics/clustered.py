@@ -1,6 +1,6 @@
 """Rates, gaps and intervals where rows come in clusters, such as several records of one person.
 
-*What clustered rows are worth.* The variance of a rate p is that of sums over clusters (Cochran 1977, Sampling
+*Effective sample size.* The variance of a rate p is that of sums over clusters (Cochran 1977, Sampling
 Techniques, section 9A): with h hits among the n rows of a cluster and N rows in all, the sum of (h - p n)^2 / N^2. Each
 residual is divided by 1 - n / N, as the jackknife does (CR3; Bell and McCaffrey, Survey Methodology 2002). p (1 - p)
 over this variance is the number of independent rows of equal worth. It is unsteady where few clusters have hits, or one
@@ -36,7 +36,7 @@ from levelhead.metrics.names import metric_of
 from levelhead.metrics.weighted import WeightedCounts, WeightedRate, relied
 
 FEWEST = 8
-"""Clusters that a rate needs to be compared: with fewer, no estimate of its variance can be relied on."""
+"""Fewest clusters for a rate to be compared: with fewer, its variance estimate is unreliable."""
 
 
 class Members(NamedTuple):
@@ -143,12 +143,12 @@ class ClusteredCounts(WeightedCounts):
 
     @property
     def worth(self) -> FloatArray:
-        """What the rows of each group are worth in its accuracy, (groups,)."""
+        """Effective sample size of each group for its accuracy, (groups,)."""
         return self.accuracy.worth
 
     @property
     def cell_worth(self) -> FloatArray:
-        """What the rows of each (group, label) are worth in their accuracy, (groups, classes)."""
+        """Effective sample size of each (group, label) for its accuracy, (groups, classes)."""
         return self.cells.worth
 
     def enough(self, positive: int | None, min_count: int) -> Enough:

@@ -23,7 +23,7 @@ Moments = tuple[FloatArray, FloatArray]
 
 
 class Enough(NamedTuple):
-    """Which rates rest on rows enough to be compared.
+    """Which rates are based on enough rows to be compared.
 
     ``rates`` are (classes compared, groups) by the rate's name, ``cells`` is (groups, classes); all bool.
     """
@@ -68,7 +68,7 @@ class Contrasts:
         self._pairs: dict[str, Moments] = {}
 
     def _share(self, rate: Rate, pseudo: int) -> Moments:
-        """Rate and its variance with so many pseudo-successes and pseudo-failures."""
+        """Rate and its variance with this many pseudo-successes and pseudo-failures."""
         if not self.smooth:
             value = rate.value
             return value, np.zeros_like(value)

@@ -1,7 +1,7 @@
 """The (group, label, prediction) count table: all that accuracy and group gaps need to know about the rows.
 
 Everything in :mod:`levelhead.metrics` works on these counts and not on rows, so that resampling the rows of a
-test set is one multinomial draw on a handful of cells, however many rows there are.
+test set is one multinomial draw on a handful of cells, of any number rows there are.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MOST_CELLS = 1 << 27  # a table of one gigabyte
 def distinct(
     values: ArrayLike, title: str = "A column", *, names: bool = True, hint: str = OF_CLASSES
 ) -> tuple[IntArray, list[Hashable]]:
-    """Tell the values of a column apart, exactly.
+    """Distinguish the values of a column exactly.
 
     Numbers are the same where they are equal, texts where every character is; a number is never a text.
 
     Args:
         values: (rows,) numbers, booleans, strings or other hashables; None, NaN and the like are missing.
         title: what errors call the column.
-        names: whether class labels of datasets are told apart by the names of their classes.
+        names: whether class labels of datasets are distinguished by the names of their classes.
         hint: what errors say of several values a row.
 
     Returns:
@@ -65,7 +65,7 @@ def distinct(
 
 
 def _distinct_objects(array: NDArray[Any], title: str) -> tuple[IntArray, list[Hashable]]:
-    """Tell values of several kinds apart, row by row."""
+    """Distinguish values of several kinds, row by row."""
     missing = pd.isna(array)
     places: dict[tuple[str, Hashable], int] = {}
     codes = np.full(len(array), -1, np.int64)
@@ -220,7 +220,7 @@ class Counts:
     ) -> Counts:
         """Count patterns: ``members``, ``labels`` and ``predictions`` (patterns,) are positions in the names.
 
-        ``rows`` (patterns,) says how many rows each pattern stands for; None: one.
+        ``rows`` (patterns,) says how many rows each pattern represents; None: one.
 
         Raises:
             DataError: the table would need more than a gigabyte.

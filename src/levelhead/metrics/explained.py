@@ -86,7 +86,7 @@ class ScoredCells(NamedTuple):
     cluster: IntArray | None
 
     def binned(self, most: int) -> Bins:
-        """Return the rows in at most so many bins, and as many again: none holds rows of both decisions."""
+        """Return the rows in at most this many bins, and as many again: none holds rows of both decisions."""
         # Bins follow the scores themselves; their log odds may be cut at the ends.
         values = np.unique(self.score)
         edges = values if len(values) <= most else np.unique(np.quantile(self.score, np.arange(1, most) / most))
@@ -137,7 +137,7 @@ def gap_estimate(now: FloatArray, shift: FloatArray, rows: int, fewest: int, lev
     Args:
         now: (2,) the differences.
         shift: (replicates, 2) how they move in replicates.
-        rows: that the figure rests on.
+        rows: that the figure is based on.
         fewest: rows of the smallest class of the two groups.
         level: of the interval.
         fail: why it is undefined, where it is.
@@ -162,7 +162,7 @@ def gap_estimate(now: FloatArray, shift: FloatArray, rows: int, fewest: int, lev
 def fieller(top: float, bottom: float, draws: FloatArray, z: float) -> tuple[float, float] | None:
     """Return the ends of the interval of a ratio, ``z`` standard errors wide (Fieller 1954).
 
-    ``draws`` (replicates, 2) are of both parts. None where the lower part cannot be told from 0.
+    ``draws`` (replicates, 2) are of both parts. None where the lower part is not measurably different from 0.
     """
     (v_top, cov), (_, v_bottom) = np.cov(draws, rowvar=False)
     squared = bottom**2 - z**2 * v_bottom

@@ -9,7 +9,7 @@ d_a = sqrt(2) invPhi(AUC_a). The score adds an offset o_a to it and decides at o
 and the gap of two groups is (|TPR_1 - TPR_0| + |FPR_1 - FPR_0|) / 2. A score that is calibrated inside every group has
 o_a = logit b_a, with b_a the base rate P(Y=1 | a): that is Bayes' rule in log odds. Its gap at the same positive rate
 is the *implied* gap. It is no lower bound: a score that knows less of the group lies below it. With
-o_a = rho logit b_a + (1 - rho) c, for any c, rho is the share of the difference in base rates that the score uses.
+o_a = rho logit b_a + (1 - rho) c, for any c, rho is the share of the base-rate difference that the score uses.
 
 All arrays may have leading axes, for example of bootstrap replicates; the last axis is that of the groups.
 """
@@ -164,7 +164,7 @@ def regress(
         positives: (..., groups, cells) weight of the positives.
         rows: (..., groups, cells) weight of all rows.
         start: where to begin.
-        steps: at most so many.
+        steps: at most this many.
         accuracy: change of slope and intercepts at which to stop.
 
     Returns:

@@ -16,7 +16,7 @@ values are never below the normal ones: the floor costs little where the bootstr
 where cells are so small that resampling cannot show their spread.
 
 *No gap*: if a permutation test of the largest |t| does not reject "all contrasts are 0", the interval starts at 0. The
-predictions are dealt out anew, over all rows for demographic parity and over the rows of each label for the other
+predictions are drawn again, over all rows for demographic parity and over the rows of each label for the other
 gaps, which keeps the sizes of all cells. With the table's rank among the deals the test is exact in cells of any size,
 where the bootstrap rejected up to 12% instead of 5%. (With several classes it is exact if groups differ in no
 confusion, and else, being studentised, in large cells: Chung and Romano 2013.)
@@ -67,7 +67,7 @@ MOST_REPLICATES = 1_000_000
 
 @checked
 def metric_names(classes: int, positive: int | None = None) -> tuple[str, ...]:
-    """Names of the metrics that exist for so many classes; means over classes only where there are several."""
+    """Names of the metrics that exist for this many classes; means over classes only where there are several."""
     several = len(group_metrics.classes_compared(classes, positive)) > 1
     return (*METRICS, *(f"{name}_mean" for name in gaps())) if several else tuple(METRICS)
 
@@ -93,7 +93,7 @@ def estimate(
         level: how often the interval should hold the true value, between 0 and 1.
         replicates: number of bootstrap replicates.
         seed: of the bootstrap; the same counts and seed give the same interval.
-        min_count: rows that a rate must rest on to be compared: rows of the group for demographic parity, its
+        min_count: smallest denominator of a rate to be compared: rows of the group for demographic parity, its
             positives for true positive rates, its negatives for false positive rates, rows of the (group, label)
             for the worst group. Rates with fewer are left out; with 0, a rate over no rows leaves the figure undefined.
 
@@ -178,7 +178,7 @@ def resampled(table: ArrayLike, replicates: int, seed: int) -> IntArray:
 
 
 def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[IntArray, IntArray]:
-    """Deal the predictions out anew, as if groups made no difference, at the sizes of the cells that there are.
+    """Deal the predictions out again, as if groups made no difference, at the sizes of the cells that there are.
 
     Returns:
         predictions dealt over all rows (replicates, groups, 1, classes), which keeps each group's size, and
@@ -344,7 +344,7 @@ def _lowest_rate(cells: Rate, enough: BoolArray, level: float) -> tuple[float, f
 
 
 def selection_threshold(rows: int) -> float:
-    """Standard errors by which a contrast must lie below the largest to be told apart: sqrt(2 log log n)."""
+    """Standard errors by which a contrast must lie below the largest to be distinguished: sqrt(2 log log n)."""
     return math.sqrt(2 * math.log(math.log(max(rows, 16))))
 
 
@@ -381,9 +381,9 @@ def check_options(level: float, replicates: int) -> None:
 def rows_used(
     table: IntArray, name: str, positive: int | None = None, min_count: int = 0, enough: Enough | None = None
 ) -> int:
-    """Count the rows that a figure rests on: the positives for equal opportunity, else rows of the groups compared.
+    """Count the rows that a figure is based on: the positives for equal opportunity, else rows of the groups compared.
 
-    ``enough`` is known where several metrics are asked for; None: it is found out.
+    ``enough`` is known where several metrics are requested; None: it is found out.
     """
     if metric_of(name).kind == "level":
         return int(table.sum())
@@ -425,7 +425,7 @@ def undefined_reason(
         ]
         return f"no rows in {'; '.join(empty)}" if empty else None
     if len(groups) < 2:
-        return f"a gap needs at least two groups, there is {len(groups)}"
+        return f"a gap needs at least two groups; there is {len(groups)}"
     chosen = group_metrics.classes_compared(len(labels), positive)
     kinds = {"selection_rate": "rows", "true_positive_rate": "label", "false_positive_rate": "label other than"}
     wanted = [(kinds[rate], group_metrics.RATES[rate](counts.table, positive).rows) for rate in metric.rates_used]

@@ -35,7 +35,7 @@ class JointRow:
     that of the difference being as large as the table's margin, adjusted likewise: where it is small, the two are equal
     within the margin. ``p_best`` is
     the same for the difference to the method with the best value (None for that one): where it is not small, these
-    rows and seeds do not tell the two apart.
+    rows and seeds do not distinguish the two.
     """
 
     estimate: Estimate
@@ -206,8 +206,8 @@ def joint(
             initialisation). True pairs the differences over seeds by position; False treats the seeds of two
             methods as independent. Rows are always paired.
         clusters: (rows,) integers, equal for rows that belong together, such as pictures of one person; they are
-            resampled together. None: every row by itself.
-        margin: a difference smaller than this is as good as none; between 0 and 1.
+            resampled together. None: every row alone.
+        margin: a difference smaller than this is equivalent to none; between 0 and 1.
         classes: classes that exist, beside those that occur in these rows.
         min_count: smallest denominator for a rate to enter a gap, as in :func:`estimate`. With 0, a rate over no rows
             makes the gap undefined.

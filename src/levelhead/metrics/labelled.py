@@ -4,7 +4,7 @@ Nothing is assumed of the proxy: a bad one gains nothing, and misleads nobody. I
 a random sample, or that the probability of each to be labelled is known.
 
 With a in {0, 1}, f_a = P(yhat=1 | a), p = P(a=1), psi(a) = a (yhat - f_1) / p - (1 - a)(yhat - f_0) / (1 - p), and
-h the proxy in place of a: gap = gap_labelled + lam (mean_unlabelled psi(h) - mean_labelled psi(h)), with lam chosen to
+h the proxy instead of a: gap = gap_labelled + lam (mean_unlabelled psi(h) - mean_labelled psi(h)), with lam chosen to
 make the variance least (Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453). psi is linear in h for each prediction,
 so sums of 1, h and h^2 in each (group, label, prediction) are all that is ever needed of the rows.
 """
@@ -80,7 +80,7 @@ def by_labelled_pairs(
     """Estimate the gaps of every two of several groups, with a proxy that is cross-fitted for each group.
 
     For groups a and b, psi = 1[A=a] (yhat - f_a) / p_a - 1[A=b] (yhat - f_b) / p_b over all labelled rows, and psi(h)
-    has the proxies h_a and h_b in place of the indicators.
+    has the proxies h_a and h_b instead of the indicators.
 
     Args:
         labelled: (fold, group, cell, label 2, prediction 2, i 3): sums of w^i over labelled rows.

@@ -37,7 +37,7 @@ class Moments:
         values: Sequence[FloatArray],
         count: NDArray[np.int64] | None = None,
     ) -> Moments:
-        """Measure a batch; ``codes`` (rows,) lie in [0, groups). A row stands for ``count`` rows (rows,); None: 1."""
+        """Measure a batch; ``codes`` (rows,) lie in [0, groups). A row represents ``count`` rows (rows,); None: 1."""
         times = 1 if count is None else count
         rows = np.bincount(codes, count, groups).astype(np.int64)
         mean, squares, cubes = (np.zeros((len(values), groups)) for _ in range(3))
@@ -50,7 +50,7 @@ class Moments:
         return cls(rows, mean, squares, cubes)
 
     def placed(self, at: NDArray[np.int64], groups: int) -> Moments:
-        """Return the moments of so many groups, of which these are those ``at`` places; the others have no rows."""
+        """Return the moments of this many groups, of which these are those ``at`` places; the others have no rows."""
         parts = [np.zeros((*one.shape[:-1], groups), one.dtype) for one in vars(self).values()]
         for part, one in zip(parts, vars(self).values(), strict=True):
             part[..., at] = one

@@ -30,7 +30,7 @@ class Metric:
         kind: ``level`` (a share of rows; larger is better), ``lowest`` (the lowest of several), or ``gap`` (the largest
             difference between two groups; smaller is better).
         rates: of a gap alone. A gap is the largest of these parts; the gap of a part is the mean of the absolute
-            differences of its rates: ``selection_rate`` by itself, or ``true_positive_rate`` and
+            differences of its rates: ``selection_rate`` alone, or ``true_positive_rate`` and
             ``false_positive_rate``.
         compared: whether tables of several runs show it.
     """
@@ -50,8 +50,8 @@ class Metric:
         used, known = set(self.rates_used), {"true_positive_rate", "false_positive_rate"}
         if (self.kind == "gap") != bool(used) or not (used <= known or used == {"selection_rate"}):
             raise ConfigError(
-                f"Metric {self.name}: a gap, and nothing else, has rates: selection_rate by itself, or "
-                "true_positive_rate and false_positive_rate."
+                f"Metric {self.name}: only a gap has rates: selection_rate alone, or true_positive_rate and "
+                "false_positive_rate."
             )
 
     @property
@@ -86,7 +86,7 @@ METRICS = _by_name(
         short="Accuracy",
         heading="Accuracy",
         subject="accuracy",
-        definition="The share of all rows whose predicted class is the labelled one.",
+        definition="The share of rows whose predicted class equals the label.",
         kind="level",
     ),
     Metric(
@@ -95,7 +95,7 @@ METRICS = _by_name(
         short="Balanced accuracy",
         heading="Balanced accuracy",
         subject="balanced accuracy",
-        definition="The mean over classes of the share of their rows predicted right.",
+        definition="The mean over classes of the share of their rows predicted correctly.",
         kind="level",
     ),
     Metric(
@@ -181,8 +181,7 @@ RATE_TITLES = {
 }
 NOTE = (
     "Figures are findings about these rows and groups, in percent with confidence intervals. An interval that "
-    "reaches 0 does not show a gap: a wide one cannot tell whether there is one, a narrow one says how large it is at "
-    "most."
+    "contains 0 is inconclusive; its upper end is the largest gap that fits the rows."
 )
 
 

@@ -164,7 +164,7 @@ class Paired:
         return found
 
     def _counts(self, name: str) -> Counts:
-        """Return the counts that a metric rests on."""
+        """Return the counts that a metric is based on."""
         return self.counts if metric_of(name).kind == "level" else self.compared
 
     def _rows(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Which gap so many rows can show, and how many rows a gap needs."""
+"""Which gap this many rows can show, and how many rows a gap needs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def detectable_gap(
         power: how often the interval is to leave out 0, which the exact test must agree to.
 
     Returns:
-        the larger of the answers above and below; NaN where no gap, however large, would be shown.
+        the larger of the answers above and below; NaN where no gap, of any size, would be shown.
     """
     check_plan(rate, level, power, comparisons)
     if not (0 < first < math.inf and 0 < second < math.inf):

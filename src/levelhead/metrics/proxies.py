@@ -35,8 +35,7 @@ WARM_REPLICATES = 100
 _SLACK = 1e-9
 _NO_ROWS = "too few rows have this label"
 _MIXED_UP = (
-    "a proxy does not say the right group more often than each other one, so that groups may be mixed up: "
-    "better proxies or more rows would help"
+    "a proxy does not name the right group most often, so groups may be swapped: better proxies or more rows would help"
 )
 
 
@@ -203,13 +202,13 @@ def _unusable(table: FloatArray) -> str:
     axes = range(table.ndim - 2)
     for axis in axes:
         if (table.sum(tuple(range(table.ndim))[:axis] + tuple(range(table.ndim))[axis + 1 :]) == 0).any():
-            return f"proxy {axis + 1} never says one of the groups, and so tells nothing of it"
+            return f"proxy {axis + 1} never names one of the groups, so it carries no information on it"
     for j in axes:
         for k in range(j):
             rest = tuple(axis for axis in range(table.ndim) if axis not in (j, k))
             pair = table.sum(rest)
             if pair.sum() == np.trace(pair):
-                return f"proxies {k + 1} and {j + 1} are equal in every row: they are one proxy, not two"
+                return f"proxies {k + 1} and {j + 1} are identical: they are one proxy, not two"
     return ""
 
 

@@ -31,7 +31,7 @@ class ResponseGap:
     """One gap f_a - f_b from randomised answers.
 
     ``naive`` takes reports for groups; ``inflation`` is the variance divided by that of the naive gap;
-    ``rows_for_5_points`` how many rows would decide a gap of 5 points.
+    ``rows_for_5_points`` how many rows would detect a gap of 5 points.
     """
 
     estimate: Estimate

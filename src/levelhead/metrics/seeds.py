@@ -50,7 +50,7 @@ class OverSeeds:
         return cls(tuple(parts), max(0.0, beyond), missing if len(known) < len(by_seed) else None)
 
     def join(self, rows: float, freedom: float = math.inf) -> RowsAndSeeds:
-        """Add the variance ``rows`` over test rows, which has so many degrees of freedom."""
+        """Add the variance ``rows`` over test rows, which has this many degrees of freedom."""
         return RowsAndSeeds(rows, freedom, self)
 
 

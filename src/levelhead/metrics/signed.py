@@ -1,4 +1,4 @@
-"""Signed gaps between two groups of a binary table: which rows each rests on, and in which order groups are paired."""
+"""Signed gaps between two groups of a binary table: their rows, and the order in which groups are paired."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from levelhead.metrics.group import FloatArray
 
 GAPS: dict[str, int | None] = {"demographic_parity": None, "equal_opportunity": 1, "false_positive_rate": 0}
-"""The gaps by name, and the true class (1: positive) of the rows that each rests on; None: all rows."""
+"""The gaps by name, and the true class (1: positive) of the rows that each is based on; None: all rows."""
 
 Found = TypeVar("Found")
 ByPair = dict[str, dict[tuple[int, int], Found]]
@@ -19,7 +19,7 @@ ByPair = dict[str, dict[tuple[int, int], Found]]
 
 
 def rows_of(table: ArrayLike, gap: str, axis: int = -2) -> FloatArray:
-    """Sum a table (..., label, prediction) over the labels that a gap rests on: (..., prediction).
+    """Sum a table (..., label, prediction) over the labels that a gap is based on: (..., prediction).
 
     ``axis`` is that of the labels.
     """

@@ -1,4 +1,4 @@
-"""Who is in the first places of a ranking: counts by group, the law of such counts, and what places are worth.
+"""Who is in the first places of a ranking: counts by group, the law of such counts, and the exposure of places.
 
 *Ties.* Rows of one score share their places: each counts with its expected share of the places, which is the mean over
 all orders of the tied rows. No order of the file decides.
@@ -10,9 +10,10 @@ smaller tail of the hypergeometric law, Fisher's exact test, rejects. Scores who
 rows make the count a little more variable; the difference is of second order, and simulated in
 benchmarks/coverage_more.py.
 
-*Exposure.* Place j is worth 1 / log2(1 + j) (Singh and Joachims, KDD 2018), and places below the top nothing. The share
-of a group is a weighted proportion; its interval is that of a proportion of as many rows as the weighted places are
-worth, with the finite number of rows allowed for.
+*Exposure.* Place j has the exposure 1 / log2(1 + j) (Singh and Joachims, KDD 2018), and places below the top nothing.
+The share
+of a group is a weighted proportion; its interval is that of a proportion of as many rows as the weighted places
+represent, with the finite number of rows allowed for.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Places(NamedTuple):
         return int(self.ends[at - 1]) if at else 0, int(self.ends[at])
 
     def counts(self, groups: int, tops: Sequence[int]) -> FloatArray:
-        """Return the expected rows of each group in the first so many places, (tops, groups); ``tops`` ascend."""
+        """Return the expected rows of each group in the first this many places, (tops, groups); ``tops`` ascend."""
         found = np.empty((len(tops), groups))
         whole, done, begin, tied = np.zeros(groups), 0, -1, np.zeros(groups)
         for at, top in enumerate(tops):
@@ -70,7 +71,7 @@ class Places(NamedTuple):
         return found
 
     def exposure(self, groups: int, top: int) -> FloatArray:
-        """Return what the first places are worth to each group, (groups,)."""
+        """Return the exposure of each group in the first places, (groups,)."""
         ends = self.ends[: np.searchsorted(self.ends, top) + 1]
         edges = np.concatenate([[0], ends])
         worth = np.concatenate([[0.0], np.cumsum(discounts(top))])[np.minimum(edges, top)]
@@ -79,7 +80,7 @@ class Places(NamedTuple):
 
 
 def discounts(top: int) -> FloatArray:
-    """Return what each of the first places is worth, (top,)."""
+    """Return the exposure of each of the first places, (top,)."""
     return 1 / np.log2(np.arange(2, top + 2))
 
 

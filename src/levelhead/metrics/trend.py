@@ -33,7 +33,7 @@ class Trend(NamedTuple):
     """Differences of a first group's rate less a second's, one a period.
 
     Attributes:
-        gaps: (3, periods) value and ends of each, each by itself.
+        gaps: (3, periods) value and ends of each, each alone.
         slope: change a period.
         line: the fitted differences in the first and the last period.
         p_value: of "no trend"; adjusted.

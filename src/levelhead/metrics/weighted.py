@@ -1,9 +1,10 @@
 """Rates, gaps and intervals of weighted rows, from three numbers a cell: rows, sum of weights, sum of squared weights.
 
-*What weighted rows are worth.* Kish (1965, Survey Sampling, section 8.2): rows with the weights w are worth
+*Effective sample size.* Kish (1965, Survey Sampling, section 8.2): rows with the weights w count as
 (sum w)^2 / sum w^2 rows of equal weight, whatever the outcome. Where weights go together with the outcome the variance
-of a weighted rate p is larger or smaller than that says; the linearised one is sum w^2 (y - p)^2 / (sum w)^2, so that
-the rows are worth p (1 - p) over it. In 4,000 simulated audits a cell, intervals by Kish's number alone held the true
+of a weighted rate p is larger or smaller than that says; the linearised one is sum w^2 (y - p)^2 / (sum w)^2, so the
+effective sample size is p (1 - p) over it. In 4,000 simulated audits a cell, intervals by Kish's number alone held the
+true
 difference in 89% where hits had the larger weights, and those by the linearised variance alone in 88% to 91% where
 weights spread far and rows were few. The smaller of the two numbers is used. With fewer than about ten rows of the
 rarer outcome, and weights that depend on it, no choice covers.
@@ -35,7 +36,7 @@ from levelhead.metrics.names import METRICS, metric_of
 from levelhead.types import Estimate
 
 LEAST = 1e-9
-"""What rows are worth that say nothing: their interval goes from 0 to 1."""
+"""Effective size of uninformative rows: their interval is 0 to 1."""
 
 CLOSEST = 0.9
 """Largest correlation of two groups that share clusters."""
@@ -63,7 +64,7 @@ class WeightedRate(NamedTuple):
         return self.value * self.worth
 
     def worth_at(self, level: float) -> FloatArray:
-        """What the rows are worth to an interval with normal quantiles at ``level``, where Student's ought to be."""
+        """The effective sample size for an interval with normal quantiles at ``level``, where Student's ought to be."""
         if self.freedom is None:
             return self.worth
         student = special.stdtrit(np.maximum(self.freedom, 1), (1 + level) / 2)
@@ -140,7 +141,7 @@ class WeightedCounts:
         return _rate(*(Rate(np.trace(one, axis1=-2, axis2=-1), one.sum((-2, -1))) for one in tables))
 
     def enough(self, positive: int | None, min_count: int) -> Enough:
-        """Which rates have rows enough to be compared."""
+        """Which rates have enough rows to be compared."""
         return Enough.of(self.counts.table, positive, min_count)
 
     def undefined_reason(self, name: str, positive: int | None, min_count: int, enough: Enough) -> str | None:
@@ -149,12 +150,12 @@ class WeightedCounts:
 
     @property
     def worth(self) -> FloatArray:
-        """What the rows of each group are worth by Kish, whatever the outcome, (groups,)."""
+        """Kish's effective sample size of each group, (groups,)."""
         return kish(self.weight.sum((-2, -1)), self.square.sum((-2, -1)))
 
     @property
     def cell_worth(self) -> FloatArray:
-        """What the rows of each (group, label) are worth by Kish, (groups, classes)."""
+        """Kish's effective sample size of each (group, label), (groups, classes)."""
         return kish(self.weight.sum(-1), self.square.sum(-1))
 
 
@@ -167,7 +168,7 @@ def two_by_two(table: NDArray[Any], positive: int) -> NDArray[Any]:
 
 
 def kish(weight: FloatArray, square: FloatArray) -> FloatArray:
-    """Return how many rows of equal weight some are worth, from their sums of weights and of squared weights.
+    """Return the effective sample size of some rows, from their sums of weights and of squared weights.
 
     0 where there are no rows.
     """
@@ -200,7 +201,7 @@ def _rate(rows: Rate, weight: Rate, square: Rate) -> WeightedRate:
 
 
 def weighted_proportion(rate: WeightedRate, at: int | tuple[int, ...], level: float) -> Estimate:
-    """Return one rate with Wilson's interval for what its rows are worth; undefined if there are none."""
+    """Return one rate with Wilson's interval at its effective sample size; undefined if there are none."""
     rows = int(rate.rows[at])
     if not rows:
         return Estimate.undefined("no rows")
@@ -291,7 +292,7 @@ def _kept_pairs(groups: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def weighted_worst_class(weighted: WeightedCounts, name: str, positive: int | None, min_count: int) -> int:
-    """Return the index of the class with the largest gap, of those that two groups have rows enough for."""
+    """Return the index of the class with the largest gap, of those that two groups have enough rows for."""
     enough, metric = weighted.enough(positive, min_count), METRICS[name]
     rates = {rate: weighted.rate(rate, positive).value for rate in metric.rates_used}
     largest = {}

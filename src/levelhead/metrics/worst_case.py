@@ -29,7 +29,7 @@ from levelhead.types import DataError, Estimate
 TINY = 1e-12
 DEALS = 5
 FEW_STRATA = 10
-"""Up to so many strata their rates' intervals are projected, which holds exactly at kinks."""
+"""Up to this many strata their rates' intervals are projected, which holds exactly at kinks."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class GapBounds:
     """The largest and the smallest f_a - f_b that is possible: for these rows, and with their sampling error.
 
     ``low`` and ``high`` are those of the rows as they are; [``reach_low``, ``reach_high``] holds the bounds of the
-    population with 95% confidence. ``assumes`` says what the shares rest on.
+    population with 95% confidence. ``assumes`` says what the shares are based on.
     """
 
     low: float
@@ -146,7 +146,7 @@ def by_shares(
         shares: (strata, groups) or (groups,): P(group | stratum), over all labels.
         level: confidence level.
         seed: deals the rows of more than :data:`FEW_STRATA` strata to halves.
-        assumes: what the shares rest on.
+        assumes: what the shares are based on.
 
     Returns:
         by gap and pair (a, b), bounds of f_a - f_b. For true and false positive rates of more than two groups they are
@@ -229,7 +229,7 @@ def by_probabilities(
         sums: (cells, label 2, prediction 2, 1 + groups, 1 + groups): sums over rows of v v', with v = (1, p_1, ...).
         level: confidence level, shared among the pairs.
         seed: deals the rows to halves.
-        assumes: what the bounds rest on.
+        assumes: what the bounds are based on.
 
     Returns:
         bounds of f_a - f_b by gap and pair (a, b), and the weighted estimates sum p_a yhat / sum p_a less the same of
@@ -383,7 +383,7 @@ def bracket(
     tail = (1 - level) / 2
     figures = []
     for value, own in zip(ends, found, strict=True):
-        shift = value - float(np.nanmedian(own))  # a bin's mean stands for its rows
+        shift = value - float(np.nanmedian(own))  # a bin's mean represents its rows
         low, high = np.nanquantile(own, [tail, 1 - tail])
         figures.append(Estimate(float(value), float(low + shift), float(high + shift), n))
     return figures[0], figures[1]

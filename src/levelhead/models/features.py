@@ -153,7 +153,7 @@ def feature_inputs(
     batch_size: int = 64,
     device: torch.device = CPU,
 ) -> FeatureInputs:
-    """Return the features of ``inputs``, from the cache or computed now; an interrupted build goes on where it was.
+    """Return the features of ``inputs``, from the cache or computed now; an interrupted build continues where it was.
 
     They are float16, or bfloat16 if a value is beyond float16's largest (65,504).
 
@@ -171,7 +171,7 @@ def feature_inputs(
         UnsupportedModelError: the backbone returns no last hidden states.
     """
     if batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size}; at least one row is computed at once.")
+        raise ConfigError(f"batch_size must be at least 1; got {batch_size}.")
     if len(inputs) == 0:
         raise DataError("There are no features of a split without rows.")
     run = Run(inputs, backbone, batch_size, device)
@@ -268,7 +268,7 @@ def _build(place: Path, run: Run, describe: dict[str, str]) -> None:
                     _open(place, run.inputs)
                     return
                 except (OSError, ValueError) as error:
-                    logger.warning("The feature cache %s is damaged (%s): it is built anew.", place, error)
+                    logger.warning("The feature cache %s is damaged (%s) and is rebuilt.", place, error)
                     shutil.rmtree(place)
             with run.ready():
                 build(place, run, describe)

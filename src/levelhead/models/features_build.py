@@ -1,4 +1,4 @@
-"""Running a backbone over a split, and writing its features so that a stopped build goes on where it was.
+"""Running a backbone over a split, and writing its features so that a stopped build continues where it was.
 
 What the files are is described in :mod:`levelhead.models.features`.
 """
@@ -147,7 +147,7 @@ class Run:
 
 
 def build(place: Path, run: Run, describe: dict[str, str]) -> None:
-    """Write the features of a run that is ready to ``place``, in one step; goes on where an earlier build stopped.
+    """Write the features of a run that is ready to ``place``, in one step; continues where an earlier build stopped.
 
     The process must hold the lock. Raises FileNotFoundError if the folder is deleted meanwhile.
     """
@@ -160,7 +160,7 @@ def build(place: Path, run: Run, describe: dict[str, str]) -> None:
         except TooLarge:
             _write(folder, place, run, replace(blank, dtype="bfloat16"))
     except LevelheadError:
-        if not (folder / PROGRESS).exists():  # there is nothing to go on from
+        if not (folder / PROGRESS).exists():  # there is nothing to continue from
             shutil.rmtree(folder, ignore_errors=True)
         raise
 
@@ -178,7 +178,7 @@ def _earlier(folder: Path, run: Run, blank: Record) -> Record | None:
         if _digests(folder, record) != record.digests:
             raise ValueError(f"{VALUES} has other bytes than {PROGRESS} says")
     except (OSError, ValueError) as error:
-        logger.warning("An unfinished feature cache in %s cannot be used (%s): begun anew.", folder, error)
+        logger.warning("An unfinished feature cache in %s cannot be used (%s) and is rebuilt.", folder, error)
         return None
     return record
 

@@ -1,4 +1,4 @@
-"""A classifier's last linear layer: where it is, and how it is made anew for another number of classes."""
+"""A classifier's last linear layer: where it is, and how it is made again for another number of classes."""
 
 from __future__ import annotations
 

@@ -182,7 +182,8 @@ class BackboneModel(ModelConfig):
     hidden size), ``norm`` and ``activation`` are those of the appended encoder. Texts longer than ``max_length`` tokens
     are cut (None: what the backbone can take). Where the backbone runs in every step, ``length_parts`` divides each
     batch of texts by length for it: the same hidden states with less padding; and ``micro_batch`` has it run on at most
-    so many rows at a time, and again in the backward pass, where a batch does not fit into memory: the same gradients.
+    this many rows at a time, and again in the backward pass, where a batch does not fit into memory: the same
+    gradients.
     A checkpoint whose weights do not fit its own config.json is refused, unless ``allow_mismatched_weights``.
 
     Source: Lu, Wang, Wang, ICLR 2024, section 3.4.
@@ -334,7 +335,7 @@ class BackboneModel(ModelConfig):
         place = self.backbone if trained is None else trained.name_or_path
         if not isinstance(longest, int) or not 1 <= longest < 2**31:
             raise ConfigError(
-                f"The tokenizer of {place} cuts texts at {str(longest)[:40]} tokens: mend model_max_length."
+                f"The tokenizer of {place} cuts texts at {str(longest)[:40]} tokens: fix model_max_length."
             )
         inputs = tokenize(texts, tokenizer, longest)
         kind = load_backbone_class(self.backbone, self.revision)[1] if trained is None else trained.backbone.config

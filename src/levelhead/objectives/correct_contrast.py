@@ -93,7 +93,7 @@ class CorrectContrast(Objective):
         self.temperature, self.share, self.single_positive = temperature, share, single_positive
         classes = int(torch.maximum(labels, predicted).max()) + 1
         errors = torch.bincount(predicted[predicted != labels], minlength=classes)
-        # Not in the state dict: they are made anew from the earlier network when a run resumes.
+        # Not in the state dict: they are made again from the earlier network when a run resumes.
         self.register_buffer("predicted", predicted, persistent=False)
         self.register_buffer("faultless", errors == 0, persistent=False)
 

@@ -16,7 +16,7 @@ from levelhead.types import Batch
 
 
 def flip_chances(held_out: Tensor) -> tuple[Tensor, Tensor]:
-    """Return with what probability a row's label becomes the held-out network's answer, and that answer: (batch,) each.
+    """Return the probability that a row's label becomes the held-out network's answer, and that answer: (batch,) each.
 
     The probability is (p - 1/K) K / (K - 1), with p the largest of the K probabilities: 0 for a network that knows
     nothing, 1 for one that is sure. ``held_out`` (batch, K) are logits.

@@ -31,7 +31,7 @@ class Distillation(Objective):
     def __init__(self, model: nn.Module, teacher: Tensor, soft: float) -> None:
         super().__init__()
         self.model, self.soft = model, soft
-        # Not in the state dict: it is made anew from the trained teacher when a run resumes.
+        # Not in the state dict: it is made again from the trained teacher when a run resumes.
         self.register_buffer("teacher", teacher, persistent=False)
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:

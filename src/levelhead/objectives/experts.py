@@ -59,7 +59,7 @@ class ProductOfExperts(Objective):
     def __init__(self, model: nn.Module, bias: Tensor, strength: float) -> None:
         super().__init__()
         self.model, self.strength = model, strength
-        # Not in the state dict: it is made anew from the trained bias-only networks when a run resumes.
+        # Not in the state dict: it is made again from the trained bias-only networks when a run resumes.
         self.register_buffer("bias", bias, persistent=False)
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:

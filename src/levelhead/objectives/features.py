@@ -30,6 +30,6 @@ def logits_and_features(model: Any, layer: nn.Module, inputs: dict[str, Tensor])
     if not taken or taken[0].ndim != 2:
         raise UnsupportedModelError(
             f"The last layer of {type(model).__name__} does not get one vector a row, so it cannot be read or trained "
-            "by itself."
+            "alone."
         )
     return logits, taken[0]

@@ -104,7 +104,7 @@ class DistributionallyRobust(Objective):
         if self.variant != "fixed" and bool((weight != 1).any()):
             raise ConfigError(
                 f"method dro with variant {self.variant} weighs the rows of a batch itself and takes no importance "
-                "weights. Use variant fixed, or repeat rows (Stage.rows) in place of weighing them."
+                "weights. Use variant fixed, or repeat rows (Stage.rows) instead of weighing them."
             )
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:

@@ -74,7 +74,7 @@ class DebiasedSelfAttention(Objective):
         super().__init__()
         self.model, self.prefix = model, prefix
         self.adversarial, self.alignment = adversarial, alignment
-        # Not in the state dict: both are made anew from the trained network of the stage before when a run resumes.
+        # Not in the state dict: both are made again from the trained network of the stage before when a run resumes.
         self.register_buffer("place", place, persistent=False)
         self.register_buffer("content", content, persistent=False)
 

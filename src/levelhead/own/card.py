@@ -86,7 +86,7 @@ def model_card(
     own = class_names_of(model)
     named = tuple(map(str, classes)) if classes is not None else own
     if len(named) != len(own):
-        raise ConfigError(f"classes has {len(named)} names, and the model tells {len(own)} classes apart.")
+        raise ConfigError(f"classes has {len(named)} names; the model has {len(own)} classes.")
     if unnamed(named):
         raise ConfigError(
             f"The classes have no names ({listed(named)}): pass classes=, or give the model an id2label, which "
@@ -186,10 +186,10 @@ def _groups(groups: str | None, measured: ModelComparison | AuditResult | None) 
     else:
         said = "No groups were named."
     if audit is None:
-        said += " Nothing here was measured by group, so nothing is known of how the model treats any."
+        said += " No figure was measured by group."
     seen = (
-        "Debiased attention reads labels and no group. Whether anything else of the training saw groups, only its "
-        "owner knows."
+        "Debiased attention reads labels and no group. Only the owner knows whether another part of the training saw "
+        "groups."
     )
     return f"## Groups\n\n{said}\n\n{seen}"
 
@@ -207,7 +207,7 @@ def _method(found: Description, base_model: str | None, training: Any) -> str:
     else:
         seen = "none were kept" if found.batches is None else f"{found.batches:,} training batches"
         layer = {"attention": found.attention, "made_by": found.made_by, "debias": asdict(found.debias)}
-        parts.append(f"The debiased layer, with what `auto` became; statistics of: {seen}.\n\n{card.yaml_block(layer)}")
+        parts.append(f"The debiased layer, with `auto` resolved; statistics of: {seen}.\n\n{card.yaml_block(layer)}")
     options = _training(training)
     if options:
         parts.append(f"Training:\n\n{card.yaml_block(options)}")

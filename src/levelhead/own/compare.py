@@ -39,8 +39,8 @@ from levelhead.types import ConfigError, listed, printable, quoted
 
 ALL = "all rows"
 ONE_TRAINING = (
-    "Each model was trained once. The intervals hold what other rows would change, not what another seed would: "
-    "several trainings of each say that (levelhead compare)."
+    "Each model was trained once. The intervals cover the sampling of rows, not the training seed; levelhead compare "
+    "trains several seeds."
 )
 
 
@@ -100,15 +100,15 @@ class ModelComparison(Report):
         one, (old, new) = self.changes["accuracy"], map(printable, self.names)
         if not self.different:
             return (
-                f"{new} and {old} predict the same class for each of {self.rows:,} rows, right for "
-                f"{100 * one.new:.1f}%: these rows show no difference."
+                f"{new} and {old} predict the same class for all {self.rows:,} rows, {100 * one.new:.1f}% correct: no "
+                "difference on these rows."
             )
         change = one.difference
         first = (
             f"{new} is right for {100 * one.new:.1f}% of {self.rows:,} rows, {old} for {100 * one.old:.1f}%: a change "
             f"of {100 * change.value:+.1f} points, interval {100 * change.low:+.1f} to {100 * change.high:+.1f}"
         )
-        return f"{first}." if change.excludes_zero else f"{first}; these rows cannot tell the two apart."
+        return f"{first}." if change.excludes_zero else f"{first}; inconclusive."
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict, without the predictions; undefined figures are null."""
@@ -166,7 +166,7 @@ def compare_models(
         label: name of the label's column: positions of classes, or their names. None: ``labels``, else ``label``.
         text: the column of raw texts, or two for pairs. None: the rows hold what the models take already.
         tokenizer: for ``text``, and for its padding token. None: that of each model's folder.
-        max_length: texts are cut at so many tokens, as in training. None: at what the model takes.
+        max_length: texts are cut at this many tokens, as in training. None: at what the model takes.
         names: what the old and the new model are called.
         batch_size: rows at once.
         level: confidence level of the intervals.
@@ -200,9 +200,7 @@ def compare_models(
     closed = GroupColumns.of(groups, dataset)
     rows = OwnRows.of(dataset if closed is None else closed.hidden(), label, text, max_length)
     if closed is not None and rows.label in (*closed.names, *closed.passed):
-        raise ConfigError(
-            f"{quoted(rows.label)} is the label and a group: a model is not audited against its own task."
-        )
+        raise ConfigError(f"{quoted(rows.label)} is both the label and a group. Name another group column.")
     models = [open_model(one, name) for one, name in zip((plain, debiased), names, strict=True)]
     classes, orders, numbered, by_position = _classes(models, names, rows.class_names())
     labels = rows.labels(classes, numbered)
@@ -293,7 +291,7 @@ def _classes(
     known = [class_names_of(model) for model in models]
     if len(known[0]) != len(known[1]):
         raise ConfigError(
-            f"{names[0]} tells {len(known[0])} classes apart and {names[1]} {len(known[1])}: they cannot be compared."
+            f"{names[0]} has {len(known[0])} classes and {names[1]} {len(known[1])}: they cannot be compared."
         )
     if of_data is not None and of_data == tuple(map(str, range(len(of_data)))):
         of_data = None  # these are positions
@@ -308,7 +306,7 @@ def _classes(
         ]
     for own in known:
         if len(set(own)) < len(own):
-            raise ConfigError(f"Two classes have one name: {listed(own)}. Give the models an id2label without that.")
+            raise ConfigError(f"Class names must be unique; fix id2label: {listed(own)}.")
     classes = known[0]
     if set(classes) != set(known[1]):
         raise ConfigError(
@@ -417,15 +415,15 @@ def _of_models(networks: Sequence[Any], models: Sequence[Description], names: Se
         said.append(f"{printable(names[0])} has debiased attention, too.")
     for name, one in zip(names, models, strict=True):
         if one.debias is not None and one.debias.normalize and one.batches == 0:
-            said.append(f"{printable(name)} has seen no training batch: its statistics are still those of its start.")
+            said.append(f"{printable(name)} has seen no training batch: its statistics are untrained.")
     sizes = []
     for network in networks:
         head = getattr(base_of(network), "alignment_head", None)
         sizes.append(_parameters(network) - (0 if head is None else _parameters(head)))
     if sizes[0] != sizes[1]:
         said.append(
-            f"The two networks are not of one size ({sizes[0]:,} and {sizes[1]:,} parameters without the projector of "
-            "alignment), so a difference may come from that."
+            f"The networks differ in size ({sizes[0]:,} and {sizes[1]:,} parameters without the projector of "
+            "alignment), so a difference may come from size."
         )
     return said
 

@@ -9,14 +9,14 @@ from levelhead.report import blocks
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
 
 HOW = (
-    "Both models predicted the same rows, so that rows which both get right, or both wrong, do not widen any interval. "
+    "Both models predicted the same rows; rows that both get right, or both wrong, do not widen the intervals. "
     "Intervals of rates are those of paired proportions (Bonett and Price, 2012), those of gaps come from bootstrap "
     "replicates of the joint counts of group, label and both predictions."
 )
 
 
 WHOLE = ("accuracy", "balanced_accuracy")
-NO_GROUPS = "No groups were given, so nothing here says how either model treats any group."
+NO_GROUPS = "No groups were given, so no figure is by group."
 
 
 def two_models_page(result: Record, *, source: str = "", command: str = "") -> Record:

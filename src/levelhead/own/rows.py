@@ -27,7 +27,7 @@ from levelhead.tables.columns import by_name
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 LABELS = ("labels", "label")
-"""Where the label of a row stands if nobody says so: as Trainer has it, and as data sets have it."""
+"""Default label columns: Trainer's, and that of data sets."""
 LONGEST = 100_000  # tokens, where neither tokenizer nor network says how long a text may be
 
 

@@ -1,4 +1,4 @@
-"""Every table and figure of the paper: what it shows, the grids that stand for it, what they need, what is known."""
+"""Every table and figure of the paper: what it shows, the grids that represent it, what they need, what is known."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SOURCES = {
         ("utkface", "UTKFace"),
         "the owners' aligned and cropped pictures, which are called [age]_[gender]_[race]_[date&time].jpg",
         _UTKFACE_OWNERS,
-        "pictures are dealt to splits by the dates in their names",
+        "pictures are assigned to splits by the dates in their names",
     ),
     "celeba64": Source(
         ("celeba64",),

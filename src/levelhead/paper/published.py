@@ -26,7 +26,7 @@ class Published:
     def half_width(self) -> float:
         """Half the width of the 95% interval of the mean over seeds (Student's t); NaN without a deviation.
 
-        The paper gives nothing from which the noise of the test rows could be told, so it is not in it.
+        The paper gives nothing from which the noise of the test rows could be inferred, so it is not in it.
         """
         if self.deviation is None:
             return math.nan

@@ -1,4 +1,4 @@
-"""Run the grids that stand for tables and figures of the paper, and write what came out beside what was published.
+"""Run the grids that represent tables and figures of the paper, and write what came out beside what was published.
 
 All items of one scale share their runs: two grids that ask for the same recipe and seed train it once. What is
 finished is never trained again.
@@ -45,9 +45,10 @@ RUNS = "runs"
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked for, for all items alike.
+    """What is requested, for all items alike.
 
-    ``quick`` rehearses on drawn data; ``steps`` ends every training after so many steps: both give no result. ``rows``
+    ``quick`` rehearses on drawn data; ``steps`` ends every training after this many steps: both give no result.
+    ``rows``
     are the only variants wanted (empty: all). ``backbone`` takes the place of the grids' pretrained network;
     ``settings`` (``key=value``) come on top of all rows. ``min_count`` and ``missing`` are those of an audit.
     """
@@ -152,7 +153,7 @@ def distinct(plans: Iterable[Plan]) -> list[Cell]:
 
 
 def check_plan(plan: Plan, options: Options, *, local: bool = True) -> None:
-    """Raise the first mistake that would make a run fail; for missing data, with what to fetch and where to put it."""
+    """Raise the first mistake that would make a run fail; for missing data, saying which files go where."""
     try:
         for experiment in {str(cell.experiment.data): cell.experiment for cell in plan.cells if not cell.done}.values():
             experiment.data.check()

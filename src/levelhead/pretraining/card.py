@@ -48,7 +48,7 @@ def checkpoint_card(folder: Path, recipe: Mapping[str, Any], result: Mapping[str
         "# A small vision transformer, pretrained on masked patches",
         "## Data\n\n" + "\n".join([*about, f"- Rows: {pictures['rows']:,} pictures of the training split; no other"]),
         "## Objective\n\n"
-        f"- The encoder sees {network.visible} of {network.patches} patches of a picture, drawn anew each time; a "
+        f"- The encoder sees {network.visible} of {network.patches} patches of a picture, drawn again each time; a "
         "decoder predicts the pixels of the others. The decoder was left out.\n"
         f"- {train['epochs']} epochs, batches of {train['batch_size']}, seed {recipe['seed']}\n"
         f"- {PAPER}",

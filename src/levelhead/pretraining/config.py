@@ -36,7 +36,7 @@ class MaskedViT:
     """A vision transformer, and the decoder that fills in masked patches while it is pretrained.
 
     Pictures of ``image_size`` pixels a side are cut into square patches of ``patch_size``. Of these ``mask_share`` are
-    hidden, drawn anew for each picture and step. The encoder (``hidden_size``, ``layers``, ``heads``,
+    hidden, drawn again for each picture and step. The encoder (``hidden_size``, ``layers``, ``heads``,
     ``intermediate_size``; None: four times the hidden size) sees the others alone. The decoder predicts the pixels of
     the hidden ones; it is not kept. ``normalize_patches`` predicts each patch minus its mean, divided by its standard
     deviation.
@@ -178,7 +178,7 @@ def load_pretraining(
     """Read a pretraining recipe: a path, or a name in ``recipes/pretraining``. ``settings`` override its keys.
 
     Sections: ``data`` (as in any recipe; target and sensitive columns mean nothing here), ``model``, ``train`` and
-    ``seed``. In place of a recipe, or to replace its data, ``task`` names a built-in task, as in ``levelhead compare
+    ``seed``. Instead of a recipe, or to replace its data, ``task`` names a built-in task, as in ``levelhead compare
     --data``: the data of its recipe is taken. Errors: :class:`~levelhead.ConfigError` that names the key.
     """
     content: dict[str, Any] = {} if recipe is None else read_recipe(find_recipe(recipe, FOLDER))

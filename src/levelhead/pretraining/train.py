@@ -75,7 +75,7 @@ def pretrain(
     Args:
         pictures: a data set, of which the pictures of the training split alone are opened, neither labels nor groups;
             or pictures of your own, whose batches hold ``pixel_values`` (batch, 3, image_size, image_size).
-        folder: gets the checkpoint, and ``pretraining/`` with what it was made by. Must be new, empty, or (with
+        folder: gets the checkpoint, and ``pretraining/`` with its recipe. Must be new, empty, or (with
             ``resume``) hold the same training.
         config: sizes, training and seed.
         resume: continue where the folder's training stopped; a finished one is loaded.
@@ -264,7 +264,7 @@ class _Training:
         return torch.randperm(len(self.inputs), generator=epoch_generator(self.config.seed, 0, epoch))
 
     def _pictures(self, index: Tensor) -> Tensor:
-        """Return pictures (batch, 3, side, side), each mirrored with probability 1/2 if that is asked for."""
+        """Return pictures (batch, 3, side, side), each mirrored with probability 1/2 if that is requested."""
         pictures = self.inputs.batch(index)["pixel_values"]
         if self.config.train.flip:
             mirrored = torch.rand(len(index)) < 0.5

@@ -74,7 +74,7 @@ def table(
     """Return a table; a column may have an explanation, a row is its head and cells, and maybe a note on it.
 
     ``text_columns`` counts columns from 0, the head among them, whose cells are words, and ``page_columns`` those that
-    a terminal leaves out. ``most`` is how many rows a terminal shows; 0: all. ``folded`` is the line that stands for
+    a terminal leaves out. ``most`` is how many rows a terminal shows; 0: all. ``folded`` is the line that represents
     the table on a page until it is opened.
     """
     heads = [(column, "") if isinstance(column, str) else column for column in columns]
@@ -204,7 +204,7 @@ def curves(
     notes: Sequence[str] = (),
     folded: str = "",
 ) -> Record:
-    """Return a picture of lines, told apart by their dashes, with a legend below.
+    """Return a picture of lines, distinguished by their dashes, with a legend below.
 
     ``lines`` are names with places (x, y) from left to right, ``band`` is (x, low, high) around the first, ``marks``
     are upright lines; ``diagonal`` draws the line from corner to corner of the unit square.
@@ -320,7 +320,7 @@ def bullets(items: Sequence[str], *, folded: str = "", where: str = PAGE) -> Rec
 
 
 def terms(items: Iterable[tuple[object, object]], *, where: str = PAGE) -> Record:
-    """Return a list of names with what they are."""
+    """Return a list of names with their descriptions."""
     return {
         "type": "terms",
         "where": where,

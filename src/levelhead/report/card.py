@@ -23,7 +23,7 @@ PAPER = (
 )
 LIMITS = (
     "Measured on one data set and on the groups that it names. Other people, pictures, texts and groups were not "
-    "looked at, and a group that is missing in the data is missing in every figure.",
+    "measured.",
     "A smaller measured gap is a finding about these rows. No tool makes a model fair or legal.",
     "Labels and groups are annotations, not facts about a person. Do not use the model to decide about people, or to "
     "say who someone is.",

@@ -11,43 +11,40 @@ DEFINITIONS = {name: (metric.heading, metric.definition) for name, metric in MET
 STATISTICS = {
     "interval": (
         "Interval",
-        "A range that holds the true value in as many such studies as its level says (in 95 of 100 at 95%), if rows "
-        "and seeds are a fair sample. For gaps it inverts tests of signed differences, so that it can hold a true gap "
-        "of 0; an interval that starts at 0 does not show a gap: a wide one cannot tell whether there is one, a narrow "
-        "one says how large it is at most.",
+        "A range that contains the true value in 95 of 100 such studies (at 95%), if rows "
+        "and seeds are a fair sample. For gaps it inverts tests of signed differences, so it can contain 0. An "
+        "interval that contains 0 is inconclusive; its upper end is the largest gap that fits the rows.",
     ),
     "interval_over_items": (
         "Interval",
-        "A range that holds the true value in as many such studies as its level says (in 95 of 100 at 95%), if the "
+        "A range that contains the true value in 95 of 100 such studies (at 95%), if the "
         "benchmark’s items are a fair sample: from a bootstrap over items, in clusters where items share a template.",
     ),
     "corrected": (
         "Bias-corrected",
-        "The largest of noisy differences is too large on average. This is the figure less the bootstrap estimate of "
-        "that excess.",
+        "Corrected for the upward bias of a maximum over groups, by the bootstrap.",
     ),
     "distinguishable": (
         "Distinguishable",
-        "The interval of the paired difference leaves out 0, and its p-value, adjusted over the methods by Holm, is "
-        "below the error probability. “Not distinguishable” does not mean equal.",
+        "The interval of the paired difference excludes 0, and its Holm-adjusted p-value is below the error "
+        "probability. “Inconclusive” does not mean equal.",
     ),
     "half_width": (
         "Smallest difference seen",
-        "Half the width of the interval: about the smallest difference that this many rows and seeds could have "
-        "shown. Smaller ones may exist and would not be seen.",
+        "Half the width of the interval: about the smallest difference that this many rows and seeds can detect.",
     ),
     "undefined": (
         "Undefined",
-        "A figure that these rows do not determine, for example a rate over no rows. It is never shown as 0.",
+        "A figure that these rows cannot give, for example a rate with denominator 0. It is never shown as 0.",
     ),
     "group": (
         "Group",
-        "What the data’s annotators wrote down about a person, for example perceived gender as annotated. It is not a "
-        "statement about how anyone sees themselves.",
+        "The annotators’ label of a person, for example perceived gender as annotated. It says nothing about how "
+        "anyone identifies.",
     ),
     "pareto": (
         "Pareto set",
-        "The variants without a mark that no other such variant beats in both columns, by the measured means alone.",
+        "Variants without a mark that no other such variant beats in both columns, by measured means.",
     ),
     **{mark: (mark, meaning) for mark, meaning in marks.MEANINGS.items()},
 }

@@ -54,7 +54,7 @@ class Condition:
         except ValueError:
             bound = math.nan
         if found is None or not math.isfinite(bound):
-            raise ConfigError(f"{quoted(text)} is no condition: {EXAMPLE}.")
+            raise ConfigError(f"{quoted(text)} is not a condition: {EXAMPLE}.")
         name, _, end = found["name"].rpartition(".")
         if not name or end not in ENDS:
             return cls(text.strip(), found["name"], None, found["sign"], bound)

@@ -120,7 +120,7 @@ class Report(ABC):
         return wide.ratio(self, method)
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
-        """Whether a group's figure is compared with those of other groups: it rests on enough rows."""
+        """Whether a group's figure is compared with those of other groups: it is based on enough rows."""
         return True
 
     def gap_of(self, attribute: str, figure: str) -> Estimate | None:

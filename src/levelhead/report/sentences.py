@@ -13,12 +13,22 @@ from dataclasses import dataclass, replace
 
 from levelhead.metrics.joint import MARGIN
 from levelhead.metrics.names import METRICS, RATE_TITLES
-from levelhead.report.text import Record, counted, estimate_from_dict, joined, number, percent, percent_interval, short
+from levelhead.report.text import (
+    Record,
+    counted,
+    estimate_from_dict,
+    joined,
+    level_text,
+    number,
+    percent,
+    percent_interval,
+    short,
+)
 from levelhead.types import Estimate
 
 NAMED_IN_HEADLINE = 3
 NARROW = 0.05
-"""Where no gap beyond this, a fraction, fits the rows, a sentence says "at most" instead of "cannot tell"."""
+"""Where no gap beyond this, a fraction, fits the rows, a sentence says "at most" instead of "inconclusive"."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,7 @@ class Difference:
 
     @property
     def decided(self) -> bool:
-        """Whether these data tell the two apart. With one seed they do not: the variance over seeds is unknown."""
+        """Whether these data distinguish the two. With one seed they do not: the variance over seeds is unknown."""
         figure = self.estimate
         return (
             figure.defined
@@ -60,82 +70,89 @@ class Difference:
         return known and self.p_within is not None and self.p_within < 1 - self.level
 
 
-def possessive(name: str) -> str:
-    """Return ``DAM's``; names of several words get quotation marks."""
+def quoted_name(name: str) -> str:
+    """Return a method's name as sentences write it: names of several words get quotation marks."""
     plain = short(name)
-    return f"{plain}’s" if re.fullmatch(r"[\w+\-]{1,24}", plain) else f"“{plain}”’s"
+    return plain if re.fullmatch(r"[\w+\-]{1,24}( [A-Z]+)*", plain) else f"“{plain}”"
+
+
+def _subject(metric: str) -> str:
+    """Return ``the gap in equalized odds``, or ``accuracy``."""
+    subject = METRICS[metric].subject
+    return subject if METRICS[metric].larger_is_better else f"the gap in {subject}"
+
+
+def _changed(metric: str, value: float) -> str:
+    up, down = ("raised", "lowered") if METRICS[metric].larger_is_better else ("increased", "reduced")
+    return up if value > 0 else down
 
 
 def difference_sentence(difference: Difference, baseline: str, metric: str = "equalized_odds") -> str:
-    """Say how a method's figure differs from the baseline's, and whether that is decided."""
-    figure = difference.estimate
-    what = f"{possessive(difference.label)} {METRICS[metric].phrase}"
+    """Say how a method changed a figure relative to the baseline, and whether these data can tell."""
+    figure, what = difference.estimate, _subject(metric)
+    method, other = quoted_name(difference.label), quoted_name(baseline)
     if not figure.defined:
-        return f"{what} cannot be compared with {possessive(baseline)}: it is undefined, because {_ends(figure.reason)}"
-    span, margin = percent_interval(figure, signed=True), 100 * difference.margin
+        return f"The change of {what} from {other} to {method} is undefined: {_ends(figure.reason)}"
     if figure.value == figure.low == figure.high == 0:
-        return f"{what} is the same as {possessive(baseline)} in these data: nothing that it depends on differs."
-    if figure.reason is not None:
-        verdict = f"undecided, {_ends(figure.reason)}"
-    elif difference.decided:
-        verdict = "the difference is distinguishable from zero."
-        if difference.within:
-            verdict = f"the difference is distinguishable from zero, and less than {number(margin)} points."
-    elif difference.within:
-        verdict = f"the two are equal within {number(margin)} points."
-    else:
-        verdict = "the difference is not distinguishable from zero."
-    if abs(figure.value) < 0.0005:
-        return f"{what} is within 0.05 points of {possessive(baseline)}, interval {span}: {verdict}"
-    points = number(100 * abs(figure.value))
-    size = _size(metric, figure.value)
-    return f"{what} is {points} points {size} than {possessive(baseline)}, interval {span}: {verdict}"
+        return f"{method} and {other} have the same {what.removeprefix('the ')} on these data."
+    margin = number(100 * difference.margin)
+    span = f"interval {percent_interval(figure, signed=True)}"
+    change = f"{percent(figure, signed=True)} points, {span}"
+    if difference.decided:
+        size = number(100 * abs(figure.value))
+        within = f", which is less than the margin of {margin} points" if difference.within else ""
+        verb = _changed(metric, figure.value)
+        return f"{method} {verb} {what} by {size} points relative to {other}, {span}{within}."
+    if difference.within:
+        return (
+            f"{method} and {other} have an equivalent {what.removeprefix('the ')} (within {margin} points): {change}."
+        )
+    why = f" ({_ends(figure.reason)[:-1]})" if figure.reason is not None else ""
+    return f"{method} did not measurably change {what} relative to {other}: {change}; inconclusive{why}."
 
 
 def comparison_sentence(differences: list[Difference], baseline: str, metric: str = "equalized_odds") -> str:
     """Say what a whole comparison found about one metric."""
-    what = METRICS[metric].phrase
+    what, other = _subject(metric), quoted_name(baseline)
     if not differences:
-        return f"There is nothing to compare {short(baseline)} with: one set of runs alone shows no difference."
+        return f"There is nothing to compare {short(baseline)} with: a comparison needs a second variant."
     if len(differences) == 1:
         return difference_sentence(differences[0], baseline, metric)
     defined = [one for one in differences if one.estimate.defined]
     if not defined:
-        return f"The {what} is undefined for every method, because {_ends(differences[0].estimate.reason)}"
+        return f"The change of {what} is undefined for every method: {_ends(differences[0].estimate.reason)}"
     decided = sorted((one for one in defined if one.decided), key=lambda one: one.estimate.value)
     count = len(differences)
-    unknown = "" if len(defined) == count else f" For {count - len(defined)} of them it is undefined."
+    unknown = "" if len(defined) == count else f" For {count - len(defined)} it is undefined."
     if not decided:
         equal = [one for one in defined if one.within]
         if equal:
-            which = "All" if len(equal) == count else f"{len(equal)} of them"
-            have = "has" if len(equal) == 1 else "have"
-            points = number(100 * equal[0].margin)
-            unknown = f" {which} {have} one within {points} points of {possessive(baseline)}.{unknown}"
-        return (
-            f"None of the {count} alternatives to {short(baseline)} has a {what} that these data can distinguish from "
-            f"{possessive(baseline)}: {_range(defined)}.{unknown}"
-        )
-    named = [
-        f"{short(one.label)} ({number(100 * abs(one.estimate.value))} points {_size(metric, one.estimate.value)}, "
-        f"interval {percent_interval(one.estimate, signed=True)})"
-        for one in decided[:NAMED_IN_HEADLINE]
-    ]
-    if len(decided) > NAMED_IN_HEADLINE:
-        named.append(f"{len(decided) - NAMED_IN_HEADLINE} more")
-    verb = "has" if len(decided) == 1 else "have"
-    return (
-        f"{len(decided)} of the {count} alternatives to {short(baseline)} {verb} a {what} that these data distinguish "
-        f"from {possessive(baseline)}: {joined(named)}.{unknown}"
-    )
+            which = (
+                "All are" if len(equal) == count else f"{len(equal)} of {count} {'is' if len(equal) == 1 else 'are'}"
+            )
+            unknown = f" {which} equivalent to {other} within {number(100 * equal[0].margin)} points.{unknown}"
+        return f"None of the {count} methods measurably changed {what} relative to {other}: {_range(defined)}.{unknown}"
+    said = []
+    for verb in dict.fromkeys(_changed(metric, one.estimate.value) for one in decided):
+        those = [one for one in decided if _changed(metric, one.estimate.value) == verb]
+        named = [
+            f"{quoted_name(one.label)} ({percent(one.estimate, signed=True)} points, interval "
+            f"{percent_interval(one.estimate, signed=True)})"
+            for one in those[:NAMED_IN_HEADLINE]
+        ]
+        named += [f"{len(those) - NAMED_IN_HEADLINE} more"] * (len(those) > NAMED_IN_HEADLINE)
+        said.append(f"{joined(named)} {verb} " + (f"{what} relative to {other}" if not said else "it"))
+    rest = len(defined) - len(decided)
+    if rest:
+        said.append(f"{rest} of {count} did not change it measurably")
+    return f"{'; '.join(said)}.{unknown}"
 
 
 def _range(differences: Sequence[Difference]) -> str:
     """Say how far defined differences and their intervals reach, in points."""
     figures = [one.estimate for one in differences]
     if len(figures) == 1:
-        span = percent_interval(figures[0], signed=True)
-        return f"the difference is {percent(figures[0], signed=True)} points, interval {span}"
+        return f"{percent(figures[0], signed=True)} points, interval {percent_interval(figures[0], signed=True)}"
     ends = (
         min(figure.value for figure in figures),
         max(figure.value for figure in figures),
@@ -143,7 +160,7 @@ def _range(differences: Sequence[Difference]) -> str:
         max(figure.high for figure in figures),
     )
     low, high, first, last = (number(100 * value, signed=True) for value in ends)
-    return f"differences run from {low} to {high} points, their intervals from {first} to {last}"
+    return f"changes from {low} to {high} points, with intervals from {first} to {last}"
 
 
 def gap_sentence(figure: Estimate, attribute: str, metric: str = "equalized_odds") -> str:
@@ -152,15 +169,16 @@ def gap_sentence(figure: Estimate, attribute: str, metric: str = "equalized_odds
     if not figure.defined:
         return f"{what} is undefined: {_ends(figure.reason)}"
     span = percent_interval(figure)
-    return f"{what} is {percent(figure)} points, interval {span}: {_verdict(figure)}"
+    return f"{what} is {percent(figure)} percentage points, interval {span}{_verdict(figure)}"
 
 
 def _verdict(figure: Estimate) -> str:
+    """Say what an interval leaves open; nothing where it shows a gap."""
     if figure.low > 0:
-        return "these rows show a gap."
+        return "."
     if figure.high <= NARROW:
-        return f"at most {number(100 * figure.high)} points."
-    return "these rows cannot tell whether there is a gap."
+        return f": at most {number(100 * figure.high)} points."
+    return f"; inconclusive: anything from no gap to {number(100 * figure.high)} points."
 
 
 def audit_sentences(result: Record, *, brief: bool = False) -> list[str]:
@@ -168,7 +186,7 @@ def audit_sentences(result: Record, *, brief: bool = False) -> list[str]:
 
     Args:
         result: the audit's JSON; empty sentences for one that was written before it had a ``finding``.
-        brief: leave out the rows that the rates rest on.
+        brief: leave out the denominators of the rates.
 
     Returns:
         full sentences, of which the first is the headline; the rows of the largest gap and the largest gap of each
@@ -186,21 +204,20 @@ def audit_sentences(result: Record, *, brief: bool = False) -> list[str]:
     weights = result.get("weights")
     known = [one["sentence"] for one in (weights, result.get("clusters")) if one]
     if finding["constant"] is not None and (finding["at_most"] or 1) > NARROW:
-        return [*sentences, *known]  # "cannot tell whether there is a gap" beside it would only confuse
+        return [*sentences, *known]  # "inconclusive" beside it would only confuse
     if pair is None:
-        none = "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."
+        none = "No two groups have enough rows to be compared, so no gap was measured."
         return [*sentences, none, *known]
     headline = pair_sentence(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"])
     if weights:
-        headline += f" Weighted; the rows are worth {weights['worth']:,.0f}."
+        headline += f" Weighted: effective sample size {weights['worth']:,.0f}."
     sentences.append(headline)
     sides = [f"{_rows(pair[side])} of {words.group(pair, side)}" for side in ("first", "second")]
-    told = f"Rows that these rates rest on: {', '.join(sides)}."
+    told = f"Denominators of these rates: {', '.join(sides)}."
     sentences += known
     if finding["comparisons"] > 1:
         told += (
-            f" The interval allows for {finding['comparisons']:,} comparisons: every pair of groups, in the true and "
-            "in the false positive rate."
+            f" {level_text(result.get('level', 0.95))} confidence, adjusted for {finding['comparisons']:,} comparisons."
         )
     others: dict[str, Record] = {}
     for one in result["pairs"]:
@@ -217,28 +234,27 @@ def _personal(result: Record) -> list[str]:
 
 
 def _rows(side: Record) -> str:
-    """Say how many rows a rate rests on and, if they are weighted or clustered, what they are worth."""
+    """Say the denominator of a rate and, of weighted or clustered rows, their effective number."""
     if "clusters" in side:
         return f"{counted(side['rows'], 'row')} in {counted(side['clusters'], 'cluster')}"
-    return f"{side['rows']:,}" + (f" (worth {side['worth']:,.0f})" if "worth" in side else "")
+    return f"{side['rows']:,}" + (f" (effective {side['worth']:,.0f})" if "worth" in side else "")
 
 
 def _answer_sentences(finding: Record, words: Words) -> list[str]:
     """Say that the model gives one answer only, or that it is not better than chance."""
     if finding["constant"] is not None:
         return [
-            f"The model gives every row the same answer, “{words.of_class(finding['constant'])}”: it has no gaps "
-            "because it decides nothing."
+            f"The model predicts “{words.of_class(finding['constant'])}” for every row, so its gaps of 0 say nothing."
         ]
     if finding["standing"] not in ("at", "below"):
         return []
     balanced = estimate_from_dict(finding["balanced_accuracy"])
     what = "not measurably better" if finding["standing"] == "at" else "worse"
-    advice = " Are classes mixed up?" if finding["standing"] == "below" else " Its gaps say little."
+    advice = " Are the classes swapped?" if finding["standing"] == "below" else " Its gaps say little."
     return [
         f"The model is {what} than chance: balanced accuracy {percent(balanced)}%, interval "
-        f"{number(100 * balanced.low)} to {number(100 * balanced.high)}, where a constant or random answer has "
-        f"{number(100 * finding['chance'])}%.{advice}"
+        f"{number(100 * balanced.low)} to {number(100 * balanced.high)}; chance is {number(100 * finding['chance'])}%."
+        f"{advice}"
     ]
 
 
@@ -260,12 +276,12 @@ def pair_sentence(pair: Record, words: Words, *, at_most: float | None = None, c
     if words.favourable is not None:
         found = pair["rate"] == "true_positive_rate"
         whom = words.those(pair["class"]) if found else words.others(pair["class"])
-        start = f"Of {whom}, {rates[0]} of {first} and {rates[1]} of {second} {words.decided}"
+        start = f"{words.among(whom)}, {rates[0]} of {first} and {rates[1]} of {second} {words.decided}"
     elif pair["rate"] == "true_positive_rate":
-        start = f"Of {words.those(pair['class'])}, the model finds {rates[0]} of {first} and {rates[1]} of {second}"
+        start = words.found(pair["class"], rates, (first, second))
     else:
-        start = f"Of {words.others(pair['class'])}, the model {words.wrongly(pair['class'], rates, (first, second))}"
-    more = "more" if figure.value > 0 else "fewer"
+        start = words.found(pair["class"], rates, (first, second), wrongly=True)
+    more = "higher" if figure.value > 0 else "lower"
     sign = 1 if figure.value > 0 else -1
     low, high = sorted((sign * figure.low, sign * figure.high))
     points, span = number(100 * abs(figure.value)), f"interval {number(100 * low)} to {number(100 * high)}"
@@ -276,7 +292,7 @@ def pair_sentence(pair: Record, words: Words, *, at_most: float | None = None, c
         whole = "no two groups differ by more than" if comparisons > 2 else "a gap of at most"
         return f"{start}: {whole} {number(100 * most)} points."
     found = f"{points} points {more}" if points != "0.0" else "no measured difference"
-    return f"{start}: {found}, {span}: these rows cannot tell whether there is a gap."
+    return f"{start}: {found}, {span}; inconclusive."
 
 
 class Words:
@@ -332,7 +348,7 @@ class Words:
         """Return ``those who earn over 50K``, or the rows with a label."""
         if self.name and of_class == self.positive:
             return f"those {who(self.name)}"
-        return f"the rows with {self.label} “{self.of_class(of_class)}”"
+        return f"rows with {self._labelled(of_class)}"
 
     def others(self, of_class: str) -> str:
         """Return who :meth:`those` are not."""
@@ -340,15 +356,28 @@ class Words:
             return f"those {who(self.name, without=True)}"
         rest = [one for one in self.classes if one != of_class]
         if len(rest) == 1:
-            return f"the rows with {self.label} “{self.of_class(rest[0])}”"
-        return f"the rows with a {self.label} other than “{self.of_class(of_class)}”"
+            return f"rows with {self._labelled(rest[0])}"
+        return f"rows with a {self.label} other than “{self.of_class(of_class)}”"
 
-    def wrongly(self, of_class: str, rates: Sequence[str], groups: Sequence[str]) -> str:
-        """Say what a false positive is: the model takes some of each group for the class."""
+    def _labelled(self, of_class: str) -> str:
+        """Return ``y = 1``; a class of several words gets quotation marks."""
+        name = self.of_class(of_class)
+        return f"{self.label} = {name}" if re.fullmatch(r"[\w.]{1,24}", name) else f"{self.label} “{name}”"
+
+    @staticmethod
+    def among(whom: str) -> str:
+        """Begin a sentence about rows, or about people."""
+        return f"{'Among' if whom.startswith('rows') else 'Of'} {whom}"
+
+    def found(self, of_class: str, rates: Sequence[str], groups: Sequence[str], *, wrongly: bool = False) -> str:
+        """Say a true positive rate, or a false one, of two groups."""
+        start = self.among(self.others(of_class) if wrongly else self.those(of_class))
         shares = f"{rates[0]} of {groups[0]} and {rates[1]} of {groups[1]}"
         if self.name and of_class == self.positive:
-            return f"wrongly picks {shares}"
-        return f"takes {shares} for “{self.of_class(of_class)}”"
+            return f"{start}, the model {'wrongly selects' if wrongly else 'finds'} {shares}"
+        name = self.of_class(of_class)
+        shown = name if re.fullmatch(r"[\w.]{1,24}", name) else f"“{name}”"
+        return f"{start}, the model predicts {shown} for {shares}"
 
     def group(self, pair: Record, side: str) -> str:
         """Return a group's name; numbers and the like get the name of their column."""
@@ -391,18 +420,18 @@ def who(name: str, *, without: bool = False) -> str:
 
 
 def range_sentence(one: Record) -> str:
-    """Say how far a rate ranges over many groups, beside what chance alone would make of it."""
+    """Say the range of a rate over many groups, beside its range under permutation."""
     what = str(RATE_TITLES.get(one["rate"], one["rate"])).lower()
     return (
-        f"The {what} ranges over {number(100 * one['value'])} points in {counted(one['groups'], 'group')} of "
-        f"“{short(one['attribute'], 40)}”, from {short(one['lowest'], 40)} to {short(one['highest'], 40)}. Groups that "
-        f"are all alike would range over {number(100 * one['expected'])} points by chance, and over more than "
-        f"{number(100 * one['high'])} in 1 of 20 audits."
+        f"The {what} spans {number(100 * one['value'])} points over {counted(one['groups'], 'group')} of "
+        f"“{short(one['attribute'], 40)}”, from {short(one['lowest'], 40)} to {short(one['highest'], 40)}. Without any "
+        f"true difference, the expected span is {number(100 * one['expected'])} points, and 1 audit in 20 exceeds "
+        f"{number(100 * one['high'])}."
     )
 
 
 def detectable_sentences(result: Record) -> list[str]:
-    """Say for each sensitive column which gaps its rows could have shown; of several classes, in the rarest."""
+    """Say for each sensitive column which gaps its rows can detect; of several classes, in the rarest."""
     hardest: dict[tuple[str, str], Record] = {}
     classes = {one["class"] for one in result.get("detectable", [])}
     for one in result.get("detectable", []):
@@ -418,32 +447,36 @@ def _hardness(one: Record) -> float:
 
 
 def _detectable_sentence(rates: Sequence[Record]) -> str:
-    """Say which gaps the rows of one sensitive column could have shown; ``rates`` are of one column."""
+    """Say which gaps the rows of one sensitive column can detect; ``rates`` are of one column."""
     parts = []
     for one in rates:
         title = str(RATE_TITLES.get(one["rate"], one["rate"])).lower()
         least, most = one["best"]["gap"], one["worst"]["gap"]
         if least is None:
-            gap = "no gap, however large,"
+            gap = "no gap"
         elif most is None:
-            gap = f"{number(100 * least)} points, but between the smallest groups none, however large,"
+            gap = f"{number(100 * least)} points (none between the smallest groups)"
         elif number(100 * least) == number(100 * most):
             gap = f"{number(100 * least)} points"
         else:
             gap = f"{number(100 * least)} to {number(100 * most)} points"
         parts.append(f"{gap} in the {title}" + (f" of “{short(one['class'], 40)}”" if one.get("several") else ""))
     power = round(100 * rates[0]["power"])
+    sizes = ", depending on group size" if any(" to " in part for part in parts) else ""
     return (
-        f"{short(rates[0]['attribute'], 40)}: these rows could have shown a gap of {joined(parts)}, with a probability "
-        f"of {power}%{', by the sizes of the groups' if any(' to ' in part for part in parts) else ''}. Smaller gaps "
-        "may be there."
+        f"{short(rates[0]['attribute'], 40)}: with this many rows, an audit detects gaps of {joined(parts)} in {power} "
+        f"of 100 cases{sizes}. Smaller gaps may exist."
     )
 
 
 def one_run_sentence(figure: Estimate, attribute: str, metric: str = "equalized_odds") -> str:
     """Say the gap of one run: what another training seed would give is not measured."""
     sentence = gap_sentence(figure, attribute, metric)
-    return f"{sentence} One run: the variance over training seeds is not in it." if figure.defined else sentence
+    return (
+        f"{sentence} This is one run: the interval leaves out the variance over training seeds."
+        if figure.defined
+        else sentence
+    )
 
 
 def several_sentence(
@@ -451,24 +484,44 @@ def several_sentence(
 ) -> str:
     """Say what several comparisons, each a title and its differences, found together.
 
-    ``baseline`` is empty where each has another one.
+    ``baseline`` is empty where they differ.
     """
-    whose = possessive(baseline) if baseline else "its baseline’s"
-    decided = [short(title) for title, differences in findings if any(one.decided for one in differences)]
-    what = METRICS[metric].phrase
+    what = _subject(metric) + (f" relative to {quoted_name(baseline)}" if baseline else "")
     count = counted(len(findings), "comparison")
-    if decided:
-        return f"In {len(decided)} of {count} these data tell a method’s {what} apart from {whose}: {joined(decided)}."
-    defined = [one for _, differences in findings for one in differences if one.estimate.defined]
+    every = [one for _, differences in findings for one in differences]
+    defined = [one for one in every if one.estimate.defined]
     if not defined:
-        return f"The {what} is undefined in all of {count}."
-    apart = f"tell a method’s {what} apart from {whose}"
-    return f"In none of {count} can these data {apart}: {_range(defined)}."
+        return f"The change of {what} is undefined in all of {count}."
+    if not any(one.decided for one in defined):
+        return f"No method measurably changed {what} in any of {count}: {_range(defined)}."
+    said: list[str] = []
+    for verb in dict.fromkeys(
+        _changed(metric, one.estimate.value) for one in sorted(defined, key=_value) if one.decided
+    ):
+        times: dict[int, list[str]] = {}
+        for label in dict.fromkeys(quoted_name(one.label) for one in defined):
+            those = [one for one in defined if quoted_name(one.label) == label]
+            if hits := sum(one.decided and _changed(metric, one.estimate.value) == verb for one in those):
+                times.setdefault(hits, []).append(label)
+        named = [f"{_some(labels)} in {hits}" for hits, labels in sorted(times.items(), reverse=True)]
+        subject, _, first = named[0].rpartition(" in ")
+        more = "".join(f", {one}" for one in named[1:])
+        where = f"{verb} it in {first} of {len(findings)}" if said else f"{verb} {what} in {first} of {count}"
+        said.append(f"{subject} {where}{more}")
+    changed = {quoted_name(one.label) for one in defined if one.decided}
+    never = [label for label in dict.fromkeys(quoted_name(one.label) for one in defined) if label not in changed]
+    if never:
+        said.append(f"{_some(never)} did not change it measurably in any")
+    return f"{'; '.join(said)}."
 
 
-def _size(metric: str, value: float) -> str:
-    small, large = ("lower", "higher") if METRICS[metric].larger_is_better else ("smaller", "larger")
-    return small if value < 0 else large
+def _value(difference: Difference) -> float:
+    return difference.estimate.value
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - NAMED_IN_HEADLINE
+    return joined(names if rest < 1 else [*names[:NAMED_IN_HEADLINE], counted(rest, "other")])
 
 
 def _ends(reason: str | None) -> str:

@@ -21,9 +21,9 @@ from levelhead.report.text import Record, cell_lines, counted
 
 CAUTIONS = 8
 MOST_CAUTIONS, MOST_COLUMNS = 10, 40
-"""How many warnings, and columns of a table, are printed; JSON and page have all."""
-HEIGHT, SENTENCES = 23, 5
-"""Lines of a brief output, which leave one of 24 for the next command, and those that its sentences may take."""
+"""Most warnings and table columns printed; JSON and page have all."""
+HEIGHT, SENTENCES = 20, 5
+"""Lines of a brief output, which leave four of 24 for the next step and the prompt, and those of its sentences."""
 NARROWEST = 18
 """Cells that are left to the names of a table's rows before its columns are divided over several tables."""
 

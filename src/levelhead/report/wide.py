@@ -122,7 +122,7 @@ def _to_overall(
     n = _rows(every.values())
     plain = all(one.defined and _is_proportion(one, _level(report)) for one in every.values() if one.n)
     if not kept or not plain:
-        return Estimate.undefined("what it is over all rows cannot be told from the groups", n), None, None
+        return Estimate.undefined("its value over all rows does not follow from the groups", n), None, None
     hits = {name: one.value * one.n if one.n else 0.0 for name, one in every.items()}
     overall, level = sum(hits.values()) / n, shared(_level(report), len(kept))
     found = {}

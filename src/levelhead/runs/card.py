@@ -178,14 +178,14 @@ def _groups(run: Path, recipe: Mapping[str, Any], oracle: str | None, told: str 
         else escaped(meaning(told))
         if told
         else "Group labels were never used in this run's training or in the choice of its epoch; only evaluation reads "
-        "them. Whether its options were chosen with an eye on groups, no run can know."
+        "them. A run does not record whether its options were chosen with groups in view."
     )
     named = _own(recipe, "sensitive")
     for file in _evaluations(run):  # they know which columns there are
         named = named if named is None else ", ".join(read_json(file)["by_attribute"])
     if named is None:
         named = card.groups
-    groups = f"Groups of the data set, as annotated: {escaped(named)}" if named else "Nobody's group is known"
+    groups = f"Groups of the data set, as annotated: {escaped(named)}" if named else "No groups are known"
     return f"## Groups\n\n{groups}.\n\n{seen}"
 
 
@@ -250,7 +250,7 @@ def _evaluation(result: Mapping[str, Any]) -> list[str]:
     if result.get("positive") is not None:
         parts.append(f"Selection, true and false positive rates are about the class {escaped(result['positive'])}.")
     percent = f"percent [{100 * result['level']:g}%]"
-    if overall := result.get("overall"):  # nobody's group is known
+    if overall := result.get("overall"):  # no groups are known
         head = ["class", *(f"{title}, {percent}" for title in TITLES.values())]
         rows = [
             [escaped(printable(name)), *(percent_figure(own[figure]) for figure in TITLES)]

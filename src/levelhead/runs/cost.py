@@ -304,7 +304,7 @@ class Meter:
             if self._file is not None:
                 try:
                     write_json(self._file, {"running": running, **self._total()})
-                except OSError as error:  # a full disk must not end a training that could go on
+                except OSError as error:  # a full disk must not end a training that could continue
                     logger.warning("The cost so far could not be written to %s: %s", self._file, error)
 
     def _watch(self, every_seconds: float) -> None:
@@ -381,7 +381,7 @@ def earlier_part(file: Path, *, begun: bool) -> dict[str, Any] | None:
         found["killed_parts"] += bool(found.pop("running"))
         add_parts(found, found)  # a file that cannot be added is noticed now, not when the training ends
     except (DataError, AttributeError, KeyError, TypeError):
-        logger.warning("%s cannot be read: what this run cost in all will count as not measured.", file)
+        logger.warning("%s cannot be read: the total cost of this run is recorded as not measured.", file)
         return _unknown("the cost file of an earlier part of the run cannot be read")
     return found
 
@@ -412,5 +412,5 @@ def add_parts(earlier: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
         elif len(there) == 2:
             total[name] = sum(there)
         else:
-            total |= {name: None, reason_name: "not asked for in every part of the run"}
+            total |= {name: None, reason_name: "not measured in every part of the run"}
     return total

@@ -77,7 +77,7 @@ def cost_table(
     }
     rows = [(name, [_cell(key, digits, cost) for key, (_, digits) in columns.items()]) for name, cost in costs.items()]
     return blocks.table(
-        caption or "What training took, mean over seeds",
+        caption or "Cost of training, mean over seeds",
         [head, *(title for title, _ in columns.values())],
         rows,
         notes=_notes(costs, columns),
@@ -137,7 +137,7 @@ def _reason(key: str, cost: dict[str, Any]) -> str | None:
     if key == "memory" and GPU_MEMORY in cost:
         return None
     if _recorded(key) not in cost:
-        return "not asked for" if key == "energy_wh_paper_formula" else "not recorded when it was run"
+        return "not requested" if key == "energy_wh_paper_formula" else "not recorded when it was run"
     if cost[_recorded(key)] is None:
         return str(cost.get(REASONS.get(_recorded(key), "seconds_reason"), "no reason was recorded"))
     return None
@@ -148,8 +148,8 @@ def _cautions(costs: dict[str, dict[str, Any]]) -> list[str]:
     for key, of_interest, text in (
         ("parts", lambda count: count is not None and count > 1, "resumed after a stop, repeated work counted again"),
         ("processes", lambda count: count > 1, "several processes trained, memory is the first one's"),
-        ("gpu_other_processes", bool, "other processes held the GPU too, and its energy holds their part"),
-        ("gpu_other_processes", lambda count: count is None, "whether others held the GPU too could not be seen"),
+        ("gpu_other_processes", bool, "other processes held the GPU too, and its energy includes theirs"),
+        ("gpu_other_processes", lambda count: count is None, "other processes on the GPU could not be detected"),
     ):
         if rows := [name for name, cost in costs.items() if key in cost and of_interest(cost[key])]:
             notes.append(f"{text}: {', '.join(rows)}")
@@ -163,5 +163,5 @@ def _cautions(costs: dict[str, dict[str, Any]]) -> list[str]:
         listed = "; ".join(f"{', '.join(rows)}: {kind}" for kind, rows in kinds.items())
         notes.append(f"seconds, samples/s, memory and energy are NOT comparable, the hardware differs: {listed}")
     else:
-        notes.append(f"all runs: {next(iter(kinds))}; how busy the machine was is not recorded, and it changes seconds")
+        notes.append(f"all runs: {next(iter(kinds))}; the load of the machine is not recorded and changes seconds")
     return notes

@@ -68,7 +68,7 @@ def look_at(experiment: Experiment) -> DataLook:
     look.said.append(
         f"Evaluation alone opens {', '.join(closed)}."
         if closed
-        else "Nobody's group is named (data.sensitive): an evaluation gives figures by class, and groups can be joined "
+        else "No groups are named (data.sensitive): an evaluation gives figures by class, and groups can be joined "
         "to its predictions later."
     )
     look.said += _people(data)
@@ -100,7 +100,7 @@ def _people(data: DataSet) -> list[str]:
         )
     times = Counter(person for people in known for person in set(people or ()))
     if shared := sum(count > 1 for count in times.values()):
-        said.append(f"{shared:,} people have rows in two splits or more: the test is not one of new people.")
+        said.append(f"{shared:,} people have rows in several splits: the test rows are not all of new people.")
     return said
 
 

@@ -65,10 +65,7 @@ def evaluate_run(
     A run that kept its epochs gets the predictions of each as well, for :func:`levelhead.bench.collect`'s selection.
     """
     if (bool(settings) or (join is not None and out is not None)) != (out is not None):
-        raise ConfigError(
-            "--set and --out go together: other data is written into a folder of its own, and the run folder keeps "
-            "what was measured on its own data."
-        )
+        raise ConfigError("--set and --out go together: results on other data need their own folder.")
     if out is not None and is_run(out):
         raise ConfigError(f"--out {out} is a run folder: its own figures would be lost. Choose another folder.")
     check_grouping(1, min_count, False, missing)
@@ -130,7 +127,7 @@ def write_evaluation(
         run: whose folder is written to.
         split: which rows they are.
         examples: the rows.
-        groups: the sensitive attributes of the rows, the first being the main one; may be empty.
+        groups: the sensitive attributes of the rows, first the main one; may be empty.
         logits: (rows, classes) of the run's network.
         out: another folder, for rows that are not of the run's own data; made if it is not there.
         cluster: as :func:`evaluate_run` takes it.
@@ -158,7 +155,7 @@ def write_evaluation(
             frame["label"],
             frame["prediction"],
             sensitive_features=frame[[group.attribute for group in groups]],
-            # A data set says what its groups are, however many numbers they may be.
+            # A data set says what its groups are, of any number numbers they may be.
             bins={group.attribute: VALUES for group in groups},
             positive=examples.class_names[1] if len(examples.class_names) == 2 else None,
             # Folds of data that know no people take equal rows together in tables, but not as people.

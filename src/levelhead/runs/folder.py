@@ -230,8 +230,7 @@ def load_run(
     for setting in settings:
         if not setting.strip().startswith("data."):
             raise ConfigError(
-                f"--set {quoted(setting)}: a finished run's network and method are what was trained; its data alone "
-                "can be other, e.g. --set data.file=other.csv."
+                f"--set {quoted(setting)}: only the data of a finished run can change, e.g. --set data.file=other.csv."
             )
     recipe = override(recipe, settings)
     if data_root is not None:

@@ -126,7 +126,7 @@ def list_pictures(folder: Path) -> list[tuple[str, str, str]]:
     names = {name for _, name, _ in rows}
     if len(names) == 1:
         raise DataError(
-            f"{folder} holds pictures of one class alone, {quoted(next(iter(names)))}: nothing to tell apart."
+            f"{folder} holds pictures of one class alone, {quoted(next(iter(names)))}: there is nothing to learn."
         )
     return rows
 
@@ -140,8 +140,8 @@ def picture_recipe(folder: Path, rows: Sequence[tuple[str, str, str]], csv_file:
     about_people = [label for label in names if looks_demographic(label)]
     if about_people:
         guess.said.append(
-            f"By the names of their folders, {_list(about_people)} may say who people are. A model would be trained to "
-            "tell that."
+            f"By the names of their folders, {_list(about_people)} may say who people are. A model would be trained "
+            "to predict that."
         )
     return recipe_text([csv_file], guess, name, BACKBONE, folder=folder, rows=len(rows)), guess
 
@@ -236,10 +236,10 @@ def guess_columns(
 def _guess_split(
     guess: Guess, table: Mapping[str, Sequence[str]], free: Sequence[str], told: Mapping[str, Any]
 ) -> None:
-    """Find the column of splits, by its name or its values, and what its values stand for.
+    """Find the column of splits, by its name or its values, and what its values represent.
 
     Errors: :class:`~levelhead.types.DataError` for one that is named like it and holds other words: its rows would be
-    dealt anew.
+    dealt again.
     """
     if "split_column" in told:
         guess.split = None if told["split_column"] is None else str(told["split_column"])
@@ -277,8 +277,8 @@ def _guess_person(
     guess.person = max(whose, key=lambda name: len(set(table[name])), default=None)
     if guess.person:
         guess.said.append(
-            f"{quoted(guess.person)} may say whom each row is of: rows of one person stay in one split, and count "
-            "together in intervals. If not: --set data.person_column=null."
+            f"{quoted(guess.person)} may identify people: rows of one person stay in one split and form clusters in "
+            "intervals. If not: --set data.person_column=null."
         )
     return whose
 
@@ -338,10 +338,12 @@ def recipe_text(
         if guess.split:
             lines.append(f"  split_column: {_value(guess.split)}")
             if guess.splits:
-                lines.append(f"  splits: {json.dumps(guess.splits)}     # what its values stand for")
+                lines.append(f"  splits: {json.dumps(guess.splits)}     # what its values represent")
         else:
             by = guess.person if guess.person else "number" if guess.pictures else "text"
-            lines.append(f"  validation_share: 0.1     # rows are dealt to the splits by a hash of their {_plain(by)}")
+            lines.append(
+                f"  validation_share: 0.1     # rows are assigned to the splits by a hash of their {_plain(by)}"
+            )
             lines.append("  test_share: 0.2")
     if not guess.pictures:
         lines += _id_column(guess)
@@ -362,7 +364,7 @@ def _heading(what: str, name: str) -> list[str]:
 def _roles(guess: Guess) -> list[str]:
     return [
         f"  target: {_value(guess.target)}     # the class to predict",
-        "  # Whom an evaluation compares. Training does not open these columns. [] where nobody's group is known:",
+        "  # Whom an evaluation compares. Training does not open these columns. [] where no groups are known:",
         "  # groups are joined to the predictions later, levelhead audit --join.",
         f"  sensitive: [{', '.join(map(_value, guess.sensitive))}]",
     ]
@@ -426,7 +428,7 @@ def told_options(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def with_options(text: str, told: Mapping[str, Any]) -> str:
-    """Return a recipe's text with options of its data in place of those that were guessed."""
+    """Return a recipe's text with options of its data instead of those that were guessed."""
     lines = text.split("\n")
     for name, value in told.items():
         line = f"  {name}: {json.dumps(value)}"
@@ -495,7 +497,7 @@ def _hub_recipe(folder: Path, backbone: str, told: Mapping[str, Any]) -> tuple[s
 def refuse_existing(out: Path, force: bool) -> None:
     """Raise :class:`~levelhead.types.ConfigError` if a file would be overwritten."""
     if out.exists() and not force:
-        raise ConfigError(f"{out} is there already. Take another name with --out, or overwrite it with --force.")
+        raise ConfigError(f"{out} exists already. Choose another --out, or overwrite it with --force.")
 
 
 def _texts(free: Sequence[str], table: Mapping[str, Sequence[str]]) -> list[str]:

@@ -38,7 +38,7 @@ class Join:
         """
         ids = data.ids(split)
         if ids is None:
-            raise DataError("The run's data has no ids, so that no file can be joined to it.")
+            raise DataError("The run's data has no ids, so no file can be joined to it.")
         with TemporaryDirectory() as folder:
             rows = Path(folder) / f"predictions-{split}.parquet"
             pd.DataFrame({data.id_name: list(ids)}).to_parquet(rows, index=False)

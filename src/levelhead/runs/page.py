@@ -71,8 +71,8 @@ def _run_page(folder: Path, split: str, command: str) -> Record:
         definitions = [appendix(list(by_attribute[first]["metrics"]))]
     else:
         finding = (
-            f"The {split} split of this run has not been evaluated by group, so nothing is known about its gaps: "
-            f"run `levelhead evaluate {folder} --split {split}`."
+            f"The {split} split of this run has not been evaluated by group, so its gaps are unknown: run `levelhead "
+            f"evaluate {folder} --split {split}`."
         )
         facts, parts, ending, definitions = [], [], [], []
     sections = [

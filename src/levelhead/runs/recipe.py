@@ -164,7 +164,7 @@ def find_recipe(recipe: str | Path, kind: str = "") -> Path:
 
 
 def task_recipe(task: str) -> str:
-    """Return the name of the recipe that trains ERM on a task of ours, the small one where there are two."""
+    """Return the name of the recipe that trains ERM on a built-in task, the small one where there are two."""
     suffixes = ("_erm_small", "_erm", "_erm_le_small", "_erm_le")
     for suffix in suffixes:
         if is_file(recipe_folder() / f"{task}{suffix}.yaml"):
@@ -201,7 +201,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a file. Give the path of a recipe.")
     try:
         with path.open("rb") as file:
-            encoded = file.read(LONGEST_DOCUMENT + 1)  # no more, however large the file is
+            encoded = file.read(LONGEST_DOCUMENT + 1)  # no more, of any size the file is
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
     if len(encoded) > LONGEST_DOCUMENT:

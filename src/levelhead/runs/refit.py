@@ -50,7 +50,7 @@ class Refitting:
         folder: of the run.
         data_root: where its data is, if not where it was.
         progress: called as the inputs of the last layer are computed.
-        join: groups that stand in another file, for methods that are told some, and for the evaluation.
+        join: groups that stand in another file, for methods that get some, and for the evaluation.
 
     Raises:
         DataError: the run is not finished, or its data is not there.
@@ -96,7 +96,7 @@ class Refitting:
         return features
 
     def held_out(self, method: LastLayerMethod) -> HeldOut:
-        """Return what ``method`` refits on: the validation rows, and the groups or people that it is told of."""
+        """Return what ``method`` refits on: the validation rows, and the groups or people that it gets."""
         seed, held = self.run.experiment.seed, self.inputs("validation")
         groups = method.validation_groups(
             lambda: required_groups(self.run.experiment.data, "validation", self.join)[0].values,
@@ -146,20 +146,20 @@ def refit_run(
     Args:
         refitting: the finished run.
         experiment: the same but for its method, which only has to refit that run.
-        folder: the new run folder; one of the same experiment is written anew.
+        folder: the new run folder; one of the same experiment is written again.
         evaluate: evaluate it on the test split as well, which opens the groups.
         min_count: of that evaluation, as :func:`levelhead.audit` takes it.
         missing: likewise.
 
     Raises:
         ConfigError: ``experiment`` cannot be reached from the run.
-        DataError: groups that the method is told cannot be read, or are too few.
+        DataError: groups that the method gets cannot be read, or are too few.
     """
     source = refitting.run
     if experiment.method.refits is None or training_of(source.experiment) != training_of(experiment):
         raise ConfigError(
-            f"{source.folder} is no run that {method_name(experiment.method)} could refit: what is refitted is a run "
-            "of erm (or dam, for dam+METHOD) with the same data, network, training options and seed."
+            f"{source.folder} cannot be refitted by {method_name(experiment.method)}: give a run of erm (or dam, for "
+            "dam+METHOD) with the same data, network, training options and seed."
         )
     method = experiment.method.base if isinstance(experiment.method, DAM) else experiment.method
     assert isinstance(method, LastLayerMethod), "it says what it refits"

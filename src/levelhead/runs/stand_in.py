@@ -42,7 +42,7 @@ class StandIn:
 
 @dataclass(frozen=True)
 class StandInMethod(StandIn, Method):
-    """A run's own method, with what it ``was_told`` and whether it ``saw_groups``; it trains nothing.
+    """A run's own method, with ``was_told`` and whether it ``saw_groups``; it trains nothing.
 
     ``ends_with_change`` is the class's ``changes_at_end``; None where the run does not record it.
     """
@@ -59,7 +59,7 @@ class StandInMethod(StandIn, Method):
 
     @property
     def told(self) -> str | None:
-        """What the run recorded that its method was told."""
+        """The recorded knowledge of the run's method."""
         return self.was_told
 
     def stages(self, lab: Lab) -> Iterator[Stage]:

@@ -91,7 +91,7 @@ def _check_saved(
     largest = float((again - logits[index]).abs().max())
     if not largest <= 0.02 * (1 + float(logits[index].abs().max())):
         raise LevelheadError(
-            f"The network saved in {folder / 'model'} gives other logits than the one that was trained (by up to "
+            f"The network saved in {folder / 'model'} gives other logits than the trained one (by up to "
             f"{largest:.2g}). If it was trained on kept features, they are damaged: `levelhead features prune --all`, "
             "then train again."
         )

@@ -26,7 +26,7 @@ MOST_BINS = 100
 
 
 class Cuts:
-    """How one column is cut: at ``points``, or into so many ``quantiles``, or not at all (``values``)."""
+    """How one column is cut: at ``points``, or into this many ``quantiles``, or not at all (``values``)."""
 
     def __init__(self, column: str, given: Sequence[float] | str) -> None:
         self.column, self.quantiles, self.points = column, 0, []
@@ -175,7 +175,7 @@ def _written(point: float) -> str:
 
 
 def _told_apart(points: Sequence[float], digits: int) -> list[str]:
-    """Return points as texts, with so many digits or, where two of them would look alike, with more."""
+    """Return points as texts, with this many digits or, where two of them would look alike, with more."""
     for more in range(digits, 18):
         texts = [str(int(point)) if _is_whole(point) else f"{point:.{more}g}" for point in points]
         if len(set(texts)) == len(texts):

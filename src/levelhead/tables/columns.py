@@ -19,12 +19,12 @@ from levelhead.types import ConfigError, DataError, listed, quoted, refuse_dupli
 
 FloatArray = NDArray[np.float64]
 LARGEST = 1e100
-"""Beyond this, squares of numbers can no longer be told from infinity."""
+"""Beyond this, squares of numbers can no longer be distinguished from infinity."""
 OF_TWO = "Of predict_proba, pass the column of the positive class, [:, 1]."
 OF_SCORES = "Pass the probability or the log odds of the positive class, written like 0.25."
 
 Column = tuple[NDArray[np.int64], list[Hashable]]
-"""Codes of the rows of a batch, and what each code stands for; None where the value is missing."""
+"""Codes of the rows of a batch, and what each code represents; None where the value is missing."""
 
 
 def outcomes_of(
@@ -116,7 +116,7 @@ def by_name(columns: Any, otherwise: str, what: str = "sensitive columns") -> di
     """Return the columns of a frame, a table or a dict by their names; a single column by its own, or ``otherwise``.
 
     Raises:
-        DataError: two columns have one name.
+        DataError: column names are not unique.
     """
     if isinstance(columns, pd.DataFrame):
         given: list[tuple[Any, Any]] = [(name, columns.iloc[:, at]) for at, name in enumerate(columns.columns)]

@@ -524,7 +524,7 @@ def _row_groups(metadata: pyarrow.parquet.FileMetaData) -> Iterator[list[int]]:
 def _batch_rows(metadata: pyarrow.parquet.FileMetaData) -> int:
     """Return how many rows to read at a time: fewer where rows are long, as they are before they are refused.
 
-    Columns that nobody asks for count as well: of a damaged file, pyarrow ends the whole process where it is asked for
+    Columns that nobody asks for count as well: of a damaged file, pyarrow ends the whole process where it is requested
     the size of one column.
     """
     groups = map(metadata.row_group, range(metadata.num_row_groups))

@@ -49,9 +49,7 @@ class Joined(Stored):
                 raise DataError(f"{file} has no column {quoted(name)} (--on). Columns there: {listed(header, 20)}.")
         wanted = [name for name in dict.fromkeys(columns) if name not in (on, key) and name in there]
         if twice := [name for name in wanted if name in here]:
-            raise ConfigError(
-                f"{quoted(twice[0])} stands in {predictions} and in {others}: leave it out of one of them."
-            )
+            raise ConfigError(f"{quoted(twice[0])} is in {predictions} and in {others}: remove it from one.")
         if not wanted:
             raise ConfigError(f"None of the columns {listed(columns, 20)} stands in {others}: leave out --join.")
         self._keys = on, key
@@ -103,7 +101,7 @@ class Joined(Stored):
                 f"predictions like {_shapes(own)}: are they of the same kind, with the same leading zeros?"
             )
         said = (
-            f"{found:,} of {len(places):,} rows ({found / len(places):.1%}) found their id in {self.others.name}"
+            f"{found:,} of {len(places):,} rows ({found / len(places):.1%}) matched an id in {self.others.name}"
             + (f"; {len(places) - found:,} have no group" if found < len(places) else "")
             + (f"; {counted(len(ids) - used, 'row')} of {self.others.name} not needed" if used < len(ids) else "")
             + "."

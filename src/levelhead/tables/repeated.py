@@ -1,4 +1,4 @@
-"""Rows of a frequency table, each of which stands for so many rows: their counts, and the rows themselves."""
+"""Rows of a frequency table, each of which represents this many rows: their counts, and the rows themselves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from levelhead.metrics.counts import IntArray
 from levelhead.types import DataError
 
-OF_COUNTS = "A count says how many people a row stands for: a whole number, 0 or more."
+OF_COUNTS = "A count is the number of people per row: a whole number, 0 or more."
 LARGEST = 1 << 53
 """Up to here floats hold whole numbers exactly."""
 MOST_REPEATED = 100_000_000

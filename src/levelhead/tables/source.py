@@ -76,7 +76,7 @@ class Source(ABC):
         along: Sequence[str] = (),
         cut: Collection[str] = (),
     ) -> Iterator[Batch]:
-        """Yield batches of rows, and nothing but the columns asked for.
+        """Yield batches of rows, and nothing but the columns requested.
 
         Args:
             outcomes: columns of labels, predictions, clusters or ids, of which no value may be missing.
@@ -101,7 +101,7 @@ class Source(ABC):
 def gathered(
     source: Source, make: Callable[[Source], Counted], count: Callable[[Counted, Source], None], apart: bool = True
 ) -> Counted:
-    """Count the pieces of a table, each by itself, and merge what was counted in their order.
+    """Count the pieces of a table, each alone, and merge what was counted in their order.
 
     One process does the same as several, so that sums are rounded alike and figures are equal to the bit.
 

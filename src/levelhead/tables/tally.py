@@ -1,6 +1,6 @@
 """Count the rows of each (label, prediction, group), a batch at a time, and stop where a column cannot be audited.
 
-An audit needs nothing else of its rows. What is kept stays small, however many rows there are: a column of ids or
+An audit needs nothing else of its rows. What is kept stays small, of any number rows there are: a column of ids or
 scores is refused as soon as it has more values than classes or groups can have.
 """
 
@@ -30,7 +30,7 @@ VALUES = "values"
 LONGEST_VALUE = 20_000
 MOST_MEMBERS = 1 << 22
 """Pairs of a cluster and a pattern that are held of batches before they are added up."""
-# Up to so many cells, a batch is counted in one array; beyond, the patterns that occur are sorted out first.
+# Up to this many cells, a batch is counted in one array; beyond, the patterns that occur are sorted out first.
 MOST_COUNTED_CELLS = 1 << 20
 
 Pattern = tuple[Hashable, Hashable, Hashable]
@@ -46,7 +46,7 @@ class Tally:
         prediction: what errors call the predictions.
         groups: what errors call each group column, by name.
         intersect: whether the crossing of all group columns is counted as well.
-        numbered: columns whose numbers are groups, however many.
+        numbered: columns whose numbers are groups, of any number.
         counts: rows of each (label, prediction, group), by the name of the group column. The crossing lies under the
             tuple of the names, and each of its groups is a tuple. Groups are texts, or None where they are missing.
         labels: rows of each label.
@@ -86,7 +86,7 @@ class Tally:
             groups: each group column, by name.
             weight: (rows,) positive weights; None: all rows count alike.
             cluster: what tells which rows belong together; None: they are independent.
-            count: (rows,) how many rows each row stands for, at least 1, without ``weight`` and ``cluster``; None: 1.
+            count: (rows,) how many rows each row represents, at least 1, without ``weight`` and ``cluster``; None: 1.
 
         Raises:
             DataError: there are more than 200 classes, more than 1,000 groups of a column or of the crossing, or more
@@ -190,7 +190,7 @@ class Tally:
             self.members(key)
 
     def group_columns(self, groups: Mapping[str, Column]) -> dict[Key, Column]:
-        """Return the group columns of a batch, as texts or None, and their crossing if it is asked for.
+        """Return the group columns of a batch, as texts or None, and their crossing if it is requested.
 
         Raises:
             DataError: as :meth:`add`, about groups.

@@ -146,7 +146,7 @@ def suggested_map(
     """Return a label map under which :func:`check_predictions` finds nothing: a guess for the user to read.
 
     Spellings that are alike become the most frequent one, of the predictions if there is one. Labels that are still
-    never predicted stand for predictions that are still never a label, in their order.
+    never predicted represent predictions that are still never a label, in their order.
     """
     found: dict[Hashable, Hashable] = {}
     most = sum(labels.values()) + 1
@@ -214,7 +214,7 @@ def _field(value: Hashable) -> str:
 
 
 def _typed(text: str) -> str:
-    """Spell out characters that nobody sees or can type; :meth:`LabelMap.settle` finds what that stands for."""
+    """Spell out characters that nobody sees or can type; :meth:`LabelMap.settle` finds what that represents."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
@@ -240,7 +240,7 @@ _PAIRS = (
 
 
 class LabelMap:
-    """Which class of the predictions each label stands for, as ``{">50K": 1, "<=50K": 0}`` or ``>50K=1,<=50K=0``.
+    """Which class of the predictions each label means, as ``{">50K": 1, "<=50K": 0}`` or ``>50K=1,<=50K=0``.
 
     In text, a class that holds ``=`` or a comma may stand in double quotes. Without quotes, of several ``=`` that one
     divides a pair which makes both sides classes that occur, and else the last one.
@@ -263,7 +263,7 @@ class LabelMap:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The labels that stand for classes of another name, by class, where it is one label alone."""
+        """The labels that represent classes of another name, by class, where it is one label alone."""
         every = {label: label for label in sorted(self._labels)} | self.targets
         times = Counter(every.values())
         return {target: label for label, target in every.items() if times[target] == 1 and label != target}
@@ -307,7 +307,7 @@ class LabelMap:
     ) -> tuple[dict[Hashable, Hashable], dict[Hashable, Hashable]]:
         """Return what each label, and each prediction, is counted as.
 
-        A label that is not in the map stands for itself if it is a class of the predictions or of the map.
+        A label that is not in the map represents itself if it is a class of the predictions or of the map.
 
         Raises:
             DataError: a label is not in the map and no such class.

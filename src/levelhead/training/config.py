@@ -91,7 +91,7 @@ class TrainConfig:
             raise ConfigError("train.batch_size is 1; batch statistics need at least 2 examples.")
 
     def predicted_rows(self, rows: int) -> int:
-        """Return how many of so many rows, the first ones, are predicted: in a rehearsal ``max_steps`` batches."""
+        """Return how many of this many rows, the first ones, are predicted: in a rehearsal ``max_steps`` batches."""
         return rows if self.max_steps is None else min(rows, self.max_steps * self.batch_size)
 
     def learning_rate_factor(self, step: int, total: int) -> float:

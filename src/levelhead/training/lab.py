@@ -76,17 +76,17 @@ class Lab:
 
     ``new_model`` builds a fresh network from torch's global generator; keyword arguments change its size. ``groups``
     and ``validation_groups`` are given only where the method or the selector declares ``uses_groups``, ``known_groups``
-    where the method is told groups of validation rows (-1 for a row whose group it is not told); otherwise the lab
+    where the method gets groups of validation rows (-1 for a row without a known group); otherwise the lab
     holds no demographic column at all, and :attr:`groups` raises :class:`DemographicsHidden`. ``people`` are given
     only where it declares ``uses_people``. ``viewed`` makes a view
     of the training and the validation inputs where it cannot be taken of the inputs themselves: token ids, and features
-    of a frozen backbone. With ``folder``, progress is kept on disk and an interrupted run goes on where it stopped.
+    of a frozen backbone. With ``folder``, progress is kept on disk and an interrupted run continues where it stopped.
 
     With several processes each makes the same lab and calls the same methods of it; the main one alone writes and
     reports progress, and all must be able to read ``folder``.
 
     ``inferred`` (train,) int64 are the parts that the method has divided the training rows into for its latest stage;
-    None for a stage without, and where the method is told anybody's group.
+    None for a stage without, and where the method gets anybody's group.
 
     Examples:
         >>> from transformers import ViTConfig, ViTForImageClassification
@@ -175,23 +175,23 @@ class Lab:
         """The training rows' demographic groups (train,) int64, for methods that declare ``uses_groups``."""
         if self._groups is None:
             raise DemographicsHidden(
-                "This method asked for lab.groups but does not declare `uses_groups = True`. A method free of "
+                "This method requested lab.groups but does not declare `uses_groups = True`. A method free of "
                 "demographics must not see them; declare it, and every table will mark the method ORACLE."
             )
         return self._groups
 
     @property
     def knows_groups(self) -> bool:
-        """Whether the method is told groups of validation rows."""
+        """Whether the method gets groups of validation rows."""
         return self._known_groups is not None
 
     @property
     def known_groups(self) -> Tensor:
-        """The groups of validation rows that the method is told, (validation,) int64; -1 for all other rows."""
+        """The groups of validation rows that the method gets, (validation,) int64; -1 for all other rows."""
         if self._known_groups is None:
             raise DemographicsHidden(
-                "This method asked for lab.known_groups, and its validation_groups() returns None: it is told nobody's "
-                "group. Declare `uses_validation_groups = True`, and every table will mark the method ORACLE."
+                "This method requested lab.known_groups, and its validation_groups() returns None: it gets no groups. "
+                "Declare `uses_validation_groups = True`, and every table will mark the method ORACLE."
             )
         return self._known_groups
 
@@ -200,7 +200,7 @@ class Lab:
         """A code, from 0, for whom each training row is of, (train,) int64, for methods with ``uses_people``."""
         if self._people is None:
             raise DemographicsHidden(
-                "This method asked for lab.people but does not declare `uses_people = True`. Declare it, and give the "
+                "This method requested lab.people but does not declare `uses_people = True`. Declare it, and give the "
                 "method a mark in `knowledge`."
             )
         return self._people
@@ -261,11 +261,11 @@ class Lab:
     ) -> Tensor:
         """Return what ``function(inputs, rows)`` gives for all rows of a split, (rows, ...) on the CPU, in their order.
 
-        ``rows`` (some,) int64 are the only ones wanted, in the order of the answer. The function is asked for
+        ``rows`` (some,) int64 are the only ones wanted, in the order of the answer. The function is requested
         ``config.batch_size`` rows at a time: ``inputs`` are those of its ``rows`` (a few,) int64, on the lab's device,
         and its answer has as many rows. With several processes each asks for its share, and all get the whole; networks
         are ordinary ones meanwhile. With a ``title`` progress is reported under it and kept on disk as that of a stage
-        is, and ``config.max_steps``, a rehearsal, is kept to: rows that are not asked for get the answers of others.
+        is, and ``config.max_steps``, a rehearsal, is kept to: rows that are not requested get the answers of others.
         """
         examples = self._train if split == "train" else self._validation
         wanted = torch.arange(len(examples.labels)) if rows is None else rows
@@ -418,7 +418,7 @@ class Lab:
                 stop if the best is config.patience epochs old
             load the kept model
 
-        A stage that a stopped run had finished is loaded instead; one that it had begun goes on.
+        A stage that a stopped run had finished is loaded instead; one that it had begun continues.
         """
         number, self._stage_number = self._stage_number, self._stage_number + 1
         with self._own_randomness(number):

@@ -65,7 +65,7 @@ def warn_of_slow_bfloat16() -> None:
 
 
 def forget_training() -> None:
-    """Let the next training of this process choose its device and precision anew, and give back a GPU's memory.
+    """Let the next training of this process choose its device and precision again, and give back a GPU's memory.
 
     Only for a process whose earlier trainings are over: their networks would compute in the new precision, too.
     """

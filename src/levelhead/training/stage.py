@@ -20,7 +20,7 @@ class Stage:
     declares ``uses_groups``, read from ``lab.groups``. ``rows`` (any length) int64 are the training rows of an epoch,
     with repetitions where a row counts several times; ``sampling`` (train,) float instead draws as many rows as there
     are, with replacement, with chances in these proportions. ``inputs`` are what the network sees of the training and
-    of the validation rows in place of the lab's own inputs. ``validation_parts`` (validation,) int64 are parts of the
+    of the validation rows instead of the lab's own inputs. ``validation_parts`` (validation,) int64 are parts of the
     validation split that the method itself has inferred, for the selector ``val_worst_inferred``. ``scored`` False
     leaves the validation split alone: for a network that answers another question than the labels, whose last epoch is
     then kept.

@@ -64,7 +64,7 @@ def together(family, rows, left, extra):
 @pytest.mark.parametrize(("name", "kind", "left"), CASES)
 def test_any_split_into_batches_gives_the_same_logits(name, kind, left):
     expected = alone(name, kind)
-    assert expected.std(dim=0).max() > 1e-3, "the texts are told apart, so that a mix-up would be seen"
+    assert expected.std(dim=0).max() > 1e-3, "the texts are distinguished, so that a mix-up would be seen"
 
     @settings(max_examples=8, deadline=None, derandomize=True, database=None)
     @given(seed=st.integers(0, 2**16), extra=st.integers(0, 4))

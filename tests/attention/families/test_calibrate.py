@@ -127,7 +127,7 @@ def test_nothing_else_changes(kind):
     assert all(parameter.grad is None for parameter in model.parameters())
     for name, tensor in before.items():
         assert torch.equal(model.state_dict()[name], tensor) is ("debias" not in name), name
-    # Without dropout, a second time gives the same; and training goes on from there.
+    # Without dropout, a second time gives the same; and training continues from there.
     lh.calibrate(model, pieces(family.batch()))
     torch.testing.assert_close(statistics(model), first, atol=0, rtol=0)
     model(**family.batch(), labels=LABELS).loss.backward()

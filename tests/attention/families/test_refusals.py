@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # older transformers use torch.jit.script here
     from transformers import DebertaV2Config, DebertaV2ForSequenceClassification, DebertaV2Model
 
-BY_ITSELF, SHARED = "computes attention by itself", "shares one attention module"
+BY_ITSELF, SHARED = "does not use the attention interface", "shares one attention module"
 REFUSED = {
     "deberta-v2": (DebertaV2Config, SMALL, DebertaV2ForSequenceClassification, DebertaV2Model, BY_ITSELF),
     "deberta-v3": (

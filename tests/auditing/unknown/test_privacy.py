@@ -22,7 +22,7 @@ def test_the_two_meanings_of_keep_spend_differently() -> None:
     ("text", "message"),
     [
         ("keep=0.8", "keep= has two meanings"),
-        ("epsilon=0", "Near 0 an answer says nothing"),
+        ("epsilon=0", "Near 0 an answer carries no information"),
         ("epsilon=-1", "must be finite and at least 1e-06"),
         ("epsilon=inf", "must be finite and at least 1e-06"),
         ("flip=1", "not a chance"),

@@ -71,7 +71,7 @@ class IndirectGap(Finding):
 
 @dataclass(frozen=True)
 class IndirectPart(Finding):
-    """What was found of one attribute: the method, what it assumes, the gaps, and what the answer rests on.
+    """What was found of one attribute: the method, what it assumes, the gaps, and what the answer is based on.
 
     ``refused`` is why there is no estimate; empty if there is one. ``help`` says what would help.
     """
@@ -178,11 +178,11 @@ def headline(part: IndirectPart) -> str:
     if math.isnan(figure.low):
         ends = "no interval"
     if len(pairs) > 1:
-        ends += f"; the largest of {len(pairs)} differences between two groups, with intervals that allow for all"
+        ends += f"; the largest of {len(pairs)} differences, adjusted for all"
     if not figure.excludes_zero:
         return (
-            f"If {part.assumes}, these rows cannot tell whether the {rate} differs between {a} and {b}: the "
-            f"difference is {points(figure.value)} points ({ends})."
+            f"If {part.assumes}, the {rate} does not differ measurably between {a} and {b}: {points(figure.value)} "
+            f"points ({ends})."
         )
     way = "higher" if figure.value > 0 else "lower"
     return (
@@ -199,13 +199,13 @@ def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
     assert worst is not None
     a, b = map(quoted, one.groups)
     start = (
-        f"Known is only {part.assumes}"
+        f"The only assumption is {part.assumes}"
         if part.method == "bounds"
         else f"No estimate: {part.refused}. Known are the shares"
     )
     certain = "higher" if worst.reach_low > 0 else "lower" if worst.reach_high < 0 else ""
     return (
-        f"{start}: the selection rate of {a} minus that of {b} could be anything from {points(worst.reach_low)} to "
+        f"{start}: the selection rate of {a} minus that of {b} lies between {points(worst.reach_low)} to "
         f"{points(worst.reach_high)} points, "
         + (f"{certain} in any case, " if certain else "")
         + "and no method can say more without another assumption."

@@ -29,7 +29,7 @@ from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_o
 from levelhead.types import ConfigError, DataError, quoted
 
 Rows = tuple[Column, Column, Mapping[str, Column]]
-"""Labels, predictions and what is known of the groups, of a batch of rows."""
+"""A batch of rows: labels, predictions and what is known of the groups."""
 
 
 @checked
@@ -69,7 +69,7 @@ def indirect_audit(
         level: confidence level.
         replicates: bootstrap replicates, where a method needs them.
         seed: of the bootstrap.
-        label_map: which class of the predictions each label stands for, as :func:`levelhead.audit` takes it.
+        label_map: which class of the predictions each label means, as :func:`levelhead.audit` takes it.
 
     Returns:
         the findings. A method that declines gives undefined figures with ``refused`` and a ``reason``.
@@ -222,7 +222,7 @@ def indirect_audit_file(
 
     def batches() -> Iterator[Rows]:
         for batch in source.batches(outcomes, words, numbers):
-            # A column of fractions has hardly two equal ones: the numbers themselves stand in place of codes.
+            # A column of fractions has hardly two equal ones: the numbers themselves stand instead of codes.
             columns: dict[str, Any] = batch.words | {name: (values, []) for name, values in batch.numbers.items()}
             yield batch.outcomes[label or prediction], batch.outcomes[prediction], columns
 
@@ -255,7 +255,7 @@ def _audit(
         of_labels[pattern.label] = of_labels.get(pattern.label, 0) + int(sums[0, 0])
         predictions[pattern.prediction] = predictions.get(pattern.prediction, 0) + int(sums[0, 0])
     if len(of_labels.keys() | predictions.keys()) > MOST_CLASSES:
-        raise DataError(f"There are more than {MOST_CLASSES} classes: are these scores? An audit compares classes.")
+        raise DataError(f"There are more than {MOST_CLASSES} classes. Are these scores? An audit compares classes.")
     as_label, as_prediction, of_labels, predictions = agree(of_labels, predictions, label_map)
     label_map.refuse_unused()
     warnings = check_predictions(of_labels, predictions, label_map.named)
@@ -276,10 +276,7 @@ def _audit(
             part = replace(part, gaps=[one for one in part.gaps if one.gap == "demographic_parity"])
         parts[name] = part
         if tally.rounded:
-            warnings.append(
-                f"In {counted(tally.rounded, 'row')} the probabilities do not add to 1 exactly, as if rounded: they "
-                "were divided by their sum."
-            )
+            warnings.append(f"In {counted(tally.rounded, 'row')} rounded probabilities were normalised to sum to 1.")
     return IndirectAudit(parts, warnings, sum(of_labels.values()), str(wanted), options.level)
 
 

@@ -136,7 +136,7 @@ class Cells:
         return bool(stats.chi2_contingency(counts, correction=False).pvalue < 0.001)
 
     def _said(self, steps: int) -> Axis:
-        """What the proxies say together; of a probability, in which of so many ranges it is."""
+        """What the proxies say together; of a probability, in which of this many ranges it is."""
 
         def said(pattern: Pattern) -> Hashable:
             return pattern.bin * steps // BINS if self.probability else pattern.said

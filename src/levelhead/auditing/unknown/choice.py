@@ -1,8 +1,8 @@
-"""Answer with the strongest method that the input allows, and say what the answer rests on.
+"""Answer with the strongest method that the input allows, and say what the answer is based on.
 
 Order: randomised responses, whose noise is known; a labelled subset of 100 rows or more, which assumes nothing of the
 proxies; three proxies; shares, strata or a probability, which bound the gap and do not estimate it. What cannot be
-answered is refused, with the reason and with what would help.
+answered is refused, with the reason and the data that would help.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NOT_RANDOM = (
     "whether a row was labelled goes with its label, prediction or proxy, so the labelled rows are no random sample"
 )
 LABELLED_HELP = f"the group of {FEWEST_LABELLED} randomly chosen rows (--labelled-group)"
-SAME = "is the same in every row, and so tells nothing of the group. Leave it out."
+SAME = "is constant, so it carries no information on the group. Leave it out."
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Lacking:
 
     def __str__(self) -> str:
         few = f"only {self.rows}" if self.rows >= FEWEST_SHOWN else f"fewer than {FEWEST_SHOWN}"
-        return f"{few} rows have a group, and {FEWEST_LABELLED} are needed for an estimate"
+        return f"{few} rows have a group; an estimate needs {FEWEST_LABELLED}"
 
     @property
     def sentence(self) -> str:
@@ -108,9 +108,9 @@ def _rests_on(said: Sequence[str], gaps: Sequence[IndirectGap]) -> list[str]:
     sentences = list(said) if any(one.weighted for one in gaps) else [*said, _naive_sentence(gaps)]
     if (pairs := len({one.groups for one in gaps})) > 1:
         if any(one.estimate.defined or one.weighted for one in gaps):
-            how = "each interval is wider than that of a single pair, so that all of a rate hold together (Bonferroni)"
+            how = "intervals are adjusted for all pairs of a rate (Bonferroni)"
         else:
-            how = "the intervals of their bounds hold together"
+            how = "the intervals of their bounds are simultaneous"
         sentences.append(f"There are {pairs} pairs of groups: {how}.")
     return [*sentences, PERSONS]
 
@@ -123,10 +123,7 @@ def _naive_sentence(gaps: Sequence[IndirectGap]) -> str:
     )
     if not said:
         return "There is no naive proxy gap to print beside it."
-    return (
-        f"Naive gap in selection rates, with the proxy taken for the group: {said}. It is not what this answer rests "
-        "on."
-    )
+    return f"Naive gap in selection rates, with the proxy taken for the group: {said}. This answer does not use it."
 
 
 def _by_pair(
@@ -149,8 +146,8 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     """Invert the noise of randomised answers."""
     if without := cells.count(lambda pattern: pattern.group is None):
         raise DataError(
-            f"Column {quoted(name)}: {without:,} rows have no answer. Whether somebody answered was not "
-            "randomised: make it a category, or leave those rows out."
+            f"Column {quoted(name)}: {without:,} rows have no answer. Non-response is not randomised: make it a "
+            "category, or leave those rows out."
         )
     groups = _known_groups(name, cells, "randomised responses need")
     counts = cells.table((group_of, groups))
@@ -162,19 +159,19 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     ]
     assumes = f"every answer was randomised with {response}"
     said = [
-        "Method: the answers’ noise is known, so it is inverted exactly, and its share of the variance is counted.",
+        "Method: the known response noise is inverted exactly and counted in the variance.",
         f"Assumption: every answer, one of {len(groups)}, was randomised with {response}, by chance alone.",
         _spent(name, response.spent(len(groups)), known),
     ]
     if defined := [one for one in found["demographic_parity"].values() if one.estimate.defined]:
         said.append(
             f"The noise makes the variance of the gap in selection rates {max(one.inflation for one in defined):.1f} "
-            f"times that of the naive one; {max(one.rows_for_5_points or 0 for one in defined):,} rows would decide a "
-            "gap of 5 points."
+            f"times that of the naive estimate; {max(one.rows_for_5_points or 0 for one in defined):,} rows would "
+            "detect a gap of 5 points."
         )
     shares = dict(zip(map(str, groups), shares_of(counts.sum((1, 2)), matrix)[0].tolist(), strict=True))
     refused = "" if any(one.estimate.defined for one in gaps) else gaps[0].estimate.reason or ""
-    helped = "more rows, or a larger epsilon for the next people who are asked" if refused else ""
+    helped = "more rows, or a larger epsilon for the next respondents" if refused else ""
     return IndirectPart(
         "randomised responses", assumes, gaps, _rests_on(said, gaps), refused, helped, shares, options.level
     )
@@ -183,7 +180,7 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
 def _spent(name: str, spent: float, known: Known) -> str:
     """Say how much of their privacy people gave."""
     if math.isinf(spent):
-        return "A flip of 0 protects nobody: these are plain groups."
+        return "A flip of 0 gives no privacy: these are the true groups."
     budgets = [one.epsilon for one in known.responses.values()]
     said = f"Each answer in {quoted(name)} spent epsilon={spent:.2f}."
     if len(budgets) > 1 and None not in budgets:
@@ -218,7 +215,7 @@ def _labelled(name: str, cells: Cells, known: Known, options: Options) -> Indire
         gaps.append(IndirectGap(gap, pair, replace(figure, assumes=of_figures), own, alone))
     main = [one for one in found["demographic_parity"].values() if one.estimate.defined]
     assumes = WEIGHTED if weighted else SAMPLE
-    said = [*_labelled_rows(cells), f"Assumption: {assumes}. Nothing is assumed of the proxy.", *_of_proxies(cells)]
+    said = [*_labelled_rows(cells), f"Assumption: {assumes}. The proxy needs no assumption.", *_of_proxies(cells)]
     refused = reason or ("" if main else gaps[0].estimate.reason or "")
     helped = "more labelled rows, above all of the smaller group"
     if reason:
@@ -240,9 +237,8 @@ def _labelled_rows(cells: Cells) -> list[str]:
     )
     n = sum(sizes.values())
     return [
-        f"Method: {n:,} rows with their group ({shown}) correct what the proxy says of {int(cells.rows.sum()) - n:,} "
-        f"others. It was taken because {FEWEST_LABELLED} labelled rows or more are the strongest evidence, whatever "
-        "the proxy is worth."
+        f"Method: {n:,} rows with their group ({shown}) correct the proxy on {int(cells.rows.sum()) - n:,} other "
+        f"rows. Reason: {FEWEST_LABELLED} labelled rows or more are the strongest evidence for any proxy."
     ]
 
 
@@ -252,9 +248,9 @@ def _of_proxies(cells: Cells) -> list[str]:
     readers = [lambda one: one.bin] if cells.probability else [said_by(at) for at in range(len(cells.proxies))]
     same = [proxy for proxy, reader in zip(cells.proxies, readers, strict=True) if len(cells.values(reader)) == 1]
     if same and not (cells.probability and cells.varies):
-        said.append(f"The proxy {quoted(same[0])} is the same in every row, and so tells nothing: leave it out.")
+        said.append(f"The proxy {quoted(same[0])} is constant, so it carries no information: leave it out.")
     if not cells.proxies:
-        return [*said, "There is no proxy: of the other rows the predictions alone are used."]
+        return [*said, "There is no proxy: only the predictions of the other rows are used."]
     if cells.probability and len(cells.groups) == 2:
         return [
             *said,
@@ -278,11 +274,9 @@ def _gained(main: Sequence[LabelledGap]) -> list[str]:
         "alone."
     ]
     if one.more_labels:
-        said.append(
-            f"About {one.more_labels:,} more labelled rows would decide a gap of the size measured, if it is real."
-        )
+        said.append(f"About {one.more_labels:,} more labelled rows would detect a true gap of the measured size.")
     elif one.more_labels is None:
-        said.append("The gap measured is so small that no serious number of labels would decide it.")
+        said.append("The measured gap is too small for any feasible number of labels.")
     return said
 
 
@@ -309,10 +303,10 @@ def _three_proxies(cells: Cells, known: Known, why: list[str], options: Options)
     ]  # fmt: skip
     said = [
         *why,
-        f"Method: how often {len(known.proxies)} proxies agree tells how good each is. It was taken because no "
+        f"Method: the agreement of {len(known.proxies)} proxies gives their accuracy. Reason: fewer than "
         f"{FEWEST_LABELLED} rows have a known group.",
         f"Assumption: {errors}; and each is right more often than chance.",
-        "Errors that the proxies share, given the group, cannot be seen in these data.",
+        "Errors that the proxies share, given the group, cannot be detected in these data.",
         *_fitted(found, known.proxies, groups),
     ]
     shares = {} if found.refused else dict(zip(map(str, groups), found.shares.tolist(), strict=True))
@@ -329,8 +323,8 @@ def _proxy_groups(cells: Cells, proxies: Sequence[str]) -> list[Hashable]:
         if None in own:
             rows = cells.count(lambda pattern, at=at: pattern.said[at] is None)  # type: ignore[misc]
             raise DataError(
-                f"Proxy {quoted(proxy)} is missing in {counted(rows, 'row')}. A proxy must say something of every "
-                "row: fill it in, or leave those rows out."
+                f"Proxy {quoted(proxy)} is missing in {counted(rows, 'row')}. A proxy needs a value in every row: "
+                "fill it in, or leave those rows out."
             )
         if len(own) == 1:
             raise DataError(f"Proxy {quoted(proxy)} {SAME}")
@@ -350,8 +344,8 @@ def _proxy_groups(cells: Cells, proxies: Sequence[str]) -> list[Hashable]:
         for k, second in enumerate(proxies[:j]):
             if all(pattern.said[j] == pattern.said[k] for pattern in cells.patterns):
                 raise DataError(
-                    f"Proxies {quoted(second)} and {quoted(first)} are equal in every row: they are one proxy, not "
-                    "two. Leave one out."
+                    f"Proxies {quoted(second)} and {quoted(first)} are identical: they are one proxy, not two. Leave "
+                    "one out."
                 )
     return groups
 
@@ -373,7 +367,7 @@ def _fitted(found: ProxyAnswer, proxies: Sequence[str], groups: Sequence[Hashabl
             for proxy, own in zip(proxies, found.accuracy, strict=True)
         )
         of = " and of ".join(quoted(str(group)) for group in groups)
-        said.append(f"Fitted: how often each proxy is right of {of}: {right}.")
+        said.append(f"Fitted accuracy of each proxy on {of}: {right}.")
     return said
 
 
@@ -432,9 +426,8 @@ def _bounded(
     ]
     said = [
         *why,
-        "Method: the largest and the smallest gap that agree with what is known, with the sampling error of these "
-        "rows.",
-        f"Known: only {assumes}. The worst case assumes nothing of how predictions depend on the group.",
+        "Method: the largest and smallest gap compatible with the known facts, with the sampling error of these rows.",
+        f"Known: only {assumes}. The worst case makes no assumption on how predictions depend on the group.",
         *more,
     ]
     helped = f"{LABELLED_HELP}, which turns bounds into an estimate"
@@ -456,7 +449,7 @@ def _probabilities(cells: Cells, known: Known, options: Options) -> IndirectPart
     rows = p.sum()
     spread = np.diagonal(cells.sums, axis1=1, axis2=2)[:, 1:].sum(0) / rows - (p / rows) ** 2
     if (spread < 1e-12).all():
-        raise DataError("The probabilities are the same in every row, and so tell nothing: pass --shares instead.")
+        raise DataError("The probabilities are constant, so they carry no information: pass --shares instead.")
     found, weighted = by_probabilities(table, level=options.level, seed=options.seed, assumes=CALIBRATED)
     pairs = weighted["demographic_parity"].items()
     largest, one = max(pairs, key=lambda item: abs(item[1].value))
@@ -465,8 +458,8 @@ def _probabilities(cells: Cells, known: Known, options: Options) -> IndirectPart
         f"Weighted estimate (each row counts for a group by its probability, as supervisors count with BISG): the "
         f"selection rate of {a} minus that of {b} is {points(one.value)} points, {100 * options.level:g}% interval "
         f"{points(one.low)} to {points(one.high)}.",
-        "It is the gap only if predictions do not depend on the group among rows of equal probabilities. Where they do "
-        "in the direction of the gap, it is too small. Its interval allows for the sampling of rows alone.",
+        "It is unbiased only if predictions do not depend on the group at equal probabilities; otherwise it is "
+        "usually too small. Its interval covers only the sampling of rows.",
     ]
     assumes = "that the probabilities are calibrated"
     part = _bounded(found, groups, assumes, [], {}, options, more, weighted)

@@ -1,4 +1,4 @@
-"""What is known of the groups in place of the attribute: labelled rows, proxies, shares, strata, answers."""
+"""Information on the groups instead of the attribute: labelled rows, proxies, shares, strata, answers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from levelhead.types import ConfigError, DataError, quoted
 
 FEWEST_LABELLED = 100
 MOST_GROUPS = 8
-NOTHING_KNOWN = (
-    "Where nothing is known of the groups, a gap of any size fits these predictions, up to 100 points: no figure is "
-    "given."
-)
+NOTHING_KNOWN = "Nothing is known of the groups, so any gap up to 100 points is possible."
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ def _shares_file(path: Path, strata: str | None) -> Shares:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the groups: names of columns, shares, and how answers were randomised."""
+    """Information on the groups: names of columns, shares, and how answers were randomised."""
 
     labelled: str | None = None
     proxies: tuple[str, ...] = ()
@@ -153,7 +150,7 @@ class Known:
             )
         if self.probabilities and (self.labelled or self.proxies or self.shares or self.responses):
             raise ConfigError(
-                "Probabilities of the groups are audited by themselves: leave out the labelled group, proxies, shares "
+                "Probabilities of the groups are audited alone: leave out the labelled group, proxies, shares "
                 "and randomised responses, or audit those in a second run."
             )
         if not (self.labelled or self.proxies or self.shares or self.responses or self.probabilities):
@@ -173,7 +170,7 @@ class Known:
             raise ConfigError("Shares by stratum need the column of strata: name it (--strata).")
         if self.responses and (self.labelled or self.proxies or self.shares):
             raise ConfigError(
-                "Randomised responses are audited by themselves: leave out the labelled group, proxies and shares, or "
+                "Randomised responses are audited alone: leave out the labelled group, proxies and shares, or "
                 "audit those in a second run."
             )
         roles = [

@@ -1,4 +1,4 @@
-"""The page of an audit without the attribute: the answer, and what it rests on."""
+"""The page of an audit without the attribute: the answer, and what it is based on."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def _words(result: Record) -> list[tuple[str, str]]:
         ("Points", "percentage points: the first group’s rate minus the second’s"),
     ]
     if any(gap["naive"] for gap in gaps):
-        words.append(("Naive", "the gap if the proxy, or the report, were the group itself, which it is not"))
+        words.append(("Naive", "the gap if the proxy or report were the true group"))
     if any(gap.get("weighted") for gap in gaps):
         words.append(("Weighted", "each row counts for each group by its probability, as supervisors count with BISG"))
     if any(gap.get("worst_case") for gap in gaps):
-        words.append(("Worst case", "the smallest and the largest gap that agree with what is known of the groups"))
+        words.append(("Worst case", "the smallest and the largest gap compatible with the known facts of the groups"))
     return words
 
 
@@ -102,7 +102,7 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
                 [blocks.forest_row(title, figure, decided=figure.excludes_zero) for title, figure in rows],
                 heads=("Gap", "Points"),
                 ends=("first group lower", "first group higher"),
-                notes=["A filled mark: the interval leaves out 0."],
+                notes=["Filled mark: the interval excludes 0."],
             )
         )
     columns = _columns(gaps, figures, level)
@@ -116,7 +116,7 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
         shown += blocks.said(refused, where=blocks.TERMINAL)
     else:
         shown.append(blocks.paragraph(f"There is no figure to show: {part['refused']}.", where=blocks.BOTH))
-    rests_on = "What this answer rests on"
+    rests_on = "Assumptions of this answer"
     return [
         blocks.section("The gaps", shown),
         blocks.section(

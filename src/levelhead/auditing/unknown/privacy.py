@@ -45,8 +45,8 @@ class Response:
             raise ConfigError("A randomised response is declared by epsilon=E or by flip=Q, exactly one of them.")
         if self.epsilon is not None and not FAINTEST <= self.epsilon < math.inf:
             raise ConfigError(
-                f"epsilon={self.epsilon:g}: it must be finite and at least {FAINTEST:g}. Near 0 an answer says nothing "
-                "about the group."
+                f"epsilon={self.epsilon:g}: it must be finite and at least {FAINTEST:g}. Near 0 an answer carries no "
+                "information on the group."
             )
         if self.flip is not None and not 0 <= self.flip < 1:
             raise ConfigError(f"flip={self.flip:g} is not a chance from 0 up to 1.")
@@ -72,7 +72,7 @@ class Response:
     def matrix(self, groups: int) -> NDArray[np.float64]:
         """Return M (groups, groups): P(report j | group i)."""
         if groups < 2:
-            raise ConfigError("A randomised response needs two groups or more: every report says the same.")
+            raise ConfigError("A randomised response needs at least two groups.")
         if self.epsilon is not None:
             odd = 1 / (math.exp(min(self.epsilon, 700.0)) + groups - 1)
         else:
@@ -106,7 +106,7 @@ def read_responses(given: Sequence[str], groups: Sequence[str]) -> dict[str, Res
     for text in given:
         name, _, declared = text.rpartition(":")
         if name and name not in groups:
-            raise ConfigError(f"--randomized-response {quoted(text)}: {quoted(name)} is none of the --group columns.")
+            raise ConfigError(f"--randomized-response {quoted(text)}: {quoted(name)} is not a --group column.")
         response = Response.parse(declared)
         for column in [name] if name else groups:
             if column in found:
@@ -149,7 +149,7 @@ def randomize(
         ['f', 'm']
     """
     kept = array_of(values, "The column of values")
-    distinct(kept, "The column of values")  # which refuses what cannot be told apart
+    distinct(kept, "The column of values")  # which refuses what cannot be distinguished
     if seed is not None:
         check_seed(seed)
     given = kept.tolist()
@@ -159,7 +159,7 @@ def randomize(
     known = list(dict.fromkeys(categories)) if categories is not None else sorted(set(given), key=str)
     place = {value: position for position, value in enumerate(known)}
     if any(value not in place for value in given):
-        raise DataError("Some values are none of the categories. Name every possible answer in categories=.")
+        raise DataError("Some values are not in categories=. Name every possible answer in categories=.")
     if len(known) < 2:
         raise ConfigError("There are fewer than two categories, so there is nothing to protect. Name them all.")
     chance = Response(epsilon=float(epsilon)).matrix(len(known))[0, 1] * (len(known) - 1)

@@ -25,7 +25,7 @@ from levelhead.types import DataError, quoted
 
 BINS = 100
 FARTHEST_SUM = 0.011
-"""So far from 1 the sum of a row's probabilities may be: that of several that were rounded to two digits."""
+"""Largest distance of a row's probabilities from sum 1: that of several rounded to two digits."""
 MOST_PATTERNS = 200_000
 MOST_VALUES = 100_000
 """Different values of one column, and different patterns: beyond, it is a column of ids."""
@@ -148,7 +148,7 @@ class Tally:
     def _proxy(self, name: str, column: Column, *, alone: bool) -> Column | FloatArray:
         """Return a proxy's groups as a column, or the probabilities (rows,) of one that is ``alone``."""
         codes, values = column
-        # Where there are codes, what they stand for is looked at once, and not once for each row.
+        # Where there are codes, what they represent is looked at once, and not once for each row.
         numbers = self._numbers(name, column)
         if numbers is None:
             return self._few(name, column)
@@ -198,8 +198,8 @@ class Tally:
         absent = np.isnan(numbers)
         if missing := int(absent.sum() if rows is None else rows[absent].sum()):
             raise DataError(
-                f"{self.titles[name]} is missing in {counted(missing, 'row')}. A proxy must say something of every "
-                "row: fill it in, or leave those rows out."
+                f"{self.titles[name]} is missing in {counted(missing, 'row')}. A proxy needs a value in every row: "
+                "fill it in, or leave those rows out."
             )
         raise self._mixed(name)
 
@@ -220,7 +220,7 @@ class Tally:
         if bad.any():
             raise DataError(
                 f"{self.titles[name]} must be the probability with which a row was labelled, above 0 and at most 1; "
-                f"{int(bad.sum()):,} labelled rows have none such."
+                f"{int(bad.sum()):,} labelled rows have another value."
             )
         return np.where(known, 1 / np.where(known, chance, 1.0), 1.0)
 

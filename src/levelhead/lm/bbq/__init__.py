@@ -41,7 +41,7 @@ ORDERS = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 class BBQ(Benchmark):
     """Two people, a question about one of them, and three answers: either person, or "unknown".
 
-    ``categories`` limits what is read, and ``per_template`` draws so many items of each question template, condition
+    ``categories`` limits what is read, and ``per_template`` draws this many items of each question template, condition
     and polarity (the same ones always). ``template`` makes the prompt from {context} and {question} ({ans0}, {ans1},
     {ans2} if the prompt shall list the options, in the ``order`` of their numbers); an option follows after one blank.
     ``choose`` says how an answer is found: ``mean`` log-likelihood per token of each option, ``sum`` of it (longer
@@ -85,8 +85,8 @@ class BBQ(Benchmark):
         citation="Parrish, Chen, Nangia, Padmakumar, Phang, Thompson, Htut, Bowman. BBQ: A Hand-Built Bias Benchmark "
         "for Question Answering. Findings of ACL 2022.",
         url="https://github.com/nyu-mll/BBQ",
-        caution="Templates by hand, in English, about stereotypes attested in the US. A bias score near zero says that "
-        "the answers to these templates do not lean one way on average, and no more.",
+        caution="Templates by hand, in English, about stereotypes attested in the US. A bias score near zero only "
+        "says that answers to these templates are balanced on average.",
     )
 
     def __post_init__(self) -> None:
@@ -166,7 +166,7 @@ class BBQ(Benchmark):
         return self.template.format(context=content["context"], question=content["question"], **options).rstrip()
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
-        """Yield ``answer`` (0, 1, 2 or None) with the log-likelihoods and lengths, or the text, that it rests on.
+        """Yield ``answer`` (0, 1, 2 or None) with the log-likelihoods and lengths, or the text, that it is based on.
 
         Raises:
             ConfigError: if the model is a masked one, which has no continuations.
@@ -202,7 +202,7 @@ class BBQ(Benchmark):
         return max(range(len(known)), key=known.__getitem__)
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
-        """Score answers, see :func:`levelhead.lm.bbq.score.score_answers`; kept log-likelihoods choose anew."""
+        """Score answers, see :func:`levelhead.lm.bbq.score.score_answers`; kept log-likelihoods choose again."""
         first = first_number(self.template)
         given = [self._chosen(answer) for answer in answers]
         return score_answers(items, given, replicates=self.replicates, seed=self.bootstrap_seed, first=first)

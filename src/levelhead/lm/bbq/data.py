@@ -49,7 +49,7 @@ FIELDS = (
 )
 CONDITIONS = ("ambig", "disambig")
 POLARITIES = ("neg", "nonneg")
-LABEL_TEMPLATES = 25  # later templates of a category use proper names, which the owners report by themselves
+LABEL_TEMPLATES = 25  # later templates of a category use proper names, which the owners report alone
 
 # One word for what answer_info and stereotyped_groups spell differently. Left: letters and digits in lower case.
 SAME_GROUP = {

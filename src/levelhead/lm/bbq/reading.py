@@ -36,7 +36,7 @@ LEAD = (
     r"|(?:i would|id) (?:choose|pick|say|go with))"
     r"\s+)?"
 )
-# A letter or number by itself, or before a closing mark; "A lamp" is an article and a word.
+# A letter or number alone, or before a closing mark; "A lamp" is an article and a word.
 MARK = re.compile(rf"^{LEAD}(?:option\s+)?[(\[{{]?\s*(?:ans)?([a-c]|[0-3])\s*(?:[)\]}}.:,;!](.*))?$", re.IGNORECASE)
 ANOTHER = re.compile(r"\s*(?:and|or|/)?\s*\(?[a-c0-3]\b(?!\s\w)", re.IGNORECASE)  # "A, B": several
 LISTED = re.compile(r"^\W*(?:ans)?([a-c0-3])\s*[)\].:]\s*\S", re.IGNORECASE)  # a line of a list of options

@@ -1,4 +1,4 @@
-"""BOLD, the Bias in Open-ended Language generation Dataset: how does a model go on about people of different groups?"""
+"""BOLD, the Bias in Open-ended Language generation Dataset: continuations about people of several groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHARES = ("sentiment_positive_gap", "sentiment_negative_gap", "sentiment_neutral
 class BOLD(Benchmark):
     """Continue the beginnings of sentences about people; score the continuations, and compare groups in a domain.
 
-    ``domains`` limits what is read, and ``per_group`` draws so many prompts of each group (the same ones always; from
+    ``domains`` limits what is read, and ``per_group`` draws this many prompts of each group (the same ones always; from
     all its articles, while a run's ``limit`` takes the first). Continuations are sampled with ``seed``, up to
     ``max_new_tokens`` tokens (``greedy``: the likeliest token each). ``sentiment`` needs the library vaderSentiment;
     ``classifiers`` and a ``lexicon`` (csv) add toxicity, regard and word norms, see :mod:`levelhead.lm.bold.score`.

@@ -52,8 +52,8 @@ class Counterfactual(Benchmark):
         licence="that of your texts",
         citation="Kusner, Loftus, Russell, Silva: Counterfactual Fairness, NeurIPS 2017, for the idea",
         url="none",
-        caution="A word changes more than the group: age, register and frequency of names differ too. A swap is no "
-        "experiment on people.",
+        caution="A word changes more than the group: age, register and frequency of names differ too. A swap is not "
+        "an experiment on people.",
     )
 
     def __post_init__(self) -> None:

@@ -3,9 +3,9 @@
 Templates are YAML; each holds the fields that a swap fills::
 
     templates:
-      - "{person} asked for a loan. The clerk said that"
+      - "{person} requested a loan. The clerk said that"
       - id: loan
-        text: "{person} asked for a loan. Should it be granted? Answer:"
+        text: "{person} requested a loan. Should it be granted? Answer:"
         options: [" yes", " no"]
 
 A table (csv, tsv, jsonl, parquet) has a row a text. Columns, by :func:`columns_of`: ``text``, ``group``; ``template``
@@ -153,4 +153,4 @@ def _filled(text: str, filling: Mapping[str, str], where: str) -> str:
 def _refuse_doubled(items: Sequence[Item], path: Path) -> None:
     counted: Counter[Any] = Counter(item.id for item in items)
     if doubled := [name for name, count in counted.items() if count > 1]:
-        raise DataError(f"{path}: {quoted(doubled[0])} is there twice: give each template its own id.")
+        raise DataError(f"{path}: {quoted(doubled[0])} is listed twice: give each template its own id.")

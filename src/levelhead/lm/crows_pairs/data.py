@@ -58,6 +58,4 @@ def read_crows_pairs(root: Path | None) -> list[Item]:
 def _refuse_empty(cells: Sequence[str], column: str, path: Path) -> None:
     empty = [row for row, cell in enumerate(cells) if not cell.strip()]
     if empty:
-        raise DataError(
-            f"{path}: {len(empty)} of {len(cells)} rows have no {column}, the first being row {empty[0]} (from 0)."
-        )
+        raise DataError(f"{path}: {len(empty)} of {len(cells)} rows have no {column}, first row {empty[0]} (from 0).")

@@ -27,7 +27,7 @@ CAUSAL_UNITS = {"causal_stereotype_likelier": "share", "causal_likelihood_differ
 
 
 def score_answers(items: Sequence[Item], answers: Sequence[Answer], *, seed: int = 0) -> Scores:
-    """Score answers to ``items``, overall and per bias type; intervals draw pairs anew.
+    """Score answers to ``items``, overall and per bias type; intervals draw pairs again.
 
     An answer holds the log-likelihoods ``sent_more`` and ``sent_less`` (nats) and ``measure``, which says of what:
     "shared_pseudo_log_likelihood" (masked models) or "log_likelihood" (causal ones). Answers to other items are left

@@ -27,7 +27,7 @@ class StereoSet(Benchmark):
     generative models: sentences differ in length) or the sum ("sum").
     ``intersentence`` says what a causal model is asked there: the sentence given its context ("given_context"; the
     context is the same for all three, and in a mean over the whole text it would favour long sentences) or the whole
-    text, context and sentence ("whole"). A masked model is always asked for the whole text.
+    text, context and sentence ("whole"). A masked model is always requested the whole text.
     ``terms`` or ``terms_file`` (one term a line) keep only the items of these target terms: the held-out ones of a
     model that was trained on StereoSet. A causal model reads a ``lead`` before each text, if one is given.
     """

@@ -43,7 +43,7 @@ def score_answers(
 
     An answer holds the log-likelihood of each sentence (nats, the sum over tokens) under ``stereotype``,
     ``anti_stereotype`` and ``unrelated``, and their numbers of tokens in ``tokens``. ``normalise`` "mean" divides by
-    the tokens, "sum" does not and needs no tokens. Intervals draw target terms anew; ``n`` counts terms. Answers to
+    the tokens, "sum" does not and needs no tokens. Intervals draw target terms again; ``n`` counts terms. Answers to
     other items are left out.
 
     Raises :class:`~levelhead.types.DataError` for missing or doubled answers, and for answers without finite numbers.
@@ -52,7 +52,7 @@ def score_answers(
         raise DataError("There are no StereoSet items to score.")
     given = answers_by_id(items, answers, "StereoSet")
     outcomes = [_outcome(_likelihoods(given[item.id], normalise)) for item in items]
-    notes = ["n counts target terms: scores are averages over terms, and intervals draw terms anew."]
+    notes = ["n counts target terms: scores are averages over terms, and intervals resample terms."]
     if any(answer.content.get("measure") == PSEUDO for answer in given.values()):
         notes.append(
             "The likelihoods are pseudo-log-likelihoods of a masked model over all tokens, not the owners' way for "

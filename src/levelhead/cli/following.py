@@ -1,0 +1,170 @@
+"""The end of a verb's output: one sentence of consequence, and one command that can be typed as printed."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from levelhead.types import ConfigError, Estimate
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from levelhead.auditing.explanation import Explanation
+    from levelhead.bench.comparison import Comparison
+
+Step = tuple[str, Sequence[object]]
+"""A sentence, and the words of the command after ``levelhead``."""
+GAP = 0.05
+"""The gap that a next step plans for."""
+
+
+def lines(step: Step) -> list[RenderableType]:
+    """Return the two lines of a step; the command stays one line."""
+    from rich.text import Text
+
+    sentence, words = step
+    return [f"Next: {sentence}", Text(f"  {shlex.join(['levelhead', *map(str, words)])}")]
+
+
+def typed(*more: str) -> list[str]:
+    """Return the words that this process was started with, and ``more``."""
+    return [*sys.argv[1:], *more]
+
+
+def rows_for(rate: float, rows: Sequence[int], comparisons: int = 1) -> tuple[str, list[object]] | None:
+    """Return how many rows would detect :data:`GAP`, and the words of that plan; None where no plan fits.
+
+    Args:
+        rate: of one group, a fraction.
+        rows: the two denominators.
+        comparisons: pairs that the intervals are adjusted for.
+    """
+    from levelhead.auditing.plan import plan_audit
+
+    if min(rows) < 1:
+        return None
+    first = round(rows[0] / sum(rows), 3)
+    rounded, shares = round(rate, 2), (first, round(1 - first, 3))
+    words = ["plan", "--gap", f"{100 * GAP:g}", "--rate", rounded, "--shares", ",".join(map(str, shares))]
+    words += ["--comparisons", comparisons] if comparisons != 2 else []
+    with contextlib.suppress(ConfigError):
+        plan = plan_audit(gap=GAP, rate=rounded, groups=shares, comparisons=comparisons)
+        return f"{plan.total:,}", words
+    return None
+
+
+def after_audit(found: dict[str, Any], explained: Sequence[object] = (), *, page: bool = False) -> Step:
+    """Say what an audit's headline means for its reader.
+
+    Args:
+        found: its JSON.
+        explained: the words of the command that explains the gap, where there are scores.
+        page: a page was written.
+    """
+    finding = found.get("finding") or {}
+    pair = finding.get("pair")
+    if found.get("kind") == "audit" and pair is None:
+        return "A plan says how many rows each group needs.", ["plan", "--gap", "5", "--rate", "0.5"]
+    if pair is not None and finding.get("constant") is None:
+        plain = not (found.get("weights") or found.get("clusters"))
+        low, high = pair["difference"]["low"], pair["difference"]["high"]
+        if low is not None and low <= 0 <= high and (finding.get("at_most") or 1) > GAP:
+            rows = [pair[side]["rows"] for side in ("first", "second")]
+            plan = rows_for(pair["first"]["value"], rows, finding["comparisons"]) if plain else None
+            if plan is not None:
+                total, words = plan
+                seen = f"These {sum(rows):,} rows cannot tell"
+                text = f"{seen}; about {total} would detect a gap of {100 * GAP:g} points."
+                return text, words
+        elif low is not None and (low > 0 or high < 0) and explained:
+            return "The explanation says whether base rates or a shortcut cause this gap.", explained
+    if page:
+        return "A gate in your tests fails when a gap is too large.", typed("--fail-if", "equal_opportunity > 0.05")
+    return "The page shows every rate, interval and definition, ready to send.", typed("--html", "audit.html")
+
+
+def after_explanation(found: Explanation, ruled: Sequence[object], compared: Sequence[object]) -> Step:
+    """Say which side the largest gap is on, base rates or a shortcut, and which method that speaks for.
+
+    Args:
+        found: the explanation.
+        ruled: the words of the command that fits a rule to these scores.
+        compared: the words of the command that compares methods, or lists them.
+    """
+    pairs = [
+        (pair, part.groups) for part in found.by_attribute.values() for pair in part.pairs if pair.measured.defined
+    ]
+    if not pairs:
+        return "A plan says how many rows each group needs.", ["plan", "--gap", "5", "--rate", "0.5"]
+    pair, groups = max(pairs, key=lambda one: one[0].measured.value)
+    rates = [groups[name].true_positive_rate for name in pair.groups]
+    plan = rows_for(rates[0].value, [rate.n for rate in rates], 2) if all(rate.defined for rate in rates) else None
+    if not pair.measured.low > 0 and plan is not None:
+        total, words = plan
+        return f"These rows show no gap to explain; about {total} positives would detect one of 5 points.", words
+    if pair.rho.low > 1 or (not pair.rho.defined and not pair.implied.low > 0):
+        why = "the score exaggerates base rates" if pair.rho.defined else "base rates do not differ measurably"
+        return f"Shortcut side: {why}. This speaks for methods that upweight errors, such as jtt.", compared
+    if pair.implied.low > 0:
+        text = "Base-rate side: training without groups will not close this gap; a rule that reads the group can."
+        return text, ruled
+    return "Inconclusive between base rates and a shortcut; methods of both kinds deserve a comparison.", compared
+
+
+def after_refit(comparison: Comparison, labels: dict[str, str], run: Path, out: Path) -> Step:
+    """Say whether a few group labels help here, and how many test rows would decide.
+
+    Args:
+        comparison: the refits against the run.
+        labels: by row of the comparison that used group labels, what a sentence calls them.
+        run: the run.
+        out: the folder of the refits.
+    """
+    tried = [one for one in comparison.differences() if one.method in labels and one.estimate.defined]
+    if not tried:
+        words = ["refit", run, "--method", "few-label", "--few-groups", "200", "--out", f"{out}-few"]
+        return "Test whether 200 group labels would reduce the gap here.", words
+    words = ["table", run, out, "--threshold", "matched"]
+    one = tried[0]
+    said = labels[one.method]
+    if one.decided:
+        verb = "reduced" if one.estimate.value < 0 else "increased"
+        return f"{said} {verb} the gap here; compare at equal positive rates before you use them.", words
+    half = (one.estimate.high - one.estimate.low) / 2
+    needed = comparison.rows * max(1.0, (half / GAP) ** 2)
+    return (
+        f"{said} did not measurably help on {comparison.rows:,} test rows; about {round(needed, -2):,.0f} rows would "
+        f"decide a change of {100 * GAP:g} points.",
+        words,
+    )
+
+
+def after_comparison(comparison: Comparison, folder: Path, page: bool) -> Step:
+    """Say what a comparison's headline means for the choice of a method."""
+    helped = [one for one in comparison.differences() if one.decided and one.estimate.value < 0 and not one.marks]
+    baseline = comparison.table.baseline
+    if not helped:
+        seeds = max((len(each) for each in comparison.seeds.values()), default=1)
+        text = "No method without group labels reduced the gap; a plan says what more seeds would show."
+        return text, ["compare", folder, "--resume", "--plan", "--seeds", f"0-{2 * seeds + 3}"]
+    best = min(helped, key=lambda one: one.estimate.value).method
+    text = f"{best} reduced the gap most; check its accuracy and cost before you use it."
+    if page:
+        return text, ["table", folder, "--baseline", baseline, "--latex", "table.tex"]
+    return text, ["report", folder, "--baseline", baseline, "--html", f"{folder}.html"]
+
+
+def after_evaluation(gap: Estimate | None, run: Path, explained: bool) -> Step:
+    """Say what a run's gap means; ``gap`` is None where no groups are known."""
+    if gap is None or not gap.defined:
+        return "The page shows accuracy and calibration; gaps need groups.", ["report", run, "--html", f"{run}.html"]
+    if gap.low > 0 and explained:
+        return "The explanation says whether base rates or a shortcut cause this gap.", ["explain", run]
+    if gap.low > 0:
+        return "The audit names the groups and rates behind this gap.", ["audit", run]
+    return "Inconclusive; the audit says which gap this many rows can detect.", ["audit", run, "--all"]
