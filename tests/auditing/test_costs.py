@@ -85,5 +85,5 @@ def test_the_command_takes_costs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     prices = ["--cost-false-positive", "1", "--cost-false-negative", "2"]
     assert run(*args, *prices, "--all", "--fail-if", "brier > 0.3", "--fail-if", "cost > 10") == 0
     assert "What errors cost" not in (shown := capsys.readouterr().out)  # a terminal has no headings
-    assert "Cost of errors by sex" in shown
+    assert "Cost of errors per row by sex" in shown
     assert run(*args, *prices[:2]) == 2

@@ -277,7 +277,7 @@ def with_columns(path: Path, names: list[str], values: list[list[str]]) -> Path:
 def test_a_column_that_is_there_twice_is_refused_by_name(tmp_path: Path, suffix: str, twice: str) -> None:
     names, values = ["y", "yhat", "g", twice], [["0", "0", "a", "1"], ["1", "1", "b", "0"]] * 20
     path = with_columns(tmp_path / f"p{suffix}", names, values)
-    with pytest.raises(DataError, match=f"has 2 columns named '{twice}'.*Rename or remove all but one"):
+    with pytest.raises(DataError, match=f"has 2 columns named '{twice}'.*rename or remove all but one"):
         audit_file(path, "y", "yhat", ["g"])
 
 

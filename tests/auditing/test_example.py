@@ -40,7 +40,7 @@ def test_the_printed_command_gives_the_same_tables(capsys: pytest.CaptureFixture
     place = next(number for number, line in enumerate(lines) if line.startswith("levelhead audit "))
     tables = lines[place + 1 :]
     assert shown(capsys, *shlex.split(lines[place])[2:]) == tables
-    assert any("Equalized odds gap" in line for line in tables)
+    assert any("Equalized-odds gap" in line for line in tables)
 
 
 def test_further_options_hold_for_the_example_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_further_options_hold_for_the_example_too(capsys: pytest.CaptureFixture[
 def test_the_example_with_a_file_or_columns_is_an_error(
     capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
 ) -> None:
-    assert f"leave out {named}, or --example" in error(capsys, "--example", *arguments)
+    assert f"remove {named}, or --example" in error(capsys, "--example", *arguments)
 
 
 @pytest.mark.parametrize(

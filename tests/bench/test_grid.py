@@ -529,7 +529,7 @@ def test_a_killed_grid_leaves_no_run_behind(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["methods_utkface64", "--methods", "erm"], "defines the comparison: remove --methods"),
-        (["methods_utkface64", "--try", "method.upweight=2", "--data", "utkface64"], "leave out --data, --try"),
+        (["methods_utkface64", "--try", "method.upweight=2", "--data", "utkface64"], "remove --data, --try"),
         (["FOLDER"], "holds a comparison: add --resume to finish it"),
         (["FOLDER", "--resume", "--out", "other"], "is the folder to resume: leave out --out"),
         (["--resume"], "--resume needs the folder of a comparison: levelhead compare FOLDER --resume"),

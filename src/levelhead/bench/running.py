@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,14 @@ def _announce(
     folds = {cell.experiment.data.folds for cell in cells if isinstance(cell.experiment.data, Fold)}
     times += "".join(f" x {count} folds" for count in folds)
     _line(console, f"{text.counted(len(cells), 'run')} ({times}) in {folder}{done}.")
+    twice = dict.fromkeys(cell.row for cell in missing if cell.experiment.method.trains_twice)
+    if twice:
+        _line(
+            console,
+            f"{text.joined([*twice])} train{'s' * (len(twice) == 1)} two networks: expect at least twice the time.",
+        )
+    if missing and len(missing) == len(cells):
+        _line(console, "To know the time before training, add --plan.")
     if workers is None or not missing:
         return
     threads = max(cell.experiment.train.threads or 1 for cell in missing)
@@ -155,7 +164,12 @@ def _told(
     cells: Sequence[Cell], missing: Sequence[Cell], console: Console
 ) -> Iterator[Callable[[Cell, Failure | None, float], None]]:
     """Yield what is called as each run ends. On a terminal a bar moves, and only failures are lines."""
-    ended = len(cells) - len(missing)
+    ended, began = len(cells) - len(missing), time.monotonic()
+
+    def foretell() -> None:
+        left = (len(missing) - 1) * (time.monotonic() - began)
+        if ended == len(cells) - len(missing) + 1 and left >= 60:
+            _line(console, f"At most about {math.ceil(left / 60)} minutes left, at the pace of the first run.")
 
     def line(cell: Cell, failure: Failure | None, seconds: float) -> None:
         nonlocal ended
@@ -164,6 +178,7 @@ def _told(
         outcome = f"done in {minutes}:{rest:02d}" if failure is None else f"FAILED after {minutes}:{rest:02d}"
         reason = "" if failure is None else f": {failure.message}"
         _line(console, f"[{ended}/{len(cells)}] {_name(cell)}: {outcome}{reason}")
+        foretell()
 
     if not console.is_terminal:
         yield line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from levelhead.cli.following import lines
 from levelhead.cli.options import DataRoot, Recipe, Settings
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_text
 from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, quoted
 
 data_app = typer.Typer(help="Look at a recipe's data before training.", no_args_is_help=True)
 
@@ -28,9 +31,22 @@ def init_command(
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="The recipe to write. Default: the table's name, .yaml.")] = None,
+    target: Annotated[str | None, typer.Option(help="Column with the class to predict.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="Column with the text.")] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(help="Column with groups, for evaluation only; repeatable.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="Method of the recipe, e.g. dam for debiased attention (`levelhead list methods`).")
+    ] = "erm",
     backbone: Annotated[
-        str, typer.Option(help="Pretrained text encoder: a name on the Hub, or a folder.")
-    ] = "sentence-transformers/all-MiniLM-L6-v2",
+        str | None,
+        typer.Option(
+            help="Pretrained encoder: a name on the Hub, or a folder. Default: a small sentence encoder for texts, "
+            "none "
+            "for pictures."
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,42 +64,56 @@ def init_command(
 
     Example: levelhead init reviews.csv
     """
+    from levelhead.methods import METHODS
     from levelhead.runs.init import (
         list_pictures,
         picture_recipe,
         refuse_existing,
         told_options,
+        with_method,
         with_options,
         write_recipe,
     )
-    from levelhead.runs.recipe import load_experiment
+    from levelhead.runs.recipe import load_experiment, nearest
 
-    target = out or Path(f"{path.resolve().name.split('.')[0] or 'mine'}.yaml")
-    check_outputs({"--out": target})
-    refuse_existing(target, force)
+    place = out or Path(f"{path.resolve().name.split('.')[0] or 'mine'}.yaml")
+    check_outputs({"--out": place})
+    refuse_existing(place, force)
+    if method not in METHODS and ":" not in method and not method.startswith("dam+"):
+        raise ConfigError(f"Unknown method {quoted(method)}. {nearest(method, METHODS)}")
     pictures = list_pictures(path) if path.is_dir() else []
+    named = {"target": target, "text_column": text, "sensitive": group}
+    if pictures and any(named.values()):
+        raise ConfigError(
+            f"{path} holds a folder of pictures per class, without columns: remove --target, --text, --group."
+        )
+    settings = [*(settings or ()), *(f"data.{key}={json.dumps(value)}" for key, value in named.items() if value)]
     if pictures:
-        table = target.with_suffix(".csv")
+        table = place.with_suffix(".csv")
         check_outputs({"--out": table})
         refuse_existing(table, force)
-        text, guess = picture_recipe(path, pictures, table, target.stem)
-        text = with_options(text, told_options(settings or ()))
-        lines = io.StringIO()
+        recipe, guess = picture_recipe(path, pictures, table, place.stem, backbone)
+        recipe = with_options(recipe, told_options(settings))
+        listing = io.StringIO()
         # A path that a spreadsheet would take for a formula has the same meaning behind ./
         cells = [
             (file if harmless(file) == file else f"./{file}", harmless(name), split) for file, name, split in pictures
         ]
-        csv.writer(lines, lineterminator="\n").writerows([("file", "label", "split"), *cells])
-        write_text(table, lines.getvalue())
+        csv.writer(listing, lineterminator="\n").writerows([("file", "label", "split"), *cells])
+        write_text(table, listing.getvalue())
         guess.said.append(f"Wrote {table}, which lists them.")
     else:
-        text, guess = write_recipe(path, backbone, settings or ())
-    write_text(target, text)
-    load_experiment(target)
+        recipe, guess = write_recipe(path, backbone, settings)
+        if guess.pictures and text:
+            raise ConfigError(f"--text names a column of texts, and {path} holds pictures: remove it.")
+    write_text(place, with_method(recipe, method) if method != "erm" else recipe)
+    load_experiment(place)
     console = Terminal()
     for sentence in guess.said:
         console.print(escape(sentence), soft_wrap=True)
-    console.print(f"Wrote {escape(str(target))}. Read it, then: levelhead data check {escape(str(target))}")
+    console.print(f"Wrote {escape(str(place))}", soft_wrap=True)
+    for line in lines(("Read the recipe, then check what training opens.", ["data", "check", place])):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @data_app.command("check")
@@ -116,4 +146,5 @@ def check_command(
         console.print(escape(example), soft_wrap=True)
     for sentence in found.said:
         console.print(escape(sentence), soft_wrap=True)
-    console.print(f"Next: levelhead train {escape(recipe)}", soft_wrap=True)
+    for line in lines(("Train it if classes and splits are right.", ["train", recipe])):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -33,8 +34,11 @@ from levelhead.cli.options import (  # fmt: skip
     run_join,
 )
 from levelhead.storage import check_outputs, write_json
-from levelhead.terminal import Terminal
+from levelhead.terminal import Progress, Terminal
 from levelhead.types import ConfigError
+
+TIMED_STEPS = 20
+"""Steps of a stage from which its time is predicted."""
 
 
 class Energy(StrEnum):
@@ -73,7 +77,9 @@ def train_command(
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks
     try:
         with training_progress(console) as progress:
-            metrics = train_run(experiment, folder, resume=resume, progress=progress, energy=energy.value)
+            metrics = train_run(
+                experiment, folder, resume=resume, progress=_foretold(progress, console), energy=energy.value
+            )
     except KeyboardInterrupt:
         console.print(f"\nStopped. Resume with the same command and --resume; the run is in {folder}.")
         raise typer.Exit(130) from None
@@ -82,7 +88,39 @@ def train_command(
         table.add_column(column, justify="right")
     table.add_row(*(f"{abs(value):.4f}" for value in metrics["validation"].values()))
     console.print(table)
-    console.print(f"Next: levelhead evaluate {escape(str(folder))} --split test")
+    if _last_was_best(metrics):
+        console.print(
+            f"The best epoch was the last one: train longer, e.g. --set train.epochs={2 * experiment.train.epochs}",
+            soft_wrap=True,
+        )
+    for line in lines(("Measure accuracy and gaps on the test split.", ["evaluate", folder, "--split", "test"])):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _foretold(progress: Progress, console: Terminal) -> Progress:
+    """Return a function that reports progress, and says once a stage how long it will take, from its first steps."""
+    began: dict[str, tuple[int, float]] = {}
+    said: set[str] = set()
+
+    def report(stage: str, done: int, total: int, text: str) -> None:
+        progress(stage, done, total, text)
+        first, since = began.setdefault(stage, (done, time.monotonic()))
+        if stage not in said and done - first == TIMED_STEPS:
+            said.add(stage)
+            left = (total - done) * (time.monotonic() - since) / TIMED_STEPS
+            if left >= 60:
+                console.print(
+                    f"{stage}: about {left / 60:.0f} minutes left, at the pace of the first steps", markup=False
+                )
+
+    return report
+
+
+def _last_was_best(metrics: dict[str, Any]) -> bool:
+    """Whether the last epoch of the last stage is the best by the selector, whose scores are all better if larger."""
+    history, rule = metrics["history"], metrics["selected_by"]
+    values = [row[rule] for row in history if row["stage"] == history[-1]["stage"] and rule in row]
+    return len(values) > 1 and values[-1] == max(values) != values[-2]
 
 
 def evaluate_command(

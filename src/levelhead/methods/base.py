@@ -28,6 +28,7 @@ class Method(ABC):
     and a frozen backbone, are then refused before the first run.
     ``infers_parts`` declares that its last stage divides the validation split into parts of its own, by which an epoch
     can be chosen (``train.select: val_worst_inferred``).
+    ``trains_twice`` declares that a second network is trained after a first one: ``compare`` says so before it starts.
     ``changes_at_end`` declares that the network is changed after its last epoch, so that no epoch can be chosen again.
     """
 
@@ -39,6 +40,7 @@ class Method(ABC):
     changes_pixels: ClassVar[bool] = False
     infers_parts: ClassVar[bool] = False
     changes_at_end: ClassVar[bool] = False
+    trains_twice: ClassVar[bool] = False
 
     @property
     def told(self) -> str | None:

@@ -38,6 +38,7 @@ class CnC(Method):
     """
 
     summary: ClassVar[str] = "contrastive learning between a short training's hits and errors (ICML 2022)"
+    trains_twice: ClassVar[bool] = True
     reference_epochs: int = 1
     temperature: float = 0.1
     share: float = 0.75

@@ -27,6 +27,7 @@ FLAGS = (
     "uses_people",
     "changes_pixels",
     "infers_parts",
+    "trains_twice",
     "changes_at_end",
 )
 

@@ -40,6 +40,7 @@ class GEORGE(Method):
     """
 
     summary: ClassVar[str] = "GroupDRO on clusters of each class (NeurIPS 2020)"
+    trains_twice: ClassVar[bool] = True
     infers_parts: ClassVar[bool] = True
     reference_epochs: int | None = None
     reduction: Literal["pca", "hardness"] = "pca"

@@ -34,6 +34,7 @@ class JTT(Method):
     """
 
     summary: ClassVar[str] = "just train twice: upweights a first model's errors (ICML 2021)"
+    trains_twice: ClassVar[bool] = True
     identification_epochs: int = 1
     upweight: int = 50
     repeat: Literal["append", "weights"] = "append"

@@ -29,6 +29,7 @@ class KD(Method):
     """
 
     summary: ClassVar[str] = "knowledge distillation: learn from an overfitted, bigger teacher (NeurIPS 2022)"
+    trains_twice: ClassVar[bool] = True
     soft: float = 1.0
     teacher_layers: int = 12
     teacher_epochs: int | None = None

@@ -50,6 +50,7 @@ class XRM(Method):
     """
 
     summary: ClassVar[str] = "cross risk minimisation: GroupDRO on twin networks' errors (ICML 2024)"
+    trains_twice: ClassVar[bool] = True
     infers_parts: ClassVar[bool] = True
     twin_epochs: int | None = None
     step: float = 0.01

@@ -3,7 +3,7 @@
 Wang and Russakovsky, "Directional bias amplification" (ICML 2021), equation 1. A -> T is about predicting the task T:
 for each attribute a and task t, P(T^ = t | A = a) - P(T = t | A = a), with the sign of P(A, T) - P(A) P(T) in the
 training labels, and the mean over all pairs. T -> A is the same with the parts changed over. Above 0, predictions go
-further in the direction that the labels have; it is no measure of how often they are wrong.
+further than the labels; it is no measure of how often they are wrong.
 
 A binary attribute or task is always two columns, itself and its complement. With a single column, rows that have
 neither are dropped before the sign is taken, and the sign can turn over: 11001010 and 11100010 give -0.25 where two

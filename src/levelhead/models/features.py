@@ -3,8 +3,8 @@
 Training only what stands on top of a frozen backbone needs its last hidden states and nothing else of it. They are
 computed without gradient and in evaluation mode, stored without padding in half precision, and mapped into memory.
 
-The folder is that of :mod:`levelhead.data.cache_folder`. It may be deleted at any time: a run that reads from it goes
-on, and one that builds in it ends with an error.
+The folder is that of :mod:`levelhead.data.cache_folder`. It may be deleted at any time: a run that reads from it
+continues, and one that builds in it ends with an error.
 
 ::
 

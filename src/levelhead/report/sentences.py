@@ -132,7 +132,7 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
             )
             unknown = f" {which} equivalent to {other} within {number(100 * equal[0].margin)} points.{unknown}"
         return f"None of the {count} methods measurably changed {what} relative to {other}: {_range(defined)}.{unknown}"
-    said = []
+    said: list[str] = []
     for verb in dict.fromkeys(_changed(metric, one.estimate.value) for one in decided):
         those = [one for one in decided if _changed(metric, one.estimate.value) == verb]
         named = [

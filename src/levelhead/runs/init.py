@@ -131,7 +131,9 @@ def list_pictures(folder: Path) -> list[tuple[str, str, str]]:
     return rows
 
 
-def picture_recipe(folder: Path, rows: Sequence[tuple[str, str, str]], csv_file: Path, name: str) -> tuple[str, Guess]:
+def picture_recipe(
+    folder: Path, rows: Sequence[tuple[str, str, str]], csv_file: Path, name: str, backbone: str | None = None
+) -> tuple[str, Guess]:
     """Return a recipe for pictures in a folder for each class, whose list is written to ``csv_file``."""
     split = "split" if rows[0][2] else None
     guess = Guess(inputs=["file"], pictures=True, target="label", split=split)
@@ -143,7 +145,7 @@ def picture_recipe(folder: Path, rows: Sequence[tuple[str, str, str]], csv_file:
             f"By the names of their folders, {_list(about_people)} may say who people are. A model would be trained "
             "to predict that."
         )
-    return recipe_text([csv_file], guess, name, BACKBONE, folder=folder, rows=len(rows)), guess
+    return recipe_text([csv_file], guess, name, backbone, folder=folder, rows=len(rows)), guess
 
 
 def guess_columns(
@@ -166,11 +168,15 @@ def guess_columns(
     for option in ("target", "split_column", "id_column", "person_column", "text_column", "pair_column", "file_column"):
         if told.get(option) is not None:
             require_columns(list(table), [str(told[option])], "The table")
-    taken = {str(value) for option, value in told.items() if option.endswith("_column") or option == "target"}
+    asked = [str(name) for name in told.get("sensitive") or ()]
+    require_columns(list(table), asked, "The table")
+    taken = {str(value) for option, value in told.items() if option.endswith("_column") or option == "target"} | {
+        *asked
+    }
     unknown = [name for name in table if name not in taken and not looks_demographic(name)]
     by_values = [name for name in unknown if _are_people(table[name])]
     about_people = [name for name in table if name not in taken and (name not in unknown or name in by_values)]
-    free = [name for name in table if name not in about_people]
+    free = [name for name in table if name not in about_people and name not in asked]
     _guess_split(guess, table, free, told)
     guess.identifier = next((name for name in free if _is_identifier(name, table[name])), None)
     whose = _guess_person(guess, table, free, told)
@@ -311,7 +317,7 @@ def recipe_text(
     tables: Sequence[Path],
     guess: Guess,
     name: str,
-    backbone: str,
+    backbone: str | None,
     *,
     rows: int,
     folder: Path | None = None,
@@ -353,10 +359,11 @@ def recipe_text(
 
 def _heading(what: str, name: str) -> list[str]:
     return [
-        f"# {_plain(what)}: debiased attention; written by levelhead init",
+        f"# {_plain(what)}: a first recipe; written by levelhead init",
         f"# levelhead data check {_plain(name)}.yaml     # what is in the splits, and what training opens",
         f"# levelhead train {_plain(name)}.yaml",
-        f"# Compare with plain training: levelhead compare --recipe {_plain(name)}.yaml --methods erm,dam --seeds 0-2",
+        f"# Compare with debiased attention: levelhead compare --recipe {_plain(name)}.yaml --methods erm,dam --seeds "
+        "0-2",
         "data:",
     ]
 
@@ -382,11 +389,18 @@ def _person_column(guess: Guess) -> list[str]:
     return [f"  person_column: {_value(guess.person)}     # whom a row is of: kept in one split, together in intervals"]
 
 
-def _training(guess: Guess, backbone: str, rows: int) -> list[str]:
-    """Return the recipe's sections on method, network and training."""
+TWIN = (
+    "# The debiased twin: these two lines instead of the two above.",
+    "# method:",
+    "#   name: dam     # debiased attention in the last layer",
+)
+
+
+def _training(guess: Guess, backbone: str | None, rows: int) -> list[str]:
+    """Return the recipe's sections on method, network and training: plain training, and its twin as a comment."""
     batch = next(size for size in (128, 64, 32, 16, 2) if size <= max(2, rows // 4))
-    lines = ["method:", "  name: dam     # erm is plain training; levelhead list methods"]
-    if guess.pictures:
+    lines = ["method:", "  name: erm     # plain training; levelhead list methods", *TWIN]
+    if guess.pictures and backbone is None:
         lines += [
             "model:",
             "  hidden_size: 192     # a small vision transformer from scratch",
@@ -396,14 +410,26 @@ def _training(guess: Guess, backbone: str, rows: int) -> list[str]:
         lines += ["  image_size: 64", "train:", "  epochs: 10", f"  batch_size: {batch}", "  learning_rate: 5.0e-4"]
         lines += ["  schedule: cosine"]
     else:
-        lines += ["model:", f"  backbone: {_value(backbone)}     # any text encoder: a name on the Hub, or a folder"]
+        kind = "picture" if guess.pictures else "text"
+        lines += [
+            "model:",
+            f"  backbone: {_value(backbone or BACKBONE)}     # any {kind} encoder: a name on the Hub, or a folder",
+        ]
         lines += ["  mode: last_encoder     # the backbone is frozen and runs once; fine_tune trains all of it"]
-        lines += ["  max_length: 128     # longer texts are cut, and counted", "train:", "  epochs: 3"]
+        lines += ["  max_length: 128     # longer texts are cut, and counted"] * (not guess.pictures)
+        lines += ["train:", "  epochs: 3"]
         lines += [f"  batch_size: {batch}", "  learning_rate: 1.0e-4"]
     return [*lines, "  select: val_loss     # the epoch that is kept: by labels alone"]
 
 
-def write_recipe(path: Path, backbone: str = BACKBONE, settings: Sequence[str] = ()) -> tuple[str, Guess]:
+def with_method(text: str, method: str) -> str:
+    """Return a recipe's text with another method than plain training, and without the twin."""
+    wanted = "\n".join(["method:", f"  name: {_value(method)}     # levelhead list methods"])
+    plain = "\n".join(["method:", "  name: erm     # plain training; levelhead list methods", *TWIN])
+    return text.replace(plain, wanted)
+
+
+def write_recipe(path: Path, backbone: str | None = None, settings: Sequence[str] = ()) -> tuple[str, Guess]:
     """Return a recipe for a table or a folder of tables as YAML, and what was guessed.
 
     ``settings`` are options of its data, as ``data.target=label``, which are then not guessed.
@@ -440,7 +466,7 @@ def with_options(text: str, told: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _guessed_recipe(path: Path, backbone: str, told: Mapping[str, Any]) -> tuple[str, Guess]:
+def _guessed_recipe(path: Path, backbone: str | None, told: Mapping[str, Any]) -> tuple[str, Guess]:
     if path.is_dir() and (is_saved(path) or _is_repository(path)):
         return _hub_recipe(path, backbone, told)
     tables = find_tables(path)
@@ -463,7 +489,7 @@ def _is_repository(folder: Path) -> bool:
     return below.is_dir() and any(one.is_file() and one.name.endswith(ANY_SUFFIXES) for one in below.iterdir())
 
 
-def _hub_recipe(folder: Path, backbone: str, told: Mapping[str, Any]) -> tuple[str, Guess]:
+def _hub_recipe(folder: Path, backbone: str | None, told: Mapping[str, Any]) -> tuple[str, Guess]:
     """Return a recipe for a folder that the library `datasets` can load, and what was guessed."""
     splits = Hub(path=str(folder.resolve())).open_splits()
     known = known_splits(list(splits))
