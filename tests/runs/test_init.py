@@ -106,7 +106,7 @@ def test_a_column_of_people_is_neither_class_nor_group_and_deals_the_splits(tmp_
     text, guess = write_recipe(tmp_path / "reviews.csv")
     data = data_of(text)
     assert (data["person_column"], data["target"], data["sensitive"]) == ("author", "verdict", ["gender"])
-    assert any("'author' may say whom each row is of" in sentence for sentence in guess.said)
+    assert any("'author' may identify people" in sentence for sentence in guess.said)
     other, _ = write_recipe(tmp_path / "reviews.csv", settings=["data.person_column=user_id"])
     assert data_of(other)["person_column"] == "user_id"
     (tmp_path / "mine.yaml").write_text(text)

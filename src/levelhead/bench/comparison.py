@@ -247,7 +247,7 @@ class Comparison:
 def comparisons_page(record: Record, *, source: str = "", command: str = "") -> Record:
     """Summarise the JSON of comparisons, as ``levelhead table`` writes it; ``source`` names the file in errors."""
     if not record["comparisons"]:
-        raise DataError(f"{source} holds no comparison: `levelhead table --json` writes one.")
+        raise DataError(f"{source} is not what `levelhead table --json` writes.")
     every = [Compared(Comparison.from_dict(one)) for one in record["comparisons"]]
     return Comparisons(every).page(command=command)
 

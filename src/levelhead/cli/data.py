@@ -17,7 +17,7 @@ from levelhead.cli.options import DataRoot, Recipe, Settings
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_text
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError, quoted
+from levelhead.types import ConfigError, nearest, quoted
 
 data_app = typer.Typer(help="Look at a recipe's data before training.", no_args_is_help=True)
 
@@ -74,7 +74,7 @@ def init_command(
         with_options,
         write_recipe,
     )
-    from levelhead.runs.recipe import load_experiment, nearest
+    from levelhead.runs.recipe import load_experiment
 
     place = out or Path(f"{path.resolve().name.split('.')[0] or 'mine'}.yaml")
     check_outputs({"--out": place})

@@ -69,7 +69,8 @@ def postprocess_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write the decisions as csv: per row of FILE, the class before and after, and whether the rule was "
+            help="Write the decisions here, as csv: per row of FILE, the class before and after, and whether the "
+            "rule was "
             "fitted on it."
         ),
     ] = None,
