@@ -231,7 +231,7 @@ def test_training_opens_whom_rows_are_of_only_to_deal_them_and_then_by_person(
     assert sum("nobody is named" in person for person in found) == 1
     assert {person for person in found if "nobody" not in person} == {f"p{row}" for row in range(10)}
     assert (len(found) == len(set(found))) == dealt
-    assert ("10 of the people in 'who' have rows in two splits" in caplog.text) != dealt
+    assert ("10 of the people in 'who' have rows in several splits" in caplog.text) != dealt
     folds = [Fold(data=data, folds=3, fold=fold) for fold in range(3)]
     tested = [person for fold in folds for person in set(fold.people("test") or ())]
     assert len(tested) == len(set(tested)) == 11

@@ -123,7 +123,7 @@ def test_the_share_is_undefined_where_base_rates_do_not_differ() -> None:
     assert any("is undefined" in sentence for sentence in result.sentences())
     # What another share would do cannot be said either.
     assert result.pairs[0].trade_off == ()
-    assert "If the score used another share" not in result.text(all=True)
+    assert "if the score used another share" not in result.text(all=True)
 
 
 def test_a_gap_that_cannot_be_said_stands_in_no_table() -> None:

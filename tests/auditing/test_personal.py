@@ -80,7 +80,7 @@ def test_nobody_worse_and_too_few_rows_are_said() -> None:
     assert lines[-1] == "Too few rows, or no group:  'few'."
     same = lh.audit(frame["y"], frame["generic"], without=frame["generic"], sensitive_features=frame[["sex"]])
     assert same.against is not None
-    assert same.against.sentences("sex")[1].startswith("Undecided for 'f', 'm': it may be worse by up to ")
+    assert same.against.sentences("sex")[1].startswith("Inconclusive for 'f', 'm': it may be worse by up to ")
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

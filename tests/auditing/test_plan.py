@@ -48,7 +48,7 @@ def test_names_and_rows_instead_of_a_gap(capsys: pytest.CaptureFixture[str]) -> 
         (["--rate", "0.3"], "give --gap 5 (points) or --rows 2000"),
         (["--gap", "5", "--rows", "9", "--rate", "0.3"], "give --gap 5 (points) or --rows 2000"),
         (["--gap", "nan", "--rate", "0.3"], "does not fit a rate of 30%"),
-        (["--rows", "inf", "--rate", "0.3"], "is no number of rows"),
+        (["--rows", "inf", "--rate", "0.3"], "is not a number of rows"),
         (["--gap", "0", "--rate", "0.3"], "does not fit a rate of 30%"),
         (["--gap", "80", "--rate", "0.5"], "A gap of 80 points does not fit a rate of 50%"),
         (["--gap", "5", "--rate", "30"], "rate=30 is not between 0 and 1"),
@@ -56,7 +56,7 @@ def test_names_and_rows_instead_of_a_gap(capsys: pytest.CaptureFixture[str]) -> 
         (["--gap", "5", "--rate", "0.3", "--shares", "1"], "2 to 1,000 groups, and there are 1"),
         (["--gap", "5", "--rate", "0.3", "--shares", "a,b"], "--shares is 'a,b'"),
         (["--gap", "5", "--rate", "0.3", "--shares", "-0.5,1.5"], "each must be above 0"),
-        (["--rows", "1.5", "--rate", "0.3"], "is no number of rows"),
+        (["--rows", "1.5", "--rate", "0.3"], "is not a number of rows"),
         (["--rows", "1", "--rate", "0.3"], "too few for 2 groups"),
         (["--gap", "5", "--rate", "0.3", "--comparisons", "0"], "comparisons=0 is not between 1 and"),
         (["--gap", "1e-7", "--rate", "0.3"], "needs more than 1,000,000,000,000 rows"),
@@ -75,7 +75,7 @@ def test_the_earlier_line_still_plans_and_names_the_verb(line: str, capsys: pyte
     with pytest.raises(SystemExit, match=r"^0$"):
         main(["audit", *line.split()])
     printed = capsys.readouterr()
-    assert printed.out.startswith("9,053 rows show a gap of 5.0 points")
+    assert printed.out.startswith("9,053 rows detect a gap of 5.0 points")
     said = deprecated("--groups, --plan, --rate of `levelhead audit`", "`levelhead plan`")
     assert said in " ".join(printed.err.split())
 

@@ -274,7 +274,7 @@ def test_a_rule_and_options_of_its_choice_are_refused_together(
     columns = ("--score", "p", "--group", "g")
     for option, value in (("--metric", "equalized_odds"), ("--delta", 0.02), ("--threshold", 0.5)):
         assert command(tmp_path / "p.csv", *columns, "--rule", tmp_path / "p.csv", option, value) == 2
-        assert f"{option} is about a new rule" in " ".join(capsys.readouterr().err.split())
+        assert f"{option} applies to a new rule" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ConfigError, match="The id column is called 'after'"):
         postprocess_file(tmp_path / "p.csv", "p", "g", id_column="after")
 

@@ -149,6 +149,6 @@ def test_the_command_line_has_them_all(tmp_path: Path, monkeypatch: pytest.Monke
     line += "--against old.csv --on id --html page.html --all"
     found = CliRunner().invoke(app, line.split())
     assert found.exit_code == 0, found.output
-    for words in ("Within strata of branch", "From old.csv to new.csv", "600 in all"):
+    for words in ("Within strata of branch", "From old.csv to new.csv", "600 people in all"):
         assert words in " ".join(found.output.split())
     assert "Against the other model" in Path("page.html").read_text(encoding="utf-8")

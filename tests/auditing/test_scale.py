@@ -155,7 +155,7 @@ def test_a_scale_that_is_none_or_without_scores_is_refused(tmp_path: Path, capsy
     for scale in ("p", "PROBABILITY", "", None, 3, float("nan")):
         with pytest.raises(ConfigError, match="--score their column" if isinstance(scale, str) else "scale"):
             lh.audit(frame["y"], scores=frame["p"], sensitive_features=frame["sex"], scale=scale)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="A scale is one of scores"):
+    with pytest.raises(ConfigError, match="--scores needs a column of scores"):
         lh.audit(frame["y"], frame["q"], sensitive_features=frame["sex"], scale="other")
     frame.to_csv(tmp_path / "a.csv", index=False)
     columns = ["--label", "y", "--prediction", "q", "--group", "sex"]

@@ -66,11 +66,11 @@ def test_ids_of_people_that_nobody_has_are_missed_before_any_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = cells_of(tmp_path, "erm", "identities")
-    with pytest.raises(ConfigError, match=r"^Variant 'identities': This method needs to know which rows are of one"):
+    with pytest.raises(ConfigError, match=r"^Variant 'identities': This method needs to know which rows belong to one"):
         check_cells(cells)
     check_cells(cells[:1])  # the other method needs none
     monkeypatch.setattr("levelhead.runs.train.prepared", lambda *wanted, **options: pytest.fail("inputs were prepared"))
-    with pytest.raises(ConfigError, match="which rows are of one"):
+    with pytest.raises(ConfigError, match="which rows belong to one"):
         train_run(cells[1].experiment, tmp_path / "run")
 
 
@@ -210,6 +210,7 @@ def test_without_a_terminal_each_run_is_a_line(tmp_path: Path) -> None:
     assert status == 0
     assert text.splitlines() == [
         "4 runs (2 variants x 2 seeds) in runs; 1 of them done.",
+        "jtt trains two networks: expect at least twice the time.",
         "[2/4] jtt, seed 0: done in 0:00",
         "[3/4] erm, seed 1: done in 0:00",
         "[4/4] jtt, seed 1: done in 0:00",
@@ -271,10 +272,9 @@ def test_a_comparison_ends_with_its_tables_and_what_it_wrote(
     assert "balanced" in text
     assert "AT CHANCE" in text
     assert "Differences to erm" in text
-    assert lines[-3:] == [
+    assert lines[-2:] == [
         f"Wrote {tmp_path / 'page.html'}",
         f"Wrote {tmp_path / 'runs'}: 4 runs, and grid.yaml, which remembers them.",
-        f"Next: levelhead table {tmp_path / 'runs'} --baseline erm --latex table.tex",
     ]
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
 

@@ -129,7 +129,7 @@ def test_two_variants_that_are_the_same_run_are_refused_before_any(tmp_path: Pat
         ({"set": {"seed": 3}}, "The grid's set sets seed"),
         ({"rows": {"a": {"train.epoch": 3}}}, r"Variant 'a': Unknown key train.epoch. Did you mean 'epochs'"),
         ({"rows": {"a b": {}, "a, b": {}}}, "differ in letters"),
-        ({"seeds": []}, "needs seeds"),
+        ({"seeds": []}, "needs distinct seeds"),
         ({"base": "bse"}, "no recipe 'bse'"),
         ({"rows": ["ERM"]}, "needs base"),
         ({"seeds": 3}, "seeds must be a list"),
@@ -357,7 +357,7 @@ def test_compare_from_the_command_line(
     assert before == {file: file.stat().st_mtime_ns for file in Path(out).rglob("evaluation-test.json")}
     with pytest.raises(SystemExit):
         main([*common, "--methods", "erm", "--set", "train.epochs=2"])
-    assert "holds another grid" in capsys.readouterr().err
+    assert "holds a grid with other settings" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["compare", "--resume", str(tmp_path)])
     assert "it was not made by `levelhead compare`" in capsys.readouterr().err
@@ -534,7 +534,7 @@ def test_a_killed_grid_leaves_no_run_behind(tmp_path: Path) -> None:
         (["FOLDER", "--resume", "--out", "other"], "is the folder to resume: leave out --out"),
         (["--resume"], "--resume needs the folder of a comparison: levelhead compare FOLDER --resume"),
         (["--resume", "--out", "nowhere"], "nowhere holds no grid.yaml"),
-        (["--data", "portraits", "--row", "dam"], "--row chooses variants of a GRID"),
+        (["--data", "portraits", "--row", "dam"], "--row selects variants of a GRID"),
         ([], "Nothing to compare: give --data (a built-in task), --recipe or a GRID, or a folder with --resume"),
     ],
 )

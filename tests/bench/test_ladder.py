@@ -53,5 +53,5 @@ def test_the_picture_is_the_same_each_time_and_takes_any_name(tmp_path: Path) ->
         draw_ladder([*steps, undefined], tmp_path / name, title="A title", notes=["A note."])
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert "lost" not in (tmp_path / "a.svg").read_text()
-    with pytest.raises(DataError, match="No variant has a gap"):
+    with pytest.raises(DataError, match="No variant's gap"):
         draw_ladder([undefined], tmp_path / "c.png", title="")

@@ -140,7 +140,7 @@ def replace(file: Path, before: str, after: str) -> None:
         ("list_attr_celeba", "000004.jpg", "000099.jpg", r"lacks 1 pictures .*000004\.jpg"),
         ("list_attr_celeba", "000004.jpg", "000003.jpg", r"'000003\.jpg' is there twice"),
         ("list_eval_partition", "000004.jpg 0", "000004.jpg 3", r"1 rows name no split, first '000004\.jpg'"),
-        ("list_eval_partition", " 0", " 1", "no row is of the train split"),
+        ("list_eval_partition", " 0", " 1", "the train split is empty"),
     ],
 )
 def test_broken_rows_are_named(tmp_path: Path, table: str, before: str, after: str, message: str) -> None:

@@ -225,7 +225,7 @@ def test_without_communities_training_goes_on_and_an_evaluation_says_so(
             del note["target"]
     data = HateXplain(write(tmp_path / "bare", posts))
     data.check()
-    assert "has no column 'target' (data.sensitive): training does without" in caplog.text
+    assert "has no column 'target' (data.sensitive): training does not need it" in caplog.text
     assert data.examples("train").fingerprint == whole.fingerprint
     with pytest.raises(DataError, match="'target'"):
         data.groups("train")

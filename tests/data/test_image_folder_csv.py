@@ -144,7 +144,7 @@ def changed(name: str, row: int, value: Any) -> dict[str, list[Any]]:
         (changed("label", 6, ""), r"'label' is empty in 1 of 40 rows, first row 7"),
         (changed("label", 6, None), r"'label' is empty in 1 of 40 rows, first row 7"),
         (changed("part", 6, "late"), r"'part' is 'late' in row 7 and names no split in 1 rows"),
-        ({"part": ["test"] * ROWS}, "no row is of the train split; there are 40 rows in all"),
+        ({"part": ["test"] * ROWS}, "the train split is empty; there are 40 rows in all"),
         ({"label": ["cat"] * ROWS}, "all 20 rows are 'cat' in 'label'"),
         (changed("file", 6, "0"), "row 7: .*pets/0 is not a regular file"),
         (changed("file", 6, "labels.csv"), r"row 7: labels\.csv cannot be decoded"),

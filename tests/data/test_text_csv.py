@@ -191,7 +191,7 @@ def changed(name: str, row: int, value: Any) -> dict[str, list[Any]]:
         (changed("label", 6, "NaN"), r"'label' is empty in 1 of 40 rows, first row 7"),
         (changed("label", 6, "9.0"), r"'label' holds '9' and '9\.0', one number written in two ways"),
         (changed("part", 6, "trial"), r"'part' is 'trial' in row 7 and names no split in 1 rows"),
-        ({"part": ["test"] * ROWS}, "no row is of the train split; there are 40 rows in all"),
+        ({"part": ["test"] * ROWS}, "the train split is empty; there are 40 rows in all"),
         ({"label": ["cat"] * ROWS}, "all 20 rows are 'cat' in 'label'"),
     ],
 )

@@ -124,5 +124,5 @@ def test_wrong_options_are_refused() -> None:
         UTKFaceFolder(image_size=0)
     with pytest.raises(ConfigError, match=r"data\.test_share is 0"):
         UTKFaceFolder(test_share=0)
-    with pytest.raises(ConfigError, match="leave nothing to train on"):
+    with pytest.raises(ConfigError, match="leave no rows for training"):
         UTKFaceFolder(test_share=0.6, validation_share=0.4)

@@ -784,7 +784,7 @@ def test_build_computes_what_a_recipe_needs(
     monkeypatch.setattr(features, "_build", None)
     assert command("build", str(recipe), "--split", "train") == 0
     assert command("build", str(recipe), "--set", "model.features=false") == 2
-    assert "trains on no kept features" in " ".join(capsys.readouterr().err.split())
+    assert "uses no cached features" in " ".join(capsys.readouterr().err.split())
     assert command("build", "portraits_erm") == 2
     monkeypatch.setenv("LEVELHEAD_CACHE", "off")
     assert command("build", str(recipe)) == 2

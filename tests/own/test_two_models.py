@@ -191,7 +191,7 @@ def test_group_columns_are_not_opened_while_models_predict(monkeypatch: pytest.M
         ([*ROWS, ROWS[0] | {"labels": None}], {}, DataError, "Row 40 .* label None in"),
         ([{"labels": 1, "other": 2}], {}, DataError, "No column of the rows is an input"),
         (ROWS, {"groups": "sex"}, DataError, "no group column 'sex'"),
-        (ROWS, {"groups": "labels"}, ConfigError, "is the label and a group"),
+        (ROWS, {"groups": "labels"}, ConfigError, "is both the label and a group"),
         (ROWS, {"groups": {"site": ["a"]}}, DataError, "40 rows and 1 groups of 'site'"),
         (ROWS, {"groups": {"age": [one / 7 for one in range(40)]}}, DataError, "bins"),
         (ROWS, {"groups": "site", "min_count": 0}, ConfigError, "min_count=0"),

@@ -262,7 +262,7 @@ def test_a_row_at_chance_is_said_and_not_the_best() -> None:
     table = dataclasses.replace(one.comparison.table, at_chance=("jtt",))
     page = Comparisons([dataclasses.replace(one, comparison=dataclasses.replace(one.comparison, table=table))]).page()
     assert any(
-        caution.startswith("jtt: AT CHANCE. By the noise of the test rows alone") for caution in page["cautions"]
+        caution.startswith("jtt: AT CHANCE. On these test rows, balanced accuracy") for caution in page["cautions"]
     )
     assert "AT CHANCE</span>" in render(page)
 
@@ -372,7 +372,7 @@ def test_a_comparison_comes_back_from_its_json() -> None:
     assert again.to_dict() == before.to_dict()
     page = Comparisons([Compared(again)]).page()
     assert page["finding"] == PAGES["comparison"]["finding"]
-    assert "not in this file" in render(page)
+    assert "holds no group sizes" in render(page)
 
 
 def test_one_model_is_held_against_the_ideals() -> None:
@@ -447,7 +447,7 @@ def test_a_run_with_groups_figures_and_epochs(tmp_path: Path) -> None:
     (folder / "figures").mkdir()
     (folder / "figures" / "attention-run.png").write_bytes(b"\x89PNG")
     page = run_page(folder, command="levelhead report run")
-    assert page["finding"].endswith("One run: the variance over training seeds is not in it.")
+    assert page["finding"].endswith("This is one run: the interval leaves out the variance over training seeds.")
     seen = read(render(page))
     (picture,) = seen.all("img")
     assert str(picture.attributes["src"]).startswith("data:image/png;base64,")

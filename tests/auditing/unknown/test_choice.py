@@ -225,7 +225,7 @@ def test_a_calibrated_probability_gives_bounds_and_a_bracket() -> None:
     assert part.gaps[0].bounds.low <= true <= part.gaps[0].bounds.high
     assert any(line.startswith("If among rows of equal probability") for line in part.rests_on)
     part = part_of(audit(frame, proxies={"p": b}, labelled=known))
-    assert "Only 90 rows have a group, and 100 are needed for an estimate." in part.rests_on
+    assert "Only 90 rows have a group; an estimate needs 100." in part.rests_on
     assert any(line.startswith(("The labelled rows show that", "If among rows")) for line in part.rests_on)
 
 
@@ -286,7 +286,7 @@ def test_nothing_known_gives_a_sentence_and_no_number(table: pd.DataFrame) -> No
             "Say how each column was randomised",
         ),
         ({"responses": ["x", "z"] * 20}, "how they were randomised"),
-        ({"strata": ["x", "z"] * 20}, "a gap of any size"),
+        ({"strata": ["x", "z"] * 20}, "any gap up to 100 points"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence(given: dict[str, Any], message: str) -> None:
@@ -371,7 +371,7 @@ def test_the_commands(
         (["--randomized-response", "flip=0.2"], "name it with --group"),
         (["--group", "p1", "--randomized-response", "keep=0.8"], "keep= has two meanings"),
         (["--proxy", "p1", "--intersect"], "No such option: --intersect"),
-        (["--inclusion", "p_female"], "a gap of any size"),
+        (["--inclusion", "p_female"], "any gap up to 100 points"),
         (["--labelled-group", "known", "--proxy", "known"], "has two roles"),
         (["--labelled-group", "known", "--proxy", ""], "The name of a proxy is empty"),
         (["--shares", "women"], "write a group and its share"),
