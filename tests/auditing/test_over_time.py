@@ -124,7 +124,7 @@ def test_the_command_draws_the_chart_and_can_fail(tmp_path: Path, capsys: pytest
     assert run(*args, *files, "--fail-if", "selection_rate_slope.high < 0") == 1
     shown = capsys.readouterr().out
     assert "\x1b[31m" not in shown
-    assert "points a period" in " ".join(shown.split())
+    assert "points per period" in " ".join(shown.split())
     html = (tmp_path / "out.html").read_text()
     assert "<b>\x1b" not in html
     assert "of f minus m" in html

@@ -58,8 +58,8 @@ def test_targets_are_read() -> None:
         ("EOx difference of dam decided", "names the metric 'EOx'. Known: accuracy,"),
         ("EOd difference of erm decided", "'erm' is the baseline itself. Name one of: dam."),
         ("EOd difference of jtt decided", "'jtt' is no variant here. Name one of: dam."),
-        ("EOd difference of dam known to 0", "0 points cannot be"),
-        ("EOd difference of dam known to 100", "100 points cannot be"),
+        ("EOd difference of dam known to 0", "0 points is out of range"),
+        ("EOd difference of dam known to 100", "100 points is out of range"),
     ],
 )
 def test_targets_that_cannot_be_are_refused(text: str, message: str) -> None:

@@ -190,7 +190,7 @@ def test_a_trained_model_is_not_scored_on_the_terms_it_has_seen(app: typer.Typer
     (tmp_path / "run" / "held-out-terms.txt").write_text("x\ny\n")
     call(app, *arguments, "--out", tmp_path / "own")  # trained on triplets of its own
     (tmp_path / "run" / "held-out-terms.txt").write_text("x\nA \n")
-    with pytest.raises(ConfigError, match=r"Give --terms .*held-out-terms.txt, and the same for"):
+    with pytest.raises(ConfigError, match=r"Give --terms .*held-out-terms.txt, also for"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 

@@ -204,7 +204,7 @@ def test_what_cannot_be_refitted_is_refused(run: Path, tmp_path: Path) -> None:
     other = replace(build_experiment(recipe("decorrelation")), seed=1)
     with pytest.raises(ConfigError, match="with the same data, network, training options and seed"):
         refit_run(Refitting(run), other, tmp_path / "x")
-    with pytest.raises(ConfigError, match="no run that afr could refit"):
+    with pytest.raises(ConfigError, match="cannot be refitted by afr"):
         refit_run(Refitting(run), build_experiment(RECIPE | {"method": {"name": "afr"}}), tmp_path / "x")
     few = build_experiment(RECIPE | {"method": {"name": "few-label", "rows": 200}})
     with pytest.raises(ConfigError, match="only 120 validation rows"):

@@ -109,7 +109,7 @@ def test_what_cannot_be_joined_is_refused(files: tuple[Path, Path, pd.DataFrame]
         ({"groups": pd.concat([good, good[:2]])}, r"2 ids more than once, the first in rows 1 and 401"),
         ({"groups": good.assign(id="")[:3]}, "3 rows without an id"),
         ({"groups": good.assign(id=good["id"].astype(int))[good["id"].astype(int) < 1000]}, "same leading zeros"),
-        ({"groups": good, "predictions": frame}, "'sex' stands in .* and in"),
+        ({"groups": good, "predictions": frame}, "'sex' is in .* and in"),
         (
             {"predictions": frame.drop(columns="sex"), "groups": good.rename(columns={"sex": "race"})},
             "None of the columns",

@@ -203,7 +203,7 @@ def test_shares_bound_the_gap(table: pd.DataFrame) -> None:
     assert bounds.low < 0.275 < bounds.high
     assert part.gaps[0].estimate.refused
     assert part.headline.startswith(
-        "Known is only the share of each group: the selection rate of 'women' minus that of 'not women' could be "
+        "The only assumption is the share of each group: the selection rate of 'women' minus that of 'not women' lies "
     )
 
 
@@ -268,10 +268,10 @@ def test_nothing_known_gives_a_sentence_and_no_number(table: pd.DataFrame) -> No
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"proxies": {"a": ["x"] * 40, "b": ["x", "z"] * 20, "c": ["x", "z"] * 20}}, "'a' is the same in every row"),
-        ({"proxies": {"a": ["x", "z"] * 20, "b": ["x", "z"] * 20, "c": ["z", "x"] * 20}}, "'a' and 'b' are equal"),
+        ({"proxies": {"a": ["x"] * 40, "b": ["x", "z"] * 20, "c": ["x", "z"] * 20}}, "'a' is constant"),
+        ({"proxies": {"a": ["x", "z"] * 20, "b": ["x", "z"] * 20, "c": ["z", "x"] * 20}}, "'a' and 'b' are identical"),
         ({"proxies": {"a": ["x", "z"] * 20, "b": ["x", "w"] * 20, "c": ["z", "x"] * 20}}, "do not name the same"),
-        ({"proxies": {"a": [0.3] * 40}}, "'a' is the same in every row"),
+        ({"proxies": {"a": [0.3] * 40}}, "'a' is constant"),
         ({"proxies": {"a": [0.3, np.nan] * 20}}, "'a' is missing in 20 rows"),
         ({"proxies": {"a": [0.3, 4.0] * 20}}, "numbers from 0 to 1 and other values"),
         ({"proxies": {"a": [0.3, np.inf] * 20}}, "numbers from 0 to 1 and other values"),

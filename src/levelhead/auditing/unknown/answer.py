@@ -205,10 +205,10 @@ def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
     )
     certain = "higher" if worst.reach_low > 0 else "lower" if worst.reach_high < 0 else ""
     return (
-        f"{start}: the selection rate of {a} minus that of {b} lies between {points(worst.reach_low)} to "
-        f"{points(worst.reach_high)} points, "
-        + (f"{certain} in any case, " if certain else "")
-        + "and no method can say more without another assumption."
+        f"{start}: the selection rate of {a} minus that of {b} lies between {points(worst.reach_low)} and "
+        f"{points(worst.reach_high)} points"
+        + (f", {certain} in any case" if certain else "")
+        + "; narrower limits need another assumption."
         + (
             ""
             if one.weighted is None or not one.weighted.defined
