@@ -407,7 +407,7 @@ def deberta():
         ),
         (
             deberta,
-            "alone",
+            "attention interface",
         ),
         (
             lambda: SwinForImageClassification(

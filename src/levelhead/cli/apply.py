@@ -21,7 +21,7 @@ def apply_command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Output file: all columns of FILE, with the decisions before and after the rule."),
+        typer.Option(help="Write the decisions here: all columns of FILE, and the class before and after."),
     ] = None,
     column: Annotated[str, typer.Option(help="Name of the column with the decision.")] = "decision",
     score: Annotated[str | None, typer.Option(help="Column with the score. Default: that of the rule.")] = None,
