@@ -270,7 +270,7 @@ def test_inputs_that_contradict_their_lengths(cache: Path) -> None:
 
 def test_mistakes_of_the_caller(cache: Path) -> None:
     with pytest.raises(ConfigError, match="batch_size must be at least 1"):
-        read(batch_size must be at least 1)
+        read(batch_size=0)
     with pytest.raises(DataError, match="without rows"):
         read(Hashed(torch.zeros(0, 3, 16, 16)), vit())
     silent = Scaled(1.0)
