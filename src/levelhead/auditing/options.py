@@ -256,7 +256,7 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
 
 EXCLUDED = {
     "weight": (
-        "weights: no interval with weights is known to hold (decide scores first, and name the decisions as predictions)",
+        "weights: no interval is known to hold (decide scores first, and name the decisions as predictions)",
         ("metrics", "without", "continuous", "score", "against", "time", "costs", "bound"),
     ),
     "cluster": (
