@@ -78,6 +78,7 @@ ASKED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "control": ({"control_features": "site"}, {"control": ["site"]}),
     "continuous": ({"continuous": "age"}, {"continuous": ["age"]}),
     "against": ({"without": "other"}, {"without": "other"}),
+    "bound": ({"scores": "score"}, {"score": "score"}),
     "costs": ({}, {"costs": {"false_positive": 1, "false_negative": 5}}),
     "over_time": ({"time": "age"}, {"time": "age"}),
     "scores": ({"scores": "score"}, {"score": "score"}),
@@ -100,15 +101,18 @@ def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.M
     settings: dict[str, Any] = {"replicates": 100, "parts": parts}
     if name == "costs":
         settings, options = settings | options, {}
-    arrays = lh.audit(table["y"], table["answer"], sensitive_features=table[["sex"]], **given, **settings)
+    answer = "answer"
+    if name == "bound":  # a threshold decides
+        settings["bound"], answer = {"equalized_odds": 0.1}, None
+    arrays = lh.audit(table["y"], table.get(answer), sensitive_features=table[["sex"]], **given, **settings)
     found = [arrays.to_dict()]
     for size in (1 << 18, 37):
         monkeypatch.setattr(files, "BATCH_ROWS", size)
-        found.append(lh.audit_file("rows.csv", "y", "answer", ["sex"], **options, **settings).to_dict())
+        found.append(lh.audit_file("rows.csv", "y", answer, ["sex"], **options, **settings).to_dict())
     halves = [table[:170], table[170:], table[:0]]
     for at, half in enumerate(halves):
         half.to_parquet(f"half{at}.parquet", index=False)
-    found.append(lh.audit_file("half?.parquet", "y", "answer", ["sex"], **options, **settings).to_dict())
+    found.append(lh.audit_file("half?.parquet", "y", answer, ["sex"], **options, **settings).to_dict())
     part = [one["parts"] if parts else one[name] for one in found]
     if name == "against":
         part = [one["by_attribute"] for one in part]
