@@ -34,6 +34,7 @@ def test_counts_and_their_law_are_scipys(seed: int) -> None:
     score, group = rng.normal(size=rows), (np.arange(rows) < members).astype(np.int64)
     hits = int(Places.of(score, group).counts(2, [top])[0, 1])
     assert hits == group[np.argsort(score)[::-1][:top]].sum()
+    assert Places.of(-score, group, lowest_first=True).counts(2, [top])[0, 1] == hits
     law = TopLaw(members, rows, top)
     theirs = stats.hypergeom(rows, members, top)
     tails = min(theirs.cdf(hits), theirs.sf(hits - 1))
@@ -59,6 +60,10 @@ def test_counts_and_their_law_are_scipys(seed: int) -> None:
         low, high = ratio_ends((hits, other), (members, rows - members), 0.05)
         assert (low > 1 or high < 1) == (2 * tails < 0.05)
         assert low <= hits / members / (other / (rows - members)) <= high
+
+
+def test_as_many_as_expected_have_a_p_value_of_1() -> None:
+    assert TopLaw(10, 20, 10).p_value(5) == 1
 
 
 def test_exposure_without_discount_is_a_proportion_of_a_finite_number() -> None:
