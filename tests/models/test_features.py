@@ -651,7 +651,7 @@ def test_off_keeps_features_in_memory(cache: Path, tmp_path: Path, monkeypatch: 
 def test_a_long_build_shows_what_it_did(cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(features_build, "QUIET_FOR", 60.0)
     read()
-    assert capsys.readouterr() == ("", "")
+    assert "".join(capsys.readouterr()).strip() == ""  # older rich ends an empty line
     shutil.rmtree(cache)
     monkeypatch.setattr(features_build, "QUIET_FOR", 0.0)
     read()
