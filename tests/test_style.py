@@ -25,7 +25,7 @@ BANNED = (
     r"asked for",
     r"of ours",
     r"as good as none",
-    r"with what",
+    r"with what (is|it|they|was)",
     r"whoever",
     r"none such",
     r"it is said|nothing is said|nobody says",
@@ -52,10 +52,17 @@ BANNED = (
 ALLOWED: dict[str, str] = {}
 """Text in src that may hold a banned phrase (a part of it), and why."""
 
-BEING_REWRITTEN = {page.relative_to(ROOT).as_posix() for page in DOCS}
-"""Pages that are not checked yet. A page comes off this list with its rewrite, and stays clean from then on."""
-ADRS = "docs/adr/"
-"""Records of decisions keep the words of their day."""
+UNCHECKED = {
+    "docs/adr/": "records of decisions keep the words of their day",
+    "docs/paper/": "written by tools/paper_pages.py, with one line for each source",
+    "docs/ladder.md": "its notes are written by benchmarks/ladder.py, a line each",
+    "docs/explain.md": "shows a terminal's output, which has no sentences",
+    "docs/theory.md": "proofs",
+    "docs/methods/dam.md": "an equation has one line",
+    "docs/methods/learned_mixin.md": "an equation has one line",
+    "docs/performance.md": "its opening is written by benchmarks/measure.py",
+}
+"""Pages that are not checked, by the beginning of their path, and why."""
 
 
 def strings(path: Path) -> Iterator[tuple[int, str]]:
@@ -96,7 +103,7 @@ def test_strings_of_the_package_have_no_banned_phrase(room: str) -> None:
 
 def checked(pages: list[Path]) -> list[Path]:
     names = {page: page.relative_to(ROOT).as_posix() for page in pages}
-    return [page for page in pages if names[page] not in BEING_REWRITTEN and not names[page].startswith(ADRS)]
+    return [page for page in pages if not names[page].startswith(tuple(UNCHECKED))]
 
 
 @pytest.mark.parametrize("page", checked([ROOT / "README.md", *DOCS]), ids=lambda page: page.name)

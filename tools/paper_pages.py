@@ -61,7 +61,7 @@ def table() -> str:
 
 MARKS = {
     "AT CHANCE": "not measurably better than a constant or random answer; a small gap then says nothing good.",
-    "ORACLE": "it is told who belongs to which group.",
+    "ORACLE": "it knows who belongs to which group.",
 }
 """What is written behind a row's name, and what that says."""
 
