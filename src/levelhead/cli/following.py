@@ -111,7 +111,7 @@ def after_explanation(found: Explanation, ruled: Sequence[object], compared: Seq
         why = "the score exaggerates base rates" if pair.rho.defined else "base rates do not differ measurably"
         return f"Shortcut side: {why}. This speaks for methods that upweight errors, such as jtt.", compared
     if pair.implied.low > 0:
-        text = "Base-rate side: training without groups will not close this gap; a rule that reads the group can."
+        text = "Base-rate side: do not expect training without groups to close it; a rule that reads the group can."
         return text, ruled
     return "Inconclusive between base rates and a shortcut; methods of both kinds deserve a comparison.", compared
 
@@ -135,8 +135,11 @@ def after_refit(comparison: Comparison, labels: dict[str, str], run: Path, out: 
     if one.decided:
         verb = "reduced" if one.estimate.value < 0 else "increased"
         return f"{said} {verb} the gap here; compare at equal positive rates before you use them.", words
-    half = (one.estimate.high - one.estimate.low) / 2
-    needed = comparison.rows * max(1.0, (half / GAP) ** 2)
+    largest = max(-one.estimate.low, one.estimate.high)
+    if largest <= GAP:
+        text = f"{said} did not measurably help; a change of more than {100 * largest:.1f} points is excluded."
+        return text, words
+    needed = comparison.rows * max(1.0, ((one.estimate.high - one.estimate.low) / 2 / GAP) ** 2)
     return (
         f"{said} did not measurably help on {comparison.rows:,} test rows; about {round(needed, -2):,.0f} rows would "
         f"decide a change of {100 * GAP:g} points.",

@@ -1,0 +1,70 @@
+"""The sentence of consequence and the command that verbs end with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import levelhead as lh
+from levelhead.cli import app, following
+from levelhead.types import Estimate
+
+VERBS = {*(one.name for one in app.registered_groups), *(command.name for command in app.registered_commands)}
+
+
+def audit(rows: int, shift: float) -> dict[str, Any]:
+    chance = np.random.default_rng(0)
+    group, label = chance.choice(["a", "b"], rows), chance.integers(0, 2, rows)
+    predicted = np.where(chance.random(rows) < 0.8 - shift * (group == "a"), label, 1 - label)
+    return lh.audit(label, predicted, sensitive_features=group, replicates=100).to_dict()
+
+
+def test_an_audit_of_few_rows_says_how_many_would_tell() -> None:
+    sentence, words = following.after_audit(audit(120, 0.0))
+    assert "cannot tell; about " in sentence
+    total = int(sentence.split("about ")[1].split()[0].replace(",", ""))
+    assert 1_000 < total < 100_000
+    assert words[:3] == ["plan", "--gap", "5"]
+
+
+def test_a_shown_gap_leads_to_its_explanation_or_its_page() -> None:
+    found = audit(4_000, 0.3)
+    assert following.after_audit(found, ["explain", "file.csv"])[1] == ["explain", "file.csv"]
+    assert "--html" in following.after_audit(found)[1]
+    assert "--fail-if" in following.after_audit(found, page=True)[1]
+
+
+@pytest.mark.parametrize("shortcut", [False, True])
+def test_an_explanation_names_the_side(shortcut: bool) -> None:
+    chance = np.random.default_rng(0)
+    group = chance.integers(0, 2, 20_000)
+    rate = np.where(group == 1, 0.5, 0.5 if shortcut else 0.2)
+    label = (chance.random(20_000) < rate).astype(int)
+    logit = np.log(rate / (1 - rate)) + 2 * label - 1 + chance.normal(0, 1.4, 20_000) + 1.5 * shortcut * group
+    found = lh.explain_gap(label, 1 / (1 + np.exp(-logit)), sensitive_features=group)
+    sentence, words = following.after_explanation(found, ["postprocess"], ["compare"])
+    assert sentence.startswith("Shortcut side" if shortcut else "Base-rate side")
+    assert words == (["compare"] if shortcut else ["postprocess"])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(-0.09, -0.01, "reduced the gap"), (-0.03, 0.02, "more than 3.0 points is excluded"), (-0.1, 0.1, "16,000 rows")],
+)
+def test_a_refit_says_whether_labels_help(low: float, high: float, said: str) -> None:
+    figure = Estimate((low + high) / 2, low, high, 4_000)
+    change = SimpleNamespace(method="few-label", estimate=figure, decided=low > 0 or high < 0)
+    comparison: Any = SimpleNamespace(differences=lambda: [change], rows=4_000)
+    sentence, words = following.after_refit(comparison, {"few-label": "200 group labels"}, Path("run"), Path("out"))
+    assert said in sentence
+    assert words[0] == "table"
+
+
+def test_every_command_is_a_verb() -> None:
+    steps = [following.after_audit(audit(120, 0.0)), following.after_evaluation(None, Path("run"), explained=False)]
+    steps += [following.after_evaluation(Estimate(0.1, 0.05, 0.2, 9), Path("run"), explained=one) for one in (0, 1)]
+    assert {str(words[0]) for _, words in steps} <= VERBS
