@@ -282,7 +282,7 @@ def test_two_models_of_scores_are_compared_by_their_decisions(tmp_path: Path) ->
     assert "(new) against" in (tmp_path / "p.html").read_text()
     table = pd.read_csv(paths[1])
     table.assign(p=table["logit"]).to_csv(paths[1], index=False)
-    with pytest.raises(DataError, match=r"old.csv, column 'p' holds scores of the scale log-odds, the audited file"):
+    with pytest.raises(DataError, match=r"old.csv, column 'p' holds scores on the scale log-odds, the audited file"):
         lh.audit_file(paths[0], "y", None, ["sex"], score="p", against=paths[1])
 
 

@@ -15,7 +15,8 @@ from scipy import special
 
 from levelhead.auditing.bias_rule import SavedRule, choose_rule, half
 from levelhead.auditing.options import Roles
-from levelhead.auditing.paired import PairedAudit, compare_rows
+from levelhead.auditing.paired import compare_rows
+from levelhead.auditing.paired_answer import PairedAudit
 from levelhead.auditing.postprocess import FittedRule, check_rule
 from levelhead.auditing.rule_page import rule_page
 from levelhead.auditing.scale import ASK, AUTO, OTHER, Scale, check_scale

@@ -11,7 +11,7 @@ from levelhead.auditing.frames import draw_rates
 from levelhead.auditing.over_time import OverTime
 from levelhead.auditing.own_metrics import OwnMetric
 from levelhead.auditing.page import audit_page
-from levelhead.auditing.paired import PairedAudit
+from levelhead.auditing.paired_answer import PairedAudit
 from levelhead.auditing.part import Answer
 from levelhead.auditing.rates import MoreRates
 from levelhead.auditing.scores import ScoreAudit

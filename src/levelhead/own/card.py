@@ -14,7 +14,7 @@ from levelhead._version import __version__
 from levelhead.arrays import checked
 from levelhead.attention import describe
 from levelhead.attention.description import Description
-from levelhead.auditing.paired import Change
+from levelhead.auditing.paired_answer import Change
 from levelhead.auditing.result import AuditResult
 from levelhead.metrics.names import NOTE
 from levelhead.own.compare import ModelComparison, class_names_of, open_model, unnamed

@@ -20,7 +20,8 @@ from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
 from levelhead.auditing.audit import audit
-from levelhead.auditing.paired import Change, compare_rows
+from levelhead.auditing.paired import compare_rows
+from levelhead.auditing.paired_answer import Change
 from levelhead.auditing.result import AuditResult
 from levelhead.data.base import Inputs
 from levelhead.loading import load_tokenizer_of

@@ -1,0 +1,205 @@
+"""What a comparison of two models on the same rows found: dataclasses, and their sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from levelhead.auditing.part import Answer
+from levelhead.auditing.score_changes import AreaChange, area_sentences
+from levelhead.metrics.names import Key, attribute_names, group_name
+from levelhead.report.record import Finding
+from levelhead.report.text import number, short
+from levelhead.types import Estimate, printable, quoted
+
+
+@dataclass(frozen=True)
+class Change(Finding):
+    """One figure of both models: ``old``, ``new``, and ``difference`` (new less old) with its interval and p-values."""
+
+    old: float
+    new: float
+    difference: Estimate
+    p_value: float
+    p_holm: float
+
+
+@dataclass(frozen=True)
+class GroupChange(Finding):
+    """One group: rows by who is right, and the change of each rate.
+
+    ``both_right``, ``only_new_right`` (gained), ``only_old_right`` (lost) and ``both_wrong`` add up to ``n``.
+    ``rates`` has accuracy, selection rate, true and false positive rate; with several classes the rates other than
+    accuracy end in ``[class]``.
+    """
+
+    n: int
+    included: bool
+    both_right: int
+    only_new_right: int
+    only_old_right: int
+    both_wrong: int
+    rates: dict[str, Change]
+
+
+@dataclass(frozen=True)
+class PairedAttribute(Finding):
+    """One sensitive column or crossing: ``metrics`` of the whole, ``groups``, and the ``areas`` of two scores."""
+
+    metrics: dict[str, Change]
+    groups: dict[Key, GroupChange]
+    areas: dict[Key, AreaChange] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; areas where both models have scores."""
+        found = super().to_dict()
+        return found if self.areas else {name: one for name, one in found.items() if name != "areas"}
+
+
+@dataclass(frozen=True)
+class PairedAudit(Answer):
+    """What :func:`compare_rows` found, by sensitive column; ``old`` and ``new`` are what the models are called.
+
+    ``personal``: the new model uses the sensitive columns and the old one does not. ``favourable``: what the favourable
+    outcome is called, and whether selection rates are those of the other one; None: not known, or of several classes.
+    """
+
+    by_attribute: dict[Key, PairedAttribute]
+    old: str
+    new: str
+    level: float
+    warnings: tuple[str, ...] = ()
+    personal: bool = False
+    favourable: tuple[str, bool] | None = None
+
+    def sentences(self, key: Key | None = None) -> list[str]:
+        """Say what was found by one sensitive column; None: by all."""
+        if key is None:
+            return [one for each in self.by_attribute for one in self.sentences(each)]
+        name, part = attribute_names(self.by_attribute)[key], self.by_attribute[key]
+        said = personal_sentences if self.personal else paired_sentences
+        outcome = [] if self.favourable is None else outcome_sentences(name, part, *self.favourable, self.level)
+        return [*said(name, part, self.level), *outcome, *area_sentences(name, part.areas)]
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield every change, new less old."""
+        for key, name in attribute_names(self.by_attribute).items():
+            part = self.by_attribute[key]
+            yield from ((name, None, f"{metric}_change", one.difference) for metric, one in part.metrics.items())
+            for group, found in part.groups.items():
+                yield from ((name, group, f"{rate}_change", one.difference) for rate, one in found.rates.items())
+            yield from ((name, group, "area_change", area.change) for group, area in part.areas.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        names = attribute_names(self.by_attribute)
+        by_attribute: dict[str, dict[str, Any]] = {
+            names[key]: {**part.to_dict(), "sentences": self.sentences(key)} for key, part in self.by_attribute.items()
+        }
+        for key, part in self.by_attribute.items() if self.personal else ():
+            by_attribute[names[key]]["worse"] = [group_name(group) for group in worse_groups(part, self.level)]
+        return {"old": self.old, "new": self.new, "personal": self.personal, "by_attribute": by_attribute}
+
+
+def _changed(part: PairedAttribute, level: float, direction: int) -> list[tuple[Key, Change]]:
+    """Return the groups whose accuracy rose (1) or fell (-1), decided with all changes allowed for, largest first."""
+    changes = [(key, group.rates["accuracy"]) for key, group in part.groups.items() if group.included]
+    decided = [(key, one) for key, one in changes if one.p_holm <= 1 - level and direction * one.difference.value > 0]
+    return sorted(decided, key=lambda item: -abs(item[1].difference.value))
+
+
+def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> list[str]:
+    """Say which groups gained and lost, and whether a gap changed."""
+    lines = []
+    for direction, verb in ((1, "gained"), (-1, "lost")):
+        for key, change in _changed(part, level, direction)[:5]:
+            group = quoted(group_name(key))
+            one = change.difference
+            lines.append(
+                f"Group {group} of {printable(name)} {verb}: the new model is right for {100 * change.new:.1f}% of its "
+                f"rows, the old one for {100 * change.old:.1f}%, a change of {_points(one.value)} points, interval "
+                f"{_points(one.low)} to {_points(one.high)}."
+            )
+    if not lines:
+        lines.append(f"By {printable(name)}, no group’s accuracy changed measurably.")
+    gap = part.metrics.get("equalized_odds_worst")
+    if gap is not None and gap.difference.defined:
+        low, high = _points(gap.difference.low), _points(gap.difference.high)
+        what = f"The measured gap in equalized odds changed from {100 * gap.old:.1f} to {100 * gap.new:.1f} points"
+        if gap.difference.excludes_zero:
+            lines.append(f"{what}: a change of {_points(gap.difference.value)}, interval {low} to {high}.")
+        else:
+            lines.append(f"{what}; inconclusive: interval of the change {low} to {high}.")
+    return lines
+
+
+def outcome_sentences(
+    name: str, part: PairedAttribute, favourable: str, turned: bool, level: float = 0.95
+) -> list[str]:
+    """Say which groups get the favourable outcome more or less often from the new model, the largest change first."""
+    changes = [(key, one.rates["selection_rate"]) for key, one in part.groups.items() if one.included]
+    decided = [(key, one) for key, one in changes if one.p_holm <= 1 - level]
+    said = []
+    for key, one in sorted(decided, key=lambda each: -abs(each[1].difference.value))[:5]:
+        old, new, low, high = one.old, one.new, one.difference.low, one.difference.high
+        if turned:
+            old, new, low, high = 1 - old, 1 - new, -high, -low
+        said.append(
+            f"By {printable(name)}, “{short(favourable, 40)}” is the prediction for {100 * new:.1f}% of "
+            f"{quoted(group_name(key))} and was for {100 * old:.1f}%: a change of {_points(new - old)} points, "
+            f"interval {_points(low)} to {_points(high)}."
+        )
+    return said
+
+
+def worse_groups(part: PairedAttribute, level: float = 0.95) -> list[Key]:
+    """Return the groups that the new model is right for less often, decided with all changes allowed for."""
+    there = {key for key, _ in _changed(part, level, -1)}
+    return [key for key in part.groups if key in there]
+
+
+def personal_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> list[str]:
+    """Say for which groups a model that uses the group is worse than one that does not, and for which it is better.
+
+    People who give a model their group should not fare worse for it (Ustun, Liu and Parkes, "Fairness without Harm",
+    ICML 2019). A group is named where the change of its accuracy is decided, all groups and rates allowed for (Holm).
+    """
+    groups = {key: group for key, group in part.groups.items() if group.included}
+    changes = {key: group.rates["accuracy"] for key, group in groups.items()}
+    decided = {key for direction in (1, -1) for key, _ in _changed(part, level, direction)}
+    lines = []
+    for worse in (True, False):
+        for key, change in _changed(part, level, -1 if worse else 1)[:10]:
+            one = change.difference
+            sign, what = (-1, "worse") if worse else (1, "better")
+            low, high = sorted((sign * one.low, sign * one.high))
+            lines.append(
+                f"For group {quoted(group_name(key))} of {printable(name)} the model that uses the group is {what}: "
+                f"right for {100 * change.new:.1f}% of its {groups[key].n:,} rows, without it for "
+                f"{100 * change.old:.1f}%, {number(100 * abs(one.value))} points {'fewer' if worse else 'more'}, "
+                f"interval {number(100 * low)} to {number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
+            )
+    if not worse_groups(part, level):
+        lines.insert(0, f"By {printable(name)}, the model that uses it is not measurably worse for any group.")
+    unknown = [key for key in changes if key not in decided]
+    if unknown:
+        reach = max(-min(0.0, changes[key].difference.low) for key in unknown)
+        named_groups = ", ".join(quoted(group_name(key)) for key in unknown[:5])
+        more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
+        lines.append(
+            f"Inconclusive for {named_groups}{more}: it may be worse by up to {number(100 * reach)} points there."
+        )
+    if small := [key for key in part.groups if key not in groups]:
+        named_groups = ", ".join(quoted(group_name(key)) for key in small[:5])
+        more = f" and {len(small) - 5:,} more" if len(small) > 5 else ""
+        lines.append(f"Too few rows, or no group:  {named_groups}{more}.")
+    return lines
+
+
+def _p_value(p_value: float) -> str:
+    return "below 0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def _points(value: float) -> str:
+    return number(100 * value, signed=True)
