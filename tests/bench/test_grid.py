@@ -255,7 +255,7 @@ def test_a_failed_cell_does_not_stop_the_others(
     rows = {"too fast": {"train.learning_rate": 1e30}, "ERM": {}}
     write_grid(tmp_path, rows=rows, seeds=[0])
     with pytest.raises(SystemExit) as ended:
-        main(["grid", str(tmp_path / "grid.yaml"), "--out", str(tmp_path / "runs")])
+        main(["compare", str(tmp_path / "grid.yaml"), "--out", str(tmp_path / "runs")])
     assert ended.value.code == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "too-fast" in printed
@@ -268,7 +268,7 @@ def test_a_failed_cell_does_not_stop_the_others(
 @pytest.mark.long
 def test_a_killed_grid_goes_on(tmp_path: Path, in_this_process: set[str]) -> None:
     grid = write_grid(tmp_path, seeds=[0], rows={"ERM": {}, "balanced": {"method.name": "balanced"}})
-    command = [sys.executable, "-m", "levelhead", "grid", str(grid), "--out", str(tmp_path / "runs")]
+    command = [sys.executable, "-m", "levelhead", "compare", str(grid), "--out", str(tmp_path / "runs")]
     process = subprocess.Popen(
         command, start_new_session=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
@@ -367,7 +367,8 @@ def test_compare_from_the_command_line(
 def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that `compare` began, and no run is ever started."""
     monkeypatch.setattr("levelhead.bench.running.run_all", lambda cells, folder, **options: 0)
-    monkeypatch.setattr("levelhead.bench.running.show_results", lambda cells, folder, **options: None)
+    monkeypatch.setattr("levelhead.bench.running.show_results", lambda cells, folder, **options: [None])
+    monkeypatch.setattr("levelhead.cli.compare.after_comparison", lambda *found: ("", []))
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
     assert compare("--recipe", tmp_path / "mine.yaml", "--methods", "erm,jtt", "--seeds", "0", "--out", tmp_path) == 0
     return tmp_path
@@ -508,7 +509,7 @@ def test_an_undefined_score_is_never_preferred(finished: Path, tmp_path: Path) -
 @pytest.mark.long
 def test_a_killed_grid_leaves_no_run_behind(tmp_path: Path) -> None:
     grid = write_grid(tmp_path, seeds=[0], rows={"long": {"train.epochs": 100_000}})
-    command = [sys.executable, "-m", "levelhead", "grid", str(grid), "--out", str(tmp_path / "runs")]
+    command = [sys.executable, "-m", "levelhead", "compare", str(grid), "--out", str(tmp_path / "runs")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     log = cells_of(grid)[0].folder / "log.jsonl"
     for _ in range(2400):

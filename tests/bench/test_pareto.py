@@ -175,7 +175,7 @@ def test_two_pictures_of_one_comparison_are_equal(group: RunSet, tmp_path: Path)
 def test_from_the_command_line(runs: Path, tmp_path: Path) -> None:
     out, json_file = tmp_path / "pareto.png", tmp_path / "pareto.json"
     with pytest.raises(SystemExit) as ended:
-        main(["pareto", str(runs), "--out", str(out), "--json", str(json_file), "--min-count", "1"])
+        main(["figure", "pareto", str(runs), "--out", str(out), "--json", str(json_file), "--min-count", "1"])
     assert ended.value.code == 0
     assert out.stat().st_size > 10_000
     (picture,) = read_json(json_file)["pictures"]

@@ -135,4 +135,4 @@ def test_a_variant_that_fails_while_it_is_timed_is_named(
     with pytest.raises(SystemExit) as ended:
         main(["compare", "--data", "portraits", "--methods", "erm,dam", "--out", str(tmp_path / "new"), "--plan"])
     assert ended.value.code
-    assert "see above why it fails: dam." in " ".join(capsys.readouterr().err.split())
+    assert "Cannot plan until these runs work (reasons above): dam." in " ".join(capsys.readouterr().err.split())

@@ -39,7 +39,7 @@ def test_train_evaluate_and_table_in_a_row(
     for method in ("erm", "dam"):
         assert run("train", f"portraits_{method}", "--seed", "1", *TINY) == 0
         assert run("evaluate", f"runs/portraits_{method}-seed1", "--json", f"{method}.json", "--html", "page.html") == 0
-    assert "Next: levelhead evaluate runs/portraits_dam-seed1" in capsys.readouterr().out
+    assert "levelhead evaluate runs/portraits_dam-seed1" in capsys.readouterr().out
     assert json.loads(Path("dam.json").read_text())["metrics"]["accuracy"]["n"] == 80
     assert Path("page.html").read_text().startswith("<!doctype html>")
     assert run("table", "runs", "--json", "table.json") == 0

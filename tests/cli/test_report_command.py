@@ -68,9 +68,9 @@ def test_a_folder_of_runs_is_a_comparison(runs: Path, tmp_path: Path, capsys: py
     assert run("report", str(runs), "--html", str(tmp_path / "page.html")) == 0
     html = (tmp_path / "page.html").read_text()
     assert html.startswith("<!doctype html>")
-    assert "dam’s measured gap in equalized odds" in html
+    assert "the gap in equalized odds" in html
     assert "best post-processing of erm (FACT)" in html
-    assert "dam’s measured gap" in " ".join(capsys.readouterr().out.split())
+    assert "the gap in equalized odds" in " ".join(capsys.readouterr().out.split())
 
 
 def test_table_and_pareto_write_the_same_finding(runs: Path, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_rules_and_plans_have_pages_too(tmp_path: Path) -> None:
     chosen, plan, written = (tmp_path / name for name in ("rule.json", "plan.json", "page.html"))
     told = ("--score", "s", "--group", "g", "--label", "y", "--json", str(chosen), "--html", str(written))
     assert run("postprocess", str(tmp_path / "p.csv"), *told) == 0
-    assert page_of(chosen)["finding"].startswith("The rule flips ")
+    assert page_of(chosen)["finding"].startswith("On 20")
     assert "USES GROUPS: this rule reads" in written.read_text()
     assert run("audit", "--plan", "gap=5", "--rate", "0.3", "--json", str(plan), "--html", str(written)) == 0
     assert page_of(plan)["finding"].startswith("3,414 rows detect a gap of 5.0 points")

@@ -324,7 +324,7 @@ def test_damage_is_said_and_built_anew(cache: Path, caplog: pytest.LogCaptureFix
     assert sum(rows) == ROWS + 1
     (record,) = caplog.records
     assert "is damaged" in record.getMessage()
-    assert "built again" in record.getMessage()
+    assert "rebuilt" in record.getMessage()
     assert torch.equal(whole(read(backbone=backbone)), expected)
     assert sum(rows) == ROWS + 1
 

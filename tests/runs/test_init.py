@@ -288,7 +288,7 @@ def test_pictures_in_a_folder_for_each_class(
         assert look.counts == {"cat, small": [60, 60, 60], "dog": [60, 60, 60]}
     (tmp_path / "pets.yaml").unlink()
     assert run("init", "pets") == 2
-    assert "pets.csv is there already" in capsys.readouterr().err
+    assert "pets.csv exists already" in capsys.readouterr().err
     assert run("init", "pets", "--force") == 0
 
 

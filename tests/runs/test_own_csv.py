@@ -80,7 +80,7 @@ def test_from_a_csv_without_groups_to_page_and_card(own: Path, tmp_path: Path) -
     page = tmp_path / "page.html"
     answer = CliRunner().invoke(app, ["report", str(run), "--html", str(page)])
     assert answer.exit_code == 0, answer.output
-    assert "Nobody" in page.read_text()
+    assert "No groups are known" in page.read_text()
     assert lh.from_pretrained(run / "model").config.num_labels == 2
     answer = CliRunner().invoke(app, ["table", str(run)])
     assert answer.exit_code != 0

@@ -226,7 +226,7 @@ def regression_audit(
         >>> guesses = [n + (n % 2) * 2 + n // 2 % 2 for n in prices]
         >>> result = lh.regression_audit(prices, guesses, sensitive_features=["a", "b"] * 30)
         >>> print(result.to_dict()["sentences"][0])
-        By group, predictions are 2.50 too high for b and 0.500 too high for a on average: 2.00 apart, interval ...
+        By group, predictions are 2.50 too high for b and 0.500 too high for a on average: a difference of ...
     """
     given, matched = aligned(
         {"y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "continuous": continuous,

@@ -25,6 +25,7 @@ from levelhead.cli.data import data_app, init_command
 from levelhead.cli.explain import explain_command
 from levelhead.cli.features import features_app
 from levelhead.cli.figure import figure_app
+from levelhead.cli.following import remember
 from levelhead.cli.gap import gap_command
 from levelhead.cli.indirect import indirect_audit_command
 from levelhead.cli.info import info_command
@@ -197,7 +198,9 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         _refuse_surroundings()
         arguments = sys.argv[1:] if arguments is None else arguments
-        return app(_moved(arguments))
+        arguments = _moved(arguments)
+        remember(arguments)
+        return app(arguments)
     except LevelheadError as error:
         text = str(error)
     except ModuleNotFoundError as error:

@@ -227,5 +227,5 @@ def _run(
             if reached:
                 break
     found = show_results(cells_now, folder, console=console, html_file=html_file, margin=plan.margin / 100, **who)
-    for line in lines(after_comparison(found[0], folder, html_file is not None)):
+    for line in lines(after_comparison(found[0], folder, html_file is not None)) if found else ():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
