@@ -39,7 +39,7 @@ def test_the_printed_command_gives_the_same_tables(capsys: pytest.CaptureFixture
     assert "drawn portraits" in lines[0]
     place = next(number for number, line in enumerate(lines) if line.startswith("levelhead audit "))
     tables = lines[place + 1 :]
-    assert shown(capsys, *shlex.split(lines[place])[2:]) == tables
+    assert shown(capsys, *shlex.split(lines[place])[2:])[:-1] == tables[:-1]  # the last line repeats the command
     assert any("Equalized-odds gap" in line for line in tables)
 
 
