@@ -287,6 +287,13 @@ def test_what_apply_refuses(
     assert said in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_rule_needs_rows_to_be_fitted_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("postprocess", "--rule", tmp_path / "rule.json") == 2
+def test_the_earlier_line_still_decides_and_names_the_verb(
+    rule: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(100, 9).to_csv(tmp_path / "new.csv", index=False)
+    before = rule.read_bytes()
+    assert command("postprocess", tmp_path / "new.csv", "--score", "p", "--group", "sex", "--rule", rule) == 0
+    assert f"is called `levelhead apply {rule} FILE` now" in capsys.readouterr().err
+    assert rule.read_bytes() == before
+    assert command("postprocess", "--rule", rule) == 2
     assert "add --fit FILE" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from levelhead.cli.finishing import finish, made
 from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, ScoreColumn, ScoredClass, ScoreScale, Threshold
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_atomically, write_json
+from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, listed
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def postprocess_command(
     rule: Annotated[
         Path | None, typer.Option(help="Write the fitted rule here, as JSON. `levelhead apply` decides new rows by it.")
     ] = None,
-    metric: Annotated[Bounded, typer.Option(help="Gap to bound.")] = Bounded.equalized_odds,
-    delta: Annotated[float, typer.Option(help="The bound, a fraction: 0.02 is 2 points.")] = 0.02,
+    metric: Annotated[Bounded | None, typer.Option(help="Gap to bound. Default: equalized_odds.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The bound, a fraction: 0.02 is 2 points. Default: 0.02.")] = None,
     threshold: Threshold = None,
     scale: ScoreScale = "auto",
     label_map: ClassOfLabel = None,
@@ -93,9 +94,20 @@ def postprocess_command(
         positive, id_column = positive or own_run.positive, id_column or own_run.ids
     if (held_out := own_predictions(validation, "validation")) is not None:
         validation = held_out.file
+    fitting = validation is not None
     scores, validation = (validation, None) if scores is None else (scores, validation)
-    outputs = {"--out": out, "--json": json_file, "--html": html_file, "--rule": rule}
-    check_outputs(outputs, inputs=[scores, validation])
+    applied = None if fitting else rule
+    if applied is not None:  # what --rule meant before there was a verb for it
+        told = (
+            f"`levelhead postprocess FILE --rule {rule}` is called `levelhead apply {rule} FILE` now; the old form is "
+            "deprecated."
+        )
+        Terminal(stderr=True).print(told, markup=False, soft_wrap=True)
+    fitted = {"--metric": metric, "--delta": delta, "--threshold": threshold}
+    if applied is not None and (named := [name for name, value in fitted.items() if value is not None]):
+        raise ConfigError(f"{named[0]} applies to a new rule: add --fit FILE.")
+    outputs = {"--out": out, "--json": json_file, "--html": html_file, "--rule": rule if fitting else None}
+    check_outputs(outputs, inputs=[scores, validation, applied])
     if scores is None:
         raise ConfigError("A rule needs rows to fit on: add --fit FILE.")
     if score is None or group is None:
@@ -111,9 +123,10 @@ def postprocess_command(
         group,
         label=label,
         validation=validation,
+        rule=applied,
         id_column=id_column,
-        metric=metric.value,
-        delta=delta,
+        metric=(metric or Bounded.equalized_odds).value,
+        delta=0.02 if delta is None else delta,
         threshold=threshold,
         scale=scale,
         label_map=label_map,
@@ -122,10 +135,10 @@ def postprocess_command(
     )
     if out is not None:
         write_atomically(out, partial(_write_decisions, found, id_column))
-    written = [one for one in (out, rule) if one is not None]
-    if rule is not None:
+    written = [one for one in (out, rule if fitting else None) if one is not None]
+    if fitting and rule is not None:
         write_json(rule, {**found.to_dict(), "made": made([scores, validation])})
-    finish(found, json_file, html_file, source=scores.name, written=written, inputs=[scores, validation])
+    finish(found, json_file, html_file, source=scores.name, written=written, inputs=[scores, validation, applied])
 
 
 def _write_decisions(found: Postprocessed, id_column: str | None, path: Path) -> None:
