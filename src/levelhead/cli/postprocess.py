@@ -70,8 +70,7 @@ def postprocess_command(
         Path | None,
         typer.Option(
             help="Write the decisions here, as csv: per row of FILE, the class before and after, and whether the "
-            "rule was "
-            "fitted on it."
+            "rule was fitted on it."
         ),
     ] = None,
     json_file: FiguresFile = None,
