@@ -37,6 +37,7 @@ from levelhead.auditing.options import (
 )
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.regression_beside import (
+    NAMED_PAIRS,
     PLACES,
     AgainstNumbers,
     OtherNumbers,
@@ -64,8 +65,6 @@ from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
-NAMED_PAIRS = 50
-"""Pairs kept over all columns and quantities, the clearest and largest first."""
 ENOUGH_FOR_TAILS, LONG_TAIL = 60, 1.5
 """Rows needed for a mean absolute error with a long tail, and the skewness of such a tail."""
 NOT_ALWAYS = ("about", "reading", "reference", "control", "against")

@@ -33,7 +33,7 @@ from levelhead.types import DataError, Estimate, printable
 
 PLACES = {"mean_prediction": 1, "mean_error": 2, "mean_absolute_error": 3}
 """Of the quantities among label, prediction, error and its size."""
-MOST_PAIRS = 50
+NAMED_PAIRS = 50
 """Pairs of groups that are kept of all columns and quantities together."""
 NAMED = 5
 """Groups whose change sentences name."""
@@ -111,7 +111,7 @@ def within_levels(
         names: what each sensitive column is called.
         groups_of: what a group of ``found`` is called.
         column: what the levels are of.
-        min_count: rows that a mean of a group in a level must are based on.
+        min_count: fewest rows of a group in a level for its mean to count.
         level: of the intervals.
         rows: all rows, also those without a level.
     """
@@ -131,7 +131,7 @@ def within_levels(
     order = list(QUANTITIES)
     made.sort(key=lambda one: (not one.difference.excludes_zero, order.index(one.quantity), -one.difference.value))
     without = rows - int(next(iter(tables.values())).size.sum())
-    return WithinLevels(column, tuple(made[:MOST_PAIRS]), comparisons, without)
+    return WithinLevels(column, tuple(made[:NAMED_PAIRS]), comparisons, without)
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def changes_against(
         )
     )  # fmt: skip
     rows = int(_rows(next(iter(found.values()))).sum()) if found else 0
-    pairs_kept = [one for one in made if one.other is not None][:MOST_PAIRS]
+    pairs_kept = [one for one in made if one.other is not None][:NAMED_PAIRS]
     return AgainstNumbers(*models, rows, (*(one for one in made if one.other is None), *pairs_kept), comparisons)
 
 

@@ -156,16 +156,9 @@ def _levels_section(result: Record, level: str) -> Record:
         for one in found["pairs"][:MOST_PAIRS]
     ]
     within = f"ithin levels of {short(found['column'], 60)}"
-    table = blocks.table(
-        f"Pairs of groups w{within}, averaged over levels, with {level} intervals",
-        ["Groups", "Mean", "Within levels", "Without levels", "Levels"],
-        rows,
-        notes=[f"Intervals are adjusted for {found.get('comparisons', 0):,} comparisons (Bonferroni)."],
-        text_columns=[1],
-        most=PAIRS_PRINTED,
-        where=blocks.BOTH,
-    )
-    return blocks.section(f"W{within}", [table] if rows else [], rank=1)
+    caption = f"Pairs of groups w{within}, averaged over levels, with {level} intervals"
+    heads = ["Groups", "Mean", "Within levels", "Without levels", "Levels"]
+    return _beside_section(f"W{within}", caption, heads, rows, found)
 
 
 def _against_section(result: Record, level: str) -> Record:
@@ -182,16 +175,25 @@ def _against_section(result: Record, level: str) -> Record:
         )
         for one in found["changes"][: 2 * MOST_PAIRS]
     ]
+    caption = f"From {short(found['old'], 60)} to {short(found['new'], 60)} on the same rows, with {level} intervals"
+    heads = ["Group, or two of them", "Mean", "Old", "New", "Change"]
+    return _beside_section("Against the other model", caption, heads, rows, found)
+
+
+def _beside_section(
+    title: str, caption: str, heads: list[str], rows: list[tuple[str, list[Record]]], found: Record
+) -> Record:
+    """Return a section with one table of comparisons; empty where there are none."""
     table = blocks.table(
-        f"From {short(found['old'], 60)} to {short(found['new'], 60)} on the same rows, with {level} intervals",
-        ["Group, or two of them", "Mean", "Old", "New", "Change"],
+        caption,
+        heads,
         rows,
         notes=[f"Intervals are adjusted for {found.get('comparisons', 0):,} comparisons (Bonferroni)."],
         text_columns=[1],
         most=PAIRS_PRINTED,
         where=blocks.BOTH,
     )
-    return blocks.section("Against the other model", [table] if rows else [], rank=1)
+    return blocks.section(title, [table] if rows else [], rank=1)
 
 
 def _along_section(result: Record) -> Record:
