@@ -97,7 +97,7 @@ def paired_difference(
     """Estimate ``second - first`` on the same items: both are computed from the same draws.
 
     Undefined, with a reason, where an estimate does not come from :func:`bootstrap`, where one is undefined, or where
-    the two do not are based on the same rows.
+    the two are not based on the same rows.
     """
     a, b = getattr(first, "sample", None), getattr(second, "sample", None)
     if not (first.defined and second.defined):
@@ -144,7 +144,7 @@ def at_level(figure: Estimate, level: float) -> Estimate:
 def pooled(figures: Sequence[Estimate]) -> Estimate:
     """Estimate the mean of figures of the same items: all are computed from the same draws, items alone are drawn.
 
-    Undefined where one of them is, or where they do not are based on the same rows.
+    Undefined where one of them is, or where they are not based on the same rows.
     """
     samples: list[Sample] = [sample for figure in figures if (sample := getattr(figure, "sample", None)) is not None]
     if not figures or not all(figure.defined for figure in figures):
