@@ -257,20 +257,20 @@ def widen() -> None:
 
 
 def records(path: Path, form: Form, advice: str) -> Iterator[list[str]]:
-    """Yield the fields of each row, with the header and without blank lines.
+    """Yield the fields of each row, with the header and without blank lines; a lone ``""`` is an empty cell.
 
     Raises:
         DataError: the file cannot be read, or a quotation mark is never closed or has text behind it.
     """
     widen()
-    row = 0
+    row, alone = 0, len(form.header) == 1
     with opened(path, advice) as raw, io.TextIOWrapper(raw, form.encoding, newline="") as text:
         if form.announced:
             text.readline()
         lines = csv.reader(text, delimiter=form.delimiter, strict=True)
         try:
             for line in lines:
-                if len(line) > 1 or "".join(line).strip():
+                if len(line) > 1 or "".join(line).strip() or (line and alone and row):  # "" is a row, not a blank line
                     yield line
                     row += 1
         except csv.Error as error:

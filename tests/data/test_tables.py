@@ -86,6 +86,13 @@ def test_every_form_gives_the_same_rows(
         assert not caplog.records
 
 
+def test_a_blank_line_is_no_row_and_a_quoted_empty_cell_is_one(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text('\ntext\na\n""\n\nb\n\n')
+    assert read_columns(tmp_path / "one.csv", ["text"]) == {"text": ["a", "", "b"]}
+    (tmp_path / "two.csv").write_text("text,id\na,1\n\nb,2\n \n")
+    assert read_columns(tmp_path / "two.csv", ["text"]) == {"text": ["a", "b"]}
+
+
 def test_a_parquet_file_is_read_in_no_other_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_parquet(tmp_path / "a.parquet")
     asked = []

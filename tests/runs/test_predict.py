@@ -83,6 +83,7 @@ def test_pictures_lie_beside_the_table(tmp_path: Path, monkeypatch: pytest.Monke
         ("message\n", "no rows"),
         ("message,prediction\nhello,1\n", "already"),
         ("message,id\n   ,1\nhello,2\n", "empty"),
+        ('message\nhello\n""\n', "1 of 2 texts are empty"),  # a row, which no prediction may lack
     ],
 )
 def test_a_table_that_cannot_be_predicted_says_why(run: Path, tmp_path: Path, text: str, words: str) -> None:
