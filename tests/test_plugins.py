@@ -209,7 +209,7 @@ def test_an_installed_package_offers_short_names(
     assert (experiment.to_dict()["data"]["name"], experiment.to_dict()["method"]["name"]) == ("mine", "focal")
     # One class has one name, however it was requested.
     assert METHODS.name_of(METHODS["focalkit:Focal"]) == "focal"
-    assert [METHODS.offers(name) for name in ("focal", "group_dro", "focalkit:Focal")] == [True, True, False]
+    assert [METHODS.offers(name) for name in ("focal", "group-dro", "focalkit:Focal")] == [True, True, False]
     assert METHODS.name_of(METHODS["focalkit:Peeking"]) == "focalkit:Peeking"
     with pytest.raises(ConfigError, match=r"Unknown method.name 'focall'\. Did you mean 'focal'"):
         build_experiment({"data": {"name": "mine"}, "method": {"name": "focall"}})

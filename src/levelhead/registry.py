@@ -86,8 +86,6 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         group: the group of entry points, e.g. ``levelhead.methods``.
         described_by: the attribute without which a class cannot be listed.
         own: our own classes by name.
-        earlier: from names that own classes had to those that they have now; both are found, and only the second
-            are listed.
     """
 
     def __init__(
@@ -97,10 +95,9 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         group: str,
         described_by: str,
         own: Mapping[str, type[Base]],
-        earlier: Mapping[str, str] | None = None,
     ) -> None:
         self.kind, self.base, self.group, self.described_by = kind, base, group, described_by
-        self._own, self._earlier = dict(own), dict(earlier or {})
+        self._own = dict(own)
         self._registered: dict[str, type[Base]] = {}
 
     def __iter__(self) -> Iterator[str]:
@@ -125,7 +122,6 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         return cls
 
     def __getitem__(self, name: str) -> type[Base]:
-        name = self.present_name(name)
         if name in self._own or name in self._registered:
             return self._own.get(name) or self._registered[name]
         if ":" in name:
@@ -135,20 +131,11 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
 
     def offers(self, name: str) -> bool:
         """Return whether ``name`` is ours or an installed package's; nothing is imported."""
-        name = self.present_name(name)
         return name in self._own or name in self._registered or name in self._offered()
 
     def is_own(self, name: str) -> bool:
         """Return whether ``name`` is ours."""
-        return self.present_name(name) in self._own
-
-    def present_name(self, name: str) -> str:
-        """Return the name that a class has now, from one that it has or had."""
-        return self._earlier.get(name, name)
-
-    def first_name(self, name: str) -> str:
-        """Return the first name that a class had, from its present one."""
-        return next((first for first, present in self._earlier.items() if present == name), name)
+        return name in self._own
 
     def name_of(self, cls: type) -> str:
         """Return the name under which ``cls`` is found again, in this process or in another.
@@ -183,10 +170,9 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         """
         points = list(entry_points(group=self.group))
         times = Counter(point.name for point in points)
-        ours = {*self._own, *self._earlier}
         return {
             point.name
-            if times[point.name] == 1 and point.name not in ours and re.fullmatch(r"[\w.-]+", point.name)
+            if times[point.name] == 1 and point.name not in self._own and re.fullmatch(r"[\w.-]+", point.name)
             else point.value: point
             for point in points
         }

@@ -108,7 +108,8 @@ def test_the_sum_over_anchors_is_the_mean_times_the_rows_that_have_one_of_their_
 
 
 def test_the_multinli_queue_alone_takes_the_gradient_away():
-    with_queue, without = DebiasConfig.preset("released-multinli"), DebiasConfig.preset("released-multinli", queue=0)
+    with_queue = DebiasConfig.preset("released-multinli")
+    without = DebiasConfig.preset("released-multinli", notebook={"queue": 0})
     losses = []
     for config in (with_queue, without):
         model = attach(build("vit"), config).train()

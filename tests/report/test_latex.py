@@ -15,7 +15,7 @@ from levelhead.report import blocks
 from levelhead.report.latex import escaped, latex
 from levelhead.report.text import cell_lines
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "0.1.0.dev0" / "runs"
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "0.1.0" / "runs"
 HOSTILE = r"a_b & 50% of {C:\new} ~ #1 ^ $x$ <|>"
 
 

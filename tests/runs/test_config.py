@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from levelhead.methods import DAM
+from levelhead.data import DATASETS
+from levelhead.lm import BENCHMARKS
+from levelhead.methods import DAM, METHODS
 from levelhead.runs.recipe import (
     build_experiment,
     find_recipe,
@@ -188,3 +190,18 @@ def test_a_machine_without_pydantic_builds_the_same_experiments(
     assert [build_experiment(content) for content in contents] == checked
     assert [build_experiment(experiment.to_dict()) for experiment in checked] == checked
     assert "pydantic is not installed" in caplog.text
+
+
+def test_options_beside_a_preset_win_one_by_one() -> None:
+    method = {"name": "dam", "debias": {"preset": "released-multinli", "notebook": {"queue": 0}}}
+    recipe = {"data": {"name": "portraits"}, "method": method}
+    debias = build_experiment(recipe).method.debias  # type: ignore[attr-defined]
+    assert debias.notebook.queue == 0
+    assert debias.notebook.off_by_one
+    with pytest.raises(ConfigError, match=r"Unknown key method\.debias\.notebook\.quue\. Did you mean 'queue'"):
+        build_experiment(override(recipe, ["method.debias.notebook.quue=3"]))
+
+
+def test_registered_names_have_one_separator() -> None:
+    for registry in (METHODS, DATASETS, BENCHMARKS):
+        assert not [name for name in registry if "_" in name]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, cast
 
 from levelhead.arrays import check_fields
 from levelhead.attention.contrastive import AlignmentHead, Ranking, Reduction
 from levelhead.attention.presets import PRESETS
 from levelhead.attention.standardize import QueryKeyStandardizer
-from levelhead.renamed import renamed
 from levelhead.types import ConfigError, listed, quoted
 
 Readout = Literal["first", "last", "none"]
@@ -70,14 +68,6 @@ class NotebookOptions:
             )
 
 
-RENAMED = {
-    "selection": "ranking",
-    "cls_only": "readout_only",
-    **{option.name: f"notebook.{option.name}" for option in fields(NotebookOptions)},
-}
-"""Names of options in models, recipes and calls of version 0.1.0.dev0, and what they are now."""
-
-
 @dataclass(frozen=True)
 class Facts:
     """What :meth:`DebiasConfig.resolved` has to know of a model.
@@ -113,34 +103,6 @@ class Facts:
         return f"the {'last layer of' if self.kind == 'attach' else 'layer appended to'} {self.name}"
 
 
-Class = TypeVar("Class", bound=type)
-
-
-def _knows_earlier_names(cls: Class) -> Class:
-    """Let a class of options be made with the keywords that stand in :data:`RENAMED`."""
-    generated = cls.__init__  # type: ignore[misc]
-
-    @functools.wraps(generated)
-    def with_earlier_names(self: Any, *args: Any, **options: Any) -> None:
-        earlier = {name: options.pop(name) for name in RENAMED if name in options}
-        present = renamed(earlier, RENAMED)
-        # On top of what dataclasses.replace() copies.
-        notebook = options.get("notebook", {})
-        if isinstance(notebook, Mapping):
-            known = [field.name for field in fields(NotebookOptions)]
-            if unknown := [name for name in notebook if name not in known]:
-                raise ConfigError(f"debias.notebook has no option {quoted(unknown[0])}; it has {listed(known)}.")
-            notebook = NotebookOptions(**notebook)
-        if not isinstance(notebook, NotebookOptions):
-            raise ConfigError(f"debias.notebook={quoted(notebook)}; give NotebookOptions or a mapping of them")
-        options["notebook"] = replace(notebook, **present.pop("notebook", {}))
-        generated(self, *args, **{**options, **present})
-
-    cls.__init__ = with_earlier_names  # type: ignore[misc]
-    return cls
-
-
-@_knows_earlier_names
 @dataclass(frozen=True)
 class DebiasConfig:
     """How attention is debiased and values are aligned.
@@ -172,10 +134,7 @@ class DebiasConfig:
             loss and gradients, for less work (docs/performance.md). ``auto`` does where that row is proved to be the
             only one read and the layer is known, unless :func:`levelhead.readout_only` was set to False for the plain
             model. True makes it an error if it cannot be done.
-        notebook: what the authors' notebooks do beside the paper (:meth:`preset` sets it).
-
-    The names that these options had in version 0.1.0.dev0 are known as well: ``selection``, ``cls_only``, and those of
-    ``notebook`` without it.
+        notebook: what the authors' notebooks do beside the paper (:meth:`preset` sets it); a mapping gives single ones.
 
     Errors: :class:`~levelhead.ConfigError` for a value that cannot be right.
 
@@ -212,6 +171,13 @@ class DebiasConfig:
     notebook: NotebookOptions = NotebookOptions()
 
     def __post_init__(self) -> None:
+        if isinstance(self.notebook, Mapping):  # as a record or a recipe has it
+            known = [field.name for field in fields(NotebookOptions)]
+            if unknown := [name for name in self.notebook if name not in known]:
+                raise ConfigError(f"debias.notebook has no option {quoted(unknown[0])}; it has {listed(known)}.")
+            object.__setattr__(self, "notebook", NotebookOptions(**self.notebook))
+        if not isinstance(self.notebook, NotebookOptions):
+            raise ConfigError(f"debias.notebook={quoted(self.notebook)}; give NotebookOptions or a mapping of them")
         check_fields(self, "debias")
         for name, allowed in (
             ("statistics", ("auto", "position", "cls_feature", "feature")),

@@ -46,14 +46,9 @@ from levelhead.runs.recipe import (
     build_experiment,
     check_row_name,
     find_recipe,
-    first_recipe,
     flatten,
     is_file,
     override,
-    present_key,
-    present_method,
-    present_recipe,
-    present_row,
     read_recipe,
     recipe_folder,
     section,
@@ -73,8 +68,6 @@ class Grid:
 
     With ``folds`` every seed of a row is this many runs, one for each :class:`~levelhead.data.Fold` of all rows.
     ``margin``, in points, is the difference that is equivalent to none.
-
-    Options and methods that have an earlier name get their present one.
     """
 
     base: dict[str, Any]
@@ -85,12 +78,6 @@ class Grid:
     margin: float = 100 * MARGIN
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "base", present_recipe(self.base))
-        names = [present_row(row, settings.get("method.name")) for row, settings in self.rows.items()]
-        if len(set(names)) == len(names):  # otherwise their names are refused below
-            rows = dict(zip(names, map(_present, self.rows.values()), strict=True))
-            object.__setattr__(self, "rows", rows)
-        object.__setattr__(self, "shared", _present(self.shared))
         if not self.seeds or len(set(map(str, self.seeds))) < len(self.seeds):
             raise ConfigError(f"A grid needs distinct seeds; got {listed(self.seeds, 20) or 'none'}.")
         for seed in self.seeds:
@@ -155,16 +142,6 @@ class Failure:
 def _slug(row: str) -> str:
     """Return a row's name as a folder's: letters and digits of any script, and points."""
     return re.sub(r"[^\w.]+|_", "-", unicodedata.normalize("NFC", row.lower())).strip("-")
-
-
-def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted key under their present names."""
-    result = {present_key(key): value for key, value in settings.items()}
-    if isinstance(result.get("method.name"), str):
-        result["method.name"] = present_method(result["method.name"])
-    if len(result) < len(settings):
-        raise ConfigError(f"An option is given twice, by its old and its new name: {listed(settings)}.")
-    return result
 
 
 def grid_files() -> list[Path]:
@@ -308,7 +285,7 @@ def compare_methods(
 
 def _place_of(key: str, known: Mapping[str, Any]) -> str | None:
     """Return the key under which a method has an option, its own or that of its base; None if it has none."""
-    key = present_key(key)
+    key = key.strip()
     option = key.removeprefix("method.")
     if option == key or option in known:
         return key
@@ -324,7 +301,7 @@ def parse_methods(text: str) -> list[str]:
         for name in method.split("+"):
             if name not in METHODS:
                 raise ConfigError(f"Unknown method {quoted(name)}. {nearest(name, METHODS)}")
-    return list(dict.fromkeys(map(present_method, methods)))
+    return methods
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -447,10 +424,8 @@ def _make_cell(
     recipe = override(recipe, settings)
     data = section(recipe, "data")
     root = data.get("root") if data_root is None else str(data_root)
-    # Of the recipe as written, not of every default, and by its first names: a later version with one more option, or
-    # with another name for one, finds the cell again.
-    written = first_recipe(recipe)
-    text = json.dumps(flatten(written | {"data": {k: v for k, v in data.items() if k != "root"}}), sort_keys=True)
+    # Of the recipe as written, not of every default: a later version with one more option finds the cell again.
+    text = json.dumps(flatten(recipe | {"data": {k: v for k, v in data.items() if k != "root"}}), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     located = data if root is None else {**data, "root": root}
     parts = {} if fold is None else {"folds": grid.folds, "fold": fold}

@@ -257,8 +257,6 @@ def _refuse_changes(
     # How often progress is written changes nothing that is trained.
     for free in ("checkpoint_seconds", "log_every", "device"):
         there.get("train", {})[free] = wanted["train"][free]
-    # A folder of an earlier version lacks it, and it changes nothing that is trained either.
-    there.get("model", {})["allow_mismatched_weights"] = wanted["model"]["allow_mismatched_weights"]
     changed = sorted(key for key in wanted.keys() | there.keys() if wanted.get(key) != there.get(key))
     if changed:
         raise ConfigError(

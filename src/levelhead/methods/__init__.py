@@ -57,7 +57,6 @@ METHODS: Registry[Method] = Registry(
         "tadet": TADeT,
         "dsa": DSA,
     },
-    earlier={"group_dro": "group-dro"},
 )
 
 __all__ = [

@@ -43,14 +43,12 @@ class EIIL(Method):
 
     summary: ClassVar[str] = "environment inference, then GroupDRO on the inferred groups (ICML 2021)"
     reference_epochs: int | None = 1
-    second: Literal["group-dro", "irm", "group_dro"] = "group-dro"
+    second: Literal["group-dro", "irm"] = "group-dro"
     step: float = 0.01
     penalty: float = 1e4
     anneal_steps: int = 100
 
     def __post_init__(self) -> None:
-        if self.second == "group_dro":  # its earlier name
-            object.__setattr__(self, "second", "group-dro")
         if self.step <= 0 or self.penalty < 0 or self.anneal_steps < 0:
             raise ConfigError("method eiil needs step > 0, penalty >= 0 and anneal_steps >= 0")
 

@@ -24,7 +24,6 @@ from levelhead.runs.folder import (
     oracle_reason,
     predictions_table,
     put_ids,
-    record_own_code,
     write_parquet,
 )
 from levelhead.runs.joined import Join, groups_of
@@ -189,7 +188,6 @@ def write_evaluation(
         },
     )
     if out is None:
-        record_own_code(folder, experiment)
         write_card(folder)
     return result
 

@@ -62,7 +62,6 @@ from levelhead.storage import (
     read_metrics,
     refuse_pipes,
     write_atomically,
-    write_json,
     writing,
 )
 from levelhead.training.checkpoint import CHECKPOINTS, EPOCHS
@@ -276,13 +275,6 @@ def _changed(value: Any) -> dict[str, list[str]]:
         return {}
     now = flatten(plain_options(value))
     return {"changed": [key for key, option in now.items() if option != default.get(key)]}
-
-
-def record_own_code(folder: Path, experiment: Experiment) -> None:
-    """Add :func:`own_code` to the metrics.json of a run of an earlier version, which lacks it."""
-    found, metrics = own_code(experiment), read_metrics(folder)
-    if found and "own_code" not in metrics:
-        write_json(folder / "metrics.json", {"told": experiment.method.told, **metrics, "own_code": found})
 
 
 def _refuse_own_code(folder: Path, recipe: dict[str, Any], running: Collection[str]) -> None:

@@ -19,25 +19,17 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from levelhead.attention.config import RENAMED as RENAMED_OF_DEBIAS
 from levelhead.data import DATASETS, DataSet, Fold
 from levelhead.methods import DAM, ERM, METHODS, Method
 from levelhead.models.networks import BackboneModel, ModelConfig, ScratchViT
 from levelhead.plain_yaml import DEEPEST, LONGEST_DOCUMENT, read_yaml
 from levelhead.registry import Registry
-from levelhead.renamed import renamed
 from levelhead.runs.stand_in import Chosen, StandIn
 from levelhead.training.config import TrainConfig
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.types import ConfigError, check_seed, nearest, printable, quoted, visible
 
 logger = logging.getLogger(__name__)
-
-RENAMED = {
-    "model.cls_only": "model.readout_only",
-    **{f"method.debias.{earlier}": f"method.debias.{present}" for earlier, present in RENAMED_OF_DEBIAS.items()},
-}
-"""Keys of recipes written for version 0.1.0.dev0, and what they are now."""
 
 LONGEST_ROW_NAME = 200
 """In characters: folders are named after rows, and a name may list the options that were tried."""
@@ -192,10 +184,7 @@ def _refuse_table(path: Path) -> None:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping, or raise :class:`ConfigError` that names file and line.
-
-    Options and methods get their present names here, and where the user assigns them (:func:`assign`): nowhere later.
-    """
+    """Read a YAML mapping, or raise :class:`ConfigError` that names file and line."""
     _refuse_table(path)
     if not is_file(path):
         raise ConfigError(f"{path} is not a file. Give the path of a recipe.")
@@ -212,7 +201,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not UTF-8 text, at byte {error.start:,}: it is no recipe.") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold the sections data, method, model and train; it holds {_kind_of(content)}.")
-    return present_recipe(content)
+    return content
 
 
 def _kind_of(value: Any) -> str:
@@ -233,8 +222,8 @@ def override(recipe: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
 
 
 def assign(recipe: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """Return a copy of ``recipe`` in which an option, by its dotted key of any version, has another value."""
-    *parents, last = present_key(key).split(".")
+    """Return a copy of ``recipe`` in which an option, by its dotted key, has another value."""
+    *parents, last = key.strip().split(".")
     if len(parents) >= DEEPEST:
         raise ConfigError(f"The key {quoted(key)} is nested more than {DEEPEST} deep: no option is.")
     result = place = dict(recipe)
@@ -243,13 +232,7 @@ def assign(recipe: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
         place[parent] = dict(inner) if isinstance(inner, dict) else {}
         place = place[parent]
     place[last] = value
-    return present_recipe(result)
-
-
-def present_key(key: str) -> str:
-    """Return the name that an option has now, from the dotted one that it has in a recipe of any version."""
-    key = key.strip()
-    return RENAMED.get(key, key)
+    return result
 
 
 def section(recipe: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -404,38 +387,6 @@ def check_row_name(name: Any) -> str:
     return text
 
 
-def present_method(name: str) -> str:
-    """Return a method's name as it is now, also in ``dam+...``, from one of this version or an earlier one."""
-    return "+".join(METHODS.present_name(part) for part in name.split("+"))
-
-
-def present_row(row: Any, method: Any) -> Any:
-    """Return a row's name in which its ``method``, if the row is called after it, has its present name."""
-    if isinstance(row, str) and isinstance(method, str) and (row == method or row.startswith(f"{method}, ")):
-        return present_method(method) + row.removeprefix(method)
-    return row
-
-
-def present_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a recipe of this version or an earlier one, with the names that options and methods have now."""
-    result = renamed(recipe, RENAMED)
-    method = result.get("method")
-    if isinstance(method, dict) and isinstance(method.get("name"), str):
-        if "name" in result:
-            result["name"] = present_row(result["name"], method["name"])
-        method["name"] = present_method(method["name"])
-    return result
-
-
-def first_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a recipe with the first names of options and methods: what it is hashed by."""
-    result = renamed(recipe, {present: earlier for earlier, present in RENAMED.items()})
-    method = result.get("method")
-    if isinstance(method, dict) and isinstance(method.get("name"), str):
-        method["name"] = "+".join(METHODS.first_name(part) for part in method["name"].split("+"))
-    return result
-
-
 def build_data(options: Any, stand_in: Chosen | None = None) -> DataSet:
     """Make a data set from the section ``data`` of a recipe."""
     if not isinstance(options, Mapping) or not {"folds", "fold"} & options.keys():
@@ -449,7 +400,7 @@ def build_data(options: Any, stand_in: Chosen | None = None) -> DataSet:
 
 
 def build_experiment(recipe: Mapping[str, Any], stand_in: Chosen | None = None) -> Experiment:
-    """Make a validated experiment from a recipe's content under present names.
+    """Make a validated experiment from a recipe's content.
 
     ``stand_in`` makes what takes the place of classes that are neither ours nor an installed package's.
     """
