@@ -14,7 +14,7 @@ import pytest
 from scipy import special
 
 import levelhead as lh
-from levelhead.auditing.bias_rule import measured_gap
+from levelhead.auditing.bias_rule import SavedRule, measured_gap
 from levelhead.auditing.postprocess import METRICS, fit_rule
 from levelhead.cli.app import main
 from levelhead.types import ConfigError, DataError
@@ -287,13 +287,16 @@ def test_what_apply_refuses(
     assert said in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_earlier_line_still_decides_and_names_the_verb(
+def test_a_rule_that_is_there_is_applied_by_apply_alone(
     rule: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made(100, 9).to_csv(tmp_path / "new.csv", index=False)
-    before = rule.read_bytes()
-    assert command("postprocess", tmp_path / "new.csv", "--score", "p", "--group", "sex", "--rule", rule) == 0
-    assert f"is called `levelhead apply {rule} FILE` now" in capsys.readouterr().err
+    rows, before = tmp_path / "new.csv", rule.read_bytes()
+    made(400, 9).to_csv(rows, index=False)
+    line = ("postprocess", rows, "--score", "p", "--group", "sex", "--label", "repaid", "--rule")
+    assert command(*line, rule) == 2
+    assert f"To decide by it, type: levelhead apply {rule} {rows}" in " ".join(capsys.readouterr().err.split())
     assert rule.read_bytes() == before
-    assert command("postprocess", "--rule", rule) == 2
+    assert command(*line, tmp_path / "own.json") == 0  # fitted on a random half of the rows
+    assert SavedRule.read(tmp_path / "own.json").seed == 0
+    assert command("postprocess", "--rule", tmp_path / "none.json") == 2
     assert "add --fit FILE" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,8 @@ def table(rows: int = 4000, apart: float = 1.0, seed: int = 0) -> pd.DataFrame:
 
 
 def audited(frame: pd.DataFrame, **options: object) -> lh.AuditResult:
-    given = {"bound": {"equalized_odds": 0.1}, "replicates": 200, **options}
-    return lh.audit(frame.y, sensitive_features=frame[["sex"]], scores=frame.s, **given)  # type: ignore[arg-type]
+    given = {"bound": {"equalized_odds": 0.1}, "replicates": 200, "sensitive_features": frame[["sex"]], **options}
+    return lh.audit(frame.y, scores=frame.s, **given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("metric", BOUNDED)
@@ -43,7 +44,7 @@ def test_it_is_the_best_of_all_thresholds_within_the_bound(metric: str) -> None:
         ]
         return max(gaps), float((decided == frame.y).mean())
 
-    threshold, met = choose_threshold(rows, metric, 0.1, 0.5, None, 1)
+    threshold, met, _ = choose_threshold(rows, metric, 0.1, 0.5, None, 1)
     assert met
     assert at(threshold)[0] <= 0.1
     every = [at(one) for one in np.unique(np.append(frame.s, 0.5))]
@@ -96,6 +97,32 @@ def test_bounds_are_read() -> None:
     assert check_bound({"equal_opportunity": 0}) == ("equal_opportunity", 0.0)
 
 
+def test_what_cannot_be_measured_is_no_gap_of_0() -> None:
+    frame = table(600).assign(one="a", rare=["b"] * 15 + ["a"] * 585)
+    found = audited(frame, sensitive_features=frame[["sex", "one", "rare"]]).findings["bound"]
+    assert found.left_out == ("one", "rare")
+    assert found.chosen == replace(audited(frame).findings["bound"].chosen, gaps=found.chosen.gaps)
+    assert not found.chosen.gaps["one"].defined
+    assert found.within != "yes"
+    assert "leaves out one, rare: fewer than two groups have 10 rows under each rate" in " ".join(found.sentences())
+    with pytest.raises(DataError, match=r"Rows per group of 'rare': a 1\d\d, b \d\. Pass more rows, or lower --min-c"):
+        audited(frame, sensitive_features=frame[["one", "rare"]])
+    # Only one of the two groups has negatives: no gap in false positive rates, and none in equalized odds.
+    frame["y"] = np.where(frame.sex == "f", 1, frame.y)
+    with pytest.raises(DataError, match="Rows per group of 'sex': f 0, m"):
+        audited(frame)
+    assert audited(frame, bound="equal_opportunity=9%").findings["bound"].left_out == ()
+
+
+def test_counts_at_all_thresholds_are_those_of_each() -> None:
+    rows, draw = 500, np.random.default_rng(3)
+    score, label = draw.integers(0, 20, rows) / 20, draw.random(rows) < 0.4
+    group, tried = draw.integers(-1, 3, rows), np.array([0, 0.1, 0.33, 0.95, 2.0])
+    found = Scored(score, label, {"g": group}, {"g": ["a", "b", "c"]}).tables("g", tried)
+    for (at, one, y, p), count in np.ndenumerate(found):
+        assert count == ((group == one) & (label == y) & ((score >= tried[at]) == p)).sum()
+
+
 def test_the_command_and_what_does_not_go_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame, path = table(600), tmp_path / "rows.csv"
     frame.assign(p=(frame.s > 0.5) * 1, one="a").to_csv(path, index=False)
@@ -105,8 +132,6 @@ def test_the_command_and_what_does_not_go_with_it(tmp_path: Path, capsys: pytest
     assert json.loads((tmp_path / "a.json").read_text())["bound"]["metric"] == "equalized_odds"
     with pytest.raises(ConfigError, match="chooses a threshold"):
         lh.audit_file(path, "y", "p", ["sex"], bound="5%")
-    one = lh.audit_file(path, "y", None, ["one"], score="s", bound="5%", replicates=100).findings["bound"]
-    assert (one.within, one.met) == ("undecided", True)
     seed = next(one for one in range(99) if len(set(np.random.default_rng([one, 2]).random(2) < 0.5)) == 1)
     with pytest.raises(DataError, match="half of the rows"):
         lh.audit([1, 0], scores=[0.9, 0.1], sensitive_features=["a", "b"], bound="5%", seed=seed, replicates=100)

@@ -242,6 +242,9 @@ def test_small_groups_and_missing_ones_are_in_no_difference():
     one = lh.audit(LABEL, PREDICTION, sensitive_features=["a"] * ROWS)
     assert one.difference().value.isna().all()
     assert set(one.difference().reason) == {"fewer than two groups are compared"}
+    for found in (one.difference("to_overall"), one.ratio("to_overall")):  # the group is all rows: not 0 or 1
+        assert found.value.isna().all()
+        assert found.loc[("group", "accuracy"), "reason"] == "fewer than two groups are compared"
     with pytest.raises(ConfigError, match=r"method='each' is unknown\. Known: between_groups, to_overall"):
         result.ratio("each")
 

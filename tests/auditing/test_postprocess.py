@@ -186,7 +186,7 @@ def test_what_the_command_says(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def command(*options: Any) -> int:
     with pytest.raises(SystemExit) as ended:
-        main(["postprocess", *map(str, options)])
+        main([*(() if options[0] == "apply" else ("postprocess",)), *map(str, options)])
     return int(ended.value.code or 0)
 
 
@@ -202,16 +202,15 @@ def test_a_rule_decides_new_rows_without_labels_and_writes_ids_and_class_names(t
     rule = tmp_path / "rule.json"
     old, new = tmp_path / "old-out.csv", tmp_path / "new-out.csv"
     assert command(tmp_path / "old.csv", *columns, "--label", "y", "--json", rule, "--out", old) == 0
-    assert command(tmp_path / "new.csv", *columns, "--rule", rule, "--out", new) == 0
-    decided = pd.read_csv(new)
-    assert list(decided.columns) == ["loan", "before", "after", "fitted"]
+    assert list(pd.read_csv(old).columns) == ["loan", "before", "after", "fitted"]
+    assert command("apply", rule, tmp_path / "new.csv", "--out", new) == 0
+    decided, rows = pd.read_csv(new), pd.read_csv(tmp_path / "new.csv")
+    assert list(decided.columns) == [*rows, "decision", "decision_before_rule"]
     assert decided["loan"].tolist() == [f"L{row:05}" for row in range(800)]
-    assert set(decided["before"]) | set(decided["after"]) == {"late", "paid"}
-    assert (decided["before"] != decided["after"]).any()
-    assert (decided["fitted"] == 0).all()
-    rows = pd.read_csv(tmp_path / "new.csv")
+    assert set(decided["decision"]) | set(decided["decision_before_rule"]) == {"late", "paid"}
+    assert (decided["decision"] != decided["decision_before_rule"]).any()
     expected = FittedRule.from_dict(read_json(rule)["rule"]).decide(rows["p"], rows["g"].to_numpy())
-    assert (decided["after"] == np.where(expected, "paid", "late")).all()
+    assert (decided["decision"] == np.where(expected, "paid", "late")).all()
 
 
 @pytest.mark.parametrize(("rows", "shown"), [(18_000, False), (22_000, True)])
@@ -251,30 +250,39 @@ def test_no_cell_of_the_decisions_is_a_formula(tmp_path: Path) -> None:
     assert {cell for row in rows for cell in row[1:3]} == {"'=paid", "late"}
 
 
-def test_rows_that_a_rule_was_fitted_on_are_marked_and_not_measured(tmp_path: Path) -> None:
+def test_rows_that_a_rule_was_fitted_on_are_marked_and_not_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     named_rows(3000, 1).to_csv(tmp_path / "old.csv", index=False)
     columns = ("--score", "p", "--group", "g", "--label", "y")
     rule, first, again = tmp_path / "rule.json", tmp_path / "first.csv", tmp_path / "again.csv"
     assert command(tmp_path / "old.csv", *columns, "--json", rule, "--out", first) == 0
-    assert command(tmp_path / "old.csv", *columns, "--rule", rule, "--out", again, "--seed", 9) == 0
+    capsys.readouterr()
+    assert command("apply", rule, tmp_path / "old.csv", "--out", again, "--label", "y") == 0
     marks = pd.read_csv(first)["fitted"]
     assert 1400 < marks.sum() < 1600
-    assert marks.tolist() == pd.read_csv(again)["fitted"].tolist()
+    assert marks.tolist() == pd.read_csv(again)["decision_fitted"].tolist()
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        f"The rule was fitted on {marks.sum():,} of these rows, by the file's SHA-256: measured gaps leave them out."
+        in said
+    )
     found = postprocess_file(tmp_path / "old.csv", "p", "g", label="y", rule=rule)
     assert (found.fitted_on, found.measured_on) == (marks.sum(), 3000 - marks.sum())
+    named_rows(3000, 1).to_csv(tmp_path / "valid.csv", index=False)
+    named_rows(900, 2).to_csv(tmp_path / "test.csv", index=False)
+    whole = tmp_path / "whole.json"
+    assert command(tmp_path / "test.csv", "--fit", tmp_path / "valid.csv", *columns, "--rule", whole) == 0
+    found = postprocess_file(tmp_path / "valid.csv", "p", "g", label="y", rule=whole)
+    assert found.warnings == ["The rule was fitted on all of these rows: expect larger gaps on new ones."]
+    assert found.sentences()[0].startswith("On 3,000 rows that the rule was fitted on, the measured gap in ")
     alone = postprocess_file(tmp_path / "old.csv", "p", "g")
     assert alone.fitted.all()
     assert "It was fitted on these rows; the gap can be larger on new ones." in alone.sentences()
 
 
-def test_a_rule_and_options_of_its_choice_are_refused_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_column_of_the_decisions_is_the_id(tmp_path: Path) -> None:
     made(400).to_csv(tmp_path / "p.csv", index=False)
-    columns = ("--score", "p", "--group", "g")
-    for option, value in (("--metric", "equalized_odds"), ("--delta", 0.02), ("--threshold", 0.5)):
-        assert command(tmp_path / "p.csv", *columns, "--rule", tmp_path / "p.csv", option, value) == 2
-        assert f"{option} applies to a new rule" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ConfigError, match="The id column is called 'after'"):
         postprocess_file(tmp_path / "p.csv", "p", "g", id_column="after")
 
@@ -321,6 +329,16 @@ def test_a_gap_that_changed_its_sign_is_said() -> None:
     label = np.array([1, 1, 0, 0, 1, 1, 0, 0], bool)
     rates = [(one.label, one.before, one.after) for one in reversals("equalized_odds", before, after, label, group, 1)]
     assert rates == [(1, 0.5, -0.5)]  # 2 of 2 and 1 of 2, then 1 of 2 and 2 of 2; false positives: from 1 of 2 to 0
+
+
+@pytest.mark.parametrize("metric", ["equal_opportunity", "equalized_odds"])
+def test_a_rate_that_a_group_lacks_is_no_gap_of_0(metric: str) -> None:
+    group = np.array(["a"] * 40 + ["b"] * 40, object)
+    label = np.r_[np.arange(40) % 2 == 0, np.full(40, metric == "equalized_odds")]
+    score = np.linspace(0.1, 0.9, 80)
+    assert np.isnan(measured_gap(score > 0.5, label, group, metric))
+    with pytest.raises(DataError, match=r"Group 'b' has no (positive|negative) row to fit on"):
+        choose_rule(score, group, label, metric=metric, delta=0.02, threshold=0.5)
 
 
 @pytest.mark.parametrize("metric", ["equal_opportunity", "equalized_odds"])

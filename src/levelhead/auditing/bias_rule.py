@@ -130,11 +130,20 @@ def choose_rule(
 
     With labels the probabilities are first calibrated in each group (Platt 1999). Without: the rule whose expected gap
     is ``delta``. Where no gap is within delta: the smallest.
+
+    Raises:
+        DataError: a group has no row of a label whose rate the metric compares; and what :func:`fit_rule` raises.
     """
     if label is None:
         return fit_rule(probability, group, metric=metric, delta=delta, threshold=threshold, seed=seed)
     # Probabilities that are off in one group would bound another gap than the true one.
     names, codes = np.unique(group.astype(str), return_inverse=True)
+    for one, which in {"equal_opportunity": [(1, label)], "equalized_odds": [(1, label), (0, ~label)]}.get(metric, []):
+        if (lacking := names[np.bincount(codes[which], minlength=len(names)) == 0]).size:
+            raise DataError(
+                f"Group {quoted(lacking[0])} has no {'positive' if one else 'negative'} row to fit on: its gap in "
+                f"{metric} cannot be measured. Pass rows that have both labels, or bound demographic_parity."
+            )
     fitted = calibration_lines(ScoreCounts.from_rows(label, probability, codes, len(names)))
     lines = {
         str(name): (float(intercept), float(slope))
@@ -174,9 +183,9 @@ def measured_gap(decided: NDArray[np.bool_], label: NDArray[np.bool_], group: ND
     which = {"demographic_parity": (label | True,), "equal_opportunity": (label,), "equalized_odds": (label, ~label)}
     gaps = []
     for rows in which[metric]:
-        rates = [decided[rows & (group == one)].mean() for one in np.unique(group) if (rows & (group == one)).any()]
-        gaps.append(max(rates) - min(rates))
-    return float(max(gaps))
+        own = [decided[rows & (group == one)] for one in np.unique(group)]
+        gaps.append(np.ptp([one.mean() if len(one) else np.nan for one in own]))
+    return float(np.max(gaps))
 
 
 class BiasRule:

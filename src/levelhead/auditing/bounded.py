@@ -7,6 +7,7 @@ costs are given. The other half was not looked at: its figures have the interval
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,12 @@ from numpy.typing import NDArray
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.between import shared
-from levelhead.metrics.group import FloatArray
+from levelhead.metrics.group import RATES, FloatArray
 from levelhead.metrics.names import METRICS, Key, attribute_names, group_name
 from levelhead.metrics.separation import cost
 from levelhead.report import blocks
 from levelhead.report.record import Finding
-from levelhead.report.text import Record, digits, level_text, number, percent, percent_interval, short
+from levelhead.report.text import Record, counted, digits, level_text, number, percent, percent_interval, short
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
 BOUNDED = {
@@ -51,6 +52,7 @@ class Bounded(Answer):
     """The ``chosen`` threshold beside the ``plain`` one; ``within``: "yes", "no" or "undecided" on the other rows.
 
     ``met``: whether the gap is within the ``bound`` on the rows that chose; else the threshold with the smallest gap.
+    ``left_out``: columns without two groups of ``min_count`` rows there, which the choice does not know.
     """
 
     metric: str
@@ -62,6 +64,8 @@ class Bounded(Answer):
     chosen_on: int
     measured_on: int
     level: float
+    min_count: int = 1
+    left_out: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -82,7 +86,18 @@ class Bounded(Answer):
                 f"No threshold keeps the gap in {what} within {bound} on {self.chosen_on:,} rows: "
                 f"{digits(one.threshold)} has the smallest gap."
             )
-        said = [first]
+        verdict = {
+            "yes": f"The other rows show a gap within {bound}.",
+            "no": f"The other rows show a gap above {bound}: the choice did not hold.",
+            "undecided": f"The other rows cannot tell whether the gap is within {bound}: collect more of them, or name "
+            "a smaller bound.",
+        }
+        said = [first, verdict[self.within]]
+        if self.left_out:
+            said.append(
+                f"The choice leaves out {listed(self.left_out)}: fewer than two groups have "
+                f"{counted(max(1, self.min_count), 'row')} under each rate."
+            )
         for name, gap in one.gaps.items():
             where = f"On the {self.measured_on:,} other rows, by {printable(name)}, the gap"
             if gap.defined:
@@ -92,16 +107,10 @@ class Bounded(Answer):
                 )
             else:
                 said.append(f"{where} is undefined: {gap.reason}.")
-        verdict = {
-            "yes": f"The other rows show a gap within {bound}.",
-            "no": f"The other rows show a gap above {bound}: the choice did not hold.",
-            "undecided": f"The other rows cannot tell whether the gap is within {bound}: collect more of them, or name "
-            "a smaller bound.",
-        }
         figures = f"Accuracy there is {percent(one.accuracy)}%, {percent(other.accuracy)}% before."
         if one.cost is not None and other.cost is not None:
             figures = f"Errors there cost {digits(one.cost.value)} a row, {digits(other.cost.value)} before."
-        said += [verdict[self.within], figures]
+        said.append(figures)
         if one.selection_rate.value in (0, 1):
             said.append(f"The threshold decides {'every' if one.selection_rate.value else 'no'} row positive.")
         return said
@@ -153,53 +162,67 @@ class _Rows:
         return _Rows(self.score[rows], self.label[rows], own, self.names)
 
     def tables(self, name: str | None, thresholds: FloatArray) -> NDArray[np.int64]:
-        """Return counts (thresholds, groups, label, prediction); ``name`` None: of all rows as one group."""
-        group = np.zeros(len(self.score), np.int64) if name is None else self.members[name]
-        groups = 1 if name is None else len(self.names[name])
-        found = np.zeros((len(thresholds), groups, 2, 2), np.int64)
-        for place in range(groups):
-            for label in (0, 1):
-                own = np.sort(self.score[(group == place) & (self.label == bool(label))])
-                below = np.searchsorted(own, thresholds, side="left")
-                found[:, place, label] = np.stack([below, len(own) - below], -1)
-        return found
+        """Return counts (thresholds, groups, label, prediction); ``name`` None: of all rows as one group.
+
+        Thresholds ascend.
+        """
+        shape = 1 if name is None else len(self.names[name]), 2, len(thresholds) + 1
+        reached = np.searchsorted(thresholds, self.score, side="right")  # how many thresholds decide a row positive
+        codes = self.label * shape[2] + reached
+        if name is not None:
+            inside = self.members[name] >= 0
+            codes = (codes + self.members[name] * 2 * shape[2])[inside]
+        below = np.bincount(codes, minlength=math.prod(shape)).reshape(shape).cumsum(-1)
+        return np.moveaxis(np.stack([below[..., :-1], below[..., -1:] - below[..., :-1]], -1), 2, 0)
 
     def counts(self, name: str, threshold: float) -> Counts:
         return Counts(self.tables(name, np.array([threshold]))[0], tuple(self.names[name]), (0, 1))
 
 
-def _gaps(tables: NDArray[np.int64], metric: str, min_count: int) -> FloatArray:
-    """Return the gap at each threshold, (thresholds,); groups with few rows under a rate are left out of it."""
-    totals = tables.sum(-1)
-    parts = {
-        "demographic_parity": [(tables[..., 1].sum(-1), totals.sum(-1))],
-        "equal_opportunity": [(tables[:, :, 1, 1], totals[:, :, 1])],
-        "equalized_odds": [(tables[:, :, label, 1], totals[:, :, label]) for label in (1, 0)],
-    }[metric]
-    gaps = np.zeros(len(tables))
-    for hits, rows in parts:
-        enough = rows[0] >= max(1, min_count)
-        if enough.sum() > 1:
-            gaps = np.maximum(gaps, np.ptp(hits[:, enough] / rows[:, enough], axis=1))
-    return gaps
+def _gaps(tables: NDArray[np.int64], metric: str, min_count: int) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Return the gap at each threshold, (thresholds,), and the fewest rows under a rate of each group, (groups,).
+
+    Groups with few rows under a rate are left out. The gap is NaN where fewer than two groups remain.
+    """
+    rates = [RATES[name](tables, 1) for name in METRICS[BOUNDED[metric]].rates_used]
+    rows = np.min([rate.rows[0, 0] for rate in rates], axis=0)
+    enough = rows >= max(1, min_count)
+    if enough.sum() < 2:
+        return np.full(len(tables), np.nan), rows
+    gaps = [np.ptp((rate.hits / np.maximum(rate.rows, 1))[:, 0, enough], axis=1) for rate in rates]
+    return np.max(gaps, axis=0), rows
 
 
 def choose_threshold(
     rows: _Rows, metric: str, bound: float, plain: float, costs: tuple[float, float] | None, min_count: int
-) -> tuple[float, bool]:
-    """Return the best threshold whose gap is within the bound in every column, and whether there is one.
+) -> tuple[float, bool, tuple[str, ...]]:
+    """Return the best threshold whose gap is within the bound in every column, whether there is one, and columns.
 
-    Of equally good ones it is the nearest to the ``plain`` one.
+    These have fewer than two groups with enough rows: the choice leaves them out. Of equally good thresholds it is the
+    nearest to the ``plain`` one.
+
+    Raises:
+        DataError: no column can be measured.
     """
     tried = np.unique(np.append(np.quantile(rows.score, np.linspace(0, 1, TRIED), method="higher"), plain))
-    gap = np.max([_gaps(rows.tables(name, tried), metric, min_count) for name in rows.members], axis=0)
+    found = {name: _gaps(rows.tables(name, tried), metric, min_count) for name in rows.members}
+    known = {name: gap for name, (gap, _) in found.items() if not np.isnan(gap[0])}
+    if not known:
+        name, (_, few) = max(found.items(), key=lambda one: sorted(one[1][1], reverse=True)[1:2])
+        sizes = listed([f"{group} {count:,}" for group, count in zip(rows.names[name], few, strict=True)], 5)
+        raise DataError(
+            f"--bound {metric} needs two groups with {counted(max(1, min_count), 'row')} under each rate among the "
+            f"{len(rows.score):,} rows that choose a threshold. Rows per group of {quoted(name)}: {sizes}. Pass more "
+            "rows, or lower --min-count."
+        )
+    gap = np.max(list(known.values()), axis=0)
     table = rows.tables(None, tried)[:, 0]
     weights = (1.0, 1.0) if costs is None else costs
     loss = table[:, 0, 1] * weights[0] + table[:, 1, 0] * weights[1]
     met = bool((gap <= bound).any())
     usable = gap <= bound if met else gap == gap.min()
     order = np.lexsort((np.abs(tried - plain), loss, ~usable))
-    return float(tried[order[0]]), met
+    return float(tried[order[0]]), met, tuple(name for name in found if name not in known)
 
 
 class BoundPart(Part):
@@ -220,7 +243,7 @@ class BoundPart(Part):
             raise DataError(f"A threshold is chosen on half of the rows, and there are {len(rows.score):,}. Pass more.")
         own, other = rows.only(first), rows.only(~first)
         plain = float(frame.thresholds[0])
-        threshold, met = choose_threshold(own, metric, bound, plain, options.costs, options.min_count)
+        threshold, met, left_out = choose_threshold(own, metric, bound, plain, options.costs, options.min_count)
         chosen, before = (_measured(other, at, metric, frame) for at in (threshold, plain))
         known = [gap for gap in chosen.gaps.values() if gap.defined]
         within = "undecided"
@@ -229,7 +252,7 @@ class BoundPart(Part):
         elif known and len(known) == len(chosen.gaps) and all(gap.high <= bound for gap in known):
             within = "yes"
         sizes = len(own.score), len(other.score)
-        return Bounded(metric, bound, chosen, before, met, within, *sizes, options.level)
+        return Bounded(metric, bound, chosen, before, met, within, *sizes, options.level, options.min_count, left_out)
 
     @classmethod
     def sections(cls, result: Record) -> list[Record]:
@@ -259,9 +282,9 @@ class BoundPart(Part):
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:
-        """Return the threshold, and whether it holds on other rows."""
+        """Return the threshold, whether it holds on other rows, and the columns that did not choose it."""
         found = result.get("bound")
-        return [] if found is None else [found["sentences"][0], found["sentences"][-2]]
+        return [] if found is None else found["sentences"][: 3 if found.get("left_out") else 2]
 
 
 def _rows_of(frame: Frame) -> _Rows:

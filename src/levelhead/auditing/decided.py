@@ -16,26 +16,33 @@ from levelhead.storage import write_atomically
 from levelhead.tables.files import SEPARATORS, File
 from levelhead.types import ConfigError, DataError, listed, quoted
 
-BEFORE = "_before_rule"
+BEFORE, FITTED = "_before_rule", "_fitted"
 
 
 def check_decided(path: Path, out: Path, column: str) -> None:
-    """Raise :class:`ConfigError` unless ``out`` can hold the rows of ``path`` with two more columns; before any work.
+    """Raise :class:`ConfigError` unless ``out`` can hold the rows of ``path`` with more columns; before any work.
 
-    ``column`` is the name of the decision; the decision before the rule has :data:`BEFORE` behind that name.
+    ``column`` is the name of the decision; that before the rule has :data:`BEFORE` behind it, and the mark of rows that
+    the rule was fitted on :data:`FITTED`.
     """
     file = File(path)
     kinds = tuple(SEPARATORS) if file.is_text else (".parquet",)
     if out.suffix.lower() not in kinds:
         raise ConfigError(f"--out {out}: the decisions need a {listed(kinds)} file.")
-    if taken := [name for name in (column, column + BEFORE) if name in file.header()]:
+    if taken := [name for name in (column, column + BEFORE, column + FITTED) if name in file.header()]:
         raise ConfigError(
             f"{path} has a column {quoted(taken[0])} already. Choose another name for the decision with --column."
         )
 
 
 def write_decided(
-    path: Path, out: Path, column: str, classes: tuple[str, str], after: NDArray[np.bool_], before: NDArray[np.bool_]
+    path: Path,
+    out: Path,
+    column: str,
+    classes: tuple[str, str],
+    after: NDArray[np.bool_],
+    before: NDArray[np.bool_],
+    fitted: NDArray[np.bool_],
 ) -> None:
     """Write the rows of a file in their order, with all columns as they are, and the class before and after a rule.
 
@@ -46,27 +53,32 @@ def write_decided(
         classes: (negative, positive).
         after: (rows,) decisions of the rule.
         before: (rows,) those of the threshold.
+        fitted: (rows,) whether the rule was fitted on a row; a column of 0 and 1 where it was on some.
 
     Raises:
         DataError: the file has changed since it was read.
     """
     file, named = File(path), {column: after, column + BEFORE: before}
+    words = dict.fromkeys(named, classes)
+    if fitted.any():
+        named[column + FITTED], words[column + FITTED] = fitted, ("0", "1")
 
     def write_text(temporary: Path) -> None:
-        words = [harmless(one) for one in classes]
+        safe = [[harmless(one) for one in words[name]] for name in named]
         form = file.form()
         divider = SEPARATORS.get(out.suffix.lower(), ",") if out.suffix.lower() == ".tsv" else form.delimiter
         with temporary.open("w", newline="", encoding="utf-8") as target:
             writer = csv.writer(target, delimiter=divider)
             rows = records(path, form, "Was it changed while it was read?")
             writer.writerow([*next(rows), *map(harmless, named)])
-            for row, now, then in itertools.zip_longest(rows, after.tolist(), before.tolist()):
-                if row is None or now is None:
+            decided = zip(*(one.astype(int).tolist() for one in named.values()), strict=True)
+            for row, places in itertools.zip_longest(rows, decided):
+                if row is None or places is None:
                     raise DataError(f"{path} was changed while it was read. Decide it again.")
-                writer.writerow([*row, words[now], words[then]])
+                writer.writerow([*row, *(known[at] for known, at in zip(safe, places, strict=True))])
 
     def write_parquet(temporary: Path) -> None:
-        words, at = pyarrow.array(classes), 0
+        at = 0
         with pyarrow.parquet.ParquetFile(path) as source:
             schema = source.schema_arrow
             for name in named:
@@ -74,7 +86,10 @@ def write_decided(
             with pyarrow.parquet.ParquetWriter(temporary, schema) as target:
                 for batch in source.iter_batches(use_threads=False):
                     part = slice(at, at := at + batch.num_rows)
-                    more = [words.take(pyarrow.array(one[part].astype(np.int8))) for one in named.values()]
+                    more = [
+                        pyarrow.array(words[name]).take(pyarrow.array(one[part].astype(np.int8)))
+                        for name, one in named.items()
+                    ]
                     target.write_batch(pyarrow.RecordBatch.from_arrays([*batch.columns, *more], schema=schema))
         if at != len(after):
             raise DataError(f"{path} was changed while it was read. Decide it again.")

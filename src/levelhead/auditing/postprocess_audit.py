@@ -64,8 +64,8 @@ class Postprocessed(Report):
     ``rule`` is the rule, ``saved`` the rule with its classes; ``decisions`` (rows,) those of it for every row of the
     file, and ``before`` those of the threshold. ``fitted`` (rows,) marks rows of the file that the rule was fitted on,
     and ``ids`` (rows,) are the texts of the id column, None without one. ``audit`` compares decisions on the other
-    rows, None without labels; ``reversals`` are gaps that changed their sign there. ``reading`` says how a file was
-    read that is not a plain csv.
+    rows, None without labels; ``applied`` says that the rule was fitted before; ``reversals`` are gaps that changed
+    their sign there. ``reading`` says how a file was read that is not a plain csv.
     """
 
     kind: ClassVar[str] = "rule"
@@ -82,6 +82,7 @@ class Postprocessed(Report):
     fitted: NDArray[np.bool_]
     scale: Scale
     ids: NDArray[Any] | None = None
+    applied: bool = False
     reversals: tuple[Reversal, ...] = ()
     reading: tuple[str, ...] = ()
 
@@ -89,6 +90,18 @@ class Postprocessed(Report):
     def threshold(self) -> float:
         """That of the rule, in the units of the scores."""
         return self.rule.threshold if self.scale.probabilities else float(special.logit(self.rule.threshold))
+
+    @property
+    def warnings(self) -> list[str]:
+        """Full sentences."""
+        known, said = int(self.fitted.sum()), self.scale.warnings()
+        if self.applied and self.fitted.all():
+            said.append("The rule was fitted on all of these rows: expect larger gaps on new ones.")
+        elif self.applied and known:
+            said.append(
+                f"The rule was fitted on {known:,} of these rows, by the file's SHA-256: measured gaps leave them out."
+            )
+        return said
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -98,7 +111,7 @@ class Postprocessed(Report):
             **self.saved.to_dict(),
             "sentences": [*self.sentences(), self.scale.sentence(self.threshold)],
             "level": None if self.audit is None else self.audit.level,
-            "warnings": self.scale.warnings(),
+            "warnings": self.warnings,
             "threshold": self.threshold,
             "clipped": self.scale.outside,
             "rows_to_fit": self.fitted_on,
@@ -118,7 +131,7 @@ class Postprocessed(Report):
         lines = [f"The rule flips {flipped:,} of {len(self.decisions):,} decisions."]
         if MISSING_GROUP in self.rule.groups:
             lines.append(f"The rule treats rows without a group as a group of their own, {quoted(MISSING_GROUP)}.")
-        if self.fitted.all():
+        if self.fitted.all() and not self.applied:
             lines.append("It was fitted on these rows; the gap can be larger on new ones.")
         if self.audit is None:
             unknown = "Its effect on gaps and accuracy needs labels: add --label."
@@ -130,7 +143,7 @@ class Postprocessed(Report):
         def span(figure: Estimate) -> str:
             return f"interval {number(100 * figure.low, signed=True)} to {number(100 * figure.high, signed=True)}"
 
-        where = f"On {self.measured_on:,} rows that the rule was not fitted on"
+        where = f"On {self.measured_on:,} rows that the rule was {'' if self.fitted.all() else 'not '}fitted on"
         if gap.difference.defined:
             lines.insert(
                 0,
@@ -268,6 +281,7 @@ def postprocess_file(
         fitted,
         rows.scale,
         None if id_column is None else _texts(Path(path), id_column),
+        given is not None,
         tuple(reversals(found.metric, *decided, measured.label, measured.group, min_count)),
         tuple(said for one in (path, validation) if one is not None for said in source_of(one).taken(named)),
     )

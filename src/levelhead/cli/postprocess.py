@@ -14,7 +14,6 @@ from levelhead.cli.finishing import finish, made
 from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, ScoreColumn, ScoredClass, ScoreScale, Threshold
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_atomically, write_json
-from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, listed
 
 if TYPE_CHECKING:
@@ -93,22 +92,17 @@ def postprocess_command(
         positive, id_column = positive or own_run.positive, id_column or own_run.ids
     if (held_out := own_predictions(validation, "validation")) is not None:
         validation = held_out.file
-    fitting = validation is not None
+    halves = validation is None
     scores, validation = (validation, None) if scores is None else (scores, validation)
-    applied = None if fitting else rule
-    if applied is not None:  # what --rule meant before there was a verb for it
-        told = (
-            f"`levelhead postprocess FILE --rule {rule}` is called `levelhead apply {rule} FILE` now; the old form is "
-            "deprecated."
-        )
-        Terminal(stderr=True).print(told, markup=False, soft_wrap=True)
-    fitted = {"--metric": metric, "--delta": delta, "--threshold": threshold}
-    if applied is not None and (named := [name for name, value in fitted.items() if value is not None]):
-        raise ConfigError(f"{named[0]} applies to a new rule: add --fit FILE.")
-    outputs = {"--out": out, "--json": json_file, "--html": html_file, "--rule": rule if fitting else None}
-    check_outputs(outputs, inputs=[scores, validation, applied])
+    outputs = {"--out": out, "--json": json_file, "--html": html_file, "--rule": rule}
+    check_outputs(outputs, inputs=[scores, validation])
     if scores is None:
         raise ConfigError("A rule needs rows to fit on: add --fit FILE.")
+    if halves and rule is not None and rule.exists():  # nobody's rule is lost to a slip for `levelhead apply`
+        raise ConfigError(
+            f"--rule {rule} exists already. To decide by it, type: levelhead apply {rule} {scores}. To fit another "
+            "rule, name a new file."
+        )
     if score is None or group is None:
         lacking = ", ".join(name for name, value in {"--score": score, "--group": group}.items() if value is None)
         known = f" Groups of the run: {listed(own_run.groups) or 'none'}." if own_run is not None else ""
@@ -122,7 +116,6 @@ def postprocess_command(
         group,
         label=label,
         validation=validation,
-        rule=applied,
         id_column=id_column,
         metric=(metric or Bounded.equalized_odds).value,
         delta=0.02 if delta is None else delta,
@@ -134,10 +127,10 @@ def postprocess_command(
     )
     if out is not None:
         write_atomically(out, partial(_write_decisions, found, id_column))
-    written = [one for one in (out, rule if fitting else None) if one is not None]
-    if fitting and rule is not None:
+    written = [one for one in (out, rule) if one is not None]
+    if rule is not None:
         write_json(rule, {**found.to_dict(), "made": made([scores, validation])})
-    finish(found, json_file, html_file, source=scores.name, written=written, inputs=[scores, validation, applied])
+    finish(found, json_file, html_file, source=scores.name, written=written, inputs=[scores, validation])
 
 
 def _write_decisions(found: Postprocessed, id_column: str | None, path: Path) -> None:

@@ -123,6 +123,8 @@ def _to_overall(
     plain = all(one.defined and _is_proportion(one, _level(report)) for one in every.values() if one.n)
     if not kept or not plain:
         return Estimate.undefined("its value over all rows does not follow from the groups", n), None, None
+    if any(one.n == n for one in kept.values()):  # a group that is all rows differs from them by nothing
+        return Estimate.undefined("fewer than two groups are compared", n), None, None
     hits = {name: one.value * one.n if one.n else 0.0 for name, one in every.items()}
     overall, level = sum(hits.values()) / n, shared(_level(report), len(kept))
     found = {}
@@ -131,8 +133,6 @@ def _to_overall(
         if ratio:
             value = min(one.value, overall) / max(one.value, overall) if max(one.value, overall) > 0 else math.nan
             found[name] = Estimate(value, math.nan, math.nan, n, "a ratio to all rows has no interval here")
-        elif not rest:
-            found[name] = Estimate(0.0, 0.0, 0.0, n)
         else:
             other = Estimate(of_rest / rest, *_ends(of_rest, rest, level), rest)
             apart = difference_of(_at(one, _level(report), level), other)
