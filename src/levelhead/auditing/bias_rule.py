@@ -138,10 +138,11 @@ def choose_rule(
         return fit_rule(probability, group, metric=metric, delta=delta, threshold=threshold, seed=seed)
     # Probabilities that are off in one group would bound another gap than the true one.
     names, codes = np.unique(group.astype(str), return_inverse=True)
-    for one, which in {"equal_opportunity": [(1, label)], "equalized_odds": [(1, label), (0, ~label)]}.get(metric, []):
+    needed = {"equal_opportunity": {"positive": label}, "equalized_odds": {"positive": label, "negative": ~label}}
+    for kind, which in needed.get(metric, {}).items():
         if (lacking := names[np.bincount(codes[which], minlength=len(names)) == 0]).size:
             raise DataError(
-                f"Group {quoted(lacking[0])} has no {'positive' if one else 'negative'} row to fit on: its gap in "
+                f"Group {quoted(lacking[0])} has no {kind} row to fit on: its gap in "
                 f"{metric} cannot be measured. Pass rows that have both labels, or bound demographic_parity."
             )
     fitted = calibration_lines(ScoreCounts.from_rows(label, probability, codes, len(names)))
