@@ -8,6 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -20,7 +21,8 @@ from levelhead.types import visible
 
 Item = TypeVar("Item")
 LAYOUT = "\n\t"  # the control characters that our own texts use
-
+RUNNING: ContextVar[Sequence[str] | None] = ContextVar("RUNNING", default=None)
+"""The words of the command that runs, after ``levelhead``; None in a program or a notebook."""
 
 Progress = Callable[[str, int, int, str], None]
 """Called by a training as ``progress(stage, done_steps, all_steps, text)`` after every step."""

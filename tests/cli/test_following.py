@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,9 @@ import numpy as np
 import pytest
 
 import levelhead as lh
+from command_line import run
 from levelhead.cli import app, following
+from levelhead.report.page import command_line
 from levelhead.types import Estimate
 
 VERBS = {*(one.name for one in app.registered_groups), *(command.name for command in app.registered_commands)}
@@ -62,6 +66,20 @@ def test_a_refit_says_whether_labels_help(low: float, high: float, said: str) ->
     sentence, words = following.after_refit(comparison, {"few-label": "200 group labels"}, Path("run"), Path("out"))
     assert said in sentence
     assert words[0] == "table"
+
+
+def test_page_and_next_step_name_the_command_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("y,p,g\n" + "".join(f"{at % 2},{at % 3 % 2},{'ab'[at % 5 > 1]}\n" for at in range(60)))
+    words = ["audit", rows, "--label", "y", "--prediction", "p", "--group", "g", "--html", tmp_path / "a b.html"]
+    assert run(*words) == 0
+    command = shlex.join(["levelhead", *map(str, words)])
+    assert command in html.unescape((tmp_path / "a b.html").read_text())
+    assert command_line() == ""
+    assert run("audit", rows, "--label", "y") == 2
+    assert command_line() == ""  # after an error, too
+    result = lh.audit([0, 1] * 30, [0, 0, 1] * 20, sensitive_features=["a", "b"] * 30, replicates=100)
+    assert "Command" not in result.to_html()
 
 
 def test_every_command_is_a_verb() -> None:

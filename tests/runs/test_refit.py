@@ -193,6 +193,19 @@ def test_debiased_attention_stays_under_the_new_last_layer(tmp_path: Path) -> No
     assert changed == {"classifier.weight", "classifier.bias"}
 
 
+def test_a_method_that_has_too_few_rows_is_named_and_the_others_are_shown(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, line = tmp_path / "out", ["refit", str(run), "--try", "method.smallest_group=60", "--out"]
+    app([*line, str(out), "--method", "afr,dfr"], standalone_mode=False)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Left out dfr, smallest_group 60: The smallest class of a group has" in printed
+    assert "Differences to erm" in printed
+    assert [one.parent.name.partition("-")[0] for one in out.glob("*/seed-0")] == ["afr"]
+    with pytest.raises(DataError, match="at least 60 are needed"):
+        app([*line, str(out), "--method", "dfr"], standalone_mode=False)
+
+
 def test_what_cannot_be_refitted_is_refused(run: Path, tmp_path: Path) -> None:
     finished = open_finished(run)
     with pytest.raises(ConfigError, match=r"does not refit a last layer\. Known: afr"):

@@ -25,7 +25,6 @@ from levelhead.cli.data import data_app, init_command
 from levelhead.cli.explain import explain_command
 from levelhead.cli.features import features_app
 from levelhead.cli.figure import figure_app
-from levelhead.cli.following import remember
 from levelhead.cli.gap import gap_command
 from levelhead.cli.indirect import indirect_audit_command
 from levelhead.cli.info import info_command
@@ -46,7 +45,7 @@ from levelhead.cli.train import evaluate_command, train_command
 from levelhead.extras import MissingExtraError, explained
 from levelhead.renamed import deprecated
 from levelhead.storage import check_outputs
-from levelhead.terminal import Terminal, spare_encodings
+from levelhead.terminal import RUNNING, Terminal, spare_encodings
 from levelhead.types import ConfigError, LevelheadError, listed, quoted
 
 app = typer.Typer(
@@ -199,8 +198,11 @@ def main(arguments: list[str] | None = None) -> Any:
         _refuse_surroundings()
         arguments = sys.argv[1:] if arguments is None else arguments
         arguments = _moved(arguments)
-        remember(arguments)
-        return app(arguments)
+        running = RUNNING.set(arguments)
+        try:
+            return app(arguments)
+        finally:
+            RUNNING.reset(running)
     except LevelheadError as error:
         text = str(error)
     except ModuleNotFoundError as error:

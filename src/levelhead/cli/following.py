@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from levelhead.terminal import RUNNING
 from levelhead.types import ConfigError, Estimate
 
 if TYPE_CHECKING:
@@ -21,13 +21,6 @@ Step = tuple[str, Sequence[object]]
 """A sentence, and the words of the command after ``levelhead``."""
 GAP = 0.05
 """The gap that a next step plans for."""
-_words: Sequence[str] | None = None
-
-
-def remember(words: Sequence[str]) -> None:
-    """Keep the words of the command that runs, which are not this process's own where a program called ``main``."""
-    global _words
-    _words = words
 
 
 def lines(step: Step) -> list[RenderableType]:
@@ -40,7 +33,7 @@ def lines(step: Step) -> list[RenderableType]:
 
 def typed(*more: str) -> list[str]:
     """Return the words of the command that runs, and ``more``."""
-    return [*(sys.argv[1:] if _words is None else _words), *more]
+    return [*(RUNNING.get() or ()), *more]
 
 
 def rows_for(rate: float, rows: Sequence[int], comparisons: int = 1) -> tuple[str, list[object]] | None:

@@ -23,7 +23,7 @@ from levelhead.cli.options import (
 )  # fmt: skip
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
-from levelhead.types import LevelheadError
+from levelhead.types import DataError, LevelheadError
 
 
 def refit_command(
@@ -81,8 +81,17 @@ def refit_command(
             required_groups(opened.experiment.data, "test", joined)
         except LevelheadError as error:
             why = error
+        lacking: dict[str, LevelheadError] = {}
         for cell in cells:
-            refit_run(refitting, cell.experiment, cell.folder, evaluate=why is None, **who)
+            try:
+                refit_run(refitting, cell.experiment, cell.folder, evaluate=why is None, **who)
+            except DataError as error:  # such as too few rows for one method: the others are shown
+                lacking[cell.row] = error
+    if len(lacking) == len(cells):
+        raise next(iter(lacking.values()))
+    for row, error in lacking.items():
+        console.print(f"Left out {escape(row)}: {escape(str(error))}", soft_wrap=True, highlight=False)
+    cells = [cell for cell in cells if cell.row not in lacking]
     for cell in cells:
         console.print(f"{escape(cell.row)}: {escape(str(cell.folder))}", soft_wrap=True, highlight=False)
     if why is not None:

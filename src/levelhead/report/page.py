@@ -6,7 +6,6 @@ import datetime
 import functools
 import itertools
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from levelhead._version import __version__
 from levelhead.report.blocks import TERMINAL
 from levelhead.report.text import Record, number, visible
 from levelhead.storage import refuse_files_of_runs, write_text
+from levelhead.terminal import RUNNING
 
 
 def render(page: Record, *, date: datetime.date | None = None) -> str:
@@ -56,10 +56,9 @@ def write_page(path: Path, page: Record, *, date: datetime.date | None = None) -
 
 
 def command_line() -> str:
-    """Return the command that this process was started with; empty if it was not levelhead's own."""
-    program = Path(sys.argv[0])
-    ours = program.name == "levelhead" or (program.name == "__main__.py" and program.parent.name == "levelhead")
-    return shlex.join(["levelhead", *sys.argv[1:]]) if ours else ""
+    """Return the command that runs; empty where none does, as in a notebook."""
+    words = RUNNING.get()
+    return "" if words is None else shlex.join(["levelhead", *words])
 
 
 def _finalize(value: Any) -> Any:

@@ -163,12 +163,12 @@ def refit_run(
         )
     method = experiment.method.base if isinstance(experiment.method, DAM) else experiment.method
     assert isinstance(method, LastLayerMethod), "it says what it refits"
+    refitting.inputs("validation")
+    began = time.monotonic()
+    model = refitting.refitted(method)  # before the folder is made: rows can be too few for a method
+    seconds = time.monotonic() - began
     with locked(folder):
         refuse_changes(folder, experiment)
-        refitting.inputs("validation")
-        began = time.monotonic()
-        model = refitting.refitted(method)
-        seconds = time.monotonic() - began
         write_text(folder / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
         for name in ("data.json", "pretrained.json"):
             if (source.folder / name).exists():
