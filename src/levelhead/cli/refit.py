@@ -89,8 +89,8 @@ def refit_command(
                 lacking[cell.row] = error
     if len(lacking) == len(cells):
         raise next(iter(lacking.values()))
-    for row, error in lacking.items():
-        console.print(f"Left out {escape(row)}: {escape(str(error))}", soft_wrap=True, highlight=False)
+    for row, reason in lacking.items():
+        console.print(f"Left out {escape(row)}: {escape(str(reason))}", soft_wrap=True, highlight=False)
     cells = [cell for cell in cells if cell.row not in lacking]
     for cell in cells:
         console.print(f"{escape(cell.row)}: {escape(str(cell.folder))}", soft_wrap=True, highlight=False)
