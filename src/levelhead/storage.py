@@ -261,7 +261,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(f"{path} is missing. Is {path.parent} a finished run folder?") from None
+        raise DataError(f"There is no file {path}. Check the path, or finish what writes it.") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}).") from None
     except (ValueError, RecursionError) as error:

@@ -122,7 +122,7 @@ def test_the_command_writes_a_page_and_a_gate(tmp_path: Path, capsys: pytest.Cap
     [
         (["--top", "5"], "missing: --rank"),
         (["--rank", "points"], "missing: --top"),
-        (["--rank", "points", "--top", "5", "--label", "y"], "--label cannot be used with --rank"),
+        (["--rank", "points", "--top", "5", "--label", "y"], "--rank reads no outcomes and no classes: remove --label"),
     ],
 )
 def test_options_of_rankings_go_together(

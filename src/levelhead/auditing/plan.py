@@ -154,7 +154,9 @@ def plan_audit(
         if not 0 < value < 1:
             raise ConfigError(f"{name}={value:g} is not between 0 and 1.")
     if gap is not None:
-        if not 0 < gap <= 1 or (rate + gap > 1 and rate - gap < 0):
+        if not 0 < gap <= 1:
+            raise ConfigError(f"A gap of {100 * gap:g} points cannot be planned for: name one above 0 and at most 100.")
+        if rate + gap > 1 and rate - gap < 0:
             raise ConfigError(
                 f"A gap of {100 * gap:g} points does not fit a rate of {100 * rate:g}%: the other group's rate would "
                 "be below 0 or above 100%."

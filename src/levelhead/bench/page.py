@@ -276,6 +276,8 @@ def _figures(one: Compared) -> list[Record]:
     shown: dict[str, Any] = {"where": blocks.BOTH, "page_columns": page_only}
     seeds, sources = comparison.number_of_seeds, comparison.sources
     notes = [comparison.protocol, f"Percent, mean over {seeds}, with {level} intervals over {sources}."]
+    if MAIN in metrics:
+        notes.append("EOd gap: the mean of the gaps of both rates, as in the paper; an audit shows the larger one.")
     if several:
         notes.append(
             f"best: the best measured value. ~: not distinguishable from it (p at least {1 - table.level:.2g} for the "

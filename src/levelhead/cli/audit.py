@@ -123,7 +123,7 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "ranking": (
-        "{} cannot be used with --rank: remove it.",
+        "--rank reads no outcomes and no classes: remove {}.",
         ("label", "prediction", "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive",
          "favourable", "label_map", "workers", "ray"),
     ),
