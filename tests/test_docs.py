@@ -264,7 +264,7 @@ class Page(HTMLParser):
             self.loads.append(given["href"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_site_holds_together_and_loads_nothing_from_elsewhere(site: Path) -> None:
     pages = {path.resolve(): Page(path) for path in site.rglob("*.html") if path.name != "404.html"}
     assert len(pages) > 40
@@ -280,7 +280,7 @@ def test_the_site_holds_together_and_loads_nothing_from_elsewhere(site: Path) ->
                 assert anchor in pages[target].anchors, f"{path.relative_to(site)} links to {link}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_site_shows_equations_linked_scripts_and_docstrings(site: Path) -> None:
     theory = (site / "theory.html").read_text()
     assert theory.count("<math") > 100
@@ -293,7 +293,7 @@ def test_the_site_shows_equations_linked_scripts_and_docstrings(site: Path) -> N
 
 
 @pytest.mark.e2e
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", ["index.html", "methods/dam.html"])
 def test_the_search_works_on_pages_opened_from_disk(site: Path, page: str, tmp_path: Path) -> None:
     names = ("chromium", "chromium-browser", "google-chrome")

@@ -42,7 +42,10 @@ def answers(file, inputs):
     return torch.from_numpy(logits)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("attach", "vit"), ("attach", "bert"), ("append", "bert")])
+TEXTS = [pytest.param(kind, "bert", marks=pytest.mark.long) for kind in ("attach", "append")]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("attach", "vit"), *TEXTS])
 def test_an_onnx_file_gives_the_same_logits(kind, name, tmp_path):
     model, inputs, file = trained(kind, name), batch(name), tmp_path / "model.onnx"
     with torch.no_grad():

@@ -279,7 +279,11 @@ print(pipeline("text-classification", model=sys.argv[1])("plain words")[0]["labe
 """
 
 
-@pytest.mark.parametrize("order", ["levelhead first", "transformers first", "inside transformers"])
+@pytest.mark.parametrize(
+    "order",
+    [pytest.param(order, marks=pytest.mark.long) for order in ("levelhead first", "transformers first")]
+    + ["inside transformers"],
+)
 def test_auto_classes_and_pipelines_know_an_appended_model_once_levelhead_is_imported(order, tmp_path):
     model = append_encoder(BertModel(bert_config()), 2, id2label={0: "a", 1: "b"}, label2id={"a": 0, "b": 1})
     model.train()(**batch("bert"), labels=torch.tensor([0, 1] * 3))

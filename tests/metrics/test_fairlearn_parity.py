@@ -59,7 +59,7 @@ def accuracies(label: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> 
     return MetricFrame(metrics=share_right, y_true=label, y_pred=prediction, sensitive_features=group)
 
 
-@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 60))])
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(10, 60))])
 def test_two_groups_and_two_classes_have_the_same_figures(seed: int) -> None:
     rng = np.random.default_rng(seed)
     table = rng.integers(0, [4, 30, 300][seed % 3], size=(2, 2, 2))

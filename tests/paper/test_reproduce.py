@@ -151,6 +151,7 @@ def write_celeba(folder: Path, rows: int) -> None:
     (folder / "list_eval_partition.txt").write_text("\n".join([*splits, ""]))
 
 
+@pytest.mark.long
 def test_the_owners_files_serve_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The owners' page, which is named where data are missing, has no parquet files."""
     write_celeba(tmp_path / "celeba", 48)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 import re
 import shlex
 import typing
@@ -28,8 +27,6 @@ from levelhead.runs.stand_in import Chosen, StandIn
 from levelhead.training.config import TrainConfig
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.types import ConfigError, check_seed, nearest, printable, quoted, visible
-
-logger = logging.getLogger(__name__)
 
 LONGEST_ROW_NAME = 200
 """In characters: folders are named after rows, and a name may list the options that were tried."""
@@ -249,11 +246,8 @@ def build_options(cls: Any, options: Any, where: str) -> Any:
         raise ConfigError(f"{where} must be a mapping of options, not {quoted(options)}.")
     options = _expand_presets(cls, options)
     _refuse_unknown_keys(cls, options, where)
-    try:
-        from pydantic import ValidationError
-    except ImportError:  # some training machines lack it, and recipes were checked where they were written
-        logger.warning("pydantic is not installed: the types of the options in %s are not checked", where)
-        return _construct(cls, options)
+    from pydantic import ValidationError
+
     try:
         return _checker(cls).validate_python(options)
     except OSError as error:
@@ -271,24 +265,6 @@ def _checker(cls: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(cls)
-
-
-def _construct(cls: Any, options: Mapping[str, Any]) -> Any:
-    """Make ``cls`` without checking types; sections, paths and tuples are still made from what YAML has for them."""
-    types = typing.get_type_hints(cls)
-    values = {}
-    for key, value in options.items():
-        kinds = typing.get_args(types[key]) or (types[key],)
-        if isinstance(value, dict) and dataclasses.is_dataclass(types[key]):
-            value = _construct(types[key], value)
-        elif isinstance(value, str) and Path in kinds:
-            value = Path(value)
-        elif isinstance(value, str) and float in kinds and str not in kinds:
-            value = float(value)  # YAML takes 5e-05 for a text
-        elif isinstance(value, list):
-            value = tuple(value)
-        values[key] = value
-    return cls(**values)
 
 
 def _expand_presets(cls: Any, options: Mapping[str, Any]) -> dict[str, Any]:
