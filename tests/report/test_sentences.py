@@ -38,7 +38,10 @@ def test_a_decided_difference_of_either_sign() -> None:
 
 def test_holm_decides_too_not_the_interval_alone() -> None:
     adjusted = Difference("DAM", SMALLER.estimate, 0.3)
-    assert difference_sentence(adjusted, "ERM").endswith("interval [−3.5, −0.7]; inconclusive.")
+    assert difference_sentence(adjusted, "ERM") == (
+        "Whether DAM reduced the gap in equalized odds relative to ERM is inconclusive: −2.1 points, interval "
+        "[−3.5, −0.7], but p = 0.3 after correction for the number of methods."
+    )
     by_interval_alone = Difference("DAM", Estimate(-0.021, -0.04, 0.001, 9), 0.04)
     assert not by_interval_alone.decided
 

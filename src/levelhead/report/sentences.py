@@ -107,6 +107,11 @@ def difference_sentence(difference: Difference, baseline: str, metric: str = "eq
         return (
             f"{method} and {other} have an equivalent {what.removeprefix('the ')} (within {margin} points): {change}."
         )
+    if figure.reason is None and figure.excludes_zero and difference.p is not None:  # Holm's p is not its interval's
+        return (
+            f"Whether {method} {_changed(metric, figure.value)} {what} relative to {other} is inconclusive: {change}, "
+            f"but p = {difference.p:.2g} after correction for the number of methods."
+        )
     why = f" ({_ends(figure.reason)[:-1]})" if figure.reason is not None else ""
     return f"{method} did not measurably change {what} relative to {other}: {change}; inconclusive{why}."
 
