@@ -109,7 +109,10 @@ def test_several_groups_give_every_pair_and_several_columns_each_their_own() -> 
     result = explain_gap(label, score, sensitive_features={"sex": group, "three": three})
     assert [pair.groups for pair in result.by_attribute["three"].pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert [pair.groups for pair in result.pairs] == [("a", "b")]
-    assert len(result.sentences()) >= 8
+    starts = [one for one in result.sentences() if one.startswith("The gap in equalized odds between")]
+    assert [", the clearest of 3 by three." in one for one in starts] == [False, True]
+    assert "more sentences: --all" in result.text()
+    assert len(result.text().splitlines()) <= 20
     assert "Sources of the gap by three" in result.text(all=True)
 
 
@@ -367,7 +370,11 @@ def test_the_command_prints_tables_and_sentences_and_writes_files(
     with pytest.raises(SystemExit) as ended:
         main([*arguments, "--json", str(tmp_path / "x.json"), "--html", str(tmp_path / "x.html")])
     assert ended.value.code == 0
+    assert "Rest" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([*arguments, "--all", "--favourable", "approved"])
     printed = " ".join(capsys.readouterr().out.split())
+    assert "“approved” although y is “0”: " in printed
     assert "Sources of the gap by sex" in printed
     assert "neither a lower bound nor an excuse" in printed
     written = json.loads((tmp_path / "x.json").read_text())
@@ -382,6 +389,20 @@ def test_the_command_prints_tables_and_sentences_and_writes_files(
     with pytest.raises(SystemExit):
         main([*arguments, "--json", str(tmp_path / "x.csv")])
     assert (tmp_path / "x.csv").read_text().startswith("y,p,sex")
+
+
+@pytest.mark.parametrize(
+    ("favourable", "wrongly"), [("1", "“1” although label is “0”"), ("0", "“0” although label is “1”")]
+)
+def test_errors_are_said_in_words_of_the_favourable_outcome(favourable: str, wrongly: str) -> None:
+    label, score, group = drawn(800)
+    result = explain_gap(label, score, sensitive_features=group, favourable=favourable)
+    (said,) = [one for one in result.sentences() if one.startswith(wrongly)]
+    rates = [result.groups[name] for name in "ab"]
+    own = [one.false_positive_rate.value if favourable == "1" else 1 - one.true_positive_rate.value for one in rates]
+    assert f"{wrongly}: {100 * own[0]:.1f}% and {100 * own[1]:.1f}%; " in said
+    assert result.to_dict()["words"]["favourable"] == favourable
+    assert "words" not in explain_gap(label, score, sensitive_features=group).to_dict()
 
 
 def test_an_explanation_does_not_load_torch(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from levelhead.auditing.explanation import (
     ExplainedPair,
     Explanation,
 )
+from levelhead.auditing.figures import favourable_of
 from levelhead.auditing.options import Roles
 from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.score_rows import ScoreRows
@@ -79,6 +80,7 @@ def explain_gap(
     seed: int = 0,
     cluster: ArrayLike | None = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    favourable: Hashable = None,
 ) -> Explanation:
     """Say what a measured gap is made of: the gap that base rates imply, the share of them that a score uses, the rest.
 
@@ -103,6 +105,7 @@ def explain_gap(
         cluster: (rows,) what rows that belong together have in common, such as a person's id, as ``cluster`` of
             :func:`levelhead.audit`. A group needs 8 clusters with each label to be compared.
         label_map: which class each label means, as :func:`levelhead.audit` takes it.
+        favourable: the favourable outcome, for sentences: a class, or the name of the decision from the threshold on.
 
     Returns:
         the figures for every pair of groups. What cannot be computed is NaN with a reason.
@@ -129,9 +132,11 @@ def explain_gap(
         {"y_true": y_true, "score": score, "sensitive_features": sensitive_features, "cluster": cluster}
     )
     y_true, score, sensitive_features, cluster = columns_given.values()
-    outcomes, (positive,), _ = outcomes_of({"label": y_true}, positive)
+    outcomes, (positive, favourable), _ = outcomes_of({"label": y_true}, positive, favourable)
     together = None if cluster is None else name_of(cluster, "cluster")
-    options = _Options(positive, threshold, scale, min_count, level, replicates, seed, LabelMap(label_map), together)
+    options = _Options(
+        positive, threshold, scale, min_count, level, replicates, seed, LabelMap(label_map), together, favourable
+    )
     options.check()
     if cluster is not None:
         outcomes["cluster"] = outcome_of(cluster, "cluster")
@@ -160,6 +165,7 @@ def explain_file(
     seed: int = 0,
     cluster: str | None = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    favourable: Hashable = None,
 ) -> Explanation:
     """Explain the gaps of a file of scores; options and result as for :func:`explain_gap`.
 
@@ -187,7 +193,9 @@ def explain_file(
         (False, "group 'f' has no rows without label '1', fewer than 10; group 'm' has ...")
     """
     names = list(dict.fromkeys(groups))
-    options = _Options(positive, threshold, scale, min_count, level, replicates, seed, LabelMap(label_map), cluster)
+    options = _Options(
+        positive, threshold, scale, min_count, level, replicates, seed, LabelMap(label_map), cluster, favourable, label
+    )
     options.check()
     if cluster is not None:
         check_cluster(cluster, [label, score, *names])
@@ -211,6 +219,8 @@ class _Options:
     seed: int
     label_map: LabelMap
     cluster: str | None = None
+    favourable: Hashable = None
+    label: str = "label"
 
     def check(self) -> None:
         """Raise an error, before anything is read, for an option that is out of range."""
@@ -270,6 +280,11 @@ def _explain(source: Source, roles: Roles, options: _Options) -> Explanation:
             "positive class."
         )
     positive = classes[1 if chosen is None else chosen]
+    best, decision = favourable_of(options.favourable, classes, classes.index(positive), options.label_map, scored=True)
+    words: dict[str, Any] = {}
+    if best is not None:
+        words = {"label": options.label, "order": list(map(str, classes)), "favourable": str(classes[best])}
+        words |= {} if decision is None else {"decision": decision}
     truth = np.isin(label, [code for value, code in used.items() if class_of[value] == positive])
     scale, log_odds, warnings = _log_odds(score, of_score, check_scale(options.scale))
     score = scale.clip(score)
@@ -310,7 +325,14 @@ def _explain(source: Source, roles: Roles, options: _Options) -> Explanation:
         by_attribute[name] = column.explain()
         warnings += column.warnings
     return Explanation(
-        by_attribute, warnings, str(positive), float(threshold), scale.name, options.level, options.replicates
+        by_attribute,
+        warnings,
+        str(positive),
+        float(threshold),
+        scale.name,
+        options.level,
+        options.replicates,
+        words=words,
     )
 
 

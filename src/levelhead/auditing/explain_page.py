@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from levelhead.metrics.between import clearest
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
-from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
+from levelhead.report.text import Record, estimate_from_dict, joined, level_text, number, short
 from levelhead.types import Estimate
 
 FIGURES = ("measured", "implied", "rho", "predicted", "rest")
@@ -51,7 +52,25 @@ def explain_page(result: Record, *, source: str = "", command: str = "") -> Reco
         lines=sentences[1:],
         cautions=result["warnings"],
         command=command,
+        brief=_brief(by_attribute, sentences, level),
     )
+
+
+def _brief(by_attribute: Record, sentences: list[str], level: str) -> Record:
+    """Return what fits a screen: the clearest gap in words, and the sources of all, the clearest first."""
+    titles = {"measured": "Measured gap", "implied": "From base rates", "rho": "Share used, %", "rest": "Rest"}
+    rows, sizes = [], []
+    for name, part in by_attribute.items():
+        start = f"{short(name, 20)}: " if len(by_attribute) > 1 else ""
+        for pair in part["pairs"]:
+            cells = [blocks.figure_cell(pair[key], 0 if key == "rho" else 1) for key in titles]
+            rows.append((start + " and ".join(short(group, 30) for group in pair["groups"]), cells))
+            found = estimate_from_dict(pair["measured"])
+            sizes.append((not found.defined, *clearest(found)))
+    by = joined([short(name, 30) for name in list(by_attribute)[:4]])
+    caption = f"Sources of the gaps in equalized odds by {by}: points, with {level} intervals"
+    table = blocks.table(caption, ["Groups", *titles.values()], rows)
+    return blocks.brief(sentences[1:], table, sorted(range(len(rows)), key=lambda at: sizes[at]), row="pair")
 
 
 def _sections(name: str, part: Record, level: str) -> list[Record]:

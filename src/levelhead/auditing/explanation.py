@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from levelhead.auditing.explain_page import FIGURES, TITLES, explain_page
 from levelhead.auditing.frames import draw_pairs
+from levelhead.metrics.between import clearest
 from levelhead.metrics.names import Key
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
-from levelhead.report.text import Record, percent, percent_interval
+from levelhead.report.sentences import Words, turned
+from levelhead.report.text import Record, joined, percent, percent_interval, value
 from levelhead.report.wide import Pair
-from levelhead.types import Estimate, quoted
+from levelhead.types import Estimate, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-SHOWN_PAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ class Explanation(Finding, Report):
     ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. ``positive`` is the class that scores are about; rows with a score of at least
     ``threshold``, in the units of the score, are decided positive; ``scale`` is "probability" or "log-odds".
-    ``reading`` says how a file was read that is not a plain csv.
+    ``reading`` says how a file was read that is not a plain csv, and ``words`` what label, classes and favourable
+    outcome are called, where one was named.
 
     Examples:
         >>> import levelhead as lh
@@ -120,6 +121,7 @@ class Explanation(Finding, Report):
     level: float = 0.95
     replicates: int = 1000
     reading: tuple[str, ...] = ()
+    words: dict[str, Any] = field(default_factory=dict)
 
     @property
     def pairs(self) -> tuple[ExplainedPair, ...]:
@@ -134,7 +136,7 @@ class Explanation(Finding, Report):
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
         found = {"kind": self.kind, **super().to_dict(), "sentences": self.sentences()}
-        return {name: value for name, value in found.items() if name != "reading" or value}
+        return {name: value for name, value in found.items() if name not in ("reading", "words") or value}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the figures of every group, and of every pair of them, with their attribute and their name."""
@@ -151,34 +153,40 @@ class Explanation(Finding, Report):
         return draw_pairs(self, attribute, [one for one in FIGURES if one != "rho"], TITLES)
 
     def sentences(self) -> list[str]:
-        """Say what was found in plain sentences: for each column, the pairs with the largest measured gaps."""
+        """Say in plain sentences what the clearest measured gap of each column is made of."""
         said = []
-        for part in self.by_attribute.values():
-            shown = _largest(part.pairs)
-            for pair in shown:
-                said += _sentences(pair, part.groups, self.positive)
-            if len(part.pairs) > len(shown) > 0:
-                said.append(f"This is the largest measured gap of {len(part.pairs)} pairs of groups.")
+        for name, part in self.by_attribute.items():
+            if known := [pair for pair in part.pairs if pair.measured.defined]:
+                pair = min(known, key=lambda one: clearest(one.measured))
+                of = f", the clearest of {len(part.pairs)} by {printable(name)}" if len(part.pairs) > 1 else ""
+                said += _sentences(pair, part.groups, self.positive, Words(self.to_words()), of)
         return said
 
-
-def _largest(pairs: Sequence[ExplainedPair]) -> list[ExplainedPair]:
-    """Return the pairs with the largest measured gaps, at most three."""
-    defined = [pair for pair in pairs if pair.measured.defined]
-    return sorted(defined, key=lambda pair: -pair.measured.value)[:SHOWN_PAIRS]
+    def to_words(self) -> dict[str, Any]:
+        """Return what :class:`~levelhead.report.sentences.Words` reads."""
+        return {"positive": self.positive, "words": self.words}
 
 
-def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positive: str) -> list[str]:
-    """Say in plain words what a pair's figures mean."""
-    names = " and ".join(quoted(name) for name in pair.groups)
-    base = " and ".join(f"{100 * groups[name].base_rate.value:.1f}%" for name in pair.groups)
-    said = [f"The measured gap between {names} is {_points(pair.measured)}. Base rates of {quoted(positive)}: {base}."]
+def _sentences(
+    pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positive: str, words: Words, of: str
+) -> list[str]:
+    """Say in plain words what a pair's figures mean; ``of``: of how many pairs it is the clearest."""
+    first, second = (groups[name] for name in pair.groups)
+    said = [
+        f"The gap in equalized odds between {joined(list(map(value, pair.groups)))} is {_points(pair.measured)}{of}."
+    ]
+    if words.favourable is not None:
+        ways = (
+            [first.false_positive_rate, second.false_positive_rate],
+            [turned(one.true_positive_rate) for one in (first, second)],
+        )
+        both = zip(words.errors, reversed(ways) if words.turned else ways, strict=True)
+        told = [f"{which}: {joined([f'{percent(one)}%' for one in rates])}" for which, rates in both]
+        said.append(f"{'; '.join(told)}.")
+    base = joined([f"{percent(one.base_rate)}%" for one in (first, second)])
     if not pair.implied.defined:
-        return [*said, f"The gap implied by base rates is undefined: {_ended(pair.implied.reason)}"]
-    said.append(
-        f"Base rates alone imply a gap of {_points(pair.implied)}: a score that is calibrated in each group and ranks "
-        "as well would have it."
-    )
+        return [*said, f"The gap that base rates ({base}) imply is undefined: {_ended(pair.implied.reason)}"]
+    said.append(f"Base rates of {value(positive)}, {base}, alone imply a gap of {_points(pair.implied)}.")
     rho = pair.rho
     if not rho.defined:
         said.append(f"The share of the base-rate difference that the score uses is undefined: {_ended(rho.reason)}")

@@ -31,7 +31,7 @@ from levelhead.tables.bins import ordered_groups
 from levelhead.tables.columns import positive_index
 from levelhead.tables.rows import Rows
 from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import alike
+from levelhead.tables.vocabulary import LabelMap, alike
 from levelhead.types import ConfigError, Estimate, printable, quoted
 
 
@@ -84,7 +84,9 @@ class Classes(Part):
             asked = replace(asked, options=replace(asked.options, positive=label))
         as_label, as_prediction, classes, chosen, warnings = find_classes(self.tally, asked.options)
         place = {value: position for position, value in enumerate(classes)}
-        favourable, decision = _favourable(asked, classes, chosen)
+        favourable, decision = favourable_of(
+            asked.options.favourable, classes, chosen, asked.options.label_map, scored=asked.roles.prediction is None
+        )
         warnings += [] if self.weights is None else self.weights.sentences()
         options, cluster = asked.options, asked.options.cluster
         clustered = len(self.tally.clusters) < sum(self.tally.labels.values()) and cluster is not None
@@ -173,21 +175,21 @@ class Classes(Part):
         )  # fmt: skip
 
 
-def _favourable(asked: Asked, classes: list[Hashable], positive: int | None) -> tuple[int | None, str | None]:
+def favourable_of(
+    wanted: Hashable, classes: list[Hashable], positive: int | None, label_map: LabelMap, *, scored: bool
+) -> tuple[int | None, str | None]:
     """Return the place of the class that is the favourable outcome, by its text in the predictions or the labels.
 
     Scores decide without a word for it: a text that is no class is the name of the decision from the threshold on.
     """
-    options = asked.options
-    wanted = options.favourable
     if wanted is None:
         return None, None
     if len(group_metrics.classes_compared(len(classes), positive)) > 1:
         raise ConfigError("--favourable needs --positive where there are three classes or more (positive= in Python).")
-    known, scored = [*map(str, classes), *options.label_map.targets], asked.roles.prediction is None
+    known = [*map(str, classes), *label_map.targets]
     if scored and isinstance(wanted, str) and not get_close_matches(wanted.lower(), [one.lower() for one in known], 1):
         return group_metrics.classes_compared(len(classes), positive)[0], wanted
-    return positive_index(classes, options.label_map.targets.get(str(wanted), wanted), "favourable"), None
+    return positive_index(classes, label_map.targets.get(str(wanted), wanted), "favourable"), None
 
 
 def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:

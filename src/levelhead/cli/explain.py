@@ -43,6 +43,10 @@ def explain_command(
         typer.Option(help="Column with the group; repeatable."),
     ] = None,
     positive: ScoredClass = None,
+    favourable: Annotated[
+        str | None,
+        typer.Option(help="Favourable outcome: a class, or the name of the decision from the threshold on."),
+    ] = None,
     threshold: Threshold = None,
     scale: ScoreScale = "auto",
     label_map: ClassOfLabel = None,
@@ -70,6 +74,7 @@ def explain_command(
     on: OnColumn = None,
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
+    all_: Annotated[bool, typer.Option("--all", help="Print all sentences and tables.")] = False,
 ) -> None:
     """Split a measured gap into its sources: base rates, the share of them that the score uses, and the rest.
 
@@ -103,7 +108,7 @@ def explain_command(
 
     result = explain_file(
         rows, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count,
-        cluster=cluster, label_map=label_map,
+        cluster=cluster, label_map=label_map, favourable=favourable,
     )  # fmt: skip
     areas: dict[str, SignalArea] = {}
     if signal:
@@ -113,7 +118,7 @@ def explain_command(
     known = {"signals": {name: area.to_dict() for name, area in areas.items()}} if areas else None
     finish(
         result, json_file, html_file, source=scores.name, more=known, above=[matched] if matched else [],
-        below=[area.sentence(printable(name)) for name, area in areas.items()], inputs=[scores, join],
+        below=[area.sentence(printable(name)) for name, area in areas.items()], inputs=[scores, join], everything=all_,
         step=_step(result, own_run is not None, given, positive),
     )  # fmt: skip
 

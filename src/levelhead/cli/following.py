@@ -89,19 +89,21 @@ def after_audit(found: dict[str, Any], explained: Sequence[object] = (), *, page
 
 
 def after_explanation(found: Explanation, ruled: Sequence[object], compared: Sequence[object]) -> Step:
-    """Say which side the largest gap is on, base rates or a shortcut, and which method that speaks for.
+    """Say which side the clearest gap is on, base rates or a shortcut, and which method that speaks for.
 
     Args:
         found: the explanation.
         ruled: the words of the command that fits a rule to these scores.
         compared: the words of the command that compares methods, or lists them.
     """
+    from levelhead.metrics.between import clearest
+
     pairs = [
         (pair, part.groups) for part in found.by_attribute.values() for pair in part.pairs if pair.measured.defined
     ]
     if not pairs:
         return "A plan says how many rows each group needs.", ["plan", "--gap", "5", "--rate", "0.5"]
-    pair, groups = max(pairs, key=lambda one: one[0].measured.value)
+    pair, groups = min(pairs, key=lambda one: clearest(one[0].measured))
     rates = [groups[name].true_positive_rate for name in pair.groups]
     plan = rows_for(rates[0].value, [rate.n for rate in rates], 2) if all(rate.defined for rate in rates) else None
     if not pair.measured.low > 0 and plan is not None:

@@ -415,12 +415,18 @@ def page(
     }
 
 
-def brief(lines: Sequence[str], table: Record, ranked: Sequence[int], notes: Sequence[str] = ()) -> Record:
-    """Return what fits a screen: sentences, and a table, of whose rows the first ``ranked`` ones are shown."""
+def brief(
+    lines: Sequence[str], table: Record, ranked: Sequence[int], notes: Sequence[str] = (), *, row: str = "group"
+) -> Record:
+    """Return what fits a screen: sentences, and a table, of whose rows the first ``ranked`` ones are shown.
+
+    ``row``: what a row is about, for the line on those that are left out.
+    """
     return {
         "lines": [short(line, LONGEST_SENTENCE) for line in lines],
         "table": table,
         "ranked": list(ranked),
+        "row": row,
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
     }
 

@@ -128,7 +128,7 @@ class _Brief:
 
     def _more(self, rows: int, sentences: int, warnings: int) -> str:
         """Say what is left out, and how to see it."""
-        parts = [("more group", rows), ("more sentence", sentences), ("more warning", warnings)]
+        parts = [(f"more {self.brief['row']}", rows), ("more sentence", sentences), ("more warning", warnings)]
         named = [counted(count, what) for what, count in parts if count]
         return f"{', '.join(named) or 'More figures'}: --all, or print(result.text(all=True))."
 

@@ -96,15 +96,15 @@ def outcome_of(values: ArrayLike, what: str) -> Column:
 
 
 def columns_of(
-    features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike], rows: int
+    features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike], rows: int, what: str = "sensitive columns"
 ) -> dict[str, Column]:
-    """Bring every accepted form of sensitive features into named columns."""
+    """Bring every accepted form of sensitive features into named columns; ``what`` errors call them."""
     columns: dict[str, Column] = {}
     for name, values in by_name(features, "group").items():
-        codes, names = distinct(values, column_title(name), hint="Several columns go into a frame or a dict.")
+        codes, names = distinct(values, column_title(name, what), hint="Several columns go into a frame or a dict.")
         if len(codes) != rows:
             raise DataError(
-                f"Sensitive column {quoted(name)} has shape {codes.shape}, but there are {rows} rows. "
+                f"{column_title(name, what)} has shape {codes.shape}, but there are {rows} rows. "
                 "Pass one group for every row; several columns go into a frame or a dict."
             )
         # Code -1 marks missing values.
@@ -153,9 +153,9 @@ def named_columns(features: Any) -> dict[str, Any] | None:
     return {name: features[name] for name in names}
 
 
-def column_title(name: str) -> str:
-    """Return what errors call a sensitive column."""
-    return f"The sensitive column {quoted(name)}"
+def column_title(name: str, what: str = "sensitive columns") -> str:
+    """Return what errors call a column, ``what`` several of its kind."""
+    return f"The {what.removesuffix('s')} {quoted(name)}"
 
 
 def positive_index(classes: list[Hashable], positive: Hashable, what: str = "positive") -> int | None:

@@ -139,6 +139,7 @@ class Arrays(Source):
 
     def __init__(self, called: Mapping[str, str] | None = None, what: str = "labelled prediction") -> None:
         self._columns, self._called, self._what, self.rows = Batch({}, {}, {}), called or {}, what, 0
+        self._kinds: dict[str, str] = {}  # of columns of words, as errors call several of them
 
     def add_outcomes(self, columns: Mapping[str, Column]) -> None:
         """Add labels, predictions and the like, by what errors call them: "label" goes by the name "The label"."""
@@ -149,8 +150,9 @@ class Arrays(Source):
 
     def add_words(self, features: Any, otherwise: str = "group", what: str = "sensitive columns") -> tuple[str, ...]:
         """Add columns of groups in any form that :func:`by_name` takes, and return their names."""
-        columns = columns_of(by_name(features, otherwise, what), self.rows)
+        columns = columns_of(by_name(features, otherwise, what), self.rows, what)
         self._columns.words.update(columns)
+        self._kinds |= dict.fromkeys(columns, what)
         return tuple(columns)
 
     def add_numbers(self, name: str, values: ArrayLike, title: str, what: str, advice: str = OF_SCORES) -> FloatArray:
@@ -173,9 +175,11 @@ class Arrays(Source):
         return COUNT
 
     def title(self, column: str) -> str:
-        """Return the name of an outcome; a column of groups is called one."""
+        """Return the name of an outcome; a column of groups, or of another kind, is called one."""
         named = column in self._columns.outcomes or column in self._columns.numbers
-        return column if named and column not in self._columns.words else column_title(column)
+        if named and column not in self._columns.words:
+            return column
+        return column_title(column, self._kinds.get(column, "sensitive columns"))
 
     def called(self, column: str) -> str:
         """Return the column's own name."""
