@@ -3,7 +3,7 @@
     python benchmarks/ladder.py measure --network attractive=runs/attractive/erm-X/seed-0 \
         --network attractive=runs/attractive/erm-X/seed-1 --data-root DATA --json results/ladder_small.json
     python benchmarks/ladder.py draw --json results/ladder_small.json --picture docs/images/ladder.png
-    python benchmarks/ladder.py table --json results/ladder_small.json      # the tables of docs/ladder.md
+    python benchmarks/ladder.py table --json results/ladder_small.json      # the tables of results/ladder_small.md
     python benchmarks/ladder.py both --json results/ladder_small.json --shortcut results/ladder_portraits.json \
         --picture docs/images/ladder-both.png
 

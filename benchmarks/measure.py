@@ -4,7 +4,7 @@ A row is {name, ratio, low, high, repeats, target, better, resolved, machine, co
 its 95% interval; ``better`` is "lower" or "higher"; ``resolved`` says whether the whole interval lies on one side of
 the target, and is null without a target (a noise floor, or a figure to know).
 
-    python benchmarks/measure.py    # print the rows with a target, the table of docs/performance.md
+    python benchmarks/measure.py    # print the rows with a target, the table of benchmarks/measured.md
 """
 
 from __future__ import annotations

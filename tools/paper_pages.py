@@ -17,7 +17,7 @@ from typing import Any
 
 from levelhead.bench.grid import read_grid
 from levelhead.metrics.names import METRICS
-from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
+from levelhead.paper.items import ITEMS, SELECTION, SOURCES, Item, Scale
 from levelhead.paper.published import Published, present_row, published
 from levelhead.paper.results import COSTS, FIGURES, published_gain
 
@@ -42,8 +42,8 @@ def pages() -> dict[Path, str]:
 
 def table() -> str:
     """Return the overview: one line a table and figure."""
-    columns = "DAM minus ERM, published | DAM minus ERM, here | ERM, epoch by the test gap minus by labels"
-    lines = [f"| `levelhead reproduce` | what it shows | {columns} | state |"]
+    columns = "DAM minus ERM, published | here | ERM, by selection"
+    lines = [f"| `levelhead reproduce` | what it shows | {columns} | run |"]
     lines += ["|---|---|---:|---:|---:|---|"]
     lines += ["| Figure 1 | the method as a drawing | | | | nothing to run: [the method](methods/dam.md) |"]
     for item in sorted(ITEMS.values(), key=lambda item: (item.name.startswith("figure"), item.name)):
@@ -57,13 +57,6 @@ def table() -> str:
     figure_1 = lines.pop(2)
     lines.insert(2 + sum(not item.name.startswith("figure") for item in ITEMS.values()), figure_1)
     return "\n".join(lines) + "\n"
-
-
-MARKS = {
-    "AT CHANCE": "not measurably better than a constant or random answer; a small gap then says nothing good.",
-    "ORACLE": "it knows who belongs to which group.",
-}
-"""What is written behind a row's name, and what that says."""
 
 
 def state(item: Item) -> str:
@@ -150,21 +143,15 @@ def read(file: Path) -> Any:
     return json.loads(re.sub(r'(?<=")DAM[^"]*(?=")', lambda found: present_row(found[0]), text))
 
 
-OPTIONS = (
-    "The name in brackets says whose options DAM has: `paper` the equations' and `released-...` a notebook's "
-    "([presets](../presets.md)), `levelhead` the default here."
-)
-
-
 def page(item: Item) -> str:
     """Return the page of one item."""
-    opening = "Repeat this experiment, and see the published figures beside ours."
+    opening = "Repeat it, and compare with the published figures ([how to read it](../paper.md#how-to-read-a-page))."
     lines = [f"# {item.title}", "", f"{item.shows}. {opening}", "", "## Commands", "```"]
     backbone = " --backbone MINILM" if "small" in item.backbone else ""
     name = f"levelhead reproduce {item.name}"
     lines += [f"# small scale: {item.cost['small']}", f"{name} --data-root DATA{backbone} --workers 2"]
     lines += [f"# the paper's size: {item.cost['paper']}", f"{name} --data-root DATA --scale paper"]
-    lines += ["# rehearse on drawn data in a minute; no result", f"{name} --quick", "```", ""]
+    lines += ["```", ""]
     if backbone:
         lines += ["`MINILM` is the folder or the Hub name of all-MiniLM-L6-v2, which is also the default.", ""]
     if item.name == "table5":
@@ -172,15 +159,11 @@ def page(item: Item) -> str:
             "At small scale a network is first pretrained on the training pictures: [pretrained](../pretrained.md).",
             "",
         ]
-    where: dict[Scale, str] = {"small": " at small scale", "paper": " at the paper's size"}
-    if len(set(item.data.values())) == 1:
-        where = {"small": ""}
-    for scale, words in where.items():
-        sources = [SOURCES[name] for name in item.data[scale]]
-        shown = "; or ".join(f"the folder `{source.folders[0]}/` with {source.files}" for source in sources)
-        lines += [f"Data{words}: {shown}. Owners: <{sources[0].owner}>.", ""]
+    folders = dict.fromkeys(SOURCES[name].folders[0] for names in item.data.values() for name in names)
+    owner = SOURCES[item.data["paper"][0]].owner
+    lines += [f"Data: `{'/` or `'.join(folders)}/` ([layouts](../data.md)), from <{owner}>.", ""]
     grids = ", ".join(f"`recipes/paper/{grid}.yaml`" for every in item.grids.values() for grid in every)
-    lines += [f"Grids: {grids}.", "", OPTIONS, ""]
+    lines += [f"Grids: {grids}.", ""]
     for grids_of in item.grids.values():
         for title in grids_of.values():
             rows = published(item.name, title)
@@ -188,8 +171,11 @@ def page(item: Item) -> str:
             if rows and heading not in lines:
                 lines += [heading, *published_table(rows), ""]
     lines += ["## Here, at small scale", *here(item, "small"), ""]
-    lines += ["## Here, at the paper's size", *here(item, "paper"), ""]
-    return "\n".join(lines)
+    if result_file(item, "paper").exists():
+        lines += ["## Here, at the paper's size", *here(item, "paper")]
+    else:
+        lines += ["Not run at the paper's size."]
+    return "\n".join([*lines, ""])
 
 
 def published_table(rows: dict[str, dict[str, Published]]) -> list[str]:
@@ -200,13 +186,14 @@ def published_table(rows: dict[str, dict[str, Published]]) -> list[str]:
     for method, row in rows.items():
         cells = [str(row[name]) for name in FIGURES] + [f"{row[key].mean:,.6g}" if key in row else "" for key in costs]
         lines.append(f"| {method} | {' | '.join(cells)} |")
-    return [*lines, "", "Percent, mean ± standard deviation over three seeds, or one seed. DAM is the paper's “Ours”."]
+    return lines
 
 
 def here(item: Item, scale: Scale) -> list[str]:
     """Return what came out here."""
     file = result_file(item, scale)
-    why = f"Most likely reasons for differences from the published figures: {item.reason(scale, item.source(scale))}."
+    reason = item.reason(scale, item.source(scale)).replace(f"; {SELECTION}", "")  # docs/paper.md says it once
+    why = f"Differs from the published runs: {reason}."
     if not file.exists():
         return ["Not run."]
     record = read(file)
@@ -232,27 +219,15 @@ def here(item: Item, scale: Scale) -> list[str]:
     not_run = [row for name, grid in record["grids"].items() for row in not_in(name, grid) if row not in run_later]
     if not_run:
         lines += [f"Not run yet: {'; '.join(not_run)}.", ""]
-    marks = [f"**{mark}**: {text}" for mark, text in MARKS.items() if any(mark in line for line in lines)]
-    return [
-        *lines,
-        *(["  \n".join(marks), ""] if marks else []),
-        "Percent; in brackets 95% intervals over test rows and seeds, or over rows alone where there is one seed.",
-        "*As released*: each run's epoch with the smallest gap on these test rows (LEAKING), as the released notebooks",
-        "choose it. *By selection alone*: that minus the epochs chosen by labels, on the same runs; *same epochs*:",
-        "both rules choose alike.",
-    ]
+    return lines[: -1 if lines[-1] == "" else None]
 
 
 def figures_of(grid: dict[str, Any]) -> list[str]:
     """Return the tables of one grid's runs."""
-    lines = [made_on(grid), ""]
-    for figure in FIGURES[:2]:
-        lines += against(grid, figure)
-    lines += cost_table(grid)
+    lines = [made_on(grid), "", *against(grid), *cost_table(grid)]
     if not grid.get("by_selection_alone_pairs_seeds"):
         lines += [
-            "The intervals of the last column were made with the seeds of the two choices taken as independent, "
-            "and not as the pairs that they are: their width is not that of today's code.",
+            "Intervals by selection alone take the seeds of the two choices as independent, not as pairs.",
             "",
         ]
     return lines
@@ -307,20 +282,15 @@ def cost_table(grid: dict[str, Any]) -> list[str]:
     costs = grid["label_only"]["cost"]
     if not any(method.endswith("-LE") for method in costs):
         return []
-    titles = ["passes over the training rows", "trained weights, million", "peak memory, MiB", "seconds"]
-    lines = ["### Cost of a run", f"| method | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
+    titles = ["passes", "trained weights, million", "peak memory, MiB", "seconds"]
+    lines = ["Cost of a run:", "", f"| method | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
     for method, cost in costs.items():
         on_gpu = cost.get("peak_gpu_memory_mib")
         memory = cost["process_peak_memory_mib"] if on_gpu is None else on_gpu
         cells = [f"{cost['forward_passes']:,.1f}", f"{cost['trained_parameters'] / 1e6:,.2f}", f"{memory:,.0f}"]
         cells.append(f"{cost['seconds']:,.0f}")
         lines.append(f"| {method} | {' | '.join(cells)} |")
-    note = (
-        "Means over seeds; passes are forward passes, in units of the kept network; memory is the process's, or the "
-        "GPU's where there is one. Seconds beside other work on the same machine, so they show only what differs many "
-        "times over; LE without its one pass through the frozen network, whose features are kept."
-    )
-    return [*lines, "", note, ""]
+    return [*lines, ""]
 
 
 def distances(networks: dict[str, Any]) -> list[str]:
@@ -373,21 +343,20 @@ def attention_differences(networks: dict[str, Any]) -> list[str]:
 DRAWN = {"qk": distances, "attention": attention_differences}
 
 
-def against(grid: dict[str, Any], figure: str) -> list[str]:
-    """Return one table of published figures and ours."""
-    known = any(row[figure]["published_percent"] for row in grid["published"].values())
-    titles = ["published", "here", "here minus published", "as released", "by selection alone"]
-    left_out = [] if figure == MAIN else ["here minus published", "as released"]
-    shown = [title for title in titles if title not in left_out and (known or "published" not in title)]
-    lines = [f"### {METRICS[figure].column}", f"| method | {' | '.join(shown)} |", "|---|" + "---:|" * len(shown)]
+def against(grid: dict[str, Any]) -> list[str]:
+    """Return the table of our figures, the gap beside accuracy, and how far the gap is from the published one."""
+    known = any(row[MAIN]["published_percent"] for row in grid["published"].values())
+    minus = ["minus published"] if known else []
+    titles = [METRICS[MAIN].column, *minus, "as released", METRICS[FIGURES[1]].column, "accuracy by selection"]
+    lines = [f"| method | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
     for method, row in grid["published"].items():
-        one, marks = row[figure], " ".join(grid["label_only"]["marks"].get(method, []))
-        theirs = one["published_percent"]
-        cells = dict.fromkeys(titles, "" if theirs is None else str(Published(**theirs)))
-        cells |= {"here": interval(one["here"]), "here minus published": interval(one["difference"], signed=True)}
-        cells |= {"as released": interval(one["as_released"])}
-        cells |= {"by selection alone": chosen_otherwise(one["by_selection_alone"])}
-        lines.append(f"| {' '.join([method, marks]).strip()} | {' | '.join(cells[title] for title in shown)} |")
+        gap, accuracy = row[MAIN], row[FIGURES[1]]
+        marks = " ".join(grid["label_only"]["marks"].get(method, []))
+        cells = [" ".join([method, marks]).strip(), interval(gap["here"])]
+        cells += [interval(gap["difference"], signed=True)] if known else []
+        cells += [interval(gap["as_released"]), interval(accuracy["here"])]
+        cells.append(chosen_otherwise(accuracy["by_selection_alone"]))
+        lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
 
 

@@ -14,9 +14,9 @@ HEAD = """# The JSON of an audit
 
 After this page you can read what `levelhead audit FILE ... --json audit.json` writes, and check it.
 
-The [JSON Schema](https://json-schema.org) comes with the package, as `levelhead/report/audit.schema.json`. Keys are
-only added to version 1, and readers must ignore keys that they do not know. `made.schema` names the version;
-`result.to_dict()` in Python has the same keys without `made`.
+The [JSON Schema](https://json-schema.org) comes with the package, as `levelhead/report/audit.schema.json`. Keys with a
+star are always there. Keys are only added to version 1; readers must ignore unknown keys. `result.to_dict()` in Python
+has the same keys without `made`.
 
 ```python
 import json
@@ -46,13 +46,13 @@ def rows(one: dict[str, Any]) -> Iterator[str]:
     """Yield a table of an object's keys."""
     yield from ("| key | value | meaning |", "|---|---|---|")
     for name, value in one["properties"].items():
-        always = " (always there)" if name in one.get("required", ()) else ""
-        yield f"| `{name}` | {kind(value)} | {value.get('description', '')}{always} |"
+        always = "\\*" if name in one.get("required", ()) else ""
+        yield f"| `{name}`{always} | {kind(value)} | {value.get('description', '')} |"
 
 
 def page(schema: dict[str, Any]) -> str:
     """Return the page."""
-    lines = ["## Every file", schema["description"], "", *rows(schema), ""]
+    lines = ["## Every file", *rows(schema), ""]
     for one in schema["oneOf"]:
         lines += [f"## Of kind `{one['properties']['kind']['const']}`", *rows(one), ""]
     for name, one in schema["$defs"].items():
