@@ -95,7 +95,7 @@ def test_the_verdict_is_that_of_the_committed_table(task: str, place: str) -> No
 @pytest.mark.parametrize(
     ("task", "matched", "method", "words"),
     [
-        ("blond", "", "few-label", "few-label, told 200 groups"),
+        ("blond", "", "few-label", "few-label (200 group labels)"),
         ("attractive", "_matched", "AFR", "AFR, blind, at plain training's positive rate"),
     ],
 )

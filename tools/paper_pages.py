@@ -50,9 +50,7 @@ def table() -> str:
         name = f"[`{item.name}`](paper/{item.name}.md)"
         parts = [published_difference(item), measured(item), by_selection(item), state(item)]
         # An interval stays on its line, and each has one of its own.
-        found = " | ".join(
-            part.replace(", ", ",\u00a0").replace(" [", "\u00a0[").replace("; ", "<br>") for part in parts
-        )
+        found = " | ".join(unbroken(part).replace("; ", "<br>") for part in parts)
         lines.append(f"| {name} | {item.shows} | {found} |")
     figure_1 = lines.pop(2)
     lines.insert(2 + sum(not item.name.startswith("figure") for item in ITEMS.values()), figure_1)
@@ -352,12 +350,17 @@ def against(grid: dict[str, Any]) -> list[str]:
     for method, row in grid["published"].items():
         gap, accuracy = row[MAIN], row[FIGURES[1]]
         marks = " ".join(grid["label_only"]["marks"].get(method, []))
-        cells = [" ".join([method, marks]).strip(), interval(gap["here"])]
+        name, cells = " ".join([method, marks]).strip(), [interval(gap["here"])]
         cells += [interval(gap["difference"], signed=True)] if known else []
         cells += [interval(gap["as_released"]), interval(accuracy["here"])]
         cells.append(chosen_otherwise(accuracy["by_selection_alone"]))
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {name} | {' | '.join(map(unbroken, cells))} |")
     return [*lines, ""]
+
+
+def unbroken(cell: str) -> str:
+    """Return a cell whose interval stays on its line."""
+    return cell.replace(", ", ",\u00a0").replace(" [", "\u00a0[")
 
 
 def chosen_otherwise(figure: dict[str, Any] | None) -> str:
