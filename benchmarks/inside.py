@@ -119,10 +119,9 @@ def hold(out: Path, trials: int) -> None:
 def _truth(vectors: Any, member: Any, gap: float, seed: int) -> float:
     """The mean over folds of the true area of the fitted probes: normal, with the gap along the first feature."""
     fold = probes.folds(len(vectors), None, np.random.default_rng(seed))
-    scaled, found = probes.varying(vectors), []
-    for one in range(probes.FOLDS):
-        train = fold != one
-        direction = probes._ridge(scaled[train], member[train, None] * 1.0, np.zeros(train.sum(), int), np.eye(6))[:, 0]
+    scaled, target, found = probes.varying(vectors), member[:, None] * 1.0, []
+    products = probes._products(scaled, scaled, fold), probes._products(scaled, target, fold)
+    for direction in probes._directions(scaled, target, fold, np.zeros(len(fold), int), *products)[:, :, 0]:
         direction = direction / vectors.std(0)
         found.append(stats.norm.cdf(gap * direction[0] / np.sqrt(2 * direction @ direction)))
     return float(np.mean(found))

@@ -305,10 +305,10 @@ def test_bfloat16_keeps_float32_statistics(family, rows):
     exact = attach(build(family)).train()
     model = copy.deepcopy(exact).to(torch.bfloat16)
     inputs = {k: v.bfloat16() if v.is_floating_point() else v for k, v in batch(family).items()}
-    expected = exact(**batch(family), labels=LABELS).loss
-    loss = model(**inputs, labels=LABELS).loss
-    loss.backward()
-    torch.testing.assert_close(loss.float(), expected, atol=0.1, rtol=0.1)
+    expected, found = (one(**given, labels=LABELS) for one, given in ((exact, batch(family)), (model, inputs)))
+    found.loss.backward()
+    assert torch.isfinite(found.loss)  # its alignment term may differ: tokens that almost tie change places
+    torch.testing.assert_close(found.logits.float(), expected.logits, atol=0.1, rtol=0.1)
     debias = debiased_attention(model).debias
     assert {buffer.dtype for buffer in debias.buffers()} == {torch.float32, torch.int64}
     close = debiased_attention(exact).debias.key.variance

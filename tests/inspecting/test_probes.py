@@ -66,12 +66,11 @@ def test_intervals_of_areas_hold_the_areas_of_the_fitted_probes():
         one = readability(vectors, member, deals=1, seed=seed)
         # Of a probe fitted on varying vectors the area over all rows is known: normal, with the gap along one feature.
         scaled = probes.varying(vectors)
+        target = member[:, None].astype(float)
+        products = probes._products(scaled, scaled, fold), probes._products(scaled, target, fold)
         truth = []
-        for each in range(probes.FOLDS):
-            train = fold != each
-            direction = probes._ridge(
-                scaled[train], member[train, None].astype(float), np.zeros(train.sum(), int), np.eye(6)
-            )[:, 0] / vectors.std(0)
+        for direction in probes._directions(scaled, target, fold, np.zeros(300, int), *products)[:, :, 0]:
+            direction = direction / vectors.std(0)
             spread = np.sqrt(direction @ np.diag([1, 2, 1, 1, 1, 1]) @ direction)  # the label adds 1 to the second
             truth.append(stats.norm.cdf(direction[0] / np.sqrt(2) / spread))
         held += one.area.low <= np.mean(truth) <= one.area.high

@@ -557,7 +557,9 @@ def test_a_waiting_process_goes_on_where_a_killed_one_was(cache: Path) -> None:
     killed.kill()
     killed.join(60)
     waiting.join(60)
-    assert counts.get() == ROWS + 1 - 2 * BATCH
+    done = ROWS + 1 - counts.get()  # by the killed one, which may finish more batches before the signal arrives
+    assert done >= 2 * BATCH
+    assert done % BATCH == 0
 
 
 @pytest.mark.parametrize("another", [True, False])

@@ -153,6 +153,7 @@ def inspect_runs(
     max_rows: int = MAX_ROWS,
     permutations: int = 200,
     seed: int = 0,
+    pictures: bool = True,
     progress: Progress = silent,
 ) -> Inspection:
     """Inspect finished runs of one method, beside those of another; figures are means over runs.
@@ -169,6 +170,7 @@ def inspect_runs(
         max_rows: rows of a run at most, drawn at random.
         permutations: of the groups, for p-values.
         seed: of all that is drawn.
+        pictures: draw the panels of the page, which takes about a second each.
         progress: called as in trainings.
 
     Raises:
@@ -204,7 +206,7 @@ def inspect_runs(
             opened = opened.of_rows(index, torch.from_numpy(member.astype(np.int64)), chosen)
             rows = _rows_of_run(opened, member, chosen, masks)
             watching: list[Any] = []
-            if at == 0:
+            if at == 0 and pictures:
                 watching.append(QkSamples(opened.model, token=1))
                 if rows.grid is not None:
                     watching.append(PatchRows(opened.model))

@@ -25,7 +25,7 @@ from levelhead.inspecting.maps import (
     rollout,
     total_variation,
 )
-from levelhead.inspecting.probes import Array, Ints, Readability, group_shifts, readability
+from levelhead.inspecting.probes import Array, Ints, Probe, Readability, group_shifts
 from levelhead.inspecting.rows import Options, Rows
 from levelhead.metrics import Counts, estimate, joint
 from levelhead.report.record import Finding
@@ -205,11 +205,8 @@ def measure(
             known |= _used(slope[place], logits / temperature, rows, options)
         places[place] = Place(titles[place], vectors[place].shape[1], **known)
         progress("Reading the group", at + 1, len(ordered), places[place].title)
-    layers = tuple(
-        readability(np.concatenate(parts), rows.member, label=rows.label, cluster=rows.cluster,
-                    deals=options.permutations, level=options.level, seed=options.seed)
-        for parts in seen.layers
-    )  # fmt: skip
+    below = [_probe(np.concatenate(parts), rows, options).read(rows.label, [False])[0] for parts in seen.layers[:-1]]
+    layers = (*below, places["output"].linear_given)
     attention = _padded(seen.attention)
     answered = Answered(logits, temperature, attention, np.concatenate(seen.readout))
     curves = explanation_curves(opened, rows, answered, device=device, batch_size=batch_size, options=options,
@@ -257,14 +254,15 @@ def _differences(logits: Array) -> Array:
 
 
 def _read(vectors: Array, rows: Rows, options: Options) -> dict[str, Readability]:
-    return {
-        f"{name}{'_given' * given}": readability(
-            vectors, rows.member, label=rows.label if given else None, hidden=name == "hidden", cluster=rows.cluster,
-            deals=options.permutations, level=options.level, seed=options.seed,
-        )
-        for given in (False, True)
-        for name in ("linear", "hidden")
-    }  # fmt: skip
+    probe = _probe(vectors, rows, options)
+    linear, hidden = probe.read(None)
+    linear_given, hidden_given = probe.read(rows.label)
+    return {"linear": linear, "hidden": hidden, "linear_given": linear_given, "hidden_given": hidden_given}
+
+
+def _probe(vectors: Array, rows: Rows, options: Options) -> Probe:
+    return Probe(vectors, rows.member, cluster=rows.cluster, deals=options.permutations, level=options.level,
+                 seed=options.seed)  # fmt: skip
 
 
 def _used(slope: Array, logits: Array, rows: Rows, options: Options) -> dict[str, Estimate]:

@@ -10,11 +10,14 @@ groups are drawn again within folds and labels.
 
 from __future__ import annotations
 
+import copy
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import linalg, special, stats
 
 from levelhead.metrics.between import normal_quantile
 from levelhead.metrics.ranking import score_interval
@@ -83,34 +86,83 @@ def readability(
     Returns:
         NaN with a reason where a group has fewer than :data:`FEWEST` rows, or the vectors do not vary.
     """
-    rng = np.random.default_rng(seed)
-    rows = len(vectors)
-    stratum = np.zeros(rows, np.int64) if label is None else np.unique(label, return_inverse=True)[1]
-    if min(member.sum(), (~member).sum()) < FEWEST:
-        return _undefined(f"fewer than {FEWEST} rows of a group", rows)
-    vectors = varying(vectors)
-    if not vectors.shape[1]:
-        return _undefined("these vectors are the same in every row", rows)
-    fold = folds(rows, cluster, rng)
-    cell = np.unique(fold * (stratum.max() + 1) + stratum, return_inverse=True)[1]
-    drawn = dealt(member, cell, cluster, deals, rng)
-    if hidden:
-        vectors = np.column_stack([vectors, _units(vectors, rng)])
-    scores = np.empty(drawn.shape)
-    for one in range(FOLDS):
-        train, own = fold != one, fold == one
-        scores[own] = _ridge(vectors[train], drawn[train], stratum[train], vectors[own])
-    areas, area, variance = _areas(scores, drawn, cell, cluster)
-    if not np.isfinite(area):
-        return _undefined(
-            "no fold has two rows of both groups" + (" with one label" if label is not None else ""), rows
+    probe = Probe(vectors, member, cluster=cluster, deals=deals, level=level, seed=seed)
+    return probe.read(label, hidden=(hidden,))[0]
+
+
+class Probe:
+    """Reads a group from the same vectors several times: with and without the label, linear and with a hidden layer.
+
+    What these readings share is computed once. Arguments as :func:`readability` has them.
+    """
+
+    def __init__(
+        self, vectors: Array, member: Bools, *, cluster: Ints | None, deals: int, level: float, seed: int
+    ) -> None:
+        self.member, self.cluster, self.deals, self.level = member, cluster, deals, level
+        self.rng = np.random.default_rng(seed)
+        self.vectors, self.reason = vectors, ""
+        if min(member.sum(), (~member).sum()) < FEWEST:
+            self.reason = f"fewer than {FEWEST} rows of a group"
+            return
+        self.vectors = varying(vectors)
+        if not self.vectors.shape[1]:
+            self.reason = "these vectors are the same in every row"
+            return
+        self.fold = folds(len(vectors), cluster, self.rng)
+
+    @functools.cached_property
+    def _leading(self) -> Array:
+        """Leading components (rows, at most COMPONENTS), in standard deviations."""
+        left, size, _ = np.linalg.svd(self.vectors, full_matrices=False)
+        return np.asarray(left[:, :COMPONENTS][:, size[:COMPONENTS] > STILL * size[0]] * np.sqrt(len(left)))
+
+    @functools.cached_property
+    def _squares(self) -> Array:
+        """Products of the vectors' features with each other, fold by fold."""
+        return _products(self.vectors, self.vectors, self.fold)
+
+    def read(self, label: Ints | None, hidden: Sequence[bool] = (False, True)) -> list[Readability]:
+        """Measure how well probes without or with a hidden layer read the group, beyond a ``label`` if given."""
+        if self.reason:
+            return [_undefined(self.reason, len(self.member))] * len(hidden)
+        rng = copy.deepcopy(self.rng)  # each reading draws what it would draw alone
+        stratum = np.zeros(len(self.member), np.int64) if label is None else np.unique(label, return_inverse=True)[1]
+        cell = np.unique(self.fold * (stratum.max() + 1) + stratum, return_inverse=True)[1]
+        drawn = dealt(self.member, cell, self.cluster, self.deals, rng)
+        cross = _products(self.vectors, drawn, self.fold)
+        found = []
+        for one in hidden:
+            inputs, squares, crossed = self.vectors, self._squares, cross
+            if one:
+                units = _units(self._leading, rng)
+                inputs = np.column_stack([self.vectors, units])
+                beside = _products(self.vectors, units, self.fold)
+                squares = np.concatenate(
+                    [
+                        np.concatenate([squares, beside], 2),
+                        np.concatenate([beside.transpose(0, 2, 1), _products(units, units, self.fold)], 2),
+                    ],
+                    1,
+                )
+                crossed = np.concatenate([cross, _products(units, drawn, self.fold)], 1)
+            scores = np.empty(drawn.shape)
+            for fold, direction in enumerate(_directions(inputs, drawn, self.fold, stratum, squares, crossed)):
+                scores[self.fold == fold] = inputs[self.fold == fold] @ direction
+            found.append(self._measured(scores, drawn, cell, label is not None))
+        return found
+
+    def _measured(self, scores: Array, drawn: Array, cell: Ints, given: bool) -> Readability:
+        areas, area, variance = _areas(scores, drawn, cell, self.cluster)
+        if not np.isfinite(area):
+            more = " with one label" if given else ""
+            return _undefined(f"no fold has two rows of both groups{more}", len(self.member))
+        null = areas[1:]
+        p = (1 + int((null >= area - 1e-12).sum())) / (1 + self.deals)
+        sizes = int(self.member.sum()), int((~self.member).sum())
+        return Readability(
+            area_estimate(area, variance, sizes, self.level), float(null.mean()), float(np.quantile(null, 0.95)), p
         )
-    null = areas[1:]
-    p = (1 + int((null >= area - 1e-12).sum())) / (1 + deals)
-    sizes = int(member.sum()), int((~member).sum())
-    return Readability(
-        area_estimate(area, variance, sizes, level), float(null.mean()), float(np.quantile(null, 0.95)), p
-    )
 
 
 def varying(vectors: Array) -> Array:
@@ -146,22 +198,37 @@ def dealt(member: Bools, cell: Ints, cluster: Ints | None, deals: int, rng: np.r
     return drawn
 
 
-def _units(vectors: Array, rng: np.random.Generator) -> Array:
+def _units(leading: Array, rng: np.random.Generator) -> Array:
     """Random rectified units of the leading components, in standard deviations; no group enters here."""
-    left, size, _ = np.linalg.svd(vectors, full_matrices=False)
-    kept = size[:COMPONENTS] > STILL * size[0]
-    inputs = left[:, :COMPONENTS][:, kept] * np.sqrt(len(vectors))
-    weights = rng.normal(size=(inputs.shape[1], HIDDEN)) / np.sqrt(inputs.shape[1])
-    return varying(np.maximum(inputs @ weights + rng.normal(size=HIDDEN), 0))
+    weights = rng.normal(size=(leading.shape[1], HIDDEN)) / np.sqrt(leading.shape[1])
+    return varying(np.maximum(leading @ weights + rng.normal(size=HIDDEN), 0))
 
 
-def _ridge(vectors: Array, targets: Array, stratum: Ints, held_out: Array) -> Array:
-    """Scores of held-out rows by regressions of all ``targets`` (rows, several), means of each stratum taken off."""
-    inputs, outputs = _within(vectors, stratum), _within(targets, stratum)
-    square = inputs.T @ inputs
-    penalty = RIDGE * max(float(np.trace(square)) / len(square), 1e-12)
-    found = np.linalg.solve(square + penalty * np.eye(len(square)), inputs.T @ outputs)
-    return np.asarray(held_out @ found)
+def _products(left: Array, right: Array, fold: Ints) -> Array:
+    """Sums over the rows of each fold of products of features, (folds, left features, right features)."""
+    return np.stack([left[fold == one].T @ right[fold == one] for one in range(FOLDS)])
+
+
+def _directions(vectors: Array, targets: Array, fold: Ints, stratum: Ints, squares: Array, cross: Array) -> Array:
+    """Ridge regressions of ``targets`` (rows, several) without each fold, (folds, features, several).
+
+    ``squares`` and ``cross`` are products of features, with each other and with the targets. Those of the other folds
+    are the sum of all less the fold's own; then means of each stratum are taken off.
+    """
+    kinds = stratum.max() + 1
+    member = np.eye(FOLDS * kinds)[fold * kinds + stratum]
+    rows, sums, outcomes = (
+        (member.T @ one).reshape(FOLDS, kinds, -1) for one in (np.ones((len(fold), 1)), vectors, targets)
+    )
+    found = []
+    for one in range(FOLDS):
+        number, inputs, outputs = (each.sum(0) - each[one] for each in (rows, sums, outcomes))
+        means = inputs / number.clip(min=1)
+        square = squares.sum(0) - squares[one] - means.T @ inputs
+        # The least penalty is above what rounding leaves of features that the label explains whole.
+        square[np.diag_indices_from(square)] += RIDGE * max(float(np.trace(square)) / len(square), 1e-9 * len(fold))
+        found.append(linalg.solve(square, cross.sum(0) - cross[one] - means.T @ outputs, assume_a="pos"))
+    return np.stack(found)
 
 
 def _within(values: Array, stratum: Ints) -> Array:
@@ -177,7 +244,7 @@ def _areas(scores: Array, drawn: Array, cell: Ints, cluster: Ints | None) -> tup
     kept = []
     for one in np.unique(cell):
         own = np.flatnonzero(cell == one)
-        ranks, members = stats.rankdata(scores[own], axis=0), drawn[own]
+        ranks, members = _ranks(scores[own]), drawn[own]
         inside = members.sum(0)
         wins += (ranks * members).sum(0) - inside * (inside + 1) / 2
         pairs += inside * (len(own) - inside)
@@ -194,6 +261,17 @@ def _areas(scores: Array, drawn: Array, cell: Ints, cluster: Ints | None) -> tup
         influence = np.bincount(np.unique(cluster, return_inverse=True)[1], influence).astype(float)
     number = max(2, int((influence != 0).sum()))
     return areas, area, float((influence**2).sum()) * number / (number - 1)
+
+
+def _ranks(scores: Array) -> Array:
+    """Ranks within columns from 1; ties share their mean, and only then scipy's slower function is needed."""
+    order = scores.argsort(0)
+    placed = np.take_along_axis(scores, order, 0)
+    if (placed[1:] == placed[:-1]).any():
+        return np.asarray(stats.rankdata(scores, axis=0))
+    ranks = np.empty(scores.shape)
+    np.put_along_axis(ranks, order, np.arange(1.0, len(scores) + 1)[:, None], 0)
+    return ranks
 
 
 def _placements(scores: Array, yes: Bools) -> Array:
