@@ -30,14 +30,23 @@ from levelhead.auditing.paired import paired_interval
 from levelhead.auditing.rates import more_rates
 from levelhead.auditing.regression import regression_audit
 from levelhead.auditing.scores import band
-from levelhead.metrics import Counts, estimate, proportion
+from levelhead.metrics import Counts, estimate
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.amplification import audited_amplification, signs
-from levelhead.metrics.between import PairBlock, comparisons_by_max_t, differences, mean_of, mover, ratio_of
+from levelhead.metrics.between import (
+    PairBlock,
+    comparisons_by_max_t,
+    differences,
+    mean_of,
+    mover,
+    proportion_ends,
+    ratio_of,
+)
 from levelhead.metrics.clustered import ClusteredCounts, Members
 from levelhead.metrics.contrasts import Contrasts, Enough
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_proportion
+from levelhead.types import Estimate
 
 Once = Callable[[np.random.Generator], list[bool | None]]
 
@@ -129,8 +138,10 @@ def _changes(rows: int, gained: float, lost: float) -> tuple[tuple[str, ...], On
 
 def _rates(sizes: tuple[int, int], rates: tuple[float, float]) -> tuple[tuple[str, ...], Once]:
     def once(rng: np.random.Generator) -> list[bool | None]:
+        hits = rng.binomial(sizes, rates)
+        ends = zip(*proportion_ends(hits, np.array(sizes), 0.05), strict=True)  # as audits take them
         first, second = (
-            proportion(int(hits), size) for hits, size in zip(rng.binomial(sizes, rates), sizes, strict=True)
+            Estimate(hit / size, low, high, size) for hit, size, (low, high) in zip(hits, sizes, ends, strict=True)
         )
         one, both = ratio_of(first, second), mean_of(first, second)
         true = rates[0] / rates[1]

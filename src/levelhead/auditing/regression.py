@@ -40,6 +40,7 @@ from levelhead.auditing.regression_beside import (
     NAMED_PAIRS,
     PLACES,
     AgainstNumbers,
+    Compared,
     OtherNumbers,
     WithinLevels,
     changes_against,
@@ -391,15 +392,15 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
     along = {
         name: continuous_gap(numbers[""], numbers[name], title=name, level=rows.level) for name in rows.asked.along
     }
-    beside: Any = {"kept": kept, "pairs": paired, "names": names, "groups_of": groups_of, "level": rows.level}
-    beside["min_count"] = max(2, rows.asked.min_count)
+    members = {key: list(groups) for key, groups in kept.items()}
+    beside = Compared(members, paired, names, groups_of, rows.level, max(2, rows.asked.min_count))
     control, against = None, None
     if rows.asked.levels:
-        control = within_levels(rows.within, column=", ".join(rows.asked.levels), rows=overall.n, **beside)
+        control = within_levels(rows.within, beside, ", ".join(rows.asked.levels), overall.n)
     if (other := rows.asked.other) is not None:
         models = ("the other model", "this model") if isinstance(other, str) else (other.source.name, rows.source.name)
         warnings += [] if isinstance(other, str) else other.check()
-        against = changes_against(rows.changed, models=models, **beside)
+        against = changes_against(rows.changed, beside, models)
     count = rows.asked.count
     reading = () if count is None else (count_sentence(rows.source.called(count), overall.n),)
     return RegressionAudit(

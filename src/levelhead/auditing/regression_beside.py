@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from levelhead.auditing.regression_page import QUANTITIES
-from levelhead.metrics.between import mover, shared
+from levelhead.metrics.between import difference_of, mover, shared
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.moments import GroupMoments
 from levelhead.metrics.names import Key, group_name
@@ -37,11 +37,32 @@ NAMED_PAIRS = 50
 """Pairs of groups that are kept of all columns and quantities together."""
 NAMED = 5
 """Groups whose change sentences name."""
-Kept = Mapping[Key, Mapping[Key, int]]
-"""By sensitive column, the groups that are compared."""
-Pairs = Mapping[Key, tuple[IntArray, IntArray]]
-"""First and second group of each pair, by their places."""
 Used = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is compared, by sensitive column, and how.
+
+    Attributes:
+        kept: the groups, in their order.
+        pairs: places of the first and the second group of each pair.
+        names: what the column is called.
+        groups_of: the group of each member that rows are counted by.
+        level: of the intervals.
+        min_count: fewest rows of a group for its mean to count.
+    """
+
+    kept: Mapping[Key, Sequence[Key]]
+    pairs: Mapping[Key, tuple[IntArray, IntArray]]
+    names: Mapping[Key, str]
+    groups_of: Mapping[Key, Mapping[Any, Key]]
+    level: float
+    min_count: int
+
+    def members(self, key: Key) -> list[str]:
+        """Return the names of the groups of a column."""
+        return list(map(group_name, self.kept[key]))
 
 
 @dataclass(frozen=True)
@@ -90,44 +111,31 @@ class WithinLevels(Finding):
         ]
 
 
-def within_levels(
-    found: Mapping[Key, GroupMoments],
-    kept: Kept,
-    pairs: Pairs,
-    names: Mapping[Key, str],
-    groups_of: Mapping[Key, Mapping[Any, Key]],
-    *,
-    column: str,
-    min_count: int,
-    level: float,
-    rows: int,
-) -> WithinLevels:
-    """Compare groups within levels.
+def within_levels(found: Mapping[Key, GroupMoments], asked: Compared, column: str, rows: int) -> WithinLevels:
+    """Compare groups within levels of a ``column``.
 
     Args:
         found: the moments of each (group, level), by sensitive column.
-        kept: the groups that are compared.
-        pairs: of which these are.
-        names: what each sensitive column is called.
-        groups_of: what a group of ``found`` is called.
+        asked: what is compared.
         column: what the levels are of.
-        min_count: fewest rows of a group in a level for its mean to count.
-        level: of the intervals.
         rows: all rows, also those without a level.
     """
-    tables = {key: _Levels.of(one, list(kept[key]), groups_of[key], min_count) for key, one in found.items()}
+    pairs = asked.pairs
+    tables = {
+        key: _Levels.of(one, asked.kept[key], asked.groups_of[key], asked.min_count) for key, one in found.items()
+    }
     used = {key: one.enough[:, pairs[key][0]] & one.enough[:, pairs[key][1]] for key, one in tables.items()}
     comparisons = len(QUANTITIES) * sum(int(one.any(0).sum()) for one in used.values())
     made: list[LevelPair] = []
     for key, one in tables.items():
-        members = list(map(group_name, kept[key]))
+        members = asked.members(key)
         for quantity in QUANTITIES if used[key].any() else ():
-            ends = one.ends(found[key], quantity, shared(level, comparisons))
+            ends = one.ends(found[key], quantity, shared(asked.level, comparisons))
             for first, second, there in zip(*pairs[key], used[key].T, strict=True):
                 there = there & np.isfinite(ends[:, :, [first, second]]).all((0, 2))
                 if there.any():
                     both = members[first], members[second]
-                    made.append(one.averaged(names[key], quantity, both, ends, [first, second], there))
+                    made.append(one.averaged(asked.names[key], quantity, both, ends, [first, second], there))
     order = list(QUANTITIES)
     made.sort(key=lambda one: (not one.difference.excludes_zero, order.index(one.quantity), -one.difference.value))
     without = rows - int(next(iter(tables.values())).size.sum())
@@ -250,39 +258,30 @@ CHANGES = {"mean_error": (0, 2), "mean_absolute_error": (1, 3)}
 """Places of the new model's mean and of the change among error, its size, and the changes of both."""
 
 
-def changes_against(
-    found: Mapping[Key, GroupMoments],
-    kept: Kept,
-    pairs: Pairs,
-    names: Mapping[Key, str],
-    groups_of: Mapping[Key, Mapping[Any, Key]],
-    *,
-    models: tuple[str, str],
-    min_count: int,
-    level: float,
-) -> AgainstNumbers:
-    """Compare two models on the same rows; arguments are those of :func:`within_levels`, of groups alone."""
+def changes_against(found: Mapping[Key, GroupMoments], asked: Compared, models: tuple[str, str]) -> AgainstNumbers:
+    """Compare two models on the same rows, from the moments of each group by sensitive column."""
     made: list[ErrorChange] = []
-    members, there = {}, {}
+    members, there, both = {}, {}, {}
     for key, one in found.items():
-        own = {groups_of[key][group]: at for group, at in one.places.items()}
-        members[key] = [own[group] for group in kept[key]]
-        there[key] = _rows(one)[members[key]] >= min_count
-    both = {key: np.transpose(pairs[key])[there[key][np.transpose(pairs[key])].all(1)] for key in found}
+        own = {asked.groups_of[key][group]: at for group, at in one.places.items()}
+        members[key] = [own[group] for group in asked.kept[key]]
+        there[key] = _rows(one)[members[key]] >= asked.min_count
+        pairs = np.transpose(asked.pairs[key])
+        both[key] = pairs[there[key][pairs].all(1)]
     comparisons = len(CHANGES) * sum(len(both[key]) + int(there[key].sum()) for key in found)
     for key, one in found.items():
-        names_of = list(map(group_name, kept[key]))
+        name, names_of, level = asked.names[key], asked.members(key), shared(asked.level, comparisons)
         for quantity, (new_at, change_at) in CHANGES.items():
             new, change = {}, {}
             for at in np.flatnonzero(there[key]).tolist():
                 new[at] = float(one.known.mean[new_at, members[key][at]])
-                change[at] = own_change = one.known.estimate(change_at, members[key][at], shared(level, comparisons))
+                change[at] = own_change = one.known.estimate(change_at, members[key][at], level)
                 old = new[at] - own_change.value
-                made.append(ErrorChange(names[key], quantity, names_of[at], None, old, new[at], own_change))
+                made.append(ErrorChange(name, quantity, names_of[at], None, old, new[at], own_change))
             for i, j in both[key].tolist():
-                apart, of_gap = new[i] - new[j], _less(change[i], change[j])
+                apart, of_gap = new[i] - new[j], difference_of(change[i], change[j])
                 pair = names_of[i], names_of[j]
-                made.append(ErrorChange(names[key], quantity, *pair, apart - of_gap.value, apart, of_gap))
+                made.append(ErrorChange(name, quantity, *pair, apart - of_gap.value, apart, of_gap))
     order = list(QUANTITIES)
     made.sort(
         key=lambda one: (
@@ -296,14 +295,6 @@ def changes_against(
 
 def _rows(found: GroupMoments) -> IntArray:
     return np.zeros(0, np.int64) if found.moments is None else found.moments.rows
-
-
-def _less(one: Estimate, other: Estimate) -> Estimate:
-    """Return the difference of two independent figures."""
-    figures = np.array([(figure.value, figure.low, figure.high) for figure in (one, other)])
-    value, low, high = figures.T
-    ends = mover(value[0], (low[0], high[0]), value[1], (low[1], high[1]))
-    return Estimate(one.value - other.value, float(ends[0]), float(ends[1]), one.n + other.n)
 
 
 def has_level(level: Column) -> Used:
