@@ -58,6 +58,15 @@ def printable(name: object, longest: int = LONGEST_NAME) -> str:
     return shown if len(shown) <= longest and len(text) <= longest else shown[: longest - 1] + "…"
 
 
+def in_quotes(value: object, longest: int = LONGEST_NAME) -> str:
+    """Return a value of the user's data as findings and warnings hold it: “Black”.
+
+    Columns and options stay bare there, and so do groups that a headline counts (59% of women) and cells of tables.
+    Errors quote what is to be typed again, with :func:`quoted`.
+    """
+    return f"“{printable(value, longest)}”"
+
+
 def quoted(value: object, longest: int = LONGEST_NAME) -> str:
     """Return a name or a value between quotation marks, as sentences hold it: :func:`printable`, of what Python shows.
 

@@ -149,7 +149,7 @@ def test_a_group_with_one_member_is_named_and_left_out() -> None:
     data = frame()
     data.loc[0, "sex"] = "other"
     result = audit(data["y"], data["yhat"], sensitive_features=data["sex"])
-    assert any("group 'other' has 1 row, fewer than 10, and is left out" in text for text in result.warnings)
+    assert any("group “other” has 1 row, fewer than 10, and is left out" in text for text in result.warnings)
     assert not result.groups["other"].included
     without = audit(data["y"][1:], data["yhat"][1:], sensitive_features=data["sex"][1:])
     assert result.metrics["equalized_odds"].value == pytest.approx(without.metrics["equalized_odds"].value)
@@ -163,7 +163,7 @@ def test_a_group_without_positives_is_undefined_in_json_not_zero() -> None:
     result = audit(data["y"], data["yhat"], sensitive_features=data["sex"])
     figure = result.metrics["equal_opportunity"]
     assert math.isnan(figure.value)
-    assert any("equal_opportunity is undefined: no rows with label '1'" in text for text in result.warnings)
+    assert any("equal_opportunity is undefined: no rows with label “1”" in text for text in result.warnings)
     value = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert value["metrics"]["equal_opportunity"]["value"] is None
     assert "m: 0" in value["metrics"]["equal_opportunity"]["reason"]

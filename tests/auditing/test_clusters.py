@@ -101,7 +101,7 @@ def test_fewer_than_eight_people_are_not_compared() -> None:
     few = [f"p{one}" for one in range(60) if frame["sex"][5 * one] == "f"][:7]
     kept = frame[(frame["sex"] == "m") | frame["person"].isin(few)]
     result = audited(kept)
-    assert any("group 'f' has rows from 7 clusters, fewer than 8, and is left out" in one for one in result.warnings)
+    assert any("group “f” has rows from 7 clusters, fewer than 8, and is left out" in one for one in result.warnings)
     assert result.metrics["demographic_parity"].reason == "a gap needs at least two groups; there is 1"
     nobody = audited(kept[kept["sex"] == "f"])
     assert nobody.metrics["demographic_parity"].reason == "no group has 10 rows from 8 clusters"
@@ -119,7 +119,7 @@ def test_fewer_than_eight_people_with_a_label_are_left_out_of_its_gap_alone() ->
     result = audited(frame[~frame["person"].isin(positives[5:])])
     assert result.metrics["demographic_parity"].defined
     assert "clusters" in str(result.metrics["equal_opportunity"].reason)
-    assert any("25 rows with label '1', from fewer than 8 clusters" in one for one in result.warnings)
+    assert any("25 rows with label “1”, from fewer than 8 clusters" in one for one in result.warnings)
     rates = {pair["rate"] for pair in result.more["pairs"]}
     assert rates == {"false_positive_rate"}
 
@@ -398,7 +398,7 @@ def test_changes_of_fewer_than_eight_people_with_a_label_are_not_compared() -> N
     assert np.isfinite(part.groups["f"].rates["accuracy"].p_value)
     assert np.isnan(part.groups["f"].rates["true_positive_rate"].p_value)
     assert not part.metrics["equal_opportunity"].difference.defined
-    said = "group 'f' has rows or a label from fewer than 8 clusters: the changes of gaps leave it out."
+    said = "group “f” has rows or a label from fewer than 8 clusters: the changes of gaps leave it out."
     assert any(said in one for one in result.warnings)
 
 

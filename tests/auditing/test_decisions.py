@@ -135,7 +135,7 @@ def test_what_is_missing_or_small_is_shown_and_not_compared() -> None:
     assert [name for name, one in groups.items() if one.included] == ["a", "b"]
     assert groups["c"].selection_ratio is None
     assert audit.warnings == [
-        "race: group 'c' has 4 rows, fewer than 10, and is not compared.",
+        "race: group “c” has 4 rows, fewer than 10, and is not compared.",
         "race: 7 rows without a group are not compared; --missing group compares them as a group.",
     ]
     alone = lh.audit_decisions(["yes"] * 20, sensitive_features=["a"] * 20, favourable="yes")

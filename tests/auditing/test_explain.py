@@ -198,7 +198,7 @@ def test_groups_of_few_rows_of_one_class_or_perfect_order_are_undefined_with_a_r
     )
     reasons = {pair.groups: pair.implied.reason for pair in result.pairs}
     assert reasons["a", "b"] is None
-    assert "no rows without label '1'" in str(reasons["a", "only"])
+    assert "no rows without label “1”" in str(reasons["a", "only"])
     assert "4 rows" in str(reasons["a", "few"])
     assert "perfectly" in str(reasons["a", "sure"])
     assert not result.groups["only"].included

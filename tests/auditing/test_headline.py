@@ -202,7 +202,7 @@ def test_tiny_cells_are_named_and_decide_nothing() -> None:
     label, predicted, group = rows_of(tables)
     result = lh.audit(label, predicted, sensitive_features={"sex": group}, replicates=100)
     assert result.warnings[-1] == (
-        "sex: group 'women' has 3 rows with label '>50K', fewer than 10, and is left out of equal opportunity and "
+        "sex: group “women” has 3 rows with label “>50K”, fewer than 10, and is left out of equal opportunity and "
         "equalized odds and of the worst (group, label) accuracy."
     )
     assert {pair["rate"] for pair in result.more["pairs"]} == {"false_positive_rate"}

@@ -33,7 +33,7 @@ def test_a_group_with_many_rows_and_three_positives_is_left_out_of_equal_opportu
     assert result.metrics["demographic_parity"].value == pytest.approx(0.55 - 97 / 2000)  # c stays in
     assert result.metrics["worst_group_accuracy"].value == pytest.approx(0.7)
     assert result.warnings == [
-        "group: group 'c' has 3 rows with label 'yes', fewer than 10, and is left out of equal opportunity and "
+        "group: group “c” has 3 rows with label “yes”, fewer than 10, and is left out of equal opportunity and "
         "equalized odds and of the worst (group, label) accuracy."
     ]
     figures = result.groups["c"]
@@ -56,7 +56,7 @@ def test_a_group_with_few_negatives_is_left_out_of_equalized_odds_alone() -> Non
     assert result.metrics["equalized_odds"].value == pytest.approx(0.1)
     assert result.groups["c"].left_out == ("equalized_odds", "equalized_odds_worst")
     assert result.warnings == [
-        "group: group 'c' has 1 row with label 'no', fewer than 10, and is left out of equalized odds and of the worst "
+        "group: group “c” has 1 row with label “no”, fewer than 10, and is left out of equalized odds and of the worst "
         "(group, label) accuracy."
     ]
 
@@ -75,15 +75,15 @@ def test_with_too_few_rows_everywhere_a_gap_is_undefined_and_the_rows_are_named(
     result = audited({"a": A, "b": [[70, 30], [2, 3]]})
     figure = result.metrics["equal_opportunity"]
     assert not figure.defined
-    assert figure.reason == "fewer than two groups have 10 rows with label 'yes' (rows by group: a: 100, b: 5)"
+    assert figure.reason == "fewer than two groups have 10 rows with label “yes” (rows by group: a: 100, b: 5)"
     assert result.metrics["demographic_parity"].defined
 
 
 def test_a_group_with_few_rows_is_in_no_gap() -> None:
     result = audited({"a": A, "b": B, "c": [[0, 4], [0, 4]]})
     assert not result.groups["c"].included
-    assert [text for text in result.warnings if "'c'" in text] == [
-        "group: group 'c' has 8 rows, fewer than 10, and is left out of the gaps."
+    assert [text for text in result.warnings if "“c”" in text] == [
+        "group: group “c” has 8 rows, fewer than 10, and is left out of the gaps."
     ]
     everyone = audited({"a": A, "b": B, "c": [[0, 4], [0, 4]]}, min_count=4)
     assert everyone.groups["c"].left_out == ()

@@ -245,6 +245,6 @@ def test_a_figure_that_never_varies_has_no_interval():
     assert own.groups["a"].value == 1
     assert np.isnan(own.groups["a"].low)
     assert own.pairs == []
-    assert any("right of group 'a' is constant over all resamples" in one for one in result.warnings)
+    assert any("right of group “a” is constant over all resamples" in one for one in result.warnings)
     assert "right by group: fewer than two groups have an interval" in " ".join(result.text(all=True).split())
     assert "no interval" in result.to_html()

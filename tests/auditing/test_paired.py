@@ -332,7 +332,7 @@ def test_the_favourable_outcome_has_its_name_in_what_changed() -> None:
         ).against
         said = next(one for one in found.sentences() if words in one)
         share = [100 * float((one[sex == "f"] == favourable).mean()) for one in (new, old)]
-        assert f"“{favourable}” is the prediction for {share[0]:.1f}% of 'f' and was for {share[1]:.1f}%" in said
+        assert f"“{favourable}” is the prediction for {share[0]:.1f}% of “f” and was for {share[1]:.1f}%" in said
         assert f"a change of {'+' if favourable else '−'}" in said
     plain = lh.audit(label, new, sensitive_features={"sex": sex}, against=old, replicates=100).against
     assert not any("is the prediction for" in one for one in plain.sentences())

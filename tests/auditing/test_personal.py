@@ -45,7 +45,7 @@ def test_the_group_that_fares_worse_is_named_first(tmp_path: Path, capsys: pytes
     lost = int(((part["personal"] != part["y"]) & (part["generic"] == part["y"])).sum())
     low, high = paired_interval(gained, lost, len(part))
     told = (
-        f"For group 'old & f' of age & sex the model that uses the group is worse: right for {new:.1f}% of its "
+        f"For group “old & f” of age & sex the model that uses the group is worse: right for {new:.1f}% of its "
         f"{len(part):,} rows, without it for {old:.1f}%, {old - new:.1f} points fewer, interval {-100 * high:.1f} to "
         f"{-100 * low:.1f}, p "
     )
@@ -76,11 +76,11 @@ def test_nobody_worse_and_too_few_rows_are_said() -> None:
     assert result.against is not None
     lines = result.against.sentences("group")
     assert lines[0] == "By group, the model that uses it is not measurably worse for any group."
-    assert "For group 'many' of group the model that uses the group is better: right for 100.0%" in lines[1]
-    assert lines[-1] == "Too few rows, or no group:  'few'."
+    assert "For group “many” of group the model that uses the group is better: right for 100.0%" in lines[1]
+    assert lines[-1] == "Too few rows, or no group:  “few”."
     same = lh.audit(frame["y"], frame["generic"], without=frame["generic"], sensitive_features=frame[["sex"]])
     assert same.against is not None
-    assert same.against.sentences("sex")[1].startswith("Inconclusive for 'f', 'm': it may be worse by up to ")
+    assert same.against.sentences("sex")[1].startswith("Inconclusive for “f”, “m”: it may be worse by up to ")
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

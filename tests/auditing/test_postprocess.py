@@ -320,7 +320,7 @@ def test_a_gap_that_changed_its_sign_is_said() -> None:
     (found,) = reversals("demographic_parity", before, after, None, group, 1)
     assert (found.groups, found.before, found.after) == (("a", "b"), 0.5, -0.25)
     assert found.sentence() == (
-        "The gap changed its sign: the selection rate of 'a' was 50.0 points above that of 'b', and is now 25.0 points "
+        "The gap changed its sign: the selection rate of “a” was 50.0 points above that of “b”, and is now 25.0 points "
         "below it."
     )
     assert reversals("demographic_parity", before, before, None, group, 1) == []

@@ -92,7 +92,7 @@ def test_few_rows_with_a_long_tail_are_named():
     found = lh.regression_audit(np.zeros(130), rng.lognormal(0, 1, 130) - 1.5, sensitive_features=sex)
     said = [one for one in found.warnings if "long tail" in one]
     assert said == [
-        "group: the 30 errors of group 'few' have a long tail. A 95% interval of their mean absolute error covers as "
+        "group: the 30 errors of group “few” have a long tail. A 95% interval of their mean absolute error covers as "
         "little as 83%; collect 60 rows or more."
     ]
 
@@ -150,7 +150,7 @@ def test_groups_that_are_small_or_missing_are_shown_and_not_compared():
         ("few", False), ("men", True), ("women", True), ("(missing)", False),
     ]  # fmt: skip
     assert result.comparisons == 3
-    assert any("group 'few' has 5 rows, fewer than 10, and is not compared" in one for one in result.warnings)
+    assert any("group “few” has 5 rows, fewer than 10, and is not compared" in one for one in result.warnings)
     assert any("7 rows without a group are not compared" in one for one in result.warnings)
     as_group = lh.regression_audit(label, prediction, sensitive_features={"sex": sex}, missing="group", min_count=5)
     assert as_group.comparisons == 3 * 6
@@ -194,7 +194,7 @@ def test_errors_that_are_all_alike_have_no_interval():
     assert np.isnan(result.by_attribute["group"]["a"].mean_error.low)
     assert [one.quantity for one in result.pairs] == ["mean_prediction"]
     assert regression_sentences(result)[0] == "Fewer than two groups are large enough; there is nothing to compare."
-    said = "all 20 errors of group 'a' are 0.000. Constant errors have no interval"
+    said = "all 20 errors of group “a” are 0.000. Constant errors have no interval"
     assert any(said in one for one in result.warnings)
     assert json.dumps(result.to_dict(), allow_nan=False)
     assert "no interval" in result.to_html()
@@ -330,6 +330,6 @@ def test_pairs_are_with_the_reference_alone_and_allow_for_fewer_comparisons() ->
     assert width[9] < width[18]
     small = lh.regression_audit(label, guess, sensitive_features={"sex": group}, reference="f")
     assert small.pairs == []
-    assert any("the reference group 'f' is too small" in said for said in small.warnings)
+    assert any("the reference group “f” is too small" in said for said in small.warnings)
     with pytest.raises(ConfigError, match="No group is named 'e'"):
         lh.regression_audit(label, guess, sensitive_features={"sex": group}, reference="e")

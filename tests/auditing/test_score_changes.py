@@ -70,7 +70,7 @@ def test_two_files_are_matched_and_the_change_is_told(tmp_path: Path, capsys: py
         assert one.change.value == pytest.approx(delong(label[rows], old[rows], new[rows])[0], abs=1e-12)
     assert areas["m"].change.excludes_zero
     assert areas["f"].change.value == 0
-    assert any("For group 'm' of sex the AUC changed from" in said for said in found.against.sentences())
+    assert any("For group “m” of sex the AUC changed from" in said for said in found.against.sentences())
     args = ["audit", tmp_path / "new.csv", "--against", tmp_path / "old.csv", "--on", "id", "--label", "y"]
     args += ["--score", "p", "--group", "sex", "--html", tmp_path / "x.html"]
     assert run(*args, "--fail-if", "area_change < 0") != 2

@@ -112,7 +112,7 @@ def test_a_group_whose_scores_are_too_low_is_named_with_an_interval_for_all_grou
     assert named.low < part.groups["f"].residual.low
     assert part.groups["m"].miscalibrated is None
     assert any(
-        sentence.startswith("For group 'f' the score is too low by ") for sentence in score_sentences("sex", part)
+        sentence.startswith("For group “f” the score is too low by ") for sentence in score_sentences("sex", part)
     )
 
 
@@ -369,7 +369,7 @@ def test_what_the_terminal_says_of_scores(tmp_path: Path, capsys: pytest.Capture
     assert not ended.value.code
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "The score's AUC is 71.6% in group 'f' and 91.3% in group 'm': 19.7 points lower, interval 16.5 to 22.9."
+        "The score's AUC is 71.6% in group “f” and 91.3% in group “m”: 19.7 points lower, interval 16.5 to 22.9."
         in said
     )
     assert "Gaps between groups of sex at each threshold" in said
@@ -392,10 +392,10 @@ def test_an_order_that_favours_one_group_is_named_although_areas_are_equal() -> 
     said = " ".join(lh.audit(rows["y"], scores=score, sensitive_features=rows["sex"]).text(all=True).split())
     assert "no measurable difference" in said
     assert (
-        "Across groups, a positive of 'm' has the higher score than a negative of 'f' in 99.8% of pairs; the other way "
-        "round in 50.1%. The order favours 'm'." in said
+        "Across groups, a positive of “m” has the higher score than a negative of “f” in 99.8% of pairs; the other way "
+        "round in 50.1%. The order favours “m”." in said
     )
-    assert "For group 'm' the score is too high by" in said
+    assert "For group “m” the score is too high by" in said
 
 
 def test_log_odds_have_areas_and_no_calibration() -> None:

@@ -51,7 +51,7 @@ def test_changes_are_those_of_two_audits(files: tuple[Path, Path]) -> None:
         rejected = stats.fisher_exact([[hits[0], rows[0] - hits[0]], [hits[1], rows[1] - hits[1]]]).pvalue < 0.05 / 8
         assert rejected or not one.change.excludes_zero
     assert changes["f", "true_positive_rate"].beside.high < 0
-    assert "the true positive rate of 'f' changed by −" in " ".join(found.findings["unpaired"].sentences())
+    assert "the true positive rate of “f” changed by −" in " ".join(found.findings["unpaired"].sentences())
 
 
 def test_months_that_are_alike_say_so(tmp_path: Path) -> None:

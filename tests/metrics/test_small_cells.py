@@ -174,5 +174,5 @@ def test_rates_over_few_rows_are_left_out_of_what_compares_them() -> None:
     missing = estimate(counts, "equal_opportunity", min_count=101)
     assert not missing.defined
     assert missing.reason == (
-        "fewer than two groups have 101 rows with label 'yes' (rows by group: a: 100, b: 100, c: 3)"
+        "fewer than two groups have 101 rows with label “yes” (rows by group: a: 100, b: 100, c: 3)"
     )

@@ -89,8 +89,7 @@ class Bounded(Answer):
         verdict = {
             "yes": f"The other rows show a gap within {bound}.",
             "no": f"The other rows show a gap above {bound}: the choice did not hold.",
-            "undecided": f"The other rows cannot tell whether the gap is within {bound}: collect more of them, or name "
-            "a smaller bound.",
+            "undecided": "On the other rows that is inconclusive: pass more, or name a smaller bound.",
         }
         said = [first, verdict[self.within]]
         if self.left_out:

@@ -17,7 +17,7 @@ from levelhead.metrics.separation import cost
 from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, digits, estimate_from_dict, level_text, short, span
-from levelhead.types import ConfigError, Estimate, printable, quoted
+from levelhead.types import ConfigError, Estimate, in_quotes, printable
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Costs(Answer):
                     ends = sorted((abs(one.difference.low), abs(one.difference.high)))
                     said.append(
                         f"By {printable(names[key])}, errors cost {digits(one.cost.value)} a row of "
-                        f"{quoted(group_name(group))}, {digits(abs(one.difference.value))} {more} than of "
-                        f"{quoted(column.reference)} (interval {digits(ends[0])} to {digits(ends[1])})."
+                        f"{in_quotes(group_name(group))}, {digits(abs(one.difference.value))} {more} than of "
+                        f"{in_quotes(column.reference)} (interval {digits(ends[0])} to {digits(ends[1])})."
                     )
         return said or ["No group’s error cost differs measurably from that of its reference."]
 

@@ -24,7 +24,7 @@ from levelhead.report.text import (
     percent_interval,
     short,
 )
-from levelhead.types import Estimate, printable, quoted
+from levelhead.types import Estimate, in_quotes, printable
 
 _TERMS = (
     ("Selection rate", "The share of a group’s rows with the favourable decision."),
@@ -216,7 +216,7 @@ def _section(name: str, column: Record, level: str, every: bool) -> Record:
             apart = estimate_from_dict(found["difference"])
             drawn.append(blocks.forest_row(group, apart, decided=apart.excludes_zero))
     chosen = "as chosen" if column["reference_is_given"] else "the most selected group"
-    to = "Nothing is compared." if reference is None else f"The reference is {short(quoted(reference))}, {chosen}."
+    to = "Nothing is compared." if reference is None else f"The reference is {in_quotes(reference)}, {chosen}."
     table = blocks.table(
         f"Decisions by {short(name)}, with {level} intervals",
         [
@@ -244,7 +244,7 @@ def _room(column: Record) -> str:
     """Say which difference these rows could have shown."""
     if column["smallest"] is None:
         return ""
-    few, other = (short(quoted(column[name])) for name in ("smallest", "reference"))
+    few, other = (in_quotes(column[name]) for name in ("smallest", "reference"))
     pair = f"{few}, the smallest group compared, and {other}"
     if column["detectable"] is None:
         return f"Between {pair}, no difference could be detected with this few rows."

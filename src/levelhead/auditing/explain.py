@@ -51,7 +51,7 @@ from levelhead.tables.files import Stored, source_of
 from levelhead.tables.source import Arrays, Source
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import LabelMap, agree, alike, check_labels, in_order
-from levelhead.types import ConfigError, DataError, Estimate, check_seed, listed, printable, quoted
+from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quotes, listed, printable, quoted
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -190,7 +190,7 @@ def explain_file(
         >>> table.to_csv("scores.csv", index=False)
         >>> pair = lh.explain_file("scores.csv", "y", "p", ["sex"]).pairs[0]
         >>> pair.measured.defined, pair.implied.reason
-        (False, "group 'f' has no rows without label '1', fewer than 10; group 'm' has ...")
+        (False, 'group “f” has no rows without label “1”, fewer than 10; group “m” has ...')
     """
     names = list(dict.fromkeys(groups))
     options = _Options(
@@ -445,14 +445,14 @@ class _Attribute:
     def _lacking(self, a: int, size: IntArray, units: IntArray) -> str:
         if size.min() >= self.options.min_count:
             least = int(units.argmin())
-            which = f"{'with' if least else 'without'} label {quoted(self.positive)}"
-            return f"group {quoted(self.names[a])} has rows {which} {few_clusters(int(units[least]))}".rstrip(",")
+            which = f"{'with' if least else 'without'} label {in_quotes(self.positive)}"
+            return f"group {in_quotes(self.names[a])} has rows {which} {few_clusters(int(units[least]))}".rstrip(",")
         few = [
-            f"{'no' if not rows else f'{rows:,}'} row{'' if rows == 1 else 's'} {which} label {quoted(self.positive)}"
+            f"{f'{rows:,}' if rows else 'no'} row{'' if rows == 1 else 's'} {which} label {in_quotes(self.positive)}"
             for which, rows in (("without", int(size[0])), ("with", int(size[1])))
             if rows < self.options.min_count
         ]
-        return f"group {quoted(self.names[a])} has {' and '.join(few)}, fewer than {self.options.min_count}"
+        return f"group {in_quotes(self.names[a])} has {' and '.join(few)}, fewer than {self.options.min_count}"
 
     def _area(self, a: int, size: IntArray) -> Estimate:
         inside = self.group == a
@@ -538,11 +538,11 @@ class _Attribute:
             area = self.areas[c].value
             if area <= 0.5:
                 return (
-                    f"the score does not rank the classes in group {quoted(self.names[c])}: its area under the ROC "
-                    f"curve is {area:.3f}. Is it a score of {quoted(self.positive)}?"
+                    f"the score does not rank the classes in group {in_quotes(self.names[c])}: its area under the ROC "
+                    f"curve is {area:.3f}. Is it a score of {in_quotes(self.positive)}?"
                 )
             if area >= 1:
-                return f"the score separates the classes of group {quoted(self.names[c])} perfectly"
+                return f"the score separates the classes of group {in_quotes(self.names[c])} perfectly"
         return None
 
     def _rho(self, seen: Figures, replicates: list[Figures], i: int, j: int, rows: int, fewest: int) -> Estimate:

@@ -14,9 +14,9 @@ from levelhead.metrics.names import Key
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.sentences import Words, turned
-from levelhead.report.text import Record, joined, percent, percent_interval, value
+from levelhead.report.text import Record, joined, percent, percent_interval
 from levelhead.report.wide import Pair
-from levelhead.types import Estimate, printable
+from levelhead.types import Estimate, in_quotes, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -172,21 +172,20 @@ def _sentences(
 ) -> list[str]:
     """Say in plain words what a pair's figures mean; ``of``: of how many pairs it is the clearest."""
     first, second = (groups[name] for name in pair.groups)
-    said = [
-        f"The gap in equalized odds between {joined(list(map(value, pair.groups)))} is {_points(pair.measured)}{of}."
-    ]
+    both = joined([in_quotes(name) for name in pair.groups])
+    said = [f"The gap in equalized odds between {both} is {_points(pair.measured)}{of}."]
     if words.favourable is not None:
         ways = (
             [first.false_positive_rate, second.false_positive_rate],
             [turned(one.true_positive_rate) for one in (first, second)],
         )
-        both = zip(words.errors, reversed(ways) if words.turned else ways, strict=True)
-        told = [f"{which}: {joined([f'{percent(one)}%' for one in rates])}" for which, rates in both]
+        named = zip(words.errors, reversed(ways) if words.turned else ways, strict=True)
+        told = [f"{which}: {joined([f'{percent(one)}%' for one in rates])}" for which, rates in named]
         said.append(f"{'; '.join(told)}.")
     base = joined([f"{percent(one.base_rate)}%" for one in (first, second)])
     if not pair.implied.defined:
         return [*said, f"The gap that base rates ({base}) imply is undefined: {_ended(pair.implied.reason)}"]
-    said.append(f"Base rates of {value(positive)}, {base}, alone imply a gap of {_points(pair.implied)}.")
+    said.append(f"Base rates of {in_quotes(positive)}, {base}, alone imply a gap of {_points(pair.implied)}.")
     rho = pair.rho
     if not rho.defined:
         said.append(f"The share of the base-rate difference that the score uses is undefined: {_ended(rho.reason)}")

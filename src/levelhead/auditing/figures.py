@@ -32,7 +32,7 @@ from levelhead.tables.columns import positive_index
 from levelhead.tables.rows import Rows
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import LabelMap, alike
-from levelhead.types import ConfigError, Estimate, printable, quoted
+from levelhead.types import ConfigError, Estimate, in_quotes, printable
 
 
 class Classes(Part):
@@ -134,7 +134,8 @@ class Classes(Part):
         for name, group in frame.references.items():
             if group not in compared[name].groups:
                 warnings.append(
-                    f"{printable(name)}: the reference group {quoted(group)} is too small: no pair with it is compared."
+                    f"{printable(name)}: the reference group {in_quotes(group)} is too small: no pair with it is "
+                    "compared."
                 )
         pooled = next(iter(frame.counts.values()))
         found = find(
@@ -216,7 +217,7 @@ def _audit_column(frame: Frame, key: Key) -> tuple[AttributeAudit, Counts, list[
         clusters = dict(zip(counts.groups, weighted.accuracy_clusters, strict=True))
         for group in [group for group in kept if clusters[group] < FEWEST]:
             warnings.append(
-                f"{printable(column)}: group {quoted(str(group))} has rows {few_clusters(int(clusters[group]))} and is "
+                f"{printable(column)}: group {in_quotes(group)} has rows {few_clusters(int(clusters[group]))} and is "
                 "left out of the gaps."
             )
             kept.remove(group)
@@ -275,21 +276,23 @@ def _left_out(
         lacking: list[tuple[str, int, str]] = []  # which rows are few, how many they are, and what they are left out of
         for position, k in enumerate(chosen):
             rows = int(counts.cell_sizes[i, k])
-            ending, of_class = (f"[{labels[k]}]", f" of class {quoted(labels[k])}") if len(chosen) > 1 else ("", "")
+            ending, of_class = (f"[{labels[k]}]", f" of class {in_quotes(labels[k])}") if len(chosen) > 1 else ("", "")
             if not enough.rates["true_positive_rate"][position, i]:
                 without, words = _gaps_of("true_positive_rate")
                 gaps += [f"{gap}{ending}" for gap in without]
-                lacking.append((f"label {quoted(labels[k])}", rows, f"{words}{of_class}"))
+                lacking.append((f"label {in_quotes(labels[k])}", rows, f"{words}{of_class}"))
             if not enough.rates["false_positive_rate"][position, i]:
                 without, words = _gaps_of("false_positive_rate")
                 gaps += [f"{gap}{ending}" for gap in without]
                 others = (
-                    f"label {quoted(labels[1 - k])}" if len(labels) == 2 else f"a label other than {quoted(labels[k])}"
+                    f"label {in_quotes(labels[1 - k])}"
+                    if len(labels) == 2
+                    else f"a label other than {in_quotes(labels[k])}"
                 )
                 lacking.append((others, int(counts.group_sizes[i]) - rows, f"{words}{of_class}"))
         for label, size, kept in zip(labels, counts.cell_sizes[i], enough.cells[i], strict=True):
             if not kept:
-                lacking.append((f"label {quoted(label)}", int(size), "the worst (group, label) accuracy"))
+                lacking.append((f"label {in_quotes(label)}", int(size), "the worst (group, label) accuracy"))
         left_out[group] = tuple(dict.fromkeys(gaps))
         for label, rows in dict.fromkeys((label, rows) for label, rows, _ in lacking):
             count = "no rows" if rows == 0 else "1 row" if rows == 1 else f"{rows} rows"
@@ -298,7 +301,7 @@ def _left_out(
                 fewer = f"with {label}, from fewer than {FEWEST} clusters,"
             figures = " and of ".join(figure for one, _, figure in lacking if one == label)
             warnings.append(
-                f"{printable(column)}: group {quoted(str(group))} has {count} {fewer} and is left out of {figures}."
+                f"{printable(column)}: group {in_quotes(str(group))} has {count} {fewer} and is left out of {figures}."
             )
     return left_out, warnings
 
@@ -368,7 +371,7 @@ def _group_figures(
     for position, k in enumerate(chosen):
         ending = f"[{counts.classes[k]}]" if len(chosen) > 1 else ""
         for name, figures in found.items():
-            lacking = Estimate.undefined(f"no {_LACKING[name]} {quoted(str(counts.classes[k]))}")
+            lacking = Estimate.undefined(f"no {_LACKING[name]} {in_quotes(str(counts.classes[k]))}")
             rates[name + ending] = figures[position] if figures[position].defined else lacking
     return GroupFigures(sum(rows.values()), rows, rates, left_out is not None, left_out or (), **worth)
 

@@ -18,7 +18,7 @@ from levelhead.tables.periods import as_periods
 from levelhead.tables.repeated import kept, whole_counts
 from levelhead.tables.source import Source
 from levelhead.tables.vocabulary import LabelMap
-from levelhead.types import ConfigError, DataError, listed, printable, quoted
+from levelhead.types import ConfigError, DataError, in_quotes, listed, printable, quoted
 
 LEAVE_OUT, AS_GROUP = "leave out", "group"
 """How rows without a group are treated."""
@@ -118,8 +118,8 @@ def count_sentence(name: str, people: int) -> str:
 def few_sentence(name: str, group: Key, rows: int, min_count: int, fate: str = "is not compared") -> str:
     """Say that a group of a sensitive column has too few rows."""
     return (
-        f"{printable(name)}: group {quoted(group_name(group))} has {counted(rows, 'row')}, fewer than {min_count}, and "
-        f"{fate}."
+        f"{printable(name)}: group {in_quotes(group_name(group))} has {counted(rows, 'row')}, fewer than {min_count}, "
+        f"and {fate}."
     )
 
 

@@ -24,7 +24,7 @@ from levelhead.report.record import Finding
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent_interval, short
 from levelhead.tables.periods import ordered
 from levelhead.tables.rows import Rows
-from levelhead.types import DataError, Estimate, printable, quoted
+from levelhead.types import DataError, Estimate, in_quotes, printable
 
 MOST_PERIODS, CHARTS, TICKS = 200, 3, 6
 """Most periods compared, charts per column, and periods named below a chart."""
@@ -116,7 +116,7 @@ class OverTime(Answer):
 
 def _subject(name: str, one: GapTrend) -> str:
     rate = RATE_TITLES[one.rate].lower()
-    return f"By {printable(name)}, the {rate} of {quoted(one.group)} minus that of {quoted(one.reference)}"
+    return f"By {printable(name)}, the {rate} of {in_quotes(one.group)} minus that of {in_quotes(one.reference)}"
 
 
 def _trend_sentence(name: str, one: GapTrend) -> str:
@@ -259,7 +259,7 @@ def changes_over_time(
     said = [] if known else [f"The periods of {printable(column)} are in the order of the rows: {_some(periods)}."]
     warnings = []
     if len(periods) == 1:
-        warnings.append(f"All rows are of the period {quoted(periods[0])}: a trend needs several periods.")
+        warnings.append(f"All rows are of the period {in_quotes(periods[0])}: a trend needs several periods.")
     found = over_time(
         cells, compared, reference, column=column, periods=periods, min_count=min_count, level=level, said=said
     )

@@ -35,7 +35,7 @@ from levelhead.report.text import Record, digits, level_text, short
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.tally import Tally
 from levelhead.terminal import Terminal, counted
-from levelhead.types import DataError, Estimate, printable, quoted
+from levelhead.types import DataError, Estimate, in_quotes, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
@@ -341,7 +341,7 @@ class OwnPart(Part):
 def _warnings(name: str, found: OwnMetric) -> Iterator[str]:
     """Name the groups whose figure is undefined or has no interval."""
     for group, figure in found.groups.items():
-        of_group = f"{printable(name)} of group {quoted(group_name(group))}"
+        of_group = f"{printable(name)} of group {in_quotes(group_name(group))}"
         if not figure.defined:
             yield f"{of_group} is undefined: {figure.reason}."
         elif np.isnan(figure.low):

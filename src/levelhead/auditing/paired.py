@@ -50,7 +50,7 @@ from levelhead.report.text import Record, estimate_from_dict, number, percent_in
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import OTHER_SCORE, Rows, matched
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
-from levelhead.types import DataError, Estimate, printable, quoted
+from levelhead.types import DataError, Estimate, in_quotes, printable
 
 IntArray = NDArray[np.int64]
 
@@ -120,7 +120,7 @@ def compare_rows(
         if cluster is not None:
             together = _Together.of(cluster, members, (label, before, after), len(there), chosen, classes, min_count)
             said += [
-                f"{printable(attribute_names(groups)[key])}: group {quoted(group_name(group))} has rows or a label "
+                f"{printable(attribute_names(groups)[key])}: group {in_quotes(group_name(group))} has rows or a label "
                 f"from fewer than {FEWEST} clusters: the changes of gaps leave it out."
                 for group in itertools.compress(there, compared & together.few)
             ]

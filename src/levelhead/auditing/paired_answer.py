@@ -11,7 +11,7 @@ from levelhead.auditing.score_changes import AreaChange, area_sentences
 from levelhead.metrics.names import Key, attribute_names, group_name
 from levelhead.report.record import Finding
 from levelhead.report.text import number, short
-from levelhead.types import Estimate, printable, quoted
+from levelhead.types import Estimate, in_quotes, printable
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> l
     lines = []
     for direction, verb in ((1, "gained"), (-1, "lost")):
         for key, change in _changed(part, level, direction)[:5]:
-            group = quoted(group_name(key))
+            group = in_quotes(group_name(key))
             one = change.difference
             lines.append(
                 f"Group {group} of {printable(name)} {verb}: the new model is right for {100 * change.new:.1f}% of its "
@@ -147,7 +147,7 @@ def outcome_sentences(
             old, new, low, high = 1 - old, 1 - new, -high, -low
         said.append(
             f"By {printable(name)}, “{short(favourable, 40)}” is the prediction for {100 * new:.1f}% of "
-            f"{quoted(group_name(key))} and was for {100 * old:.1f}%: a change of {_points(new - old)} points, "
+            f"{in_quotes(group_name(key))} and was for {100 * old:.1f}%: a change of {_points(new - old)} points, "
             f"interval {_points(low)} to {_points(high)}."
         )
     return said
@@ -175,7 +175,7 @@ def personal_sentences(name: str, part: PairedAttribute, level: float = 0.95) ->
             sign, what = (-1, "worse") if worse else (1, "better")
             low, high = sorted((sign * one.low, sign * one.high))
             lines.append(
-                f"For group {quoted(group_name(key))} of {printable(name)} the model that uses the group is {what}: "
+                f"For group {in_quotes(group_name(key))} of {printable(name)} the model that uses the group is {what}: "
                 f"right for {100 * change.new:.1f}% of its {groups[key].n:,} rows, without it for "
                 f"{100 * change.old:.1f}%, {number(100 * abs(one.value))} points {'fewer' if worse else 'more'}, "
                 f"interval {number(100 * low)} to {number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
@@ -185,13 +185,13 @@ def personal_sentences(name: str, part: PairedAttribute, level: float = 0.95) ->
     unknown = [key for key in changes if key not in decided]
     if unknown:
         reach = max(-min(0.0, changes[key].difference.low) for key in unknown)
-        named_groups = ", ".join(quoted(group_name(key)) for key in unknown[:5])
+        named_groups = ", ".join(in_quotes(group_name(key)) for key in unknown[:5])
         more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
         lines.append(
             f"Inconclusive for {named_groups}{more}: it may be worse by up to {number(100 * reach)} points there."
         )
     if small := [key for key in part.groups if key not in groups]:
-        named_groups = ", ".join(quoted(group_name(key)) for key in small[:5])
+        named_groups = ", ".join(in_quotes(group_name(key)) for key in small[:5])
         more = f" and {len(small) - 5:,} more" if len(small) > 5 else ""
         lines.append(f"Too few rows, or no group:  {named_groups}{more}.")
     return lines

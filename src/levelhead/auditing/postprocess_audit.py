@@ -27,7 +27,7 @@ from levelhead.report.text import Record, number
 from levelhead.tables.files import File, Stored, source_of
 from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap, in_order
-from levelhead.types import ConfigError, DataError, Estimate, check_seed, quoted
+from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quotes, quoted
 
 FloatArray = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Reversal:
 
     def sentence(self) -> str:
         """Say which group is ahead now."""
-        first, second = map(quoted, self.groups)
+        first, second = map(in_quotes, self.groups)
         return (
             f"The gap changed its sign: the {RATES[self.label]} of {first} was {number(100 * self.before)} points "
             f"above that of {second}, and is now {number(-100 * self.after)} points below it."
@@ -130,7 +130,7 @@ class Postprocessed(Report):
         flipped = int((self.before != self.decisions).sum())
         lines = [f"The rule flips {flipped:,} of {len(self.decisions):,} decisions."]
         if MISSING_GROUP in self.rule.groups:
-            lines.append(f"The rule treats rows without a group as a group of their own, {quoted(MISSING_GROUP)}.")
+            lines.append(f"The rule treats rows without a group as a group of their own, {in_quotes(MISSING_GROUP)}.")
         if self.fitted.all() and not self.applied:
             lines.append("It was fitted on these rows; the gap can be larger on new ones.")
         if self.audit is None:

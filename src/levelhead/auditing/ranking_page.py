@@ -8,7 +8,7 @@ from levelhead.auditing.rates import ratio_cell, ratio_span
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, short
-from levelhead.types import printable, quoted
+from levelhead.types import in_quotes, printable
 
 MOST_LINES = 6
 _TERMS = (
@@ -110,9 +110,10 @@ def _told(name: str, group: str, result: Record) -> str:
     figure, share = estimate_from_dict(one["representation"]), estimate_from_dict(one["share_of_top"])
     low, high = (number(end, 0) for end in one["chance"])
     return (
-        f"{by}{quoted(group)} holds {_count(one['in_top'])} of the first {result['top']:,} places ({percent(share)}%) "
-        f"and {number(100 * one['share_of_rows'])}% of all rows. The ratio is {number(figure.value, 2)} (interval "
-        f"{ratio_span(figure)}); by chance, {low} to {high} places would be expected."
+        f"{by}{in_quotes(group)} holds {_count(one['in_top'])} of the first {result['top']:,} places "
+        f"({percent(share)}%) and {number(100 * one['share_of_rows'])}% of all rows. The ratio is "
+        f"{number(figure.value, 2)} (interval {ratio_span(figure)}); by chance, {low} to {high} places "
+        "would be expected."
     )
 
 
@@ -159,7 +160,7 @@ def _section(name: str, column: Record, result: Record, level: str) -> Record:
         f"The first {result['top']:,} places by {short(name)}, with {level} intervals",
         heads,
         rows,
-        notes=["" if reference is None else f"Impact ratios are relative to {short(quoted(reference))}, {chosen}."],
+        notes=["" if reference is None else f"Impact ratios are relative to {in_quotes(reference)}, {chosen}."],
         page_columns=[7, 8],
         where=blocks.BOTH,
     )
@@ -197,7 +198,7 @@ def _curve(name: str, column: Record, result: Record, level: str) -> list[Record
         band=[(at, *ends) for at, *ends in zip(places, first["low"], first["high"], strict=True)],
         marks=[math.log10(result["top"])],
         notes=[
-            f"1 is proportional. The band is the pointwise {level} range of {short(quoted(ordered[0]))} under a "
+            f"1 is proportional. The band is the pointwise {level} range of {in_quotes(ordered[0])} under a "
             "random order. Dashed: the chosen top.",
             more,
         ],

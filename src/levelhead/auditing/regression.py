@@ -62,7 +62,7 @@ from levelhead.tables.columns import by_name, finite, name_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.join import both_ids
 from levelhead.tables.source import Arrays
-from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
+from levelhead.types import ConfigError, DataError, Estimate, in_quotes, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
@@ -362,14 +362,14 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
                 warnings.append(absent_sentence(names[key], int(moments.rows[at])))
             elif not included:
                 warnings.append(few_sentence(names[key], group, int(moments.rows[at]), rows.asked.min_count))
-            elif told := _told(moments, at, quoted(group_name(group))):
+            elif told := _told(moments, at, in_quotes(group_name(group))):
                 warnings.append(f"{printable(names[key])}: {told}")
     named = references(rows.asked.reference, {key: list(groups) for key, groups in by_attribute.items()})
     for key, group in named.items():
         if group not in kept[key]:
             warnings.append(
-                f"{printable(names[key])}: the reference group {quoted(group_name(group))} is too small: no pair with "
-                "it is compared."
+                f"{printable(names[key])}: the reference group {in_quotes(group_name(group))} is too small: no pair "
+                "with it is compared."
             )
             kept[key] = {}
     places = {key: list(kept[key]).index(group) for key, group in named.items() if kept[key]}

@@ -17,7 +17,7 @@ from levelhead.metrics.ranking import area_under_roc
 from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, number, percent_interval, short
-from levelhead.types import Estimate, printable, quoted
+from levelhead.types import Estimate, in_quotes, printable
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def area_sentences(name: str, areas: dict[Key, AreaChange]) -> list[str]:
     """Say for which groups the scores order better or worse than before."""
     decided = [(key, one) for key, one in areas.items() if one.change.excludes_zero]
     said = [
-        f"For group {quoted(group_name(key))} of {printable(name)} the AUC changed from {number(100 * one.old)}% to "
+        f"For group {in_quotes(group_name(key))} of {printable(name)} the AUC changed from {number(100 * one.old)}% to "
         f"{number(100 * one.new)}%: {number(100 * one.change.value, signed=True)} points, interval "
         f"{percent_interval(one.change, signed=True)}."
         for key, one in sorted(decided, key=lambda pair: -abs(pair[1].change.value))[:5]

@@ -35,7 +35,7 @@ from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.report.record import Finding, as_json
 from levelhead.report.text import Record
 from levelhead.report.wide import Pair
-from levelhead.types import Estimate, printable, quoted
+from levelhead.types import Estimate, in_quotes, printable
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -192,7 +192,7 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
     if not part.pairs:
         return [f"By {printable(name)}, AUCs cannot be compared: {part.area_gap.reason}."]
     pair = part.pairs[0]  # a decided one, if there is one
-    first, second = (quoted(group) for group in pair.groups)
+    first, second = (in_quotes(group) for group in pair.groups)
     areas = {group_name(key): group.area for key, group in part.groups.items()}
     values = [areas[group].value for group in pair.groups]
     worse, better = (first, second) if pair.area.value < 0 else (second, first)
@@ -213,7 +213,7 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
             f"Across groups, a positive of {ahead} has the higher score than a negative of {behind} in "
             f"{100 * rates[0]:.1f}% of pairs; the other way round in {100 * rates[1]:.1f}%. The order favours {ahead}."
         )
-    wrong = [(quoted(group_name(key)), one.miscalibrated) for key, one in part.groups.items() if one.miscalibrated]
+    wrong = [(in_quotes(group_name(key)), one.miscalibrated) for key, one in part.groups.items() if one.miscalibrated]
     if wrong:
         group, figure = max(wrong, key=lambda one: abs(one[1].value))
         side = "too low" if figure.value > 0 else "too high"

@@ -22,7 +22,7 @@ from levelhead.metrics.scores import ScoreCounts, area_interval, areas
 from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, level_text, number, percent_interval, short
-from levelhead.types import Estimate, printable, quoted
+from levelhead.types import Estimate, in_quotes, printable
 
 TITLES = RATE_TITLES | {"area": "AUC"}
 RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
@@ -66,7 +66,7 @@ class Unpaired(Answer):
         gaps, single, names = [], [], attribute_names(self.by_attribute)
         for key, found in self.by_attribute.items():
             for one in found:
-                what = f"By {printable(names[key])}, the {_lower(one.figure)} of {quoted(one.group)}"
+                what = f"By {printable(names[key])}, the {_lower(one.figure)} of {in_quotes(one.group)}"
                 if one.beside is not None and one.beside.excludes_zero:
                     gaps.append(
                         f"{what} changed by {number(100 * one.beside.value, signed=True)} points relative to the "

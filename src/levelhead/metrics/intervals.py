@@ -60,7 +60,7 @@ from levelhead.metrics.contrasts import FEW, BoolArray, Contrasts, Enough, Momen
 from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
 from levelhead.metrics.names import METRICS, gaps, metric_of
-from levelhead.types import ConfigError, DataError, Estimate, quoted
+from levelhead.types import ConfigError, DataError, Estimate, in_quotes, quoted
 
 MOST_REPLICATES = 1_000_000
 
@@ -420,7 +420,7 @@ def undefined_reason(
         if not enough.cells.any():
             return f"no group has {min_count} rows of a label"
         empty = [
-            f"group {quoted(str(groups[i]))} with label {quoted(str(labels[k]))}"
+            f"group {in_quotes(str(groups[i]))} with label {in_quotes(str(labels[k]))}"
             for i, k in np.argwhere(enough.cells & (counts.cell_sizes == 0))
         ]
         return f"no rows in {'; '.join(empty)}" if empty else None
@@ -431,7 +431,7 @@ def undefined_reason(
     wanted = [(kinds[rate], group_metrics.RATES[rate](counts.table, positive).rows) for rate in metric.rates_used]
 
     def sizes_of(kind: str, rows: IntArray, k: int) -> tuple[str, str]:
-        what = "rows" if kind == "rows" else f"rows with {kind} {quoted(str(labels[k]))}"
+        what = "rows" if kind == "rows" else f"rows with {kind} {in_quotes(str(labels[k]))}"
         return what, ", ".join(f"{g}: {size}" for g, size in zip(groups, rows, strict=True))
 
     compared = enough.groups(name)

@@ -26,14 +26,6 @@ def short(text: object, longest: int = LONGEST_NAME) -> str:
     return shown if len(shown) <= longest else shown[: longest - 1].rstrip() + "…"
 
 
-def value(text: object, longest: int = 60) -> str:
-    """Return a value of the user's data as sentences of findings show it: “Black”. Columns and options stay bare.
-
-    Errors quote what is to be typed again, by :func:`levelhead.types.quoted`; tables show values bare.
-    """
-    return f"“{short(text, longest)}”"
-
-
 def number(value: float, digits: int = 1, *, signed: bool = False) -> str:
     """Return a number with a true minus sign, and never with a minus before zero."""
     text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"

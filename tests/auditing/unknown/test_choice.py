@@ -60,7 +60,7 @@ def test_labelled_rows_and_a_proxy(table: pd.DataFrame) -> None:
     assert figure.low < 0.275 < figure.high
     assert figure.high - figure.low < 0.8 * (part.gaps[0].alone.high - part.gaps[0].alone.low)
     assert figure.assumes == "the labelled rows are a random sample of all rows"
-    assert part.headline.startswith("If the labelled rows are a random sample, the selection rate of 'women' is ")
+    assert part.headline.startswith("If the labelled rows are a random sample, the selection rate of “women” is ")
     assert set(part.gaps[0].naive) == {"p_female"}
     assert part.rests_on[-1] == PERSONS
 
@@ -161,7 +161,7 @@ def test_three_proxies(table: pd.DataFrame) -> None:
     assert part.gaps[0].bounds is not None
     assert part.headline.startswith(
         "If within each group the proxies err independently of each other, of the label and of the prediction, the "
-        "selection rate of 'women' is "
+        "selection rate of “women” is "
     )
 
 
@@ -203,7 +203,7 @@ def test_shares_bound_the_gap(table: pd.DataFrame) -> None:
     assert bounds.low < 0.275 < bounds.high
     assert part.gaps[0].estimate.refused
     assert part.headline.startswith(
-        "The only assumption is the share of each group: the selection rate of 'women' minus that of 'not women' lies "
+        "The only assumption is the share of each group: the selection rate of “women” minus that of “not women” lies "
     )
 
 
@@ -414,7 +414,7 @@ def test_a_gap_without_an_interval_is_not_decided() -> None:
     gap = IndirectGap("demographic_parity", ("a", "b"), lh.Estimate(0.3, math.nan, math.nan, 100))
     part = IndirectPart("labelled subset", "labels are a random sample", [gap], [])
     assert part.headline == (
-        "If labels are a random sample, the selection rate does not differ measurably between 'a' and 'b': +30.0 "
+        "If labels are a random sample, the selection rate does not differ measurably between “a” and “b”: +30.0 "
         "points (no interval)."
     )
     assert gap.to_dict()["absolute"] == {"value": 0.3, "low": None, "high": None, "n": 100}

@@ -17,7 +17,7 @@ from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record
 from levelhead.report.wide import Pair
-from levelhead.types import Estimate, quoted
+from levelhead.types import Estimate, in_quotes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -173,7 +173,7 @@ def headline(part: IndirectPart) -> str:
     pairs = [one for one in found if one.gap == first.gap]
     one = max(pairs, key=lambda gap: abs(gap.estimate.value))
     figure, rate = one.estimate, TITLES[one.gap].lower()
-    a, b = map(quoted, one.groups)
+    a, b = map(in_quotes, one.groups)
     ends = f"{100 * part.level:g}% interval {points(figure.low)} to {points(figure.high)}"
     if math.isnan(figure.low):
         ends = "no interval"
@@ -197,7 +197,7 @@ def _reach(one: IndirectGap) -> float:
 def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
     worst = one.bounds
     assert worst is not None
-    a, b = map(quoted, one.groups)
+    a, b = map(in_quotes, one.groups)
     start = (
         f"The only assumption is {part.assumes}"
         if part.method == "bounds"
