@@ -112,3 +112,11 @@ def real_models() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("no pretrained models: set LEVELHEAD_MODELS to the folder that holds stories260k")
     return Path(folder)
+
+
+@pytest.fixture
+def few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give figures of language models an interval from two items on, so that it can be checked by hand."""
+    from levelhead.lm import intervals
+
+    monkeypatch.setattr(intervals, "FEW_CLUSTERS", 2)

@@ -206,6 +206,7 @@ def test_gaps_are_between_groups_of_one_domain(lexicon: Path) -> None:
     assert set(scores.units) >= set(scores.overall) | {f"{name}_gap" for name in scores.overall}
 
 
+@pytest.mark.usefixtures("few_are_enough")
 def test_a_group_of_one_article_draws_its_prompts_and_says_so(lexicon: Path) -> None:
     items = make_items({"lamps": 6}, entities=1)
     scores = BOLD(sentiment=False, lexicon=lexicon).score(items, answer(items, ["warm", "dull"] * 3))

@@ -206,7 +206,7 @@ def test_wrong_tables_are_told(tmp_path: Path) -> None:
     assert len(label) < 120
     assert "\x1b" not in label
     assert scores.overall[label].value == 2
-    assert scores.overall[label].reason == "a single item or cluster has no interval"
+    assert scores.overall[label].reason == "no interval: 1 item, and 10 are needed"
     items = Counterfactual(templates=templates(tmp_path), swap=(*SWAP, "unused=his|her")).read(None)
     assert {item.content["group"] for item in items} == {"the lamp", "the kettle"}
     assert swaps_of(["a=x|y", "b=1|2"])[1] == [{"a": "x", "b": "1"}, {"a": "y", "b": "2"}]

@@ -69,6 +69,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("measured")
+@pytest.mark.usefixtures("few_are_enough")
 def test_figures_by_hand() -> None:
     found = gap_report(model("after"), ROWS[:4], against=model("before"), selection="some")
     assert (found.pairs, found.left_out, found.terms) == (3, 1, 3)
@@ -94,7 +95,7 @@ def test_figures_by_hand() -> None:
     assert found.difference["likelihood_difference_absolute"].value == pytest.approx(4 / 3 - 3)
     assert found.difference["entropy"].low == pytest.approx(0.2, abs=1e-6)
     assert found.difference["entropy"].high == pytest.approx(0.4, abs=1e-6)
-    assert "Only 3 target terms" in found.notes[-1]
+    assert found.notes[-1] == "3 target terms: too few for intervals."
     assert found.notes[0] == "Texts begin somehow."
 
 
@@ -102,10 +103,10 @@ def test_figures_by_hand() -> None:
 def test_intervals_draw_terms_and_say_when_there_are_few() -> None:
     alone = gap_report(model("after"), ROWS[:3])
     one = gap_report(model("after"), [replace(row, term=" A") for row in ROWS[:3]], limit=3)
-    assert alone.after["share"].high > alone.after["share"].low
+    assert alone.after["share"].reason == "no interval: 3 clusters, and 10 are needed"
     assert (one.terms, one.after["share"].value) == (1, 0.5)
     assert math.isnan(one.after["share"].low)
-    assert "Only 1 target terms are resampled (--limit 3)" in one.notes[-1]
+    assert one.notes[-1] == "1 target term (--limit 3): too few for intervals."
     assert alone.before == alone.difference == {}
     nameless = gap_report(model("after"), [replace(row, term="") for row in ROWS[:3]])
     assert "no target terms" in nameless.notes[2]
@@ -182,6 +183,7 @@ def table(path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("few_are_enough")
 def test_the_verb_writes_aggregates_and_a_picture(tmp_path: Path) -> None:
     for name, family in (("before", "llama"), ("after", "gpt2")):
         folder = tmp_path / name / "model"
@@ -197,7 +199,7 @@ def test_the_verb_writes_aggregates_and_a_picture(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "data:image/png;base64," in (tmp_path / "page.html").read_text()
     assert page_of(tmp_path / "out" / "result.json")["finding"] in (tmp_path / "page.html").read_text()
-    for text in ("6 pairs of 6 terms", "0.4845", "25.11", "Only 6 target terms", "result.json"):
+    for text in ("6 pairs of 6 terms", "0.4845", "25.11", "6 target terms (--limit", "result.json"):
         assert text in result.output
     text = (tmp_path / "out" / "result.json").read_text()
     assert not any(word in text for word in ("bird", "owl", "geese"))

@@ -35,6 +35,7 @@ def test_weights_that_are_left_out_go_to_the_others(script: Any) -> None:
     assert script.weights_of("KL+triplet", (0.4, 0.4, 0.2)) == pytest.approx((0, 2 / 3, 1 / 3))
 
 
+@pytest.mark.usefixtures("few_are_enough")
 def test_from_training_to_the_table_and_again(
     script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

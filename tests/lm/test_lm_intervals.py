@@ -8,7 +8,16 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from levelhead.lm import intervals
-from levelhead.lm.intervals import bootstrap, cluster_count, group_means, over_seeds, paired_difference, ratio
+from levelhead.lm.intervals import (
+    at_level,
+    bootstrap,
+    cluster_count,
+    group_means,
+    over_seeds,
+    p_value,
+    paired_difference,
+    ratio,
+)
 from levelhead.types import DataError, Estimate
 
 
@@ -61,6 +70,17 @@ def test_a_statistic_of_several_ratios() -> None:
     assert figure.low < figure.value < figure.high
 
 
+def test_few_rows_have_a_value_and_no_interval() -> None:
+    nine, ten = (bootstrap([[row % 2, 1.0] for row in range(rows)], None, ratio) for rows in (9, 10))
+    assert nine.value == 4 / 9
+    assert (math.isnan(nine.low), nine.reason) == (True, "no interval: 9 items, and 10 are needed")
+    assert 0 < ten.low < 0.5 < ten.high < 1
+    few = paired_difference(nine, nine)
+    assert (few.value, math.isnan(few.low), math.isnan(p_value(few))) == (0, True, True)
+    assert at_level(nine, 0.5).reason == nine.reason
+
+
+@pytest.mark.usefixtures("few_are_enough")
 def test_a_macro_average_weighs_groups_equally_and_draws_them() -> None:
     means, names = group_means([[1.0], [1.0], [1.0], [0.0]], ["b", "b", "b", "a"])
     assert names.tolist() == ["a", "b"]
@@ -77,7 +97,7 @@ def test_what_is_undefined_says_why() -> None:
     alone = bootstrap(shares(1, 3), ["x"] * 3, ratio)
     assert alone.value == pytest.approx(1 / 3)
     assert math.isnan(alone.low)
-    assert "single" in str(alone.reason)
+    assert "1 cluster, and 10 are needed" in str(alone.reason)
 
 
 def test_replicates_without_a_value_are_left_out_or_leave_no_interval() -> None:

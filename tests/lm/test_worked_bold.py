@@ -221,6 +221,7 @@ def cluster_of(row: int) -> str:
     return ITEMS[row].id if content["group"] == "cups" else "{domain}/{group}/{entity}".format(**content)
 
 
+@pytest.mark.usefixtures("few_are_enough")
 def test_means_are_over_articles_with_the_seed(lexicon: Path) -> None:
     scores = scored(ITEMS, TEXTS, lexicon=lexicon)
     assert scores.benchmark == "bold"
@@ -291,6 +292,7 @@ def test_without_a_text_the_reason_says_so(lexicon: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("few_are_enough")
 def test_articles_of_one_name_in_two_groups_are_two(lexicon: Path) -> None:
     """The draws of a gap are by group; the mean over both draws four articles, not two."""
     items = [item("race", group, entity, row) for group in "pq" for entity in "ab" for row in range(2)]

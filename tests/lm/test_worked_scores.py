@@ -169,6 +169,7 @@ def test_the_arms_of_icat_give_its_interval(turned: bool) -> None:
         assert icat.n == 11
 
 
+@pytest.mark.usefixtures("few_are_enough")
 def test_icat_is_never_said_to_be_above_one() -> None:
     """Eight terms, half of them stereotypical: replicates of both arms reach above 1, which no ICAT can."""
     items = stereo_items(terms=8, each=1)
@@ -202,7 +203,7 @@ FROM_A_MASKED_MODEL = (
 
 
 def few(*names: str, terms: int) -> list[str]:
-    return [f"{name} has {terms} target terms: an interval from so few is too narrow." for name in names]
+    return [f"{name} has {terms} target terms, too few for an interval." for name in names]
 
 
 def test_intersentence_figures_warn_that_published_ones_come_from_another_head() -> None:
@@ -340,6 +341,7 @@ def test_no_bias_is_undefined_for_the_reason_that_holds() -> None:
 # ------------------------------------------------------------------------------------------------ perplexity
 
 
+@pytest.mark.usefixtures("few_are_enough")
 def test_perplexity_and_bits_of_documents_of_different_lengths() -> None:
     texts = ["löwe", "ab", "abcdefgh", "é", "abc", "abcd", "ab cd", "a", "abcdefghijkl"]  # bytes 5 2 8 2 3 4 5 1 12
     costs, tokens = [6.0, 1.0, 8.0, 1.5, 2.5, 5.0, 3.0, 0.5, 9.5], [2, 1, 5, 1, 2, 2, 3, 1, 4]

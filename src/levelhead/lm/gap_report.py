@@ -23,6 +23,7 @@ from levelhead.lm.klaad import TripletLike, collate
 from levelhead.lm.stereoset.data import read_terms, same_term
 from levelhead.lm.triplets import Triplet, split_terms, terms_held_out
 from levelhead.metrics import estimate_to_dict
+from levelhead.report.text import counted
 from levelhead.types import ConfigError, DataError, Estimate, quoted
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def gap_report(
         notes.append("Triplets have no target terms, so intervals draw pairs: too narrow if pairs share a term.")
     if terms < FEW_CLUSTERS:
         why = "" if limit is None else f" (--limit {limit})"
-        notes.append(f"Only {terms} target terms are resampled{why}: intervals are too narrow, or absent.")
+        notes.append(f"{counted(terms, 'target term')}{why}: too few for intervals.")
     return GapReport(
         names={side: Path(one.name).name for side, one in sides.items()},
         after=figures["after"],

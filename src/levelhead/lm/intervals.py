@@ -4,7 +4,8 @@ A score is a function of sums over items: accuracy is (right, 1) summed, then th
 needs no rows, only how often each cluster was drawn. Clusters with equal sums are one cell of a multinomial draw: the
 accuracy of 29,000 items is drawn from two cells.
 
-The percentile interval of a share at its border (all right, none right) has no width; it says nothing there.
+Under :data:`FEW_CLUSTERS` clusters a percentile interval is too narrow, so there is none. That of a share at its border
+(all right, none right) has no width; it says nothing there.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from levelhead.metrics.seeds import OverSeeds, seed_by_row
+from levelhead.report.text import counted
 from levelhead.types import DataError, Estimate
 
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
-FEW_CLUSTERS = 10  # from fewer, a percentile interval is too narrow
+FEW_CLUSTERS = 10
 BLOCK = 2**24  # numbers of drawn counts held at a time
 
 
@@ -71,8 +73,9 @@ def bootstrap(
         ids: names of the rows; give them when rows are a selection that depends on the answers.
 
     Returns:
-        The estimate; undefined with the reason where the statistic of all rows is NaN. With a single cluster, or where
-        less than half of the replicates have a value, it has no interval (NaN), and ``reason`` says so.
+        The estimate; undefined with the reason where the statistic of all rows is NaN. With fewer clusters than
+        :data:`FEW_CLUSTERS`, or where less than half of the replicates have a value, it has no interval (NaN), and
+        ``reason`` says so.
 
     Raises:
         DataError: if shapes do not match or a value is not finite.
@@ -124,7 +127,7 @@ def p_value(difference: Estimate, *, replicates: int = 1000, seed: int = 0) -> f
 
     sample = getattr(difference, "sample", None)
     drawn = None if sample is None else _replicates(sample, replicates, seed)
-    if drawn is None or len(drawn) < 2:
+    if drawn is None or np.isnan(difference.low):
         return float("nan")
     if difference.value == 0:
         return 1.0
@@ -200,7 +203,7 @@ def over_seeds(
         why = joint.reason or "one seed: its variance over seeds is unknown and not in the interval"
         return replace(joint, reason=why)
     drawn = _replicates(both, replicates, seed)
-    if drawn is None or 2 * len(drawn) < replicates:
+    if drawn is None or np.isnan(joint.low):
         return joint
     moves = [
         _replicates(replace(both, statistic=_seed(each, position)), replicates, seed) for position in range(len(after))
@@ -252,8 +255,11 @@ def _same_rows(a: Sample, b: Sample) -> bool:
 def cluster_count(figure: Estimate) -> int | None:
     """Return how many clusters (or single rows) the interval of an estimate draws from; None if it does not tell."""
     sample = getattr(figure, "sample", None)
-    if sample is None:
-        return None
+    return None if sample is None else clusters_in(sample)
+
+
+def clusters_in(sample: Sample) -> int:
+    """Return how many clusters, or single rows, a bootstrap of a sample draws from."""
     return len(sample.values) if sample.clusters is None else len(np.unique(sample.clusters))
 
 
@@ -282,9 +288,11 @@ def _estimate(sample: Sample, *, replicates: int, seed: int, level: float, reaso
     if not np.isfinite(value):
         return Estimate.undefined(reason, len(rows))
     drawn = _replicates(sample, replicates, seed)
-    if drawn is None:
-        alone = "a single item or cluster has no interval"
-        return SampledEstimate(value, np.nan, np.nan, len(rows), alone, sample=sample)
+    count = clusters_in(sample)
+    if drawn is None or count < FEW_CLUSTERS:
+        what = "item" if sample.clusters is None else "cluster"
+        few = f"no interval: {counted(count, what)}, and {FEW_CLUSTERS} are needed"
+        return SampledEstimate(value, np.nan, np.nan, len(rows), few, sample=sample)
     if 2 * len(drawn) < replicates:
         rare = f"no interval: {replicates - len(drawn)} of {replicates} replicates are undefined ({reason})"
         return SampledEstimate(value, np.nan, np.nan, len(rows), rare, sample=sample)

@@ -145,7 +145,7 @@ def _scored(benchmark: Benchmark, items: Sequence[Item], answers: Sequence[Answe
         notes=(
             *scores.notes,
             f"--limit {limit} leaves fewer than {FEW_CLUSTERS} items, or clusters of items drawn together, in {shown}: "
-            "intervals there are too narrow, or absent.",
+            "no intervals there.",
         ),
     )
 

@@ -35,7 +35,7 @@ from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.data import SENTENCES
 from levelhead.lm.crows_pairs.score import FULL
 from levelhead.lm.crows_pairs.score import score_answers as score_crows_pairs
-from levelhead.lm.intervals import FEW_CLUSTERS, bootstrap, cluster_count, ratio
+from levelhead.lm.intervals import bootstrap, ratio
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError, Estimate, quoted, reason_of
 
@@ -436,11 +436,7 @@ def worst_parts(scores: Scores, headlines: Mapping[str, Headline]) -> Iterator[t
     """
     for score, (_, better, ideal) in headlines.items():
         figures = {part: some[score] for part, some in scores.parts.items() if score in some}
-        enough = {
-            part: figure
-            for part, figure in figures.items()
-            if figure.defined and (cluster_count(figure) or 0) >= FEW_CLUSTERS
-        }
+        enough = {part: figure for part, figure in figures.items() if figure.defined and figure.low == figure.low}
 
         def distance(part: str, better: str = better, ideal: float | None = ideal, some: Any = enough) -> float:
             value = some[part].value

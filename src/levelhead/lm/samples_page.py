@@ -49,7 +49,7 @@ def samples_summary(logs: Sequence[SampleLog]) -> dict[str, Any]:
         notes += [f"{name}: {note}" for note in (*numbered, *log.notes, *found.notes)]
         few = [each for figure in found.overall.values() if (each := cluster_count(figure)) and each < FEW_CLUSTERS]
         if few:
-            notes.append(f"{name}: intervals from {min(few)} documents or templates are too narrow, or absent.")
+            notes.append(f"{name}: {min(few)} documents or templates are too few for an interval.")
         worst = [
             {"score": score, "part": part, "of": of}
             | {"figure": estimate_to_dict(at_level(found.parts[part][score], 1 - 0.05 / of))}

@@ -70,7 +70,7 @@ def score_answers(
         parts[name] = _estimates([items[row] for row in chosen], [outcomes[row] for row in chosen], seed)
         terms = parts[name]["icat"].n
         if terms < FEW_CLUSTERS:
-            notes.append(f"{name} has {terms} target terms: an interval from so few is too narrow.")
+            notes.append(f"{name} has {terms} target terms, too few for an interval.")
     return Scores("stereoset", _estimates(items, outcomes, seed), parts, UNITS, tuple(notes))
 
 
