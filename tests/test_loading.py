@@ -357,7 +357,7 @@ def test_an_altered_config_is_one_sentence_and_takes_no_time(
         {"backbone_arguments": [1]},
         {"debias": {"top_t": 0}},
         {"debias": {"nonsense": 1}},
-        {"debias": {"queue": 10**12}},
+        {"debias": {"notebook": {"queue": 10**12}}},
         {"layers": 10**9},
         {"layers": 0},
         {"hidden_size": 10**9},

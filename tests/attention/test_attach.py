@@ -342,9 +342,9 @@ def test_absolute_values_of_rotated_keys_are_warned_about():
         attach(llama(), DebiasConfig(absolute=True, normalize=False))
 
 
-@pytest.mark.parametrize("options", [{"attention_temperature": 0.07}, {"padding_mask": False}])
-def test_normalising_and_aligning_are_not_all_there_is(options):
-    model = attach(build("bert"), DebiasConfig(normalize=False, alpha=0.0, **options)).eval()
+@pytest.mark.parametrize("notebook", [{"attention_temperature": 0.07}, {"padding_mask": False}])
+def test_normalising_and_aligning_are_not_all_there_is(notebook):
+    model = attach(build("bert"), DebiasConfig(normalize=False, alpha=0.0, notebook=notebook)).eval()
     plain = build("bert").eval()(**batch("bert")).logits
     assert not torch.allclose(model(**batch("bert")).logits, plain)
 

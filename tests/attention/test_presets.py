@@ -293,12 +293,12 @@ def test_recipes_name_presets():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"off_by_one": True, "include_readout": True}, "off_by_one"),
+        ({"notebook": {"off_by_one": True}, "include_readout": True}, "off_by_one"),
         ({"ranking": "median"}, "ranking"),
         ({"reduction": "max"}, "reduction"),
-        ({"attention_temperature": 0.0}, "attention_temperature"),
-        ({"queue": -1}, "queue"),
-        ({"queue": 1.5}, "queue"),
+        ({"notebook": {"attention_temperature": 0.0}}, "attention_temperature"),
+        ({"notebook": {"queue": -1}}, "queue"),
+        ({"notebook": {"queue": 1.5}}, "queue"),
     ],
 )
 def test_impossible_options(options, message):

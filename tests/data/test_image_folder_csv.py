@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 import yaml
 from drawing import picture
 
-from levelhead.data import SPLITS, ImageFolderCsv
+from levelhead.data import SPLITS, ImageFolderCsv, own_table
 from levelhead.runs.recipe import build_experiment
 from levelhead.types import ConfigError, DataError
 
@@ -94,16 +95,15 @@ def test_examples_do_not_open_the_sensitive_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened: list[list[str]] = []
-    read = ImageFolderCsv._read
+    read = own_table.read_columns
 
-    def spy(*arguments: Any) -> pd.DataFrame:
-        frame = read(*arguments)
-        opened.append(list(frame.columns))
-        return frame
+    def spy(path: Path, columns: Sequence[str], **more: Any) -> dict[str, list[str]]:
+        opened.append(list(columns))
+        return read(path, columns, **more)
 
-    monkeypatch.setattr(ImageFolderCsv, "_read", spy)
+    monkeypatch.setattr(own_table, "read_columns", spy)
     whole = ImageFolderCsv(root=write(tmp_path), folder="pets", split_column="part").examples("train")
-    assert opened == [["file", "label", "part"]]
+    assert opened == [["label", "file", "part"]]
     data = ImageFolderCsv(root=write(tmp_path, "group"), folder="pets", split_column="part", sensitive="sex")
     data.check()
     assert "labels.csv has no column 'sex' (data.sensitive): training does not need it, evaluation" in caplog.text

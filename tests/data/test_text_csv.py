@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from levelhead.data import SPLITS, TextCsv, text_csv
+from levelhead.data import SPLITS, TextCsv, own_table
 from levelhead.data.text_files import read_columns
 from levelhead.data.texts import Texts
 from levelhead.runs.recipe import build_experiment
@@ -141,7 +141,7 @@ def test_examples_do_not_open_the_sensitive_column(
         opened.append(tuple(columns))
         return read_columns(path, columns, **options)
 
-    monkeypatch.setattr(text_csv, "read_columns", spy)
+    monkeypatch.setattr(own_table, "read_columns", spy)
     whole = mine(write(tmp_path)).examples("train")
     mine(tmp_path).groups("train")
     assert opened == [("label", "text", "part"), ("group", "part")]

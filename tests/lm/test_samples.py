@@ -281,6 +281,13 @@ def test_two_logs_of_one_model_are_numbered(tmp_path: Path) -> None:
     assert {one["p"] for one in record["differences"]} == {1.0}
 
 
+def test_logs_under_other_names_are_compared_by_their_documents(tmp_path: Path) -> None:
+    paths = [write(tmp_path, sums(RIGHT)).rename(tmp_path / f"{name}.jsonl") for name in ("old", "new")]
+    record = samples_summary([read_log(path) for path in paths])
+    assert ([log["name"] for log in record["logs"]], record["documents"]) == (["old", "new"], len(RIGHT))
+    assert samples_page(record)["finding"].startswith("On an unnamed task none of")
+
+
 def test_logs_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
     first = read_log(write(tmp_path, sums(RIGHT)))
     with pytest.raises(ConfigError, match=r"several tasks \(sums, other\)"):

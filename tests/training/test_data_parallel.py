@@ -180,8 +180,8 @@ BARE: dict[str, dict[str, Any]] = {
     "plain": {},
     "checkpointing": {},
     "reentrant": {"alpha": 0.0},  # alignment refuses reentrant checkpointing, with one process or several
-    "queue": {"queue": 6},
-    "twice": {"twice": True, "statistics": "feature"},
+    "queue": {"notebook": {"queue": 6}},
+    "twice": {"notebook": {"twice": True}, "statistics": "feature"},
     "appended": {},  # which computes the readout row alone
 }
 

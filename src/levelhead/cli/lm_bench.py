@@ -136,7 +136,9 @@ def _refuse_sources(model: Any, predictions: Any, endpoint: Any, api_model: Any,
     if of_samples:
         raise ConfigError("--cluster and --by are options of --samples: give a samples_*.jsonl.")
     if sum(source is not None for source in (model, predictions, endpoint)) != 1:
-        raise ConfigError("Give --model (a language model), --endpoint (a server) or --predictions (answers).")
+        raise ConfigError(
+            "Give one of --model (a language model), --endpoint (a server), --predictions (answers), --samples (logs)."
+        )
     if (endpoint is None) != (api_model is None):
         raise ConfigError("--endpoint and --api-model go together: the address of a server, and a model's name there.")
 

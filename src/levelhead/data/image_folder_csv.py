@@ -69,6 +69,11 @@ class ImageFolderCsv(OwnTable):
     def _ordered(self, names: Collection[str]) -> tuple[str, ...]:
         return tuple(sorted(names))
 
+    def check(self) -> None:
+        """Raise an error if the folder, the csv, one of its rows or a column that training needs is absent."""
+        super().check()
+        read_columns(self._csv(), [self.target])
+
     def examples(self, split: Split) -> Examples:
         """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no sensitive column."""
         found = self.labelled(split)

@@ -24,6 +24,7 @@ from levelhead.types import DataError, Estimate
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 FEW_CLUSTERS = 10
+LEVEL, REPLICATES = 0.95, 1000
 BLOCK = 2**24  # numbers of drawn counts held at a time
 
 
@@ -53,13 +54,12 @@ def bootstrap(
     clusters: ArrayLike | None,
     statistic: Statistic,
     *,
-    replicates: int = 1000,
+    replicates: int = REPLICATES,
     seed: int = 0,
-    level: float = 0.95,
     reason: str = "nothing to divide by",
     ids: Sequence[str] | None = None,
 ) -> Estimate:
-    """Estimate a statistic of sums over items, with a percentile interval.
+    """Estimate a statistic of sums over items, with a 95% percentile interval.
 
     Args:
         values: (n, k), one row an item: what is summed. Several ratios in one statistic are several columns.
@@ -68,7 +68,6 @@ def bootstrap(
             first column by the second. A macro average over terms has one row a term, see :func:`group_means`.
         replicates: number of bootstrap replicates.
         seed: the same values and seed give the same interval.
-        level: share of replicates inside the interval.
         reason: why the statistic is undefined where it is.
         ids: names of the rows; give them when rows are a selection that depends on the answers.
 
@@ -91,12 +90,10 @@ def bootstrap(
     if ids is not None and len(ids) != len(rows):
         raise DataError(f"There are {len(rows)} items and {len(ids)} ids: one id an item.")
     sample = Sample(rows, labels, statistic, None if ids is None else tuple(ids))
-    return _estimate(sample, replicates=replicates, seed=seed, level=level, reason=reason)
+    return _estimate(sample, reason, replicates=replicates, seed=seed)
 
 
-def paired_difference(
-    first: Estimate, second: Estimate, *, replicates: int = 1000, seed: int = 0, level: float = 0.95
-) -> Estimate:
+def paired_difference(first: Estimate, second: Estimate) -> Estimate:
     """Estimate ``second - first`` on the same items: both are computed from the same draws.
 
     Undefined, with a reason, where an estimate does not come from :func:`bootstrap`, where one is undefined, or where
@@ -115,10 +112,10 @@ def paired_difference(
         return np.asarray(b.statistic(sums[:, split:]) - a.statistic(sums[:, :split]))
 
     both = Sample(np.concatenate([a.values, b.values], axis=1), a.clusters, difference, a.ids)
-    return _estimate(both, replicates=replicates, seed=seed, level=level, reason="one of the two is undefined")
+    return _estimate(both, "one of the two is undefined")
 
 
-def p_value(difference: Estimate, *, replicates: int = 1000, seed: int = 0) -> float:
+def p_value(difference: Estimate) -> float:
     """Return the two-sided p-value of a difference from :func:`paired_difference`; NaN where it has no interval.
 
     Student's t with the standard deviation of the replicates and one degree of freedom less than there are clusters.
@@ -126,7 +123,7 @@ def p_value(difference: Estimate, *, replicates: int = 1000, seed: int = 0) -> f
     from scipy import stats
 
     sample = getattr(difference, "sample", None)
-    drawn = None if sample is None else _replicates(sample, replicates, seed)
+    drawn = None if sample is None else _replicates(sample)
     if drawn is None or np.isnan(difference.low):
         return float("nan")
     if difference.value == 0:
@@ -141,7 +138,7 @@ def at_level(figure: Estimate, level: float) -> Estimate:
     sample = getattr(figure, "sample", None)
     if sample is None:
         return figure
-    return _estimate(sample, replicates=10_000, seed=0, level=level, reason=figure.reason or "")
+    return _estimate(sample, figure.reason or "", replicates=10_000, level=level)
 
 
 def pooled(figures: Sequence[Estimate]) -> Estimate:
@@ -159,19 +156,10 @@ def pooled(figures: Sequence[Estimate]) -> Estimate:
     def mean(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(each(sums).mean(0))
 
-    return _estimate(
-        _joined(samples, mean), replicates=1000, seed=0, level=0.95, reason="one of the figures is undefined"
-    )
+    return _estimate(_joined(samples, mean), "one of the figures is undefined")
 
 
-def over_seeds(
-    after: Sequence[Estimate],
-    before: Estimate | None = None,
-    *,
-    replicates: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> Estimate:
+def over_seeds(after: Sequence[Estimate], before: Estimate | None = None) -> Estimate:
     """Estimate the mean of one score over training seeds, less ``before`` where it is given.
 
     Its variance is that of the mean under joint draws of the items (all seeds and ``before`` see the same draw) plus
@@ -198,18 +186,16 @@ def over_seeds(
         return np.asarray(each(sums).mean(0))
 
     both = _joined(samples, mean)
-    joint = _estimate(both, replicates=replicates, seed=seed, level=level, reason="undefined for a seed")
+    joint = _estimate(both, "undefined for a seed")
     if len(after) == 1:
         why = joint.reason or "one seed: its variance over seeds is unknown and not in the interval"
         return replace(joint, reason=why)
-    drawn = _replicates(both, replicates, seed)
+    drawn = _replicates(both)
     if drawn is None or np.isnan(joint.low):
         return joint
-    moves = [
-        _replicates(replace(both, statistic=_seed(each, position)), replicates, seed) for position in range(len(after))
-    ]
+    moves = [_replicates(replace(both, statistic=_seed(each, position))) for position in range(len(after))]
     spread = OverSeeds.of([values], [seed_by_row([move - move.mean() for move in moves if move is not None])])
-    half = spread.join(float(drawn.var(ddof=1))).arm(level)
+    half = spread.join(float(drawn.var(ddof=1))).arm(LEVEL)
     return Estimate(value, value - half, value + half, count)
 
 
@@ -280,7 +266,9 @@ def group_means(values: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.float6
     return np.concatenate([sums, np.ones((len(names), 1))], axis=1), names
 
 
-def _estimate(sample: Sample, *, replicates: int, seed: int, level: float, reason: str) -> Estimate:
+def _estimate(
+    sample: Sample, reason: str, *, replicates: int = REPLICATES, seed: int = 0, level: float = LEVEL
+) -> Estimate:
     rows = sample.values
     if not len(rows):
         return Estimate.undefined("there are no items")
@@ -300,7 +288,7 @@ def _estimate(sample: Sample, *, replicates: int, seed: int, level: float, reaso
     return SampledEstimate(value, float(low), float(high), len(rows), sample=sample)
 
 
-def _replicates(sample: Sample, replicates: int, seed: int) -> NDArray[np.float64] | None:
+def _replicates(sample: Sample, replicates: int = REPLICATES, seed: int = 0) -> NDArray[np.float64] | None:
     """Return the finite values of the statistic over replicates; None for a single row or cluster."""
     sums = sample.values
     if sample.clusters is not None:

@@ -46,6 +46,8 @@ CATEGORIES = ("category", "bias_type", "gender", "subject", "domain")
 TEMPLATES = (("occupation", "participant"), ("decision_question_id",))
 RIGHT = re.compile(r"(acc|exact_match|f1|em)\b|acc_")  # metrics of which more is better
 MOST_CATEGORIES = 100
+UNNAMED = "an unnamed task"
+"""The task of a log whose file was given another name; such logs are compared by their documents."""
 REFERENCES = {"race": "white", "gender": "male"}
 
 Keep = NDArray[np.int64] | None
@@ -103,7 +105,7 @@ def read_log(path: Path, *, cluster: str = "", by: str = "") -> SampleLog:
         lines += 1
     if rows is None:
         raise DataError(f"{path} holds no whole line of a log.")
-    log = SampleLog(model, path, named[1] if named else path.stem, rows, lines, notes)
+    log = SampleLog(model, path, named[1] if named else UNNAMED, rows, lines, notes)
     if named:
         log.notes += _checked(log, path.parent / f"results_{named[2]}.json")
     return log

@@ -165,7 +165,7 @@ def _worst(record: Record) -> list[Record]:
     rows = [
         (
             f"{short(log['name'], 60)}: {spaced(one['score'])}",
-            [blocks.cell(spaced(one["part"]), f"of {one['of']}"), _cell(one["figure"])],
+            [blocks.cell(spaced(one["part"]), f"(of {one['of']})"), _cell(one["figure"])],
         )
         for log in record["logs"]
         for one in log["worst"]
