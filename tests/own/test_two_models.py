@@ -64,7 +64,7 @@ def test_figures_are_those_of_the_rows() -> None:
     assert found.changes["true_positive_rate"].new == 0.5
     assert "No groups were given" in found.text(all=True)
     assert found.sentence == (
-        "debiased is right for 75.0% of 40 rows, plain for 50.0%: a change of +25.0 points, interval -1.6 to +49.2; "
+        "debiased is right for 75.0% of 40 rows, plain for 50.0%: a change of +25.0 points, interval −1.6 to +49.2; "
         "inconclusive."
     )
 

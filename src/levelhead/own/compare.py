@@ -29,7 +29,7 @@ from levelhead.models.networks import load_model
 from levelhead.own.page import WHOLE, two_models_page
 from levelhead.own.rows import GroupColumns, OwnRows, base_of
 from levelhead.report.result import Report
-from levelhead.report.text import Record
+from levelhead.report.text import Record, number
 from levelhead.storage import refuse_files_of_runs, write_text
 from levelhead.tables.columns import outcome_of
 from levelhead.tables.rows import Rows
@@ -105,9 +105,10 @@ class ModelComparison(Report):
                 "difference on these rows."
             )
         change = one.difference
+        value, low, high = (number(100 * end, signed=True) for end in (change.value, change.low, change.high))
         first = (
             f"{new} is right for {100 * one.new:.1f}% of {self.rows:,} rows, {old} for {100 * one.old:.1f}%: a change "
-            f"of {100 * change.value:+.1f} points, interval {100 * change.low:+.1f} to {100 * change.high:+.1f}"
+            f"of {value} points, interval {low} to {high}"
         )
         return f"{first}." if change.excludes_zero else f"{first}; inconclusive."
 

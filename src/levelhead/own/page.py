@@ -40,7 +40,9 @@ def two_models_page(result: Record, *, source: str = "", command: str = "") -> R
             *rates, gap = changed["sentences"] if len(changed["sentences"]) > 1 else [*changed["sentences"], ""]
             sentences = [gap, *sentences, *rates] if gap and len(sentences) == 1 else [*sentences, gap, *rates]
             sections = [*paired_sections(name, audit), *blocks.on_page(audit_sections(name, alone))]
-            parts.append(blocks.part(sections, title=f"By {short(name)}; single figures are those of {result['new']}"))
+            parts.append(
+                blocks.part(sections, title=f"By {short(name)}; figures without a change are those of {result['new']}")
+            )
         metrics = list(next(iter(audit["by_attribute"].values()))["metrics"])
         last = [how(audit, ""), blocks.section("Two models on the same rows", [blocks.paragraph(HOW)])]
     parts.append(blocks.part([*last, appendix(metrics)]))
