@@ -145,7 +145,7 @@ def _overview(result: Record, level: str) -> tuple[Record, list[int]]:
 
 
 def _leads(result: Record) -> list[str]:
-    """Return what a screen shows below the finding: one group of each other column, and how many are like them."""
+    """Return what a screen shows below the finding: one group of each other column, and how many more are notable."""
     every = _every(result)
     shown, rest = [one.attribute for one in every[:1]], every[1:]
     lines = []
@@ -156,11 +156,12 @@ def _leads(result: Record) -> list[str]:
             who = named_group(one.attribute, one.group)
             lines.append(f"By {short(one.attribute, 20)}, {who}: impact ratio {ratio}, {four_fifths(one.ratio)}.")
     more = sum(one.notable for one in rest) - len(lines)
+    verbs = "differs from the reference or lies" if more == 1 else "differ from the reference or lie"
     changes = Time.brief(result)
     return [
         *changes,
         *lines,
-        *([f"{counted(more, 'more group')} {'is' if more == 1 else 'are'} similar."] if more else []),
+        *([f"{counted(more, 'more group')} {verbs} below four fifths."] if more else []),
     ]
 
 
