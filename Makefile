@@ -52,7 +52,7 @@ docs: $(INSTALLED)  ## build the site of the pages in docs/; a warning is an err
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "The site lies in site/: open site/index.html. Its search works without a server."
 
-# Lowest versions of direct dependencies, with torch of TORCH: say TORCH=2.13.0 where 2.11 has no build for CPUs.
+# Lowest versions of direct dependencies, with torch of TORCH. PyPI's 2.11 for Linux is the CUDA build, which runs on CPUs.
 TORCH ?= 2.11.0
 test-oldest:  ## install the lowest versions that pyproject.toml allows, and run the quick tests with them
 	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest

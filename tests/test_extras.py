@@ -76,6 +76,7 @@ def test_the_core_audits_explains_and_writes_pages(tmp_path: Path) -> None:
         "run('audit', '--example', '--html', 'a.html', '--json', 'a.json')\n"
         "run('report', 'a.json', '--html', 'b.html')\n"
         f"run('report', {str(COMPARISON)!r}, '--html', 'c.html')\n"
+        f"run('table', {str(COMPARISON)!r}, '--html', 'd.html', '--latex', 'd.tex')\n"
         "run('audit', '--plan', 'gap=5', '--rate', '0.3')\n"
         "import numpy as np\n"
         "r = np.random.default_rng(0)\n"
@@ -88,7 +89,7 @@ def test_the_core_audits_explains_and_writes_pages(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("plot needs matplotlib, which is not installed. Type: pip install 'levelhead[plot]'\n")
-    assert {file.name for file in tmp_path.iterdir()} == {"a.html", "a.json", "b.html", "c.html"}
+    assert {file.name for file in tmp_path.iterdir()} == {"a.html", "a.json", "b.html", "c.html", "d.html", "d.tex"}
 
 
 @pytest.mark.slow

@@ -41,8 +41,9 @@ def environment(folder: Path) -> tuple[str, str]:
 
 
 def megabytes(folder: Path) -> float:
-    """Return the size of all files in a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+    """Return the size of all files in an environment, beside those of pip and setuptools."""
+    found = (file for file in folder.rglob("*") if file.is_file())
+    return sum(one.stat().st_size for one in found if not {"pip", "setuptools", "pkg_resources"} & {*one.parts}) / 1e6
 
 
 def main() -> None:

@@ -51,6 +51,27 @@ def test_a_runs_interval_is_the_same_whatever_stands_beside_it(runs: list[Path],
     assert found[0] == found[1] == found[2]
 
 
+def test_a_stored_table_is_shown_without_its_runs(
+    runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = tmp_path / "table.json"
+    assert run("table", *runs, "--markdown", "--json", stored) == 0
+    first = capsys.readouterr().out
+    assert run("table", stored, "--markdown", "--html", tmp_path / "a.html") == 0
+    assert capsys.readouterr().out == first
+    assert "<html" in (tmp_path / "a.html").read_text()
+    for words, reason in [
+        ([stored, "--select", "val_loss"], "A stored table is shown as it is"),
+        ([stored, runs[0]], "A stored table is shown as it is"),
+        ([tmp_path / "absent.json"], "There is no file"),
+    ]:
+        assert run("table", *words) != 0
+        assert reason in said(capsys)
+    stored.write_text("{}")
+    assert run("table", stored) != 0
+    assert "is not what `levelhead table --json` writes" in said(capsys)
+
+
 def test_a_table_keeps_the_order_that_was_asked_for(runs: list[Path], tmp_path: Path) -> None:
     for order in ((0, 2, 4), (4, 2, 0), (2, 4, 0)):
         chosen = [runs[place] for place in order]

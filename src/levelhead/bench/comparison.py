@@ -246,10 +246,14 @@ class Comparison:
 
 def comparisons_page(record: Record, *, source: str = "", command: str = "") -> Record:
     """Summarise the JSON of comparisons, as ``levelhead table`` writes it; ``source`` names the file in errors."""
-    if not record["comparisons"]:
+    return stored_comparisons(record, source).page(command=command)
+
+
+def stored_comparisons(record: Any, source: str = "") -> Comparisons:
+    """Return the comparisons of a JSON that ``levelhead table`` wrote."""
+    if not isinstance(record, dict) or not record.get("comparisons"):
         raise DataError(f"{source} is not what `levelhead table --json` writes.")
-    every = [Compared(Comparison.from_dict(one)) for one in record["comparisons"]]
-    return Comparisons(every).page(command=command)
+    return Comparisons([Compared(Comparison.from_dict(one)) for one in record["comparisons"]])
 
 
 def _defaults(name: str) -> dict[str, Any] | None:

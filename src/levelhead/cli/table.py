@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from levelhead.cli.options import ClusterOfRun, HtmlFile, JsonFile, Margin, MinCount, Missing, MissingGroups, SplitName
-from levelhead.storage import check_outputs, write_json, write_text
+from levelhead.storage import as_written, check_outputs, read_json, write_json, write_text
 from levelhead.terminal import Terminal
-from levelhead.types import visible
+from levelhead.types import ConfigError, visible
+
+if TYPE_CHECKING:  # importing pandas takes a second, and --help does not need it
+    from levelhead.bench.page import Comparisons
 
 
 class ThresholdName(StrEnum):
@@ -23,7 +26,10 @@ class ThresholdName(StrEnum):
 
 
 def table_command(
-    runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.")],
+    context: typer.Context,
+    runs: Annotated[
+        list[Path], typer.Argument(help="Evaluated run folders, or a folder of them; or files of an earlier --json.")
+    ],
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
     baseline: Annotated[str, typer.Option(help="The variant that the others are compared with.")] = "erm",
     select: Annotated[
@@ -51,16 +57,20 @@ def table_command(
     """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.
 
     Runs of one data set and one set of hyperparameters make a variant; its runs differ in the seed alone. A method
-    that only moves its threshold moves the gaps too: --threshold matched shows what is left.
+    that only moves its threshold moves the gaps too: --threshold matched shows what is left. The file that --json wrote
+    is shown again without its runs, and without torch.
     """
-    check_outputs({"--json": json_file, "--html": html_file, "--latex": latex_file}, runs=runs)
+    stored = [one for one in runs if one.suffix.lower() == ".json" and not one.is_dir()]
+    check_outputs({"--json": json_file, "--html": html_file, "--latex": latex_file}, inputs=stored, runs=runs)
+    if stored:
+        _show_stored(context, runs, html_file, latex_file, markdown)
+        return
     from levelhead.bench.grid import GRID, Grid, read_grid
     from levelhead.bench.looks import level_of, looks_of
     from levelhead.bench.page import Compared, Comparisons, compared
     from levelhead.bench.tables import collect
     from levelhead.bench.tuning import choices_table, choices_to_dict, tune
 
-    console = Terminal()
     grids = [read_grid(folder / GRID) for folder in runs if (folder / GRID).exists()]
     points = margin if margin is not None else grids[0].margin if grids else Grid.margin
     results, pages, reports = [], [], []
@@ -76,10 +86,7 @@ def table_command(
         results.append(comparison.to_dict() | picked)
         pages.append((group, comparison, more))
         reports.append(Comparisons([Compared(comparison, published=more)]))
-        if markdown:
-            sys.stdout.write(visible(reports[-1].to_markdown(), keep="\n") + "\n")
-        else:
-            console.print(reports[-1].table())
+        _print(reports[-1], markdown)
     if json_file:
         looks = looks_of(runs)
         write_json(json_file, {"kind": "comparison", "comparisons": results} | ({"looks": looks} if looks else {}))
@@ -89,4 +96,42 @@ def table_command(
         from levelhead.report.page import command_line, write_page
 
         together = Comparisons([compared(*each, min_count=min_count) for each in pages])
+        write_page(html_file, together.page(command=command_line()))
+
+
+def _print(report: Comparisons, markdown: bool) -> None:
+    if markdown:
+        sys.stdout.write(visible(report.to_markdown(), keep="\n") + "\n")
+    else:
+        Terminal().print(report.table())
+
+
+def _show_stored(
+    context: typer.Context, files: list[Path], html_file: Path | None, latex_file: Path | None, markdown: bool
+) -> None:
+    """Show what ``--json`` wrote as it stands there; other options would need the runs."""
+    kept = {"runs", "html_file", "latex_file", "markdown"}
+    given = {
+        name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    }
+    if given - kept or any(one.suffix.lower() != ".json" for one in files):
+        raise ConfigError(
+            "A stored table is shown as it is: pass .json files alone, with --html, --latex or --markdown. Other "
+            "options need the run folders."
+        )
+    from levelhead.bench.comparison import stored_comparisons
+    from levelhead.bench.page import Comparisons
+
+    reports = []
+    for file in files:
+        with as_written(file):
+            reports.append(stored_comparisons(read_json(file), file.name))
+    for one in reports:
+        _print(one, markdown)
+    if latex_file:
+        write_text(latex_file, "\n".join(one.to_latex() for one in reports))
+    if html_file:
+        from levelhead.report.page import command_line, write_page
+
+        together = Comparisons([compared for one in reports for compared in one.every])
         write_page(html_file, together.page(command=command_line()))
