@@ -99,7 +99,15 @@ def published_difference(item: Item) -> str:
 def measured(item: Item, scale: str = "small") -> str:
     """Return the same of the committed result, if there is one, for each source of DAM's options."""
     parts = []
-    for gains in committed_gains(item, scale):
+    later = {
+        name: gain[MAIN]
+        for each in run_later(item, scale)
+        for grid in read(each)["grids"].values()
+        for name, gain in grid.get("gains", {}).items()
+    }
+    for number, gains in enumerate(committed_gains(item, scale)):
+        if number == 0:
+            gains = gains | {name: gain for name, gain in later.items() if name not in gains}
         for name, difference in gains.items():
             found = re.fullmatch(r"DAM \((.*)\)(?:-(FT|LE))?", name)
             if found and difference["value"] is not None:
@@ -119,7 +127,7 @@ def committed_gains(item: Item, scale: str) -> list[dict[str, Any]]:
         grids = read(result_file(item, scale)).get("grids", {}).values()
         if all("gains" in grid for grid in grids):
             return [{name: gain[MAIN] for name, gain in grid["gains"].items()} for grid in grids]
-    found = []
+    found: list[dict[str, Any]] = []
     for methods in comparisons(item, scale):
         baseline = next(name for name, row in methods.items() if row[MAIN]["difference"] is None)
         others = [name for name in methods if name != baseline and kind_of(name) == kind_of(baseline)]
@@ -203,7 +211,7 @@ def here(item: Item, scale: Scale) -> list[str]:
         left = [row for row in item.rows if row not in record["networks"]]
         after = ["", f"Not run yet: {'; '.join(left)}."] if left else []
         return lines + DRAWN[item.drawing](record["networks"]) + after
-    more = sorted(file.parent.glob(f"{file.stem}_*.json"))  # rows that were run by themselves, with an ERM of their own
+    more = run_later(item, scale)
     for grid in record["grids"].values():
         lines += figures_of(grid)
     for added in more:
@@ -211,18 +219,24 @@ def here(item: Item, scale: Scale) -> list[str]:
             f"Run later, by {command.split(' with ')[0]}{made_with(item, read(added))}; `results/{added.name}`.",
             "",
         ]
-        for grid in read(added)["grids"].values():
-            lines += figures_of(grid)
-    run_later = {row for each in more for grid in read(each)["grids"].values() for row in grid["label_only"]["methods"]}
-    not_run = [row for name, grid in record["grids"].items() for row in not_in(name, grid) if row not in run_later]
+        for name, grid in read(added)["grids"].items():
+            lines += figures_of(grid, record["grids"].get(name))
+    since = {row for each in more for grid in read(each)["grids"].values() for row in grid["label_only"]["methods"]}
+    not_run = [row for name, grid in record["grids"].items() for row in not_in(name, grid) if row not in since]
     if not_run:
         lines += [f"Not run yet: {'; '.join(not_run)}.", ""]
     return lines[: -1 if lines[-1] == "" else None]
 
 
-def figures_of(grid: dict[str, Any]) -> list[str]:
-    """Return the tables of one grid's runs."""
-    lines = [made_on(grid), "", *against(grid), *cost_table(grid)]
+def run_later(item: Item, scale: str) -> list[Path]:
+    """Return the results of rows that were run by themselves, with an ERM of their own."""
+    file = result_file(item, scale)
+    return sorted(file.parent.glob(f"{file.stem}_*.json"))
+
+
+def figures_of(grid: dict[str, Any], earlier: dict[str, Any] | None = None) -> list[str]:
+    """Return the tables of one grid's runs, without the rows that came out as in an ``earlier`` run."""
+    lines = [made_on(grid), "", *against(grid, earlier), *(cost_table(grid) if earlier is None else [])]
     if not grid.get("by_selection_alone_pairs_seeds"):
         lines += [
             "Intervals by selection alone take the seeds of the two choices as independent, not as pairs.",
@@ -341,13 +355,22 @@ def attention_differences(networks: dict[str, Any]) -> list[str]:
 DRAWN = {"qk": distances, "attention": attention_differences}
 
 
-def against(grid: dict[str, Any]) -> list[str]:
+def against(grid: dict[str, Any], earlier: dict[str, Any] | None = None) -> list[str]:
     """Return the table of our figures, the gap beside accuracy, and how far the gap is from the published one."""
+    before = {} if earlier is None else earlier["published"]
+    same = [
+        method
+        for method, row in grid["published"].items()
+        if method in before
+        and all(row[name]["here"]["value"] == before[method][name]["here"]["value"] for name in FIGURES[:2])
+    ]
     known = any(row[MAIN]["published_percent"] for row in grid["published"].values())
     minus = ["minus published"] if known else []
     titles = [METRICS[MAIN].column, *minus, "as released", METRICS[FIGURES[1]].column, "accuracy by selection"]
     lines = [f"| method | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
     for method, row in grid["published"].items():
+        if method in same:
+            continue
         gap, accuracy = row[MAIN], row[FIGURES[1]]
         marks = " ".join(grid["label_only"]["marks"].get(method, []))
         name, cells = " ".join([method, marks]).strip(), [interval(gap["here"])]
@@ -355,7 +378,7 @@ def against(grid: dict[str, Any]) -> list[str]:
         cells += [interval(gap["as_released"]), interval(accuracy["here"])]
         cells.append(chosen_otherwise(accuracy["by_selection_alone"]))
         lines.append(f"| {name} | {' | '.join(map(unbroken, cells))} |")
-    return [*lines, ""]
+    return [*lines, "", *([f"As above, to the last digit: {', '.join(same)}.", ""] if same else [])]
 
 
 def unbroken(cell: str) -> str:

@@ -142,6 +142,7 @@ ITEMS = {
             results=(
                 "paper_table1_small.json",
                 "paper_table1_small_dsa.json",
+                "paper_table1_small_presets.json",
                 "paper_table1_paper.json",
                 "methods_utkface64.json",
             ),
@@ -225,7 +226,7 @@ ITEMS = {
             {"small": f"{MINILM}, 2 epochs (FT) or 6 (LE), two seeds; {SELECTION}", "paper": _TEXT_PAPER},
             {"small": "about an hour of 2 cores, of which table3 shares most", "paper": "one GPU with 24 GiB"},
             order=5,
-            results=("paper_table6_small.json", "hatexplain_le_small.json"),
+            results=("paper_table6_small.json", "paper_table6_small_presets.json", "hatexplain_le_small.json"),
             backbone={"small": "sentence-transformers/all-MiniLM-L6-v2"},
         ),
         Item(
