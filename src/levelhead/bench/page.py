@@ -257,8 +257,8 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
         notes = []
         if metric == MAIN:
             notes = [
-                "Filled mark: significant (interval without 0, Holm-adjusted p below {1 - "
-                "comparison.table.level:.2g}). Open mark: inconclusive, which does not mean equal.",
+                "Filled mark: significant (interval without 0, Holm-adjusted p below "
+                f"{1 - comparison.table.level:.2g}). Open mark: inconclusive, which does not mean equal.",
             ]
         folded = "" if metric in _OPEN else f"{METRICS[metric].short}: difference to {short(baseline, 40)}"
         ends = _GAP_ENDS if gap else _LEVEL_ENDS

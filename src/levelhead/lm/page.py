@@ -120,7 +120,8 @@ def scores_sentence(main: Sequence[Record], name: str) -> str:
         for one, figure in apart
     ]
     told = f": {_some(named)}." if named else "; that is a finding about these items, not about the model."
-    return f"{len(apart)} of {counted(len(figures), 'bias score')} of {name} differ measurably from their ideal{told}"
+    differ = "differs measurably from its ideal" if len(figures) == 1 else "differ measurably from their ideal"
+    return f"{len(apart)} of {counted(len(figures), 'bias score')} of {name} {differ}{told}"
 
 
 def gap_page(record: Record, *, picture: Path | None = None, source: str = "", command: str = "") -> Record:
