@@ -77,7 +77,7 @@ def test_what_cannot_be_computed_says_why_and_of_how_many_rows() -> None:
     every = weighted_estimates(weighted(rows), positive=None, level=0.95, min_count=0)
     assert one["equal_opportunity"].defined
     assert not every["equal_opportunity"].defined
-    assert every["equal_opportunity"].reason == "no rows with label '1' in group 'g1' (rows by group: g0: 10, g1: 0)"
+    assert "(rows by group: g0: 10, g1: 0)" in str(every["equal_opportunity"].reason)
     assert every["equal_opportunity"].n == rows.sum()
 
 
