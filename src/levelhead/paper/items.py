@@ -156,7 +156,12 @@ ITEMS = {
             {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
             {"small": "about two hours of 2 cores, and one more for DSA", "paper": "one GPU"},
             order=2,
-            results=("paper_table2_small.json", "paper_table2_small_dsa.json", "finding_celeba64_blond.json"),
+            results=(
+                "paper_table2_small.json",
+                "paper_table2_small_dsa.json",
+                "paper_table2_small_presets.json",
+                "finding_celeba64_blond.json",
+            ),
         ),
         Item(
             "table3",

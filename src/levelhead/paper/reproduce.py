@@ -313,6 +313,7 @@ def _draw_networks(plan: Plan, options: Options, console: Console) -> list[Path]
     written, record = [], {}
     for cell in done:
         figure = draw(cell.folder, "test", data_root=None if options.quick else options.data_root)
+        figure = replace(figure, source=replace(figure.source, method=cell.row))  # two rows may be of one method
         row = "-".join(re.findall(r"\w+", cell.row.lower()))
         written += figure.save(options.folder / f"{plan.item.name}-{row}")
         record[cell.row] = figure.to_dict()
@@ -336,7 +337,7 @@ def _beside(pictures: Sequence[Path], out: Path) -> None:
     for each in opened:
         whole.paste(each, (left, 0))
         left += each.width
-    write_atomically(out, lambda temporary: whole.save(temporary, format="PNG"))
+    write_atomically(out, lambda temporary: whole.quantize(64).save(temporary, format="PNG", optimize=True))
 
 
 def runnable(options: Options, console: Console) -> list[Plan]:
