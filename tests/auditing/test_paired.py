@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,7 @@ def test_what_is_decided_depends_on_the_level() -> None:
         for level in (0.95, 0.999)
     }
     said = {level: audit.against.sentences("sex") for level, audit in audits.items()}
-    assert said[0.95][0].startswith("Group 'm' of sex gained")
+    assert said[0.95][0].startswith("Group “m” of sex gained")
     assert said[0.999][0].startswith("By sex, no group’s accuracy changed measurably")
 
 
@@ -138,6 +139,25 @@ def test_a_model_against_itself_changes_nothing() -> None:
     assert all(
         group.only_new_right == group.only_old_right == 0 for group in against.by_attribute["sex"].groups.values()
     )
+
+
+@pytest.mark.parametrize(("old", "value"), [(0, 0.0), (1, 1.0)])
+def test_rows_that_all_say_the_same_make_no_change_sure(old: int, value: float) -> None:
+    label = np.arange(40) % 2
+    frame = pd.DataFrame({"y": label, "yhat": label, "sex": np.arange(40) // 20})
+    against = compared(frame, frame.assign(yhat=label ^ old)).against
+    assert against is not None
+    changes = against.by_attribute["sex"].metrics
+    accuracy = changes["accuracy"].difference
+    assert accuracy.value == value
+    assert accuracy.low < value
+    assert value or (accuracy.low, accuracy.high) == paired_interval(0, 0, 40)
+    assert changes["accuracy"].p_value == (1.0 if not value else pytest.approx(0, abs=0.01))
+    gap = changes["demographic_parity"].difference
+    assert gap.value == 0
+    if not value:
+        assert math.isnan(gap.low)
+        assert str(gap.reason).startswith("no interval")
 
 
 def test_the_interval_of_a_paired_difference_is_bonett_and_prices() -> None:
@@ -177,7 +197,7 @@ def test_what_is_said_of_who_gained(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not ended.value.code
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "Group 'm' of sex gained: the new model is right for 87.5% of its rows, the old one for 75.9%, a change of "
+        "Group “m” of sex gained: the new model is right for 87.5% of its rows, the old one for 75.9%, a change of "
         "+11.6 points, interval +9.6 to +13.5." in said
     )
     assert "Group 'f'" not in said
@@ -192,7 +212,7 @@ def test_nobody_gained_is_said_so() -> None:
     brief, whole = (" ".join(found.text(all=every).split()) for every in (False, True))
     for said in (brief, whole):
         assert "By sex, no group’s accuracy changed measurably." in said
-    assert "Equalized odds gap by sex: change 0.0 points [0.0, 0.0], from 21.8." in brief
+    assert "Equalized odds gap by sex: change 0.0 points, from 21.8." in brief
     assert "points; inconclusive: interval of the change" in whole
 
 
