@@ -39,6 +39,7 @@ from levelhead.data.portraits import Portraits, contact_sheet
 from levelhead.metrics.names import COMPARED
 from levelhead.report.page import command_line, write_page
 from levelhead.report.sentences import Difference
+from levelhead.report.text import number, percent_interval
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.folder import CONFIG, refuse_changes
 from levelhead.runs.recipe import Experiment, build_experiment, find_recipe, read_recipe, section
@@ -250,8 +251,8 @@ def _difference(difference: Difference) -> str:
     figure = difference.estimate
     if not figure.defined:
         return "undefined"
-    value, low, high = (100 * each for each in (figure.value, figure.low, figure.high))
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]{'*' if difference.decided else ' '}"
+    value = number(100 * figure.value, signed=True)
+    return f"{value} {percent_interval(figure, signed=True)}{'*' if difference.decided else ' '}"
 
 
 def _notes(comparison: Comparison) -> list[str]:
@@ -305,11 +306,11 @@ def _write_example(out: Path) -> None:
         examples, (groups,) = portraits.examples(split), portraits.groups(split)
         pixels = examples.inputs.batch(torch.arange(len(examples.labels)))["pixel_values"]
         pictures = ((pixels + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
-        for number, picture in enumerate(pictures):
-            name = f"{split}-{number:03}.png"
+        for row, picture in enumerate(pictures):
+            name = f"{split}-{row:03}.png"
             Image.fromarray(picture).save(temporary / name)
-            hair = examples.class_names[int(examples.labels[number])]
-            rows.append(f"{name},{hair},{groups.names[int(groups.values[number])]},{split}")
+            hair = examples.class_names[int(examples.labels[row])]
+            rows.append(f"{name},{hair},{groups.names[int(groups.values[row])]},{split}")
     write_text(temporary / "labels.csv", "\n".join(rows) + "\n")
     data = {"name": "image-folder-csv", "folder": str(folder.absolute()), "csv": "labels.csv", "file_column": "file"}
     data |= {"target": "hair", "sensitive": "style", "split_column": "split"}

@@ -63,7 +63,8 @@ class Comparison:
             for key, value in self.data.items()
             if key not in ("name", "folds") and (key == "target" or key in changed)
         }
-        listing = ", ".join(f"{key} {printable(value)}" for key, value in options.items())
+        plain = {key: " and ".join(map(str, one)) if isinstance(one, list) else one for key, one in options.items()}
+        listing = ", ".join(f"{key} {printable(value)}" for key, value in plain.items())
         name = printable(self.data["name"]) + (f" ({listing})" if options else "")
         folds = self.data.get("folds")
         which = f"all {self.rows:,} rows in {folds} folds" if folds else f"{self.split} split, {self.rows:,} rows"
