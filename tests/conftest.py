@@ -18,16 +18,24 @@ SAFE_PATH = os.environ.get("PYTHONSAFEPATH")
 torch.set_num_threads(1)
 
 
-SLOW = {line.split()[1] for line in (Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines()}
-"""Test functions whose cases took half a second of a processor or more together: ``python tools/slow_tests.py``."""
+SLOW = {
+    line.split()[1]: float(line.split()[0])
+    for line in (Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines()
+}
+"""Seconds of a processor of all cases of a test function, from half a second on: ``python tools/slow_tests.py``."""
+LONG = 7.0
+"""Seconds from which on a function is left to continuous integration, but for what training may read."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what was measured as slow; leave out what is marked ``long``, unless LEVELHEAD_FUZZ=full, as in CI."""
     for item in items:
-        if item.nodeid.partition("[")[0] in SLOW:
+        seconds = SLOW.get(name := item.nodeid.partition("[")[0])
+        if seconds is not None:
             item.add_marker("slow")
+            if seconds >= LONG and "test_blindness" not in name:
+                item.add_marker("long")
     if os.environ.get("LEVELHEAD_FUZZ") != "full":
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)

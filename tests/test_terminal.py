@@ -7,6 +7,7 @@ import io
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.markup import escape
 from rich.table import Table
@@ -52,6 +53,7 @@ def test_names_are_cut() -> None:
     assert len(printable("\x1b" * 20_000_000)) == LONGEST_NAME
     assert quoted("x" * 81) == repr("x" * 79 + "…")
     assert quoted(["x" * 1000]) == "['" + "x" * 77 + "…"
+    assert [quoted(one) for one in (np.str_("a"), np.int64(1))] == ["'a'", "1"]
     assert quoted(10**5000) == "a number of very many digits"
     assert listed(range(100), 3) == "0, 1, 2 and 97 more"
 

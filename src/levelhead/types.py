@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need it
     from torch import Tensor
@@ -67,11 +67,13 @@ def in_quotes(value: object, longest: int = LONGEST_NAME) -> str:
     return f"“{printable(value, longest)}”"
 
 
-def quoted(value: object, longest: int = LONGEST_NAME) -> str:
+def quoted(value: Any, longest: int = LONGEST_NAME) -> str:
     """Return a name or a value between quotation marks, as sentences hold it: :func:`printable`, of what Python shows.
 
     A name longer than ``longest`` is cut before it is quoted.
     """
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        value = value.item()  # np.str_('a') and np.int64(1) would show their type
     if isinstance(value, str):
         return repr(value if len(value) <= longest else value[: longest - 1] + "…")
     try:

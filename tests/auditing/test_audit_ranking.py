@@ -73,7 +73,7 @@ def test_small_absent_and_lonely_groups_are_said() -> None:
     group = np.where(np.arange(300) < 5, "tiny", group).astype(object)
     group[5:20] = None
     result = lh.audit_ranking(score, sensitive_features={"g": group}, top=50)
-    assert any("'tiny' has 5 rows, fewer than 10" in said for said in result.warnings)
+    assert any("“tiny” has 5 rows, fewer than 10" in said for said in result.warnings)
     assert any("15 rows without a group keep their places" in said for said in result.warnings)
     assert not result.by_attribute["g"].groups["tiny"].included
     alone = lh.audit_ranking(score, sensitive_features={"g": ["one"] * 300}, top=50)

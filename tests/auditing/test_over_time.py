@@ -97,7 +97,7 @@ def test_tiny_groups_one_group_and_one_period() -> None:
     assert alone.over_time.by_attribute["sex"] == ()
     assert str(alone)
     one = audit(time=np.ones(len(ROWS), int))
-    assert any("All rows are of the period '1'" in said for said in one.warnings)
+    assert any("All rows are of the period “1”" in said for said in one.warnings)
     assert one.to_html()
 
 

@@ -113,7 +113,7 @@ def test_every_answer_to_the_question_works(tmp_path: Path, capsys: pytest.Captu
     assert run(*audit, "--scores", "other") != 0
     assert "--threshold" in capsys.readouterr().err
     for scale in ("probability", "log-odds"):
-        assert run("explain", path, "--label", "y", "--score", "p", "--group", "sex", "--scores", scale) == 0
+        assert run("explain", path, "--label", "y", "--score", "p", "--group", "sex", "--scores", scale, "--all") == 0
         assert f"({scale})" in " ".join(capsys.readouterr().out.split())
     assert run("postprocess", path, "--label", "y", "--score", "p", "--group", "sex", "--scores", "probability") == 0
     assert "Scores are read as probabilities; threshold 0.5" in " ".join(capsys.readouterr().out.split())

@@ -337,7 +337,7 @@ def test_the_key_is_sent_and_stands_nowhere(server: Server, tmp_path: Path, monk
         (["--api-key-env", "EMPTY"], "no such variable"),
         (["--price", "cheap"], "two prices"),
         (["--chat"], "--choose generate"),
-        (["--model", "x"], "Give --model"),
+        (["--model", "x"], "Give one of --model"),
     ):
         with pytest.raises(ConfigError, match=message):
             CliRunner().invoke(lm_app, [*line, *more], catch_exceptions=False)

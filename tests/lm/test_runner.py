@@ -372,8 +372,8 @@ def test_predictions_are_scored_by_the_verb(commands: typer.Typer, tmp_path: Pat
     [
         (["bbc", "--model", "1"], "There is no benchmark 'bbc'. Known: parity"),
         ([",", "--model", "1"], "Name a benchmark"),
-        (["parity"], "Give --model"),
-        (["parity", "--model", "1", "--predictions", "x"], "Give --model"),
+        (["parity"], "Give one of --model"),
+        (["parity", "--model", "1", "--predictions", "x"], "Give one of --model"),
         (["parity", "--predictions", "x", "--out", "y"], "writes no folder"),
         (["parity", "--model", "1", "--data-root", "absent"], "absent is missing"),
         (["parity", "--model", "1", "--bold-per-group", "3"], "An option of bold is given"),

@@ -115,7 +115,7 @@ def test_a_group_without_positives_is_undefined_and_says_so() -> None:
         figure = estimate(counts, name)
         assert np.isnan(figure.value)
         assert np.isnan(figure.low)
-        assert "'b'" in str(figure.reason) or "b: 0" in str(figure.reason)
+        assert "“b”" in str(figure.reason) or "b: 0" in str(figure.reason)
     assert estimate(counts, "demographic_parity").defined
 
 

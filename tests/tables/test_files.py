@@ -199,7 +199,7 @@ def test_suffixes_are_read_in_any_case(tmp_path: Path, name: str) -> None:
 def test_postprocess_says_what_it_does_with_rows_without_a_group(tmp_path: Path) -> None:
     table = frame()
     path = written(table.assign(größe=table["größe"].where(table.index % 3 > 0)), tmp_path / "p.csv")
-    said = "The rule treats rows without a group as a group of their own, '(missing)'."
+    said = "The rule treats rows without a group as a group of their own, “(missing)”."
     assert said in postprocess_file(path, "p", "größe", label="y").sentences()
     assert said not in postprocess_file(written(table, path), "p", "größe", label="y").sentences()
 

@@ -49,7 +49,7 @@ def test_the_weighted_estimate_and_the_bounds_hold_the_truth() -> None:
         assert one.weighted.low < truth < one.weighted.high
     assert sum(part.shares.values()) == pytest.approx(1)
     assert "as supervisors count with BISG" in " ".join(part.rests_on)
-    assert "'black' minus" in part.headline or "'other' minus" in part.headline
+    assert "“black” minus" in part.headline or "“other” minus" in part.headline
 
 
 def test_the_weighted_estimate_is_too_small_where_the_group_counts_within_a_row() -> None:
