@@ -378,7 +378,11 @@ def against(grid: dict[str, Any], earlier: dict[str, Any] | None = None) -> list
         cells += [interval(gap["as_released"]), interval(accuracy["here"])]
         cells.append(chosen_otherwise(accuracy["by_selection_alone"]))
         lines.append(f"| {name} | {' | '.join(map(unbroken, cells))} |")
-    return [*lines, "", *([f"As above, to the last digit: {', '.join(same)}.", ""] if same else [])]
+    return [
+        *lines,
+        "",
+        *([f"With the gap and the accuracy of above, to the last digit: {', '.join(same)}.", ""] if same else []),
+    ]
 
 
 def unbroken(cell: str) -> str:

@@ -146,7 +146,7 @@ def test_rows_that_were_run_later_stand_on_the_page_beside_an_erm_of_their_own()
     presets = later.split("Run later, by")[1].split("Not run yet")[0]
     assert "| DAM (paper) |" in presets
     assert "| ERM |" not in presets, "it came out as before"
-    assert "As above, to the last digit: ERM, DAM (levelhead)." in presets
+    assert "With the gap and the accuracy of above, to the last digit: ERM, DAM (levelhead)." in presets
 
 
 def test_seeds_and_rows_of_the_grid_are_not_named_as_options(tool: ModuleType) -> None:

@@ -225,22 +225,18 @@ def _metric_changes(
         old, new = (float(paired.values(name, method)[0]) for method in sides)
         # One seed each: the interval holds the rows alone, and says so elsewhere.
         change, p_value = inference.rows_only, inference.p_value
-        if change.defined and change.low == change.high:  # which does not make it sure
-            change = _of_equal_draws(change, level if name == "accuracy" and together is None else None)
+        if change.defined and change.low == change.high:  # no draw of the rows changes a figure, which is not sure
+            if name == "accuracy" and together is None:
+                low, high = paired_interval(0, 0, change.n, level)
+                change = Estimate(change.value, low, high, change.n)
+            else:
+                why = "no interval: every draw of the rows gives this change"
+                change = Estimate(change.value, np.nan, np.nan, change.n, why)
         if together is not None:
             change, p_value = together.widened(name, change, p_value, level)
         found[name] = (old, new, change, p_value)
     adjusted = holm([p_value for *_, p_value in found.values()])
     return {name: Change(*figures, p_holm) for (name, figures), p_holm in zip(found.items(), adjusted, strict=True)}
-
-
-def _of_equal_draws(change: Estimate, level: float | None) -> Estimate:
-    """Return a change that every draw of the rows gives, without an interval; with ``level``, of rows all alike."""
-    if level is None:
-        return Estimate(change.value, np.nan, np.nan, change.n, "no interval: every draw of the rows gives this change")
-    gained, lost = (change.n * max(0.0, sign * change.value) for sign in (1, -1))
-    low, high = paired_interval(gained, lost, change.n, level)
-    return Estimate(change.value, min(low, change.value), max(high, change.value), change.n)
 
 
 def _discordant(

@@ -275,9 +275,9 @@ def _estimate(
     value = float(np.asarray(sample.statistic(rows.sum(axis=0, keepdims=True)))[0])
     if not np.isfinite(value):
         return Estimate.undefined(reason, len(rows))
-    drawn = _replicates(sample, replicates, seed)
     count = clusters_in(sample)
-    if drawn is None or count < FEW_CLUSTERS:
+    drawn = None if count < FEW_CLUSTERS else _replicates(sample, replicates, seed)
+    if drawn is None:
         what = "item" if sample.clusters is None else "cluster"
         few = f"no interval: {counted(count, what)}, and {FEW_CLUSTERS} are needed"
         return SampledEstimate(value, np.nan, np.nan, len(rows), few, sample=sample)

@@ -438,7 +438,7 @@ def worst_parts(scores: Scores, headlines: Mapping[str, Headline]) -> Iterator[t
     """
     for score, (_, better, ideal) in headlines.items():
         figures = {part: some[score] for part, some in scores.parts.items() if score in some}
-        enough = {part: figure for part, figure in figures.items() if figure.defined and figure.low == figure.low}
+        enough = {part: figure for part, figure in figures.items() if not math.isnan(figure.low)}
 
         def distance(part: str, better: str = better, ideal: float | None = ideal, some: Any = enough) -> float:
             value = some[part].value
