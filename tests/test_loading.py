@@ -342,7 +342,7 @@ def test_an_altered_config_is_one_sentence_and_takes_no_time(
         return
     with pytest.raises(LevelheadError) as caught:
         load_model(tmp_path)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 700
 

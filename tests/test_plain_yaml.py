@@ -70,10 +70,10 @@ def bomb(levels: int) -> str:
     ],
 )
 def test_what_no_recipe_needs_is_refused_in_one_line(text: str, message: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(ConfigError, match=re.escape(message)) as raised:
         read_yaml(text, "here")
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 250
     assert "secret" not in str(raised.value)

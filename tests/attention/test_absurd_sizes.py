@@ -41,7 +41,7 @@ def append(**options):
     ],
 )
 def test_an_absurd_size_is_refused_with_its_cost(make, match):
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(ConfigError, match=match):
         make()
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5

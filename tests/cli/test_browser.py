@@ -95,7 +95,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             page = browser.new_page(viewport={"width": 1280, "height": 1000})
             page.asked = asked = []
             page.on("request", lambda request: asked.append(request.url))
-            page.set_default_timeout(60_000)
+            page.set_default_timeout(120_000)
             page.goto(address)
             yield page
             browser.close()
@@ -104,6 +104,18 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with warnings.catch_warnings():  # the server's and the driver's loops leave sockets for the next search for garbage
         warnings.simplefilter("ignore")
         gc.collect()
+
+
+def drop(page: Any, path: Path) -> None:
+    """Drop a file until the page has it: the field is there before the page's script listens to it."""
+    driver = pytest.importorskip("playwright.sync_api")
+    for seconds in (3, 10, 30, 60):
+        page.locator("input[type=file]").first.set_input_files(str(path))
+        try:
+            return page.get_by_text(path.name).wait_for(timeout=1000 * seconds)
+        except driver.TimeoutError:
+            continue
+    raise AssertionError(f"the page never showed {path.name}")
 
 
 def choose(page: Any, label: str, value: str) -> None:
@@ -117,8 +129,7 @@ def choose(page: Any, label: str, value: str) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
 def test_a_file_is_dropped_chosen_read_and_downloaded(opened: Any, loans: Path, tmp_path: Path) -> None:
     page = opened
-    page.locator("input[type=file]").first.set_input_files(str(loans))
-    page.get_by_text("loans.csv").wait_for()
+    drop(page, loans)
     choose(page, "Prediction or decision", "decision")
     page.get_by_role("button", name="Audit", exact=True).click()
     page.get_by_text("Choose at least one column of groups").wait_for()

@@ -400,7 +400,7 @@ def arguments(function: Callable[..., Any], base: dict[str, Any]) -> list[str]:
 
 def outcome(function: Callable[..., Any], given: dict[str, Any]) -> str | None:
     """Call a function; return what went wrong, or None."""
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -408,7 +408,7 @@ def outcome(function: Callable[..., Any], given: dict[str, Any]) -> str | None:
     except Exception as error:
         if not own(error):
             return f"{type(error).__name__}: {str(error)[:150]}"
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     return f"{seconds:.0f} seconds" if seconds > LONGEST_SECONDS else None
 
 

@@ -32,7 +32,8 @@ from words import save_tiny_backbone, word_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("no_hub")]
 
-LONGEST = 10  # seconds that a command may take
+LONGEST = 10  # seconds of the processor that a command may take
+STUCK = 120  # seconds of the clock after which it waits for something that never comes
 NUMBERS = ["0", "-1", "1", "1.5", "nan", "inf", "-inf", "1e-320", "1e308", str(10**19), "1e", "", " ", "٣", "0x10"]
 TEXTS = ["", " ", "-1", "1e308", "a=nan\n٣", "=", "pipe"]
 PATHS = ["pipe", "folder", "no/such", "empty", "a\nb", "", "given/run/metrics.json"]
@@ -160,13 +161,16 @@ def watched() -> Iterator[None]:
     def late(*_: object) -> None:
         raise Late
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(LONGEST)
+    before = {kind: signal.signal(kind, late) for kind in (signal.SIGPROF, signal.SIGALRM)}
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
+    signal.alarm(STUCK)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +284,7 @@ def problem_of(words: list[str], capfd: pytest.CaptureFixture[str]) -> str | Non
         with watched():
             status = run(*words)
     except Late:
-        return f"takes more than {LONGEST} s"
+        return f"takes more than {LONGEST} s of the processor, or {STUCK} s of the clock"
     except Exception as error:
         return f"ends in {type(error).__name__}: {error}"
     said = capfd.readouterr().err

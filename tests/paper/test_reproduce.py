@@ -447,7 +447,7 @@ def test_a_dry_run_predicts_about_what_a_run_takes(tmp_path: Path) -> None:
     began = time.monotonic()
     assert reproduce.train_here(cell) is None
     taken = time.monotonic() - began
-    assert taken / 5 < seconds < taken * 5
+    assert taken / 10 < seconds < taken * 10
 
 
 @pytest.mark.parametrize("steps", [1, 3, 5])

