@@ -15,6 +15,7 @@ from scipy import stats
 
 import levelhead as lh
 from levelhead.auditing.decisions import _compared
+from levelhead.auditing.decisions_page import decision_sentences
 from levelhead.cli.report import page_of
 from levelhead.metrics.between import fisher_p, unlike
 from levelhead.types import ConfigError, DataError
@@ -101,6 +102,15 @@ def test_sentences_name_who_differs_the_clearest_first() -> None:
     )
     assert re.search(r"impact ratio is 0\.50 \(interval \[0\.3\d, 0\.6\d\]\): below four fifths\. ", text)
     assert "75.0% of 'c'" not in text.partition("Decisions by")[0]
+
+
+def test_a_larger_difference_of_a_favoured_group_goes_before_a_lower_ratio_and_an_undecided_one() -> None:
+    rows = {"base": (1000, 500), "less": (1000, 400), "more": (1000, 800), "few": (10, 2)}
+    group, decisions = zip(*((one, k < hits) for one, (n, hits) in rows.items() for k in range(n)), strict=True)
+    audit = lh.audit_decisions(decisions, sensitive_features=group, favourable=True, reference="base")
+    assert not audit.by_attribute["group"].groups["few"].difference.excludes_zero
+    sentences = decision_sentences(audit.to_dict())
+    assert [one.split("% of ")[1].split(" and")[0] for one in sentences] == ["more", "less", "few"]
 
 
 def test_where_nobody_differs_one_sentence_says_so() -> None:

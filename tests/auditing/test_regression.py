@@ -303,7 +303,7 @@ def test_rows_of_one_person_are_named_and_not_taken_together(tmp_path):
     frame = pd.DataFrame({"y": label, "p": prediction, "sex": sex, "user_id": np.arange(300) // 3})
     frame.to_csv(tmp_path / "p.csv", index=False)
     found = lh.regression_audit_file(tmp_path / "p.csv", "y", "p", ["sex"])
-    assert "'user_id' has 100 values in 300 rows" in found.warnings[-1]
+    assert "user_id has 100 values in 300 rows" in found.warnings[-1]
     assert found.warnings[-1].endswith("intervals are too narrow: average the errors of each user_id first.")
     command = ["audit", str(tmp_path / "p.csv"), "--label", "y", "--prediction", "p", "--group", "sex", "--regression"]
     with pytest.raises(ConfigError, match="--regression has no --cluster"):

@@ -135,7 +135,7 @@ def test_the_finding_of_a_page_is_the_gap() -> None:
 def test_a_constant_model_is_named_before_any_gap() -> None:
     rows = [row | {"answers": torch.tensor([int(row["labels"]), 1])} for row in ROWS]
     assert compare(rows, groups="site").warnings[0] == (
-        "debiased predicts 'yes' for every row: its gaps of 0 say nothing."
+        "debiased predicts “yes” for every row: its gaps of 0 say nothing."
     )
 
 

@@ -58,7 +58,7 @@ from levelhead.tables.rows import Rows
 from levelhead.tables.source import Arrays, Source, gathered
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import alike, check_labels, in_order
-from levelhead.types import ConfigError, Estimate, listed, printable, quoted
+from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable, quoted
 
 MOST_COMPARISONS = 1_000_000
 """Largest plan; more groups would not change the figure visibly."""
@@ -467,7 +467,7 @@ def _left_out(name: str, column: ColumnDecisions, asked: _Asked) -> list[str]:
             said.append(few_sentence(name, group, found.n, asked.min_count))
     there = [group for group, found in column.groups.items() if found.included]
     if len(there) < 2:
-        large = listed(quoted(group_name(group)) for group in there) or "none"
+        large = listed(in_quotes(group_name(group)) for group in there) or "none"
         said.append(
             f"{printable(name)}: fewer than two groups are large enough ({large}); there is nothing to compare."
         )

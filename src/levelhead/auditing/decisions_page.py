@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from levelhead.auditing.brief import ON_SHEET, ROOM, on_sheet, range_cell
 from levelhead.auditing.over_time import Time
 from levelhead.auditing.rates import FOUR_FIFTHS, four_fifths, ratio_cell, ratio_span
+from levelhead.metrics.between import clearest
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.provenance import provenance
@@ -44,18 +44,18 @@ _TERMS = (
 
 
 class _Told(NamedTuple):
-    """A group beside its reference: whether its interval leaves out 0, its ratio, and the sentence."""
+    """A group beside its reference: the difference, the ratio and the sentence."""
 
     attribute: str
     group: str
-    decided: bool
+    apart: Estimate
     ratio: Estimate
     sentence: str
 
     @property
     def notable(self) -> bool:
         """Whether the group differs from its reference or is below four fifths."""
-        return self.decided or self.ratio.value < FOUR_FIFTHS
+        return self.apart.excludes_zero or self.ratio.value < FOUR_FIFTHS
 
 
 def decisions_page(result: Record, *, source: str = "", command: str = "") -> Record:
@@ -168,7 +168,7 @@ def _leads(result: Record) -> list[str]:
 def decision_sentences(result: Record) -> list[str]:
     """Return one sentence for each group that differs from its reference or is below four fifths, the clearest first.
 
-    Where no group does, one sentence says so, with the lowest ratio.
+    Where no group does, one sentence says so, with the largest difference.
     """
     told = _every(result)
     if not told:
@@ -180,7 +180,7 @@ def decision_sentences(result: Record) -> list[str]:
 def _every(result: Record) -> list[_Told]:
     """Return all groups beside their references, the clearest first."""
     told = [one for name, column in result["by_attribute"].items() for one in _told(name, column, result)]
-    return sorted(told, key=lambda one: (not one.decided, one.ratio.value if one.ratio.defined else math.inf))
+    return sorted(told, key=lambda one: clearest(one.apart))
 
 
 def _told(name: str, column: Record, result: Record) -> Iterator[_Told]:
@@ -196,7 +196,7 @@ def _told(name: str, column: Record, result: Record) -> Iterator[_Told]:
             f"{by}“{short(result['favourable'], 40)}” is the decision for {whom}: a difference of "
             f"{percent(apart, signed=True)} percentage points (interval {percent_interval(apart, signed=True)})."
         )
-        yield _Told(name, group, apart.excludes_zero, ratio, f"{sentence} {_verdict(ratio)}")
+        yield _Told(name, group, apart, ratio, f"{sentence} {_verdict(ratio)}")
 
 
 def _verdict(ratio: Estimate) -> str:

@@ -47,7 +47,7 @@ from levelhead.tables.repeated import repeated
 from levelhead.tables.source import Arrays, Source
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import alike
-from levelhead.types import ConfigError, Estimate, listed, printable, quoted
+from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable, quoted
 
 CURVE = 40
 """Number of log-spaced sizes of the top at which representation is drawn."""
@@ -434,7 +434,7 @@ def _left_out(name: str, column: ColumnPlaces, asked: _Asked) -> list[str]:
     """Return sentences on the groups that are not compared."""
     compared = [group for group, one in column.groups.items() if one.included]
     if not compared:
-        large = [quoted(group_name(group)) for group, one in column.groups.items() if one.n >= asked.min_count]
+        large = [in_quotes(group_name(group)) for group, one in column.groups.items() if one.n >= asked.min_count]
         return [
             f"{printable(name)}: fewer than two groups have {asked.min_count} rows ({listed(large) or 'none'}); there "
             "is nothing to compare."

@@ -7,7 +7,7 @@ from typing import Any
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.text import Record, counted, digits, estimate_from_dict, level_text, short, span
-from levelhead.types import Estimate, quoted
+from levelhead.types import Estimate, printable
 
 QUANTITIES = {
     "mean_error": "Mean error",
@@ -51,7 +51,7 @@ def regression_page(result: Record, *, source: str = "", command: str = "") -> R
         blocks.terms([(term, text.format(level=level)) for term, text in _TERMS]),
         blocks.paragraph(CAUTION),
     ]
-    note = f"An error is a prediction minus its label, in the unit of {quoted(result['label'])}."
+    note = f"An error is a prediction minus its label, in the unit of {printable(result['label'])}."
     parts.append(blocks.part([*blocks.of_terminal(result, note), blocks.section("How it was measured", words)]))
     said = blocks.told_about(about)
     finding, *lines = result["sentences"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report.text import number
 from levelhead.tables.columns import Column
-from levelhead.types import DataError, printable, quoted
+from levelhead.types import DataError, printable
 
 OF_WEIGHTS = "A weight is how many rows a row represents, 0 or more."
 LARGEST, SMALLEST = 1e100, 1e-100
@@ -82,7 +82,7 @@ class Weights:
         if not self.without:
             return []
         few = "1 row has" if self.without == 1 else f"{self.without:,} rows have"
-        return [f"{few} the weight 0 in {quoted(self.name)}, and {'is' if self.without == 1 else 'are'} left out."]
+        return [f"{few} the weight 0 in {printable(self.name)}, and {'is' if self.without == 1 else 'are'} left out."]
 
 
 def weights_found(weights: Weights, weighted: WeightedCounts, classes: Sequence[Any]) -> dict[str, Any]:

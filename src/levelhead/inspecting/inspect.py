@@ -29,7 +29,16 @@ from levelhead.own.compare import class_names_of, open_model
 from levelhead.own.rows import GroupColumns, OwnRows, base_of
 from levelhead.tables.files import File
 from levelhead.terminal import Progress, silent
-from levelhead.types import ConfigError, DataError, UnsupportedModelError, check_seed, listed, printable, quoted
+from levelhead.types import (
+    ConfigError,
+    DataError,
+    UnsupportedModelError,
+    check_seed,
+    in_quotes,
+    listed,
+    printable,
+    quoted,
+)
 
 MAX_ROWS = 2000
 
@@ -262,7 +271,7 @@ def _two(counts: Mapping[str, int], pair: tuple[str, ...] | None, attribute: str
     if len(there) > 2:
         others = [name for name in there if name not in largest]
         said = [
-            f"Compared are the two largest groups, {quoted(largest[0])} and {quoted(largest[1])}. Left out: "
+            f"Compared are the two largest groups, {in_quotes(largest[0])} and {in_quotes(largest[1])}. Left out: "
             f"{listed(others, 5)}. Name others as the pair."
         ]
     return (largest[0], largest[1]), said

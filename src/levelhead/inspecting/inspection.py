@@ -17,7 +17,7 @@ from levelhead.metrics.names import Key
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record, joined, number
-from levelhead.types import Estimate, quoted
+from levelhead.types import Estimate, in_quotes
 
 SHARES = {"gap_change", "share_gap", "deletion_gap", "insertion_gap"}
 """Differences of shares, which lie between -1 and 1."""
@@ -107,7 +107,7 @@ class Inspection(Finding, Report):
         said = []
         first, second = self.groups
         for name, one in self.models.items():
-            said += _sentences(quoted(name), one, quoted(first), quoted(second))
+            said += _sentences(in_quotes(name), one, in_quotes(first), in_quotes(second))
         if self.differences:
             said.append(_compared(list(self.models), self.differences))
         return said
@@ -171,7 +171,7 @@ def _change(place: Place) -> Estimate:
 
 
 def _compared(names: Sequence[str], differences: Mapping[str, Estimate]) -> str:
-    one, other = map(quoted, names)
+    one, other = map(in_quotes, names)
     lower = [place for place, found in differences.items() if found.high < 0]
     higher = [place for place, found in differences.items() if found.low > 0]
     if not lower and not higher:

@@ -36,7 +36,7 @@ from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
-from levelhead.types import ConfigError, listed, printable, quoted
+from levelhead.types import ConfigError, in_quotes, listed, printable, quoted
 
 ALL = "all rows"
 ONE_TRAINING = (
@@ -238,7 +238,7 @@ def compare_models(
         found = replace(found, findings=found.findings | {"against": against})
         said = [*said, *(one for one in found.warnings if one not in said)]
     constant = [
-        f"{printable(name)} predicts {quoted(one[0])} for every row: its gaps of 0 say nothing."
+        f"{printable(name)} predicts {in_quotes(one[0])} for every row: its gaps of 0 say nothing."
         for name, one in zip(names, (old, new), strict=True)
         if len(rows) > 1 and len(set(one)) == 1
     ]

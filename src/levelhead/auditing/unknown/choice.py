@@ -26,7 +26,7 @@ from levelhead.metrics.signed import GAPS, ByPair, Found
 from levelhead.metrics.worst_case import GapBounds, bracket, by_probabilities, by_shares, sign_conditions
 from levelhead.report.text import counted
 from levelhead.tables.vocabulary import in_order
-from levelhead.types import DataError, Estimate, printable, quoted
+from levelhead.types import DataError, Estimate, in_quotes, printable, quoted
 
 CALIBRATED = "the proxy is calibrated: of the rows with probability 0.3, three in ten are in the group"
 ERRORS = {
@@ -182,7 +182,7 @@ def _spent(name: str, spent: float, known: Known) -> str:
     if math.isinf(spent):
         return "A flip of 0 gives no privacy: these are the true groups."
     budgets = [one.epsilon for one in known.responses.values()]
-    said = f"Each answer in {quoted(name)} spent epsilon={spent:.2f}."
+    said = f"Each answer in {printable(name)} spent epsilon={spent:.2f}."
     if len(budgets) > 1 and None not in budgets:
         together = sum(one for one in budgets if one is not None)
         said += f" The {len(budgets)} attributes of a person spent {together:.2f} together."
@@ -232,7 +232,7 @@ def _labelled_rows(cells: Cells) -> list[str]:
     """Say how many rows are labelled."""
     sizes = {group: cells.count(lambda one, group=group: one.group == group) for group in cells.groups}  # type: ignore[misc]
     shown = ", ".join(
-        f"{quoted(str(group))} {f'{size:,}' if size >= FEWEST_SHOWN else f'fewer than {FEWEST_SHOWN}'}"
+        f"{in_quotes(group)} {f'{size:,}' if size >= FEWEST_SHOWN else f'fewer than {FEWEST_SHOWN}'}"
         for group, size in sizes.items()
     )
     n = sum(sizes.values())
@@ -248,13 +248,13 @@ def _of_proxies(cells: Cells) -> list[str]:
     readers = [lambda one: one.bin] if cells.probability else [said_by(at) for at in range(len(cells.proxies))]
     same = [proxy for proxy, reader in zip(cells.proxies, readers, strict=True) if len(cells.values(reader)) == 1]
     if same and not (cells.probability and cells.varies):
-        said.append(f"The proxy {quoted(same[0])} is constant, so it carries no information: leave it out.")
+        said.append(f"The proxy {printable(same[0])} is constant, so it carries no information: leave it out.")
     if not cells.proxies:
         return [*said, "There is no proxy: only the predictions of the other rows are used."]
     if cells.probability and len(cells.groups) == 2:
         return [
             *said,
-            f"The proxy {quoted(cells.proxies[0])} must not have been fitted on these labelled rows. If it was, "
+            f"The proxy {printable(cells.proxies[0])} must not have been fitted on these labelled rows. If it was, "
             "pass the columns it was made from with --proxy instead: they are cross-fitted.",
         ]
     return [
@@ -363,10 +363,10 @@ def _fitted(found: ProxyAnswer, proxies: Sequence[str], groups: Sequence[Hashabl
         )
     if not found.refused and np.isfinite(found.accuracy).all():
         right = ", ".join(
-            f"{quoted(proxy)} " + " and ".join(f"{100 * own[k, k]:.0f}%" for k in range(len(groups)))
+            f"{printable(proxy)} " + " and ".join(f"{100 * own[k, k]:.0f}%" for k in range(len(groups)))
             for proxy, own in zip(proxies, found.accuracy, strict=True)
         )
-        of = " and of ".join(quoted(str(group)) for group in groups)
+        of = " and of ".join(map(in_quotes, groups))
         said.append(f"Fitted accuracy of each proxy on {of}: {right}.")
     return said
 
@@ -453,7 +453,7 @@ def _probabilities(cells: Cells, known: Known, options: Options) -> IndirectPart
     found, weighted = by_probabilities(table, level=options.level, seed=options.seed, assumes=CALIBRATED)
     pairs = weighted["demographic_parity"].items()
     largest, one = max(pairs, key=lambda item: abs(item[1].value))
-    a, b = (quoted(groups[at]) for at in largest)
+    a, b = (in_quotes(groups[at]) for at in largest)
     more = [
         f"Weighted estimate (each row counts for a group by its probability, as supervisors count with BISG): the "
         f"selection rate of {a} minus that of {b} is {points(one.value)} points, {100 * options.level:g}% interval "
@@ -486,7 +486,7 @@ def _probability(cells: Cells, why: list[str], options: Options) -> IndirectPart
     if not ends[0].defined:
         raise DataError(f"Proxy {quoted(proxy)} {SAME}")
     more = _between(*ends, _signs(cells))
-    assumes = f"that the probability {quoted(proxy)} is calibrated"
+    assumes = f"that the probability {printable(proxy)} is calibrated"
     return _bounded(found, ("all others", proxy), assumes, why, cells.naive(), options, [more])
 
 
