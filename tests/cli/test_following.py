@@ -15,6 +15,7 @@ import levelhead as lh
 from command_line import run
 from levelhead.cli import app, following
 from levelhead.report.page import command_line
+from levelhead.report.sentences import Difference
 from levelhead.types import Estimate
 
 VERBS = {*(one.name for one in app.registered_groups), *(command.name for command in app.registered_commands)}
@@ -61,11 +62,26 @@ def test_an_explanation_names_the_side(shortcut: bool) -> None:
 )
 def test_a_refit_says_whether_labels_help(low: float, high: float, said: str) -> None:
     figure = Estimate((low + high) / 2, low, high, 4_000)
-    change = SimpleNamespace(method="few-label", estimate=figure, decided=low > 0 or high < 0)
-    comparison: Any = SimpleNamespace(differences=lambda: [change], rows=4_000)
+    comparison: Any = SimpleNamespace(differences=lambda: [Difference("few-label", figure)], rows=4_000)
     sentence, words = following.after_refit(comparison, {"few-label": "200 group labels"}, Path("run"), Path("out"))
     assert said in sentence
     assert words[0] == "table"
+
+
+def test_one_training_that_changed_says_what_it_leaves_open() -> None:
+    reason = "one seed: its variance over seeds is unknown and not in the interval"
+    change = Difference("few-label", Estimate(-0.09, -0.12, -0.06, 1_500, reason))
+    comparison: Any = SimpleNamespace(
+        differences=lambda: [change],
+        rows=1_500,
+        seeds={"erm": [0], "few-label": [0]},
+        table=SimpleNamespace(baseline="erm"),
+    )
+    sentence, _ = following.after_refit(comparison, {"few-label": "200 group labels"}, Path("run"), Path("out"))
+    assert sentence.startswith("200 group labels reduced the gap of this one training; refit runs of other seeds")
+    sentence, words = following.after_comparison(comparison, Path("out"), page=False)
+    assert sentence == "few-label reduced the gap on one seed; a plan says what more seeds would show."
+    assert words[-2:] == ["--seeds", "0-5"]
 
 
 def test_page_and_next_step_name_the_command_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -73,7 +74,17 @@ def test_one_seed_is_undecided_whatever_its_interval() -> None:
     reason = "one seed: its variance over seeds is unknown and not in the interval"
     alone = Difference("DAM", Estimate(-0.05, -0.07, -0.03, 100, reason), 0.001)
     assert not alone.decided
-    assert difference_sentence(alone, "ERM").endswith(f"interval [−7.0, −3.0]; inconclusive ({reason}).")
+    said = "on one seed, interval [−7.0, −3.0] over test rows alone; other seeds may differ."
+    assert difference_sentence(alone, "ERM") == (
+        f"DAM reduced the gap in equalized odds by 5.0 points relative to ERM {said}"
+    )
+    wide = Difference("KD", Estimate(-0.05, -0.11, 0.01, 100, reason), 0.1)
+    assert difference_sentence(wide, "ERM").endswith(f"interval [−11.0, +1.0]; inconclusive ({reason}).")
+    both = comparison_sentence([alone, wide], "ERM")
+    assert both.startswith("On one seed, DAM (−5.0 points, interval [−7.0, −3.0]) reduced the gap in equalized odds ")
+    assert both.endswith("relative to ERM; 1 of 2 did not change it measurably; other seeds may differ.")
+    after_holm = replace(alone, p=0.2)
+    assert not after_holm.on_one_seed
 
 
 def test_the_same_predictions_and_tiny_differences() -> None:

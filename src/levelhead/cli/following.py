@@ -137,11 +137,14 @@ def after_refit(comparison: Comparison, labels: dict[str, str], run: Path, out: 
     if one.decided:
         verb = "reduced" if one.estimate.value < 0 else "increased"
         return f"{said} {verb} the gap here; compare at equal positive rates before you use them.", words
-    largest = max(-one.estimate.low, one.estimate.high)
-    if largest <= GAP:
+    if one.on_one_seed:
+        verb = "reduced" if one.estimate.value < 0 else "increased"
+        return f"{said} {verb} the gap of this one training; refit runs of other seeds before you use them.", words
+    largest, half = max(-one.estimate.low, one.estimate.high), (one.estimate.high - one.estimate.low) / 2
+    if half <= GAP:
         text = f"{said} did not measurably help; a change of more than {100 * largest:.1f} points is excluded."
         return text, words
-    needed = comparison.rows * max(1.0, ((one.estimate.high - one.estimate.low) / 2 / GAP) ** 2)
+    needed = comparison.rows * (half / GAP) ** 2
     return (
         f"{said} did not measurably help on {comparison.rows:,} test rows; about {round(needed, -2):,.0f} rows would "
         f"decide a change of {100 * GAP:g} points.",
@@ -151,11 +154,19 @@ def after_refit(comparison: Comparison, labels: dict[str, str], run: Path, out: 
 
 def after_comparison(comparison: Comparison, folder: Path, page: bool) -> Step:
     """Say what a comparison's headline means for the choice of a method."""
+    from levelhead.report.text import joined
+
     helped = [one for one in comparison.differences() if one.decided and one.estimate.value < 0 and not one.marks]
     baseline = comparison.table.baseline
     if not helped:
         seeds = max((len(each) for each in comparison.seeds.values()), default=1)
+        alone = [
+            one for one in comparison.differences() if one.on_one_seed and one.estimate.value < 0 and not one.marks
+        ]
         text = "No method without group labels reduced the gap; a plan says what more seeds would show."
+        if alone:
+            names = joined([one.method for one in alone])
+            text = f"{names} reduced the gap on one seed; a plan says what more seeds would show."
         return text, ["compare", folder, "--resume", "--plan", "--seeds", f"0-{2 * seeds + 3}"]
     best = min(helped, key=lambda one: one.estimate.value).method
     text = f"{best} reduced the gap most; check its accuracy and cost before you use it."

@@ -27,6 +27,7 @@ from levelhead.report.text import (
 from levelhead.types import Estimate
 
 NAMED_IN_HEADLINE = 3
+OTHER_SEEDS = "other seeds may differ"
 NARROW = 0.05
 """Where no gap beyond this, a fraction, fits the rows, a sentence says "at most" instead of "inconclusive"."""
 
@@ -54,13 +55,17 @@ class Difference:
     @property
     def decided(self) -> bool:
         """Whether these data distinguish the two. With one seed they do not: the variance over seeds is unknown."""
+        return self.estimate.reason is None and self._shown
+
+    @property
+    def on_one_seed(self) -> bool:
+        """Whether the test rows distinguish the two, and only the unknown variance over seeds leaves it open."""
+        return (self.estimate.reason or "").startswith("one seed") and self._shown
+
+    @property
+    def _shown(self) -> bool:
         figure = self.estimate
-        return (
-            figure.defined
-            and figure.reason is None
-            and figure.excludes_zero
-            and (self.p is None or self.p < 1 - self.level)
-        )
+        return figure.defined and figure.excludes_zero and (self.p is None or self.p < 1 - self.level)
 
     @property
     def within(self) -> bool:
@@ -98,10 +103,14 @@ def difference_sentence(difference: Difference, baseline: str, metric: str = "eq
     margin = number(100 * difference.margin)
     span = f"interval {percent_interval(figure, signed=True)}"
     change = f"{percent(figure, signed=True)} points, {span}"
+    size, verb = number(100 * abs(figure.value)), _changed(metric, figure.value)
+    if difference.on_one_seed:
+        return (
+            f"{method} {verb} {what} by {size} points relative to {other} on one seed, {span} over test rows alone; "
+            f"{OTHER_SEEDS}."
+        )
     if difference.decided:
-        size = number(100 * abs(figure.value))
         within = f", which is less than the margin of {margin} points" if difference.within else ""
-        verb = _changed(metric, figure.value)
         return f"{method} {verb} {what} by {size} points relative to {other}, {span}{within}."
     if difference.within:
         return (
@@ -109,7 +118,7 @@ def difference_sentence(difference: Difference, baseline: str, metric: str = "eq
         )
     if figure.reason is None and figure.excludes_zero and difference.p is not None:  # Holm's p is not its interval's
         return (
-            f"Whether {method} {_changed(metric, figure.value)} {what} relative to {other} is inconclusive: {change}, "
+            f"Whether {method} {verb} {what} relative to {other} is inconclusive: {change}, "
             f"but p = {difference.p:.2g} after correction for the number of methods."
         )
     why = f" ({_ends(figure.reason)[:-1]})" if figure.reason is not None else ""
@@ -127,6 +136,8 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
     if not defined:
         return f"The change of {what} is undefined for every method: {_ends(differences[0].estimate.reason)}"
     decided = sorted((one for one in defined if one.decided), key=lambda one: one.estimate.value)
+    if one_seed := not decided:
+        decided = sorted((one for one in defined if one.on_one_seed), key=lambda one: one.estimate.value)
     count = len(differences)
     unknown = "" if len(defined) == count else f" For {count - len(defined)} it is undefined."
     if not decided:
@@ -150,6 +161,8 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
     rest = len(defined) - len(decided)
     if rest:
         said.append(f"{rest} of {count} did not change it measurably")
+    if one_seed:
+        said = [f"On one seed, {said[0]}", *said[1:], OTHER_SEEDS]
     return f"{'; '.join(said)}.{unknown}"
 
 
