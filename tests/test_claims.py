@@ -181,9 +181,9 @@ def test_what_holds_for_one_task_alone_or_at_one_threshold_alone_is_said_so() ->
     assert blond < level < 3 * blond
     assert blond < min(gaps[name]["p_value"] for name in ("utkface64", "celeba64_attractive"))
     assert RESULTS.count("larger; inconclusive after correction for three tasks") == 2
-    assert f"p is {blond:.3f}, where the looks left {level:.3f}".replace("0.", ".") in SAID
-    assert f"Holm over them makes it {3 * blond:.3f}".replace("0.", ".") in SAID
+    assert f"p is {blond:.3f}, below the level of {level:.3f} that the looks leave".replace("0.", ".") in SAID
+    assert f"Holm over the three tasks makes it {3 * blond:.3f}".replace("0.", ".") in SAID
     within = [gaps[f"celeba64_attractive{end}"]["p_within"] for end in ("", "_matched")]
     assert within[0] < 0.05 < within[1]
     own, matched = (f"{value:.3f}".removeprefix("0") for value in within)
-    assert f"own threshold (p {own}); at ERM's positive rate it does not hold (p {matched})" in SAID
+    assert f"own threshold (p {own}); at ERM's positive rate this does not hold (p {matched})" in SAID
