@@ -26,7 +26,6 @@ from levelhead.auditing.continuous import continuous_gap
 from levelhead.auditing.control import LevelCounts, _compared, controlled
 from levelhead.auditing.finding import find
 from levelhead.auditing.own_metrics import Metric, own_metrics
-from levelhead.auditing.paired import paired_interval
 from levelhead.auditing.rates import more_rates
 from levelhead.auditing.regression import regression_audit
 from levelhead.auditing.scores import band
@@ -44,6 +43,7 @@ from levelhead.metrics.between import (
 )
 from levelhead.metrics.clustered import ClusteredCounts, Members
 from levelhead.metrics.contrasts import Contrasts, Enough
+from levelhead.metrics.paired import paired_interval
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_proportion
 from levelhead.types import Estimate

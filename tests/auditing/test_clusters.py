@@ -12,9 +12,9 @@ from scipy import special, stats
 
 import levelhead as lh
 from levelhead.auditing.page import audit_page
-from levelhead.auditing.paired import paired_interval
 from levelhead.auditing.paired_answer import PairedAttribute, paired_sentences
 from levelhead.cli.app import main
+from levelhead.metrics.paired import paired_interval
 from levelhead.report import render
 from levelhead.types import ConfigError, DataError
 

@@ -13,9 +13,9 @@ from scipy import stats
 
 import levelhead as lh
 from levelhead.auditing.page import audit_page
-from levelhead.auditing.paired import paired_interval
 from levelhead.cli.app import main
 from levelhead.metrics import compare, holm
+from levelhead.metrics.paired import paired_interval
 from levelhead.report import render
 from levelhead.types import ConfigError, DataError
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.auditing.paired import paired_interval
 from levelhead.cli.app import main
+from levelhead.metrics.paired import paired_interval
 from levelhead.types import ConfigError
 
 

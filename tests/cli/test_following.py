@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,10 +59,15 @@ def test_an_explanation_names_the_side(shortcut: bool) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "said"),
-    [(-0.09, -0.01, "reduced the gap"), (-0.03, 0.02, "more than 3.0 points is excluded"), (-0.1, 0.1, "16,000 rows")],
+    [
+        (-0.09, -0.01, "reduced the gap"),
+        (-0.03, 0.02, "more than 3.0 points is excluded"),
+        (-0.1, 0.1, "16,000 rows"),
+        (math.nan, math.nan, "in any draw"),
+    ],
 )
 def test_a_refit_says_whether_labels_help(low: float, high: float, said: str) -> None:
-    figure = Estimate((low + high) / 2, low, high, 4_000)
+    figure = Estimate(float(np.nan_to_num(low + high)) / 2, low, high, 4_000)
     comparison: Any = SimpleNamespace(differences=lambda: [Difference("few-label", figure)], rows=4_000)
     sentence, words = following.after_refit(comparison, {"few-label": "200 group labels"}, Path("run"), Path("out"))
     assert said in sentence

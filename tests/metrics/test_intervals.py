@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from levelhead.metrics import Counts, compare, estimate, estimate_all, holm, joint, proportion
+from levelhead.metrics.paired import paired_interval
 from levelhead.types import ConfigError, DataError
 
 NAMES = (("a", "b"), ("no", "yes"))
@@ -110,10 +111,16 @@ def rows(seed: int = 0, count: int = 600, flips: float = 0.2) -> tuple[np.ndarra
     return label, group, np.where(rng.random(count) < flips, 1 - label, label)
 
 
-def test_predictors_that_agree_everywhere_do_not_differ() -> None:
+def test_predictors_that_agree_everywhere_do_not_differ_which_is_not_sure_of_other_rows() -> None:
     label, group, prediction = rows()
-    for figure in compare(label, group, prediction, prediction).values():
-        assert (figure.value, figure.low, figure.high) == (0.0, 0.0, 0.0)
+    for name, figure in compare(label, group, prediction, prediction).items():
+        assert figure.value == 0
+        if name == "accuracy":
+            assert (figure.low, figure.high) == pytest.approx(paired_interval(0, 0, len(label)))
+        else:
+            assert math.isnan(figure.low)
+            assert math.isnan(figure.high)
+            assert str(figure.reason).startswith("no interval")
 
 
 def test_a_paired_difference_is_antisymmetric_and_narrower_than_an_unpaired_one() -> None:

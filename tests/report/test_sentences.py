@@ -63,6 +63,19 @@ def test_a_difference_below_the_margin_is_said_to_be_so() -> None:
     assert not one_seed.within
 
 
+def test_no_interval_is_written_where_every_draw_gives_the_same_change() -> None:
+    same = Difference("DAM", Estimate(0.0, math.nan, math.nan, 9, "no interval: every draw of the rows gives it"), 1.0)
+    assert difference_sentence(same, "ERM") == (
+        "DAM and ERM have the same gap in equalized odds on these data; no interval: every draw of the rows gives it."
+    )
+    other = replace(same, estimate=replace(same.estimate, value=0.1))
+    assert "+10.0 points; inconclusive (no interval" in difference_sentence(other, "ERM")
+    assert comparison_sentence([same, same], "ERM").endswith("from 0.0 to 0.0 points, without intervals.")
+    both = comparison_sentence([same, UNDECIDED], "ERM")
+    assert "with intervals from" in both
+    assert "nan" not in both
+
+
 def test_an_undefined_difference_says_why_and_is_never_zero() -> None:
     sentence = difference_sentence(UNDEFINED, "ERM")
     assert sentence.endswith("is undefined: no rows with label 'b' in group 'x'.")

@@ -39,11 +39,10 @@ from levelhead.auditing.score_changes import area_changes
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics import JointCounts, holm
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.between import normal_quantile
 from levelhead.metrics.clustered import FEWEST, Means, means_within
 from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.names import Key, attribute_names, group_name, metric_of
-from levelhead.metrics.paired import Paired
+from levelhead.metrics.paired import Paired, paired_interval
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import WeightedRate
 from levelhead.report.text import Record, estimate_from_dict, number, percent_interval, short
@@ -225,13 +224,6 @@ def _metric_changes(
         old, new = (float(paired.values(name, method)[0]) for method in sides)
         # One seed each: the interval holds the rows alone, and says so elsewhere.
         change, p_value = inference.rows_only, inference.p_value
-        if change.defined and change.low == change.high:  # no draw of the rows changes a figure, which is not sure
-            if name == "accuracy" and together is None:
-                low, high = paired_interval(0, 0, change.n, level)
-                change = Estimate(change.value, low, high, change.n)
-            else:
-                why = "no interval: every draw of the rows gives this change"
-                change = Estimate(change.value, np.nan, np.nan, change.n, why)
         if together is not None:
             change, p_value = together.widened(name, change, p_value, level)
         found[name] = (old, new, change, p_value)
@@ -354,13 +346,6 @@ def _change(cell: tuple[int, int, int, int], p_value: float, p_holm: float, leve
     low, high = paired_interval(gained * share, lost * share, n * share, level)
     difference = Estimate(value, min(value, low), max(value, high), n)
     return Change((both + lost) / n, (both + gained) / n, difference, p_value, p_holm)
-
-
-def paired_interval(gained: float, lost: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """Ends of the difference of two paired proportions (Bonett and Price 2012): one row is added to either side."""
-    up, down = (gained + 1) / (n + 2), (lost + 1) / (n + 2)
-    arm = normal_quantile(level) * np.sqrt((up + down - (up - down) ** 2) / (n + 2))
-    return max(-1.0, up - down - arm), min(1.0, up - down + arm)
 
 
 class Against(Part):

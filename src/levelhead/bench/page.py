@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -177,7 +178,7 @@ def _facts(one: Compared) -> list[tuple[str, str, str]]:
 
 def _halves(comparison: Comparison, metric: str) -> list[float]:
     found = [each.estimate for each in comparison.differences(metric)]
-    return [50 * (figure.high - figure.low) for figure in found if figure.defined]
+    return [50 * (figure.high - figure.low) for figure in found if not math.isnan(figure.low)]
 
 
 def _about(values: Sequence[float]) -> str:
@@ -421,7 +422,7 @@ def _limits(one: Compared) -> list[Record]:
                 comparison.label(method),
                 [
                     blocks.cell(number(50 * (figure.high - figure.low)))
-                    if (figure := row[name].difference) is not None and figure.defined
+                    if (figure := row[name].difference) is not None and not math.isnan(figure.low)
                     else blocks.undefined_cell(figure.reason if figure is not None else None)
                     for name in metrics
                 ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -140,6 +141,8 @@ def after_refit(comparison: Comparison, labels: dict[str, str], run: Path, out: 
     if one.on_one_seed:
         verb = "reduced" if one.estimate.value < 0 else "increased"
         return f"{said} {verb} the gap of this one training; refit runs of other seeds before you use them.", words
+    if math.isnan(one.estimate.low):
+        return f"{said} did not change the gap in any draw of the {comparison.rows:,} test rows.", words
     largest, half = max(-one.estimate.low, one.estimate.high), (one.estimate.high - one.estimate.low) / 2
     if half <= GAP:
         text = f"{said} did not measurably help; a change of more than {100 * largest:.1f} points is excluded."

@@ -153,7 +153,7 @@ def compare(
     Returns:
         for every metric the signed difference A - B; ``corrected`` has the bias of both figures taken off. For a
         gap, a negative difference is a smaller measured gap of A. Predictions that agree in every row differ by
-        exactly 0.
+        exactly 0: with an interval for accuracy, and a reason why there is none elsewhere.
 
     Raises:
         DataError: lengths differ or values are missing.

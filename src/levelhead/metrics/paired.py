@@ -3,10 +3,11 @@
 *Differences of two predictors on the same rows* resample the rows jointly. With k the contrast that is truly largest
 for A, A - B is at most A_k - B_j for every j: each of these is linear, so their paired standard errors and a max-t
 critical value give a bound, and the worst over all k that may be the largest holds. The lower end is the mirror
-image. Predictions that agree in every row differ by exactly 0. (Bootstrapping the difference of the two gaps itself
-covered 88% where one gap was zero and the other one standard error.) In a cell without errors all resamples are alike,
-and intervals of differences covered 50%: here the pseudo-rows are drawn as well, and Student's t allows for the few
-rows of the rarest rate.
+image. Predictions that agree in every row differ by exactly 0, which is not certain of other rows: accuracy gets the
+interval of two paired proportions (Bonett and Price, British Journal of Mathematical and Statistical Psychology 2012),
+and other figures have none. (Bootstrapping the difference of the two gaps itself covered 88% where one gap was zero
+and the other one standard error.) In a cell without errors all resamples are alike, and intervals of differences
+covered 50%: here the pseudo-rows are drawn as well, and Student's t allows for the few rows of the rarest rate.
 
 *Rows that belong together*, several pictures of one person for instance, are drawn together: the resamples of
 differences are of clusters. The interval of one figure comes from tests that take rows for independent; its arms are
@@ -210,16 +211,24 @@ class Paired:
         outward = [[_Outward.of(name, seed) for seed in seeds] for seeds in (first, second)]
         alone = [[one.largest_alone() for one in own] for own in outward]
         down, up, moves = [], [], []
-        excess = 0.0
+        excess, still = 0.0, True  # whether no draw of the rows changes the difference
         # With unequal numbers of seeds the shorter list is gone through again.
         for position in range(max(len(first), len(second))):
             i, j = position % len(first), position % len(second)
             low, high = _difference_ends(outward[0][i], outward[1][j], self.level, self._counts(name).n)
             if metric_of(name).kind == "lowest":
                 low, high = -high, -low
+            if low == high and name == "accuracy" and self.clustered is None:
+                n = self.counts.n
+                low, high = paired_interval(n * max(0.0, low), n * max(0.0, -low), n, self.level)
+            still &= low == high
             down.append(a[i] - b[j] - low)
             up.append(high - (a[i] - b[j]))
             moves.append(alone[0][i] - alone[1][j])
+        if still:
+            value, why = float(a.mean() - b.mean()), "no interval: every draw of the rows gives this change"
+            unsure = Estimate(value, math.nan, math.nan, self._rows(name), why)
+            return Inference(unsure, unsure, math.nan, math.nan if value else 1.0)
         for seeds, sign in ((first, 1), (second, -1)):
             excess += sign * float(np.mean([seed.excess(name) for seed in seeds]))
         if shared_seeds:
@@ -396,6 +405,13 @@ class _Outward(NamedTuple):
     def unit(self, position: int) -> _Outward:
         """Return the contrasts of one unit, without the axis of units."""
         return _Outward(self.value[position], self.shift[:, position], self.rows[position])
+
+
+def paired_interval(gained: float, lost: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    """Ends of the difference of two paired proportions (Bonett and Price 2012): one row is added to either side."""
+    up, down = (gained + 1) / (n + 2), (lost + 1) / (n + 2)
+    arm = normal_quantile(level) * np.sqrt((up + down - (up - down) ** 2) / (n + 2))
+    return max(-1.0, up - down - arm), min(1.0, up - down + arm)
 
 
 def _difference_ends(a: _Outward, b: _Outward, level: float, rows: int) -> tuple[float, float]:

@@ -56,7 +56,7 @@ def figure_cell(
     if digits is None:
         return cell(of_any_unit(one.value), span(one) or "no interval")
     value, low, high = (scale * each for each in (one.value, one.low, one.high))
-    return cell(number(value, digits, signed=signed), interval(low, high, digits, signed=signed))
+    return cell(number(value, digits, signed=signed), interval(low, high, digits, signed=signed) or "no interval")
 
 
 def table(

@@ -98,11 +98,11 @@ def difference_sentence(difference: Difference, baseline: str, metric: str = "eq
     method, other = quoted_name(difference.label), quoted_name(baseline)
     if not figure.defined:
         return f"The change of {what} from {other} to {method} is undefined: {_ends(figure.reason)}"
-    if figure.value == figure.low == figure.high == 0:
-        return f"{method} and {other} have the same {what.removeprefix('the ')} on these data."
+    if figure.value == 0 and (math.isnan(figure.low) or figure.low == figure.high == 0):
+        why = f"; {_ends(figure.reason)}" if math.isnan(figure.low) else "."
+        return f"{method} and {other} have the same {what.removeprefix('the ')} on these data{why}"
     margin = number(100 * difference.margin)
-    span = f"interval {percent_interval(figure, signed=True)}"
-    change = f"{percent(figure, signed=True)} points, {span}"
+    span, change = f"interval {percent_interval(figure, signed=True)}", _range([difference])
     size, verb = number(100 * abs(figure.value)), _changed(metric, figure.value)
     if difference.on_one_seed:
         return (
@@ -170,14 +170,18 @@ def _range(differences: Sequence[Difference]) -> str:
     """Say how far defined differences and their intervals reach, in points."""
     figures = [one.estimate for one in differences]
     if len(figures) == 1:
-        return f"{percent(figures[0], signed=True)} points, interval {percent_interval(figures[0], signed=True)}"
+        span = percent_interval(figures[0], signed=True)
+        return f"{percent(figures[0], signed=True)} points" + (f", interval {span}" if span else "")
+    known = [figure for figure in figures if not math.isnan(figure.low)]
     ends = (
         min(figure.value for figure in figures),
         max(figure.value for figure in figures),
-        min(figure.low for figure in figures),
-        max(figure.high for figure in figures),
+        min((figure.low for figure in known), default=math.nan),
+        max((figure.high for figure in known), default=math.nan),
     )
     low, high, first, last = (number(100 * value, signed=True) for value in ends)
+    if not known:
+        return f"changes from {low} to {high} points, without intervals"
     return f"changes from {low} to {high} points, with intervals from {first} to {last}"
 
 
