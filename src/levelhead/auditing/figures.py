@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,7 +13,6 @@ from levelhead.auditing.clusters import alone_sentence, clustered_counts, cluste
 from levelhead.auditing.finding import find, references
 from levelhead.auditing.options import LEAVE_OUT, TOLD, few_sentence
 from levelhead.auditing.part import Asked, Frame, Part, find_classes
-from levelhead.auditing.result import AttributeAudit, AuditResult, GroupFigures
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.auditing.weights import Weights, weights_found
 from levelhead.metrics import Counts, estimate, estimate_all, proportion, worst_class
@@ -27,12 +26,66 @@ from levelhead.metrics.weighted import (
     weighted_proportion,
     weighted_worst_class,
 )
+from levelhead.report.record import as_json
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.columns import positive_index
 from levelhead.tables.rows import Rows
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import LabelMap, alike
 from levelhead.types import ConfigError, Estimate, in_quotes, printable
+
+
+@dataclass(frozen=True)
+class GroupFigures:
+    """One group: ``n`` rows, ``rows_by_label``, its ``rates`` with intervals, and which gaps count it in.
+
+    ``included``: whether it has enough rows to be in any gap. ``left_out`` names the gaps that count it out, because
+    its rate is based on too few rows, each with the class in brackets where several are compared.
+    The rates are ``accuracy`` and, for each class that is set against the rest, ``selection_rate``,
+    ``true_positive_rate`` and ``false_positive_rate`` (with several classes followed by ``[class]``).
+    ``worth`` and ``worth_by_label`` say the effective sample size of weighted rows; None without weights.
+    """
+
+    n: int
+    rows_by_label: dict[str, int]
+    rates: dict[str, Estimate]
+    included: bool = True
+    left_out: tuple[str, ...] = ()
+    worth: float | None = None
+    worth_by_label: dict[str, float] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        out: dict[str, Any] = {"included": self.included, "left_out": list(self.left_out)}
+        if self.worth is not None:
+            out |= {"worth": self.worth, "worth_by_label": self.worth_by_label}
+        return {"n": self.n, **out, "rows_by_label": self.rows_by_label, **as_json(self.rates)}
+
+
+@dataclass(frozen=True)
+class AttributeAudit:
+    """The figures for one sensitive column, or for the crossing of several.
+
+    ``groups`` has the text of each group for a key; for a crossing, a tuple with a text for each column.
+    ``worst_class`` names the class behind each gap where several classes are compared; else it is empty.
+    """
+
+    metrics: dict[str, Estimate]
+    groups: dict[Key, GroupFigures]
+    worst_class: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; the groups lie under their names, and ``values`` are what they are made of."""
+        result: dict[str, Any] = {
+            "metrics": as_json(self.metrics),
+            "groups": {
+                group_name(group): {"values": parts_of(group), **figures.to_dict()}
+                for group, figures in self.groups.items()
+            },
+        }
+        if self.worst_class:
+            result["worst_class"] = self.worst_class
+        return result
 
 
 class Classes(Part):
@@ -118,8 +171,8 @@ class Classes(Part):
             decision,
         )  # fmt: skip
 
-    def find(self, frame: Frame) -> AuditResult:
-        """Return an audit without other parts."""
+    def find(self, frame: Frame) -> dict[str, Any]:
+        """Return the fields of :class:`~levelhead.auditing.result.AuditResult` but for those of other parts."""
         options, names, warnings = frame.options, frame.names, frame.warnings
         by_attribute, compared, missing = {}, {}, []
         for key, counts in frame.counts.items():
@@ -169,11 +222,11 @@ class Classes(Part):
         }  # fmt: skip
         if frame.favourable is not None:
             given["favourable"] = frame.shown.get(words["favourable"], words["favourable"])
-        told: dict[str, Any] = {name: one for name, one in given.items() if one}
-        return AuditResult(
-            by_attribute, warnings, options.level, frame.of_class, headline=found, words=words,
-            replicates=options.replicates, **told,
-        )  # fmt: skip
+        return {
+            "by_attribute": by_attribute, "warnings": warnings, "level": options.level, "positive": frame.of_class,
+            "headline": found, "words": words, "replicates": options.replicates,
+            **{name: one for name, one in given.items() if one},
+        }  # fmt: skip
 
 
 def favourable_of(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from levelhead.auditing.continuous import ContinuousGap
+from levelhead.auditing.figures import AttributeAudit, GroupFigures
 from levelhead.auditing.frames import draw_rates
 from levelhead.auditing.over_time import OverTime
 from levelhead.auditing.own_metrics import OwnMetric
@@ -16,9 +17,8 @@ from levelhead.auditing.part import Answer
 from levelhead.auditing.rates import MoreRates
 from levelhead.auditing.scores import ScoreAudit
 from levelhead.metrics.amplification import Amplification
-from levelhead.metrics.names import METRICS, Key, attribute_names, group_name, parts_of
+from levelhead.metrics.names import METRICS, Key, attribute_names, parts_of
 from levelhead.report import wide
-from levelhead.report.record import as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, estimate_from_dict
 from levelhead.report.wide import Pair
@@ -27,59 +27,6 @@ from levelhead.types import Estimate
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class GroupFigures:
-    """One group: ``n`` rows, ``rows_by_label``, its ``rates`` with intervals, and which gaps count it in.
-
-    ``included``: whether it has enough rows to be in any gap. ``left_out`` names the gaps that count it out, because
-    its rate is based on too few rows, each with the class in brackets where several are compared.
-    The rates are ``accuracy`` and, for each class that is set against the rest, ``selection_rate``,
-    ``true_positive_rate`` and ``false_positive_rate`` (with several classes followed by ``[class]``).
-    ``worth`` and ``worth_by_label`` say the effective sample size of weighted rows; None without weights.
-    """
-
-    n: int
-    rows_by_label: dict[str, int]
-    rates: dict[str, Estimate]
-    included: bool = True
-    left_out: tuple[str, ...] = ()
-    worth: float | None = None
-    worth_by_label: dict[str, float] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        out: dict[str, Any] = {"included": self.included, "left_out": list(self.left_out)}
-        if self.worth is not None:
-            out |= {"worth": self.worth, "worth_by_label": self.worth_by_label}
-        return {"n": self.n, **out, "rows_by_label": self.rows_by_label, **as_json(self.rates)}
-
-
-@dataclass(frozen=True)
-class AttributeAudit:
-    """The figures for one sensitive column, or for the crossing of several.
-
-    ``groups`` has the text of each group for a key; for a crossing, a tuple with a text for each column.
-    ``worst_class`` names the class behind each gap where several classes are compared; else it is empty.
-    """
-
-    metrics: dict[str, Estimate]
-    groups: dict[Key, GroupFigures]
-    worst_class: dict[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; the groups lie under their names, and ``values`` are what they are made of."""
-        result: dict[str, Any] = {
-            "metrics": as_json(self.metrics),
-            "groups": {
-                group_name(group): {"values": parts_of(group), **figures.to_dict()}
-                for group, figures in self.groups.items()
-            },
-        }
-        if self.worst_class:
-            result["worst_class"] = self.worst_class
-        return result
 
 
 @dataclass(frozen=True)

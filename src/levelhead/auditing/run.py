@@ -156,9 +156,9 @@ def run(
     frame = classes.frame(rows, rows.only({*rows.parts} - {"score"}) if as_read else rows)
     if (part := counts.ours.get(OtherRows.name)) is not None:
         frame = replace(frame, other_rows=_other_rows(asked, frame, part.keeps))
-    result = classes.find(frame)
+    told = classes.find(frame)
     frame.warnings.extend(warnings)
     found = {name: part.find(frame) for name, part in counts.ours.items()}
     answers = {name: part.find(frame) for name, part in counts.own.items()}
     options.label_map.refuse_unused()
-    return replace(result, reading=list(dict.fromkeys(reading)) or None, findings=found, parts=answers)
+    return AuditResult(**told, reading=list(dict.fromkeys(reading)) or None, findings=found, parts=answers)
