@@ -151,18 +151,18 @@ def read(file: Path) -> Any:
 
 def page(item: Item) -> str:
     """Return the page of one item."""
-    opening = "Repeat it, and compare with the published figures ([how to read it](../paper.md#how-to-read-a-page))."
-    lines = [f"# {item.title}", "", f"{item.shows}. {opening}", "", "## Commands", "```"]
+    reading = "([how to read this page](../paper.md#how-to-read-a-page))"
+    lines = [f"# {item.title}", "", f"{item.shows} {reading}.", "", "## Commands", "```"]
     backbone = " --backbone MINILM" if "small" in item.backbone else ""
     name = f"levelhead reproduce {item.name}"
     lines += [f"# small scale: {item.cost['small']}", f"{name} --data-root DATA{backbone} --workers 2"]
     lines += [f"# the paper's size: {item.cost['paper']}", f"{name} --data-root DATA --scale paper"]
     lines += ["```", ""]
     if backbone:
-        lines += ["`MINILM` is the folder or the Hub name of all-MiniLM-L6-v2, which is also the default.", ""]
+        lines += ["`MINILM` is a folder or Hub name of all-MiniLM-L6-v2, the default.", ""]
     if item.name == "table5":
         lines += [
-            "At small scale a network is first pretrained on the training pictures: [pretrained](../pretrained.md).",
+            "At small scale, first [pretrain](../pretrained.md) a network on the training pictures.",
             "",
         ]
     folders = dict.fromkeys(SOURCES[name].folders[0] for names in item.data.values() for name in names)
@@ -199,12 +199,12 @@ def here(item: Item, scale: Scale) -> list[str]:
     """Return what came out here."""
     file = result_file(item, scale)
     reason = item.reason(scale, item.source(scale)).replace(f"; {SELECTION}", "")  # docs/paper.md says it once
-    why = f"Differs from the published runs: {reason}."
+    why = f"Differences from the published runs: {reason}."
     if not file.exists():
         return ["Not run."]
     record = read(file)
-    command = f"the {'first' if scale == 'small' else 'second'} command above{made_with(item, record)}"
-    lines = [f"Made by {command}; `results/{file.name}`. {why}", ""]
+    command = f"the {'first' if scale == 'small' else 'second'} command{made_with(item, record)}"
+    lines = [f"Made by {command}: `results/{file.name}`. {why}", ""]
     if item.drawing:
         lines += [f"![{item.title}, {scale} scale: {item.shows}](../images/paper-{item.name}-{scale}.png)", ""]
     if item.drawing in DRAWN:
@@ -216,7 +216,7 @@ def here(item: Item, scale: Scale) -> list[str]:
         lines += figures_of(grid)
     for added in more:
         lines += [
-            f"Run later, by {command.split(' with ')[0]}{made_with(item, read(added))}; `results/{added.name}`.",
+            f"Run later, by {command.split(' with ')[0]}{made_with(item, read(added))}: `results/{added.name}`.",
             "",
         ]
         for name, grid in read(added)["grids"].items():
@@ -236,10 +236,10 @@ def run_later(item: Item, scale: str) -> list[Path]:
 
 def figures_of(grid: dict[str, Any], earlier: dict[str, Any] | None = None) -> list[str]:
     """Return the tables of one grid's runs, without the rows that came out as in an ``earlier`` run."""
-    lines = [made_on(grid), "", *against(grid, earlier), *(cost_table(grid) if earlier is None else [])]
+    lines = [made_on(grid, earlier), "", *against(grid, earlier), *(cost_table(grid) if earlier is None else [])]
     if not grid.get("by_selection_alone_pairs_seeds"):
         lines += [
-            "Intervals by selection alone take the seeds of the two choices as independent, not as pairs.",
+            "Intervals by selection treat the seeds of the two choices as independent, not paired.",
             "",
         ]
     return lines
@@ -278,15 +278,21 @@ def made_with(item: Item, record: dict[str, Any]) -> str:
     return f" with `{' '.join(dict.fromkeys(options))}`" if options else ""
 
 
-def made_on(grid: dict[str, Any]) -> str:
-    """Say what the runs of a grid were trained on, and how long that took."""
+def made_on(grid: dict[str, Any], earlier: dict[str, Any] | None = None) -> str:
+    """Say how long the runs of a grid took, and on what, unless an ``earlier`` grid's runs had the same hardware."""
     costs, seeds = grid["label_only"]["cost"], grid["label_only"]["seeds"]
-    hardware = sorted({each for cost in costs.values() for each in cost["hardware"]})
+    hardware = hardware_of(grid)
+    on = "" if earlier is not None and hardware == hardware_of(earlier) else f"; {'; '.join(hardware)}"
     runs = {method: len(each) for method, each in seeds.items()}
     hours = sum(cost["seconds"] * runs[method] for method, cost in costs.items()) / 3600
     energy = [math.nan if cost["energy_wh"] is None else cost["energy_wh"] * runs[m] for m, cost in costs.items()]
     known = "" if math.isnan(sum(energy)) else f", {sum(energy):,.3g} Wh"
-    return f"{sum(runs.values())} trainings, {hours:,.1f} hours in all{known}; {'; '.join(hardware)}."
+    return f"{sum(runs.values())} trainings in {hours:,.1f} hours{known}{on}."
+
+
+def hardware_of(grid: dict[str, Any]) -> list[str]:
+    """Return what the runs of a grid were trained on."""
+    return sorted({each for cost in grid["label_only"]["cost"].values() for each in cost["hardware"]})
 
 
 def cost_table(grid: dict[str, Any]) -> list[str]:
@@ -348,7 +354,7 @@ def attention_differences(networks: dict[str, Any]) -> list[str]:
         *lines,
         "",
         "Attention of the readout row in the last encoder, in percent of what lies on patches; test split, one seed.",
-        "The last column is how much attention would have to move to make the two means alike.",
+        "The last column is the attention that would have to move to make both means equal.",
     ]
 
 
@@ -381,7 +387,7 @@ def against(grid: dict[str, Any], earlier: dict[str, Any] | None = None) -> list
     return [
         *lines,
         "",
-        *([f"With the gap and the accuracy of above, to the last digit: {', '.join(same)}.", ""] if same else []),
+        *([f"Identical to the table above: {', '.join(same)}.", ""] if same else []),
     ]
 
 

@@ -1,11 +1,11 @@
-"""Names that go: what a deprecated one says."""
+"""The warning for a deprecated name."""
 
 from __future__ import annotations
 
 
 def deprecated(old: str, new: str) -> str:
-    """Return what a deprecated name says: as a ``DeprecationWarning`` in Python, on stderr in the command line.
+    """Return the warning for a deprecated name: as a ``DeprecationWarning`` in Python, on stderr in the command line.
 
-    It is the one sentence for names that go (docs/stability.md). ``old`` and ``new`` are what is typed.
+    All deprecated names use this sentence (docs/stability.md). ``old`` and ``new`` are what is typed.
     """
-    return f"{old} is deprecated and goes with the next minor version. Use {new}."
+    return f"{old} is deprecated and will be removed in the next minor version. Use {new}."

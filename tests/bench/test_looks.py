@@ -164,17 +164,17 @@ def test_the_page_on_deciding_says_what_was_simulated() -> None:
         return [one[key] for one in cells if one["what"] == what and seeds in (None, one["seeds"])]
 
     shown = {
-        "looked at after each of five seeds": [
+        "looks after each of five seeds: a true null rejected": [
             c["difference_found"] for c in cells if c["what"] == "stopped" and c["seeds"] == 5
         ],
         "the same without sharing the 5%": [
             c["without_spending"] for c in cells if c["what"] == "stopped" and c["seeds"] == 5
         ],
-        "a difference as large as the margin called smaller": [
+        "a difference as large as the margin called equal within it": [
             c["margin_called_smaller"] for c in cells if c["what"] == "equal"
         ],
-        "four rows a person: a true null rejected": of("rejected", "people"),
-        "four rows a person: a true difference held": of("held", "people"),
+        "four rows per person: a true null rejected": of("rejected", "people"),
+        "four rows per person: the interval holds a true difference": of("held", "people"),
     }
     for title, values in shown.items():
         line = next(line for line in page.splitlines() if line.startswith(f"| {title}"))

@@ -131,21 +131,21 @@ def test_a_drawing_that_was_made_stands_on_its_page_with_its_figures(name: str) 
 def test_a_page_says_which_rows_and_options_were_run(tool: ModuleType) -> None:
     """Two rows of Table 1 were trained at the paper's size, in another precision than the grid's."""
     text = (ROOT / "docs" / "paper" / "table1.md").read_text(encoding="utf-8")
-    assert "second command above with `--row ERM --row 'DAM (levelhead)' --set train.precision=no`" in text
+    assert "second command with `--row ERM --row 'DAM (levelhead)' --set train.precision=no`" in text
     assert "ERM, DAM (levelhead) at the paper's size (3 seeds): " in tool.state(ITEMS["table1"])
-    assert "first command above; `results/paper_table1_small.json`" in text
+    assert "first command: `results/paper_table1_small.json`" in text
 
 
 def test_rows_that_were_run_later_stand_on_the_page_beside_an_erm_of_their_own() -> None:
     text = (ROOT / "docs" / "paper" / "table1.md").read_text(encoding="utf-8")
-    later = text.split("Run later, by the first command above with `--row ERM --row DSA`")[1]
+    later = text.split("Run later, by the first command with `--row ERM --row DSA`")[1]
     assert "| DSA ORACLE |" in later
     left = re.findall(r"Not run yet: (.*)\.", later.split("## Here, at the paper's size")[0])
     assert left == ["ARL (paper)"]
     presets = later.split("Run later, by")[1].split("Not run yet")[0]
     assert "| DAM (paper) |" in presets
     assert "| ERM |" not in presets, "it came out as before"
-    assert "With the gap and the accuracy of above, to the last digit: ERM, DAM (levelhead)." in presets
+    assert "Identical to the table above: ERM, DAM (levelhead)." in presets
 
 
 def test_seeds_and_rows_of_the_grid_are_not_named_as_options(tool: ModuleType) -> None:
