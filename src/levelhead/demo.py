@@ -24,22 +24,17 @@ from typing import Any
 import torch
 import yaml
 from PIL import Image
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from levelhead.bench.comparison import Comparison
 from levelhead.bench.grid import is_done
-from levelhead.bench.page import Comparisons, compared
+from levelhead.bench.page import Comparisons, brief, compared
 from levelhead.bench.pictures import draw_comparisons
 from levelhead.bench.tables import RunSet, collect
 from levelhead.data import SPLITS
 from levelhead.data.portraits import Portraits, contact_sheet
-from levelhead.metrics.names import COMPARED
 from levelhead.report.page import command_line, write_page
-from levelhead.report.sentences import Difference
-from levelhead.report.text import number, percent_interval
+from levelhead.report.terminal import DrawnTable
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.folder import CONFIG, refuse_changes
 from levelhead.runs.recipe import Experiment, build_experiment, find_recipe, read_recipe, section
@@ -136,7 +131,8 @@ def run_demo(out: Path, *, seeds: int, workers: int, console: Console) -> None:
     comparisons = [group.compare(BASELINE) for group in groups]
     for setting, comparison in zip(SETTINGS, comparisons, strict=True):
         console.print(f"\n[bold]{setting.title}[/bold]\n{setting.truth}")
-        console.print(_compact_table(comparison))
+        if shown := brief(comparison):
+            console.print(DrawnTable(shown["table"], plain=True))
     console.print("\n".join(_notes(comparisons[0])), markup=False)
     _write(out, groups, comparisons)
     console.print(f"\nWrote {', '.join(str(out / name) for name in FILES)}.", markup=False, soft_wrap=True)
@@ -226,33 +222,6 @@ def _copy_run(trained: Path, folder: Path, experiment: Experiment) -> None:
     shutil.copytree(trained, temporary, ignore=shutil.ignore_patterns("checkpoints", "*-test.*", ".*"))
     write_text(temporary / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
     temporary.replace(folder)
-
-
-def _compact_table(comparison: Comparison) -> Table:
-    """Return figures and differences to plain training in percent, one line a method; fits 80 columns."""
-    drawn = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
-    drawn.add_column("method", min_width=18)
-    for metric in METRICS:
-        drawn.add_column(COMPARED[metric], justify="right")
-        drawn.add_column("minus plain", justify="right", min_width=19)
-    for method, row in comparison.table.rows.items():
-        cells = []
-        for metric in METRICS:
-            figure = row[metric].estimate
-            cells.append(f"{100 * figure.value:.1f}" if figure.defined else "undefined")
-            found = [each for each in comparison.differences(metric) if each.method == method]
-            cells.append(_difference(found[0]) if found else "")
-        drawn.add_row(escape(comparison.label(method)), *map(escape, cells))
-    return drawn
-
-
-def _difference(difference: Difference) -> str:
-    """Return a difference with its interval, and a star if it is distinguishable from zero."""
-    figure = difference.estimate
-    if not figure.defined:
-        return "undefined"
-    value = number(100 * figure.value, signed=True)
-    return f"{value} {percent_interval(figure, signed=True)}{'*' if difference.decided else ' '}"
 
 
 def _notes(comparison: Comparison) -> list[str]:

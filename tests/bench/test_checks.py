@@ -271,7 +271,8 @@ def test_a_comparison_ends_with_its_tables_and_what_it_wrote(
     text = "\n".join(lines)
     assert "balanced" in text
     assert "AT CHANCE" in text
-    assert "Differences to erm" in text
+    assert "changes in points" in text
+    assert "Differences to erm" not in text
     assert lines[-4:-2] == [
         f"Wrote {tmp_path / 'page.html'}",
         f"Wrote {tmp_path / 'runs'}: 4 runs, and grid.yaml, which remembers them.",
@@ -284,7 +285,7 @@ def test_runs_on_different_data_are_different_tables(tmp_path: Path) -> None:
     cells = make_cells(grid, tmp_path / "runs")
     train(cells)
     console = Terminal(file=io.StringIO(), width=200)
-    show_results(cells, tmp_path / "runs", console=console, html_file=tmp_path / "page.html")
+    show_results(cells, tmp_path / "runs", console=console, html_file=tmp_path / "page.html", everything=True)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     for correlation in ("0.0", "1.0"):
         assert f"Differences to erm, correlation {correlation}" in text

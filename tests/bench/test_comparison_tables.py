@@ -307,3 +307,36 @@ def test_losses_of_old_files_and_of_new_ones_choose_the_same_epoch(sign: int, tm
     (found,) = collect([folder], "test")
     chosen = found.compare("erm", selection="val_loss").table.rows["erm"]["accuracy"].estimate.value
     assert chosen == pytest.approx((first["label"] == first["prediction"]).mean())
+
+
+def test_many_methods_fit_a_screen_and_all_shows_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    rows, names = rows_of(), ["erm", "dam", "jtt", "dro", "arl", "kd", "lff", "cnc", "spare", "eiil", "xrm", "afr"]
+    for place, method in enumerate(names):
+        # One of them errs in one group alone: its gap is the largest.
+        frame = answered(rows, 0.2, place)
+        if method == "xrm":
+            hit = (rows["group"] == "a") & (rows["label"] == "yes")
+            frame.loc[hit, "prediction"] = "no"
+        for seed in (0, 1, 2):
+            write_run(tmp_path / "runs" / f"{method}-{seed}", frame, method, seed)
+    assert run("table", tmp_path / "runs", "--json", tmp_path / "table.json") == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert len(lines) <= 22
+    assert all(len(line) <= 80 for line in lines)
+    assert any(line.startswith("xrm ") for line in lines)
+    assert any(line.startswith("erm ") for line in lines)
+    assert "more variant" in "".join(lines[-3:])
+    assert run("table", tmp_path / "table.json", "--all") == 0
+    everything = capsys.readouterr().out
+    assert "Differences to erm" in everything
+    assert all(f" {name} " in everything for name in names)
+
+
+def test_one_variant_has_no_brief_form(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("table", *runs[2:4]) == 0
+    printed = capsys.readouterr().out
+    assert "--all" not in printed
+    assert "Cost of training" in printed

@@ -43,7 +43,7 @@ def test_the_file_holds_the_figures_and_intervals_of_the_printed_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["table", str(FIXTURE), "--latex", str(tmp_path / "table.tex")])
+        main(["table", str(FIXTURE), "--all", "--latex", str(tmp_path / "table.tex")])
     assert not ended.value.code
     (group,) = collect([FIXTURE], "test")
     expected_tables = group.compare("erm").report.tables()

@@ -144,7 +144,7 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     app(["refit", str(run), *options], standalone_mode=False)
     printed = " ".join(capsys.readouterr().out.split())
     assert "afr, gamma 0" in printed
-    assert "Differences to erm" in printed
+    assert "changes in points" in printed
     (folder,) = out.glob("few-label-*/seed-0")
     assert read_json(folder / "metrics.json")["told"] == "FEW GROUPS of groups_60.csv"
     config = yaml.safe_load((folder / "config.yaml").read_text())
@@ -200,7 +200,7 @@ def test_a_method_that_has_too_few_rows_is_named_and_the_others_are_shown(
     app([*line, str(out), "--method", "afr,dfr"], standalone_mode=False)
     printed = " ".join(capsys.readouterr().out.split())
     assert "Left out dfr, smallest_group 60: The smallest class of a group has" in printed
-    assert "Differences to erm" in printed
+    assert "changes in points" in printed
     assert [one.parent.name.partition("-")[0] for one in out.glob("*/seed-0")] == ["afr"]
     with pytest.raises(DataError, match="at least 60 are needed"):
         app([*line, str(out), "--method", "dfr"], standalone_mode=False)

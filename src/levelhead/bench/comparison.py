@@ -66,14 +66,19 @@ class Comparison:
         plain = {key: " and ".join(map(str, one)) if isinstance(one, list) else one for key, one in options.items()}
         listing = ", ".join(f"{key} {printable(value)}" for key, value in plain.items())
         name = printable(self.data["name"]) + (f" ({listing})" if options else "")
-        folds = self.data.get("folds")
-        which = f"all {self.rows:,} rows in {folds} folds" if folds else f"{self.split} split, {self.rows:,} rows"
-        title = f"{name}: {which}, groups by {printable(self.attribute)}"
+        title = f"{name}: {self.measured_on}"
         if self.selection:
             title += f"; epochs by {self.selection}"
         if self.positive_rate is not None:
             title += f"; thresholds that call {self.positive_rate:.1%} positive, as {self.table.baseline} does"
         return title
+
+    @property
+    def measured_on(self) -> str:
+        """The rows, and whose they are."""
+        folds = self.data.get("folds")
+        which = f"all {self.rows:,} rows in {folds} folds" if folds else f"{self.split} split, {self.rows:,} rows"
+        return f"{which}, groups by {printable(self.attribute)}"
 
     def marks(self, method: str) -> list[str]:
         """Return the row's marks, of :mod:`levelhead.report.marks`."""

@@ -18,7 +18,7 @@ from levelhead.metrics.names import COMPARED, METRICS, MISSING_GROUP
 from levelhead.report import blocks, marks
 from levelhead.report.definitions import STATISTICS, help_for
 from levelhead.report.result import Report
-from levelhead.report.sentences import comparison_sentence, several_sentence
+from levelhead.report.sentences import Difference, comparison_sentence, several_sentence
 from levelhead.report.text import (
     Record,
     counted,
@@ -137,7 +137,70 @@ class Comparisons(Report):
             lines=lines,
             cautions=list(dict.fromkeys([*self.cautions, *(caution for one in every for caution in _cautions(one))])),
             command=command,
+            brief=None if several else brief(first),
         )
+
+
+def brief(comparison: Comparison) -> Record | None:
+    """Return what fits a screen: one line a variant, with its change from the baseline; None where there is none."""
+    table, level = comparison.table, f"{comparison.table.level:.0%}"
+    metrics = [name for name in reversed(_OPEN) if name in _metrics(comparison)]
+    differences = {(each.method, name): each for name in metrics for each in comparison.differences(name)}
+    if not differences:
+        return None
+    changes = [differences.get((method, metrics[-1])) for method in table.rows]
+    ranked = sorted(range(len(changes)), key=lambda at: _rank(changes[at]))
+    rows = [
+        (
+            comparison.label(method),
+            [
+                cell
+                for name in metrics
+                for cell in (_level(row[name].estimate), _change(differences.get((method, name))))
+            ],
+        )
+        for method, row in table.rows.items()
+    ]
+    columns = [title for name in metrics for title in (METRICS[name].short, "change")]
+    figures = table.rows[table.baseline]
+    levels = [
+        f"{METRICS[name].short} {percent(one)} {percent_interval(one)}"
+        for name in metrics
+        if (one := figures[name].estimate).defined
+    ]
+    baseline = short(table.baseline, 40)
+    notes = [
+        f"Percent, mean over {comparison.number_of_seeds}; changes in points, {level} intervals over "
+        f"{comparison.sources}. *: significant after correction for the number of variants."
+    ]
+    return blocks.brief(
+        [*([f"{baseline}: {', '.join(levels)}."] if levels else []), *_detectable(comparison)],
+        blocks.table(short(comparison.measured_on), ["Variant", *columns], rows),
+        ranked,
+        notes,
+        row="variant",
+    )
+
+
+def _rank(change: Difference | None) -> tuple[bool, bool, float]:
+    """Order variants: the baseline, significant changes, the others; the largest first."""
+    if change is None:
+        return False, False, 0.0
+    return True, not change.decided, -abs(change.estimate.value) if change.estimate.defined else 0.0
+
+
+def _level(figure: Estimate) -> Record:
+    return blocks.cell(percent(figure)) if figure.defined else blocks.undefined_cell(figure.reason)
+
+
+def _change(change: Difference | None) -> Record:
+    if change is None:
+        return blocks.cell("")
+    figure = change.estimate
+    if not figure.defined:
+        return blocks.undefined_cell(figure.reason)
+    ends = f"{percent_interval(figure, signed=True)}{'*' if change.decided else ''}"
+    return blocks.cell(percent(figure, signed=True), ends)
 
 
 def _title(one: Compared) -> str:
@@ -401,22 +464,22 @@ def _ends(figure: Estimate) -> list[float]:
     return [100 * figure.value, 100 * figure.low, 100 * figure.high]
 
 
+def _detectable(comparison: Comparison) -> list[str]:
+    if not (halves := _halves(comparison, MAIN)):
+        return []
+    return [
+        f"With {comparison.rows:,} test rows and these seeds, differences in the {METRICS[MAIN].short} below "
+        f"{_about(halves)} points cannot be detected. “Inconclusive” describes the size of the data, not the methods."
+    ]
+
+
 def _limits(one: Compared) -> list[Record]:
     comparison = one.comparison
     found: list[Record] = []
     metrics = _metrics(comparison)
     if len(comparison.table.rows) > 1:
         baseline = comparison.table.baseline
-        halves = _halves(comparison, MAIN)
-        if halves:
-            found.append(
-                blocks.paragraph(
-                    f"With {comparison.rows:,} test rows and these seeds, differences in the {METRICS[MAIN].short} "
-                    f"below {_about(halves)} points cannot be detected. “Inconclusive” describes the size of the "
-                    "data, not the methods.",
-                    where=blocks.BOTH,
-                )
-            )
+        found += [blocks.paragraph(one, where=blocks.BOTH) for one in _detectable(comparison)]
         rows = [
             (
                 comparison.label(method),

@@ -78,10 +78,12 @@ def show_results(
     margin: float = MARGIN,
     min_count: int = MIN_COUNT,
     missing: str = LEAVE_OUT,
+    everything: bool = False,
 ) -> Sequence[Comparison]:
     """Print the tables of finished runs, write the page if ``html_file`` is given, and return the comparisons.
 
-    Runs on different data are different tables; in each, the first row of the grid is the baseline.
+    Runs on different data are different tables; in each, the first row of the grid is the baseline. What fits a
+    screen is printed, or ``everything``.
     """
     groups = collect([cell.folder for cell in cells], "test")
     rows = list(dict.fromkeys(cell.row for cell in cells))
@@ -97,7 +99,7 @@ def show_results(
         for group in groups
     ]
     for comparison in comparisons:
-        console.print(comparison.report.table())
+        console.print(comparison.report.table(all=everything))
     if html_file is not None:
         from levelhead.report.page import command_line, write_page
 

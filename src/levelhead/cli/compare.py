@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from levelhead.cli.following import after_comparison, lines
-from levelhead.cli.options import DataRoot, FewGroups, Margin, MinCount, Missing, MissingGroups, Tried
+from levelhead.cli.options import AllTables, DataRoot, FewGroups, Margin, MinCount, Missing, MissingGroups, Tried
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, quoted
@@ -90,6 +90,7 @@ def compare_command(
     html_file: Annotated[
         Path | None, typer.Option("--html", help="At the end, write one standalone HTML page.")
     ] = None,
+    all_: AllTables = False,
 ) -> None:
     """Train and evaluate methods with the same model, budget, batches and selection, over seeds, and show the table.
 
@@ -125,7 +126,7 @@ def compare_command(
             margin=margin,
         )
         settings = None
-    more: dict[str, Any] = {"data_root": data_root, "settings": settings or ()}
+    more: dict[str, Any] = {"data_root": data_root, "settings": settings or (), "everything": all_}
     _run(
         plan, folder, workers, ray, html_file, until, plan_only, min_count, missing, rows=only, seeds=chosen, **more
     )  # fmt: skip
@@ -181,6 +182,7 @@ def _run(
     *,
     rows: Sequence[str] | None,
     seeds: Sequence[int] | None,
+    everything: bool,
     **options: Any,
 ) -> None:
     """Check everything, remember the grid in ``folder``, run what is missing of it, and show the table."""
@@ -226,6 +228,7 @@ def _run(
             console.print(said, markup=False)
             if reached:
                 break
-    found = show_results(cells_now, folder, console=console, html_file=html_file, margin=plan.margin / 100, **who)
+    who |= {"margin": plan.margin / 100, "everything": everything}
+    found = show_results(cells_now, folder, console=console, html_file=html_file, **who)
     for line in lines(after_comparison(found[0], folder, html_file is not None)) if found else ():
         console.print(line, markup=False, highlight=False, soft_wrap=True)

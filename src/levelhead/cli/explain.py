@@ -11,6 +11,7 @@ import typer
 from levelhead.cli.finishing import finish
 from levelhead.cli.following import Step, after_explanation
 from levelhead.cli.options import (
+    AllTables,
     ClassOfLabel,
     FiguresFile,
     HtmlFile,
@@ -74,7 +75,7 @@ def explain_command(
     on: OnColumn = None,
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
-    all_: Annotated[bool, typer.Option("--all", help="Print all sentences and tables.")] = False,
+    all_: AllTables = False,
 ) -> None:
     """Split a measured gap into its sources: base rates, the share of them that the score uses, and the rest.
 

@@ -139,6 +139,7 @@ def run_join(run: Path, join: Path | None, on: str | None, columns: Sequence[str
     return Join(join, tuple(columns or ()), right)
 
 
+AllTables = Annotated[bool, typer.Option("--all", help="Print all sentences and tables.")]
 Margin = Annotated[
     float | None,
     typer.Option(help="Equivalence margin, in points. Default: that of the comparison, else 2."),

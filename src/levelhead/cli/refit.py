@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from levelhead.cli.following import after_refit, lines
 from levelhead.cli.options import (
+    AllTables,
     DataRoot,
     FewGroups,
     JoinedFile,
@@ -51,6 +52,7 @@ def refit_command(
     missing: MissingGroups = Missing.leave_out,
     data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the new runs. Default: RUN-refit.")] = None,
+    all_: AllTables = False,
 ) -> None:
     """Refit the last layer of a finished run with other methods, in seconds, and compare.
 
@@ -102,7 +104,7 @@ def refit_command(
     (found,) = collect([run, *(cell.folder for cell in cells)], "test")
     baseline = next(name for name, runs in found.rows().items() if runs[0].folder == run)
     comparison = found.compare(baseline, **who)
-    console.print(comparison.report.table())
+    console.print(comparison.report.table(all=all_))
     labels = {
         cell.row: "These group labels" if groups is not None else f"{method.rows} group labels"
         for cell in cells

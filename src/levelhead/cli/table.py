@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from levelhead.cli.options import ClusterOfRun, HtmlFile, JsonFile, Margin, MinCount, Missing, MissingGroups, SplitName
+from levelhead.cli.options import (
+    AllTables,
+    ClusterOfRun,
+    HtmlFile,
+    JsonFile,
+    Margin,
+    MinCount,
+    Missing,
+    MissingGroups,
+    SplitName,
+)
 from levelhead.storage import as_written, check_outputs, read_json, write_json, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, visible
@@ -53,6 +63,7 @@ def table_command(
     html_file: HtmlFile = None,
     latex_file: Annotated[Path | None, typer.Option("--latex", help="Also write LaTeX tables (booktabs) here.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a drawn table.")] = False,
+    all_: AllTables = False,
 ) -> None:
     """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.
 
@@ -63,7 +74,7 @@ def table_command(
     stored = [one for one in runs if one.suffix.lower() == ".json" and not one.is_dir()]
     check_outputs({"--json": json_file, "--html": html_file, "--latex": latex_file}, inputs=stored, runs=runs)
     if stored:
-        _show_stored(context, runs, html_file, latex_file, markdown)
+        _show_stored(context, runs, html_file, latex_file, markdown, all_)
         return
     from levelhead.bench.grid import GRID, Grid, read_grid
     from levelhead.bench.looks import level_of, looks_of
@@ -86,7 +97,7 @@ def table_command(
         results.append(comparison.to_dict() | picked)
         pages.append((group, comparison, more))
         reports.append(Comparisons([Compared(comparison, published=more)]))
-        _print(reports[-1], markdown)
+        _print(reports[-1], markdown, all_ or tune_by is not None)
     if json_file:
         looks = looks_of(runs)
         write_json(json_file, {"kind": "comparison", "comparisons": results} | ({"looks": looks} if looks else {}))
@@ -99,25 +110,30 @@ def table_command(
         write_page(html_file, together.page(command=command_line()))
 
 
-def _print(report: Comparisons, markdown: bool) -> None:
+def _print(report: Comparisons, markdown: bool, everything: bool) -> None:
     if markdown:
         sys.stdout.write(visible(report.to_markdown(), keep="\n") + "\n")
     else:
-        Terminal().print(report.table())
+        Terminal().print(report.table(all=everything))
 
 
 def _show_stored(
-    context: typer.Context, files: list[Path], html_file: Path | None, latex_file: Path | None, markdown: bool
+    context: typer.Context,
+    files: list[Path],
+    html_file: Path | None,
+    latex_file: Path | None,
+    markdown: bool,
+    everything: bool,
 ) -> None:
     """Show what ``--json`` wrote as it stands there; other options would need the runs."""
-    kept = {"runs", "html_file", "latex_file", "markdown"}
+    kept = {"runs", "html_file", "latex_file", "markdown", "all_"}
     given = {
         name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
     }
     if given - kept or any(one.suffix.lower() != ".json" for one in files):
         raise ConfigError(
-            "A stored table is shown as it is: pass .json files alone, with --html, --latex or --markdown. Other "
-            "options need the run folders."
+            "A stored table is shown as it is: pass .json files alone, with --all, --html, --latex or --markdown. "
+            "Other options need the run folders."
         )
     from levelhead.bench.comparison import stored_comparisons
     from levelhead.bench.page import Comparisons
@@ -127,7 +143,7 @@ def _show_stored(
         with as_written(file):
             reports.append(stored_comparisons(read_json(file), file.name))
     for one in reports:
-        _print(one, markdown)
+        _print(one, markdown, everything)
     if latex_file:
         write_text(latex_file, "\n".join(one.to_latex() for one in reports))
     if html_file:
