@@ -220,7 +220,7 @@ def _copy_run(trained: Path, folder: Path, experiment: Experiment) -> None:
     temporary = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(trained, temporary, ignore=shutil.ignore_patterns("checkpoints", "*-test.*", ".*"))
-    write_text(temporary / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+    write_text(temporary / CONFIG, yaml.safe_dump(experiment.recipe, sort_keys=False))
     temporary.replace(folder)
 
 

@@ -25,7 +25,7 @@ from levelhead.paper import reproduce
 from levelhead.paper.items import ITEMS, SCALES, SOURCES, Item, find_item
 from levelhead.paper.published import present_row, published, published_row
 from levelhead.paper.reproduce import Options, distinct, fitting, make_plan
-from levelhead.runs.recipe import method_name, section
+from levelhead.runs.recipe import section
 from levelhead.runs.train import train_run
 from levelhead.storage import write_json
 from levelhead.terminal import Terminal
@@ -90,7 +90,7 @@ def test_items_share_the_runs_that_they_have_in_common(scale: Any, tmp_path: Pat
     seeds = [cell.experiment.seed for cell in cells]
     assert seeds[: seeds.count(0)] == [0] * seeds.count(0), "every item's first seed comes before anybody's second"
     for cell in cells:
-        assert cell.folder.parent.name.startswith(method_name(cell.experiment.method))
+        assert cell.folder.parent.name.startswith(cell.experiment.method_name)
 
 
 def test_the_finding_s_runs_of_utkface_are_those_of_table_1(tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ def compare_methods(
     rows: dict[str, dict[str, Any]] = {}
     used: set[str] = set()
     for method in methods:
-        known = flatten(build_experiment({"data": base.get("data"), "method": {"name": method}}).to_dict()["method"])
+        known = flatten(build_experiment({"data": base.get("data"), "method": {"name": method}}).recipe["method"])
         keys = {key: place for key in options if (place := _place_of(key, known)) is not None}
         used.update(keys)
         for values in itertools.product(*(options[key] for key in keys)):
@@ -485,7 +485,7 @@ def order_of(cell: Cell) -> dict[str, Any]:
     """Return what a process needs to train and evaluate ``cell``, as JSON can hold it."""
     refitted = None if cell.refitted is None else str(cell.refitted)
     places = {"folder": str(cell.folder), "refitted": refitted, "started_in": str(Path.cwd())}
-    return {"experiment": cell.experiment.to_dict(), **places}
+    return {"experiment": cell.experiment.recipe, **places}
 
 
 class LocalProcesses:

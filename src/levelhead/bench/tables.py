@@ -31,8 +31,8 @@ from levelhead.metrics.ranking import area_under_roc
 from levelhead.runs import cost_table
 from levelhead.runs.cost_table import REASONS
 from levelhead.runs.finished import require_finished
-from levelhead.runs.folder import CONFIG, digest, oracle_reason, read_run
-from levelhead.runs.recipe import Experiment, flatten, method_name, read_recipe
+from levelhead.runs.folder import CONFIG, digest, read_run
+from levelhead.runs.recipe import Experiment, flatten, read_recipe
 from levelhead.runs.stand_in import StandIn, StandInMethod, named
 from levelhead.storage import as_written, read_metrics, read_record
 from levelhead.training.select import FOR_ANY_METHOD, score_of
@@ -66,7 +66,7 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything but the data and the seed, flat: runs that agree in it are seeds of one row."""
-        recipe = self.experiment.to_dict()
+        recipe = self.experiment.recipe
         return flatten({section: recipe[section] for section in ("method", "model", "train")})
 
 
@@ -94,7 +94,7 @@ def _all_options(run: Run) -> dict[str, Any]:
 
 def _titled(experiment: Experiment, options: Mapping[str, Any]) -> str:
     listing = ", ".join(f"{key}={printable(value)}" for key, value in options.items())
-    return method_name(experiment.method) + (f" ({listing})" if options else "")
+    return experiment.method_name + (f" ({listing})" if options else "")
 
 
 def _not_recorded(runs: Iterable[Run]) -> list[str]:
@@ -192,7 +192,7 @@ class RunSet:
     def _comparison(self, rows: Mapping[str, list[Run]], table: JointTable, **more: Any) -> Comparison:
         """Return a table of the records of the runs."""
         first = self.runs[0]
-        recipe, data = first.experiment.to_dict()["data"], named(first.experiment.data)
+        recipe, data = first.experiment.recipe["data"], named(first.experiment.data)
         changed = data.changed if isinstance(data, StandIn) else None
         parts = [part for run in self.runs for part in run.trained]
         environments = [json.loads(text) for text in dict.fromkeys(json.dumps(part.environment) for part in parts)]
@@ -203,7 +203,7 @@ class RunSet:
             rows=len(first.predictions),
             seeds={name: [run.experiment.seed for run in runs] for name, runs in rows.items()},
             settings={name: runs[0].settings for name, runs in rows.items()},
-            oracle={name: oracle_reason(runs[0].experiment) for name, runs in rows.items()},
+            oracle={name: runs[0].experiment.oracle for name, runs in rows.items()},
             told={name: runs[0].experiment.method.told for name, runs in rows.items()},
             cost={
                 name: cost_table.mean_cost(
@@ -379,7 +379,7 @@ def choose_epoch(
         )
     if run.experiment.method.changes_at_end:
         raise DataError(
-            f"{run.folder}: {method_name(run.experiment.method)} changes the network after its last epoch, so its "
+            f"{run.folder}: {run.experiment.method_name} changes the network after its last epoch, so its "
             "epoch is fixed. Leave it out, or leave out --select."
         )
     columns = [column for column in run.predictions.columns if str(column).startswith("probability_")]
@@ -532,7 +532,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
             _read_environment(folder / "environment.json"),
             _read_cost(folder / "cost.json"),
         )
-        data = {key: value for key, value in experiment.to_dict()["data"].items() if key not in ("root", "fold")}
+        data = {key: value for key, value in experiment.recipe["data"].items() if key not in ("root", "fold")}
         if isinstance(experiment.data, Fold):
             whose = str([data, run.settings, experiment.seed, experiment.name])
             folds.setdefault(whose, (data, attribute, []))[2].append((run, evaluated))
@@ -573,7 +573,7 @@ def _put_together(parts: Sequence[tuple[Run, dict[str, Any]]], attribute: str) -
             "ones again."
         )
     missing = [fold for fold in range(about["folds"]) if fold not in [part["fold"] for _, part in parts]]
-    name = f"{first.experiment.name or method_name(first.experiment.method)}, seed {first.experiment.seed}"
+    name = f"{first.experiment.name or first.experiment.method_name}, seed {first.experiment.seed}"
     if missing:
         logger.warning("left out, folds %s are not evaluated: %s", listed(missing, 20), name)
         return None

@@ -19,7 +19,6 @@ from levelhead.metrics import Counts
 from levelhead.metrics.names import COMPARED
 from levelhead.report import blocks
 from levelhead.report.text import Record
-from levelhead.runs.recipe import method_name
 from levelhead.runs.stand_in import StandIn, named
 from levelhead.storage import read_metrics
 from levelhead.training.select import FOR_ANY_METHOD, score_of
@@ -74,7 +73,7 @@ def tune(group: RunSet, criterion: str = "val_loss") -> tuple[RunSet, list[Choic
     rows = group.rows()
     by_method: dict[str, list[str]] = {}
     for name, runs in rows.items():
-        by_method.setdefault(method_name(runs[0].experiment.method), []).append(name)
+        by_method.setdefault(runs[0].experiment.method_name, []).append(name)
     choices, kept = [], []
     for method, names in by_method.items():
         chosen = max(names, key=lambda name: _label_only(rows[name], criterion))

@@ -151,8 +151,8 @@ def build_command(
     """
     from levelhead.data.cache_folder import VARIABLE, cache_folder
     from levelhead.models.features import FeatureInputs
-    from levelhead.runs.folder import prepared
     from levelhead.runs.recipe import load_experiment
+    from levelhead.runs.train import prepared
 
     if cache_folder() is None:
         raise ConfigError(f"The cache is off, so features cannot be kept. Set {VARIABLE} to a folder.")

@@ -159,7 +159,7 @@ def evaluate_command(
         )
     from levelhead.auditing.result import AuditResult
     from levelhead.runs.evaluate import evaluate_run
-    from levelhead.runs.folder import load_run, oracle_reason
+    from levelhead.runs.folder import load_run
 
     joined = run_join(run, join, on, group)
 
@@ -176,7 +176,7 @@ def evaluate_command(
         missing=missing.words,
         join=joined,
     )
-    reason = oracle_reason(load_run(run))
+    reason = load_run(run).oracle
     if reason:
         console.print(f"[bold]ORACLE[/bold]: the {reason} of this run saw groups.")
     console.print(result.table(all=True))

@@ -36,7 +36,7 @@ from levelhead.report.markdown import markdown
 from levelhead.report.page import command_line, write_page
 from levelhead.report.terminal import drawn_sections
 from levelhead.report.text import counted
-from levelhead.runs.recipe import assign, method_name, section
+from levelhead.runs.recipe import assign, section
 from levelhead.storage import data_home, write_atomically, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
 
@@ -138,7 +138,7 @@ def _seeds(item: Item, grid: Grid, options: Options) -> tuple[int, ...]:
 def _shared(cell: Cell, runs: Path) -> Cell:
     """Return the cell in a folder that does not depend on the row's name: other grids find it there."""
     digest = cell.folder.parent.name.rpartition("-")[2]
-    folder = runs / f"{method_name(cell.experiment.method)}-{digest}" / cell.folder.name
+    folder = runs / f"{cell.experiment.method_name}-{digest}" / cell.folder.name
     return Cell(cell.row, replace(cell.experiment, name=""), folder)
 
 
@@ -265,7 +265,7 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
         return []
     stem = options.folder / (item.name if options.protocol == "label-only" else f"{item.name}-{options.protocol}")
     trial = "A TRIAL: it shows what will be written, and no result." if options.is_trial else ""
-    data = plan.cells[0].experiment.to_dict()["data"]["name"]  # --set may have named other data than the item's
+    data = plan.cells[0].experiment.data_name  # --set may have named other data than the item's
     reason = item.reason(options.scale, data)
     record: dict[str, Any] = {"item": item.name, "scale": options.scale, "protocol": options.protocol}
     record |= {"trial": options.is_trial, "reasons": reason, "grids": {}}

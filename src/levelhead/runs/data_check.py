@@ -42,7 +42,7 @@ def look_at(experiment: Experiment) -> DataLook:
 
     Errors: those of the data set, such as :class:`~levelhead.types.DataError` for a column that is absent.
     """
-    data, name = experiment.data, experiment.to_dict()["data"]["name"]
+    data, name = experiment.data, experiment.data_name
     data.check()
     target = str(getattr(data, "target", "class"))
     splits = {split: data.examples(split) for split in SPLITS}

@@ -21,7 +21,6 @@ from levelhead.runs.finished import FinishedRun, open_finished
 from levelhead.runs.folder import (
     digest,
     kept_epochs,
-    oracle_reason,
     predictions_table,
     put_ids,
     write_parquet,
@@ -180,7 +179,7 @@ def write_evaluation(
                 **fold,
                 "attribute": groups[0].attribute if groups else None,
                 "selected_by": experiment.train.select,
-                "oracle": oracle_reason(experiment),
+                "oracle": experiment.oracle,
                 "told": experiment.method.told,
                 "predictions_sha256": digest(folder / f"predictions-{split}.parquet"),
             },

@@ -12,8 +12,9 @@ import torch
 
 from levelhead.data import Examples, Split
 from levelhead.models.networks import load_model
-from levelhead.runs.folder import CONFIG, device_of, load_run, prepared, refuse_other_folder
-from levelhead.runs.recipe import Experiment, data_name, method_name
+from levelhead.runs.folder import CONFIG, load_run, refuse_other_folder
+from levelhead.runs.recipe import Experiment
+from levelhead.runs.train import device_of, prepared
 from levelhead.types import DataError
 
 
@@ -28,8 +29,8 @@ class FinishedRun:
     def about(self) -> dict[str, Any]:
         """Return the names of data set and method, and the seed."""
         return {
-            "data": data_name(self.experiment.data),
-            "method": method_name(self.experiment.method),
+            "data": self.experiment.data_name,
+            "method": self.experiment.method_name,
             "seed": self.experiment.seed,
         }
 

@@ -31,31 +31,25 @@ import contextlib
 import fcntl
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
-from levelhead.data import DATASETS, Card, DataSet, Examples, Groups, Split, View
+from levelhead.data import DATASETS, DataSet, Examples, Groups, Split
 from levelhead.data.base import ID
-from levelhead.methods import METHODS
 from levelhead.registry import Registry
 from levelhead.runs.recipe import (
     Experiment,
     build_experiment,
-    data_name,
     flatten,
-    name_of,
     override,
-    plain_options,
     read_recipe,
     section,
 )
-from levelhead.runs.stand_in import NAME, StandInData, changed_of, method_stand_in, named, recorded_of
+from levelhead.runs.stand_in import NAME, StandInData, changed_of, method_stand_in, recorded_of
 from levelhead.storage import (
     as_written,
     check_outputs,
@@ -66,20 +60,9 @@ from levelhead.storage import (
 )
 from levelhead.training.checkpoint import CHECKPOINTS, EPOCHS
 from levelhead.training.finite import refuse_not_finite
-from levelhead.training.select import SELECTORS
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 CONFIG, REHEARSAL = "config.yaml", "rehearsal.json"
-
-
-def oracle_reason(experiment: Experiment) -> str | None:
-    """Return why an experiment counts as ORACLE (it sees groups in training or selection), or None."""
-    reasons = []
-    if experiment.method.uses_groups or experiment.method.uses_validation_groups:
-        reasons.append("method")
-    if SELECTORS[experiment.train.select].uses_groups:
-        reasons.append("selection")
-    return " and ".join(reasons) or None
 
 
 def refuse_foreign(folder: Path) -> str:
@@ -144,7 +127,7 @@ def refuse_changes(folder: Path, experiment: Experiment) -> None:
     """Raise :class:`ConfigError` if ``folder`` holds a run that began with other settings than ``experiment``."""
     if not (folder / CONFIG).exists():
         return
-    before, now = _comparable(load_run(folder).to_dict()), _comparable(experiment.to_dict())
+    before, now = _comparable(load_run(folder).recipe), _comparable(experiment.recipe)
     changed = [
         f"{key}: {quoted(before.get(key))} then, {quoted(now.get(key))} now"
         for key in sorted(before.keys() | now.keys())
@@ -155,24 +138,6 @@ def refuse_changes(folder: Path, experiment: Experiment) -> None:
             f"The recipe differs from the one in {folder} ({'; '.join(changed)}). Choose another folder with --out, or "
             "delete this one."
         )
-
-
-def device_of(experiment: Experiment) -> torch.device:
-    """Return the device that an experiment runs on here."""
-    return torch.device("cuda" if torch.cuda.is_available() and experiment.train.device != "cpu" else "cpu")
-
-
-def prepared(experiment: Experiment, split: Split, trained: Any = None, view: View | None = None) -> Examples:
-    """Return a split with inputs as the experiment's network takes them; no sensitive column is opened.
-
-    With the ``trained`` network of a run folder, its own backbone and tokenizer make them. With a ``view`` they are
-    those of this part of the input alone.
-    """
-    describe = {"data": data_name(experiment.data), "split": split}
-    examples = experiment.data.examples(split)
-    if view is not None:
-        examples, describe["view"] = replace(examples, inputs=view(examples.inputs)), str(view)
-    return experiment.model.prepare(examples, device_of(experiment), describe, trained)
 
 
 def predictions_table(examples: Examples, logits: Tensor, groups: tuple[Groups, ...] = ()) -> pd.DataFrame:
@@ -253,28 +218,6 @@ def load_run(
 def read_run(folder: Path) -> Experiment:
     """Return the experiment of a finished run for reading its results: code that the run names is not run."""
     return load_run(folder, running=())
-
-
-def own_code(experiment: Experiment) -> dict[str, Any]:
-    """Return what tables and cards show of classes that are not ours; empty where there are none."""
-    method, data = named(experiment.method), named(experiment.data)
-    found: dict[str, Any] = {}
-    if not METHODS.is_own(name_of(method, METHODS)):
-        found["method"] = {"summary": str(method.summary), "changes_at_end": method.changes_at_end, **_changed(method)}
-    if not DATASETS.is_own(name_of(data, DATASETS)):
-        card = {one.name: str(getattr(data.card, one.name, "")) for one in fields(Card)}
-        found["data"] = {"card": card, **_changed(data)}
-    return found
-
-
-def _changed(value: Any) -> dict[str, list[str]]:
-    """Return which options differ from the defaults; nothing where the class cannot be made of its defaults."""
-    try:
-        default = flatten(plain_options(type(value)()))
-    except Exception:  # a check of the user's own: what was trained is worth more than a short name
-        return {}
-    now = flatten(plain_options(value))
-    return {"changed": [key for key, option in now.items() if option != default.get(key)]}
 
 
 def _refuse_own_code(folder: Path, recipe: dict[str, Any], running: Collection[str]) -> None:

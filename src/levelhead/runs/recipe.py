@@ -7,23 +7,24 @@ Every mistake is found before any work begins.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import re
 import shlex
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from levelhead.data import DATASETS, DataSet, Fold
+from levelhead.data import DATASETS, Card, DataSet, Fold
 from levelhead.methods import DAM, ERM, METHODS, Method
 from levelhead.models.networks import BackboneModel, ModelConfig, ScratchViT
 from levelhead.plain_yaml import DEEPEST, LONGEST_DOCUMENT, read_yaml
 from levelhead.registry import Registry
-from levelhead.runs.stand_in import Chosen, StandIn
+from levelhead.runs.stand_in import Chosen, StandIn, named
 from levelhead.training.config import TrainConfig
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.types import ConfigError, check_seed, nearest, printable, quoted, visible
@@ -34,7 +35,13 @@ LONGEST_ROW_NAME = 200
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that decides a training run; ``name``, which decides nothing, is its row's name in tables."""
+    """Everything that decides a training run; ``name``, which decides nothing, is its row's name in tables.
+
+    What follows from it is found once: ``recipe`` makes it, with every default written out; ``data_name`` and
+    ``method_name`` are those of the recipe, of a fold that of its data and with ``dam+`` for debiased attention on top
+    of another method; ``oracle`` says what sees groups in training or selection (None: nothing); ``own_code`` has what
+    tables and cards show of classes that are not ours.
+    """
 
     data: DataSet
     method: Method
@@ -42,12 +49,46 @@ class Experiment:
     train: TrainConfig
     seed: int = 0
     name: str = ""
+    recipe: dict[str, Any] = field(init=False, repr=False, compare=False)
+    data_name: str = field(init=False, repr=False, compare=False)
+    method_name: str = field(init=False, repr=False, compare=False)
+    oracle: str | None = field(init=False, repr=False, compare=False)
+    own_code: dict[str, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        data, options = named(self.data), plain_options(self.method)
+        data_name, method_name = name_of(data, DATASETS), name_of(self.method, METHODS)
+        if isinstance(self.method, DAM):
+            if isinstance(self.method.base, ERM):
+                del options["base"]
+            else:
+                method_name += f"+{name_of(self.method.base, METHODS)}"
+        folds = {"folds": self.data.folds, "fold": self.data.fold} if isinstance(self.data, Fold) else {}
+        sees = {
+            "method": self.method.uses_groups or self.method.uses_validation_groups,
+            "selection": SELECTORS[self.train.select].uses_groups,
+        }
+        recipe = {
+            "data": {"name": data_name, **plain_options(data), **folds},
+            "method": {"name": method_name, **options},
+            "model": plain_options(self.model),
+            "train": plain_options(self.train),
+            "seed": self.seed,
+            "name": self.name,
+        }
+        found = {
+            "recipe": recipe, "data_name": data_name, "method_name": method_name,
+            "oracle": " and ".join(what for what, seen in sees.items() if seen) or None,
+            "own_code": _own_code(self.method, data),
+        }  # fmt: skip
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
 
     def check_pixels(self) -> None:
         """Raise :class:`~levelhead.types.ConfigError` early where a method changes pixels that it cannot reach."""
         if self.method.changes_pixels and (reason := self.model.why_no_pixels()):
             raise ConfigError(
-                f"Method {method_name(self.method)} changes pixels by the gradient of a network, and {reason}: choose "
+                f"Method {self.method_name} changes pixels by the gradient of a network, and {reason}: choose "
                 "data of pictures and a network whose weights are all trained (model.mode=fine_tune, or from scratch)."
             )
 
@@ -58,15 +99,8 @@ class Experiment:
             view(self.data.examples("validation").inputs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the recipe that makes this experiment, with every default written out."""
-        return {
-            "data": data_options(self.data),
-            "method": {"name": method_name(self.method), **_method_options(self.method)},
-            "model": plain_options(self.model),
-            "train": plain_options(self.train),
-            "seed": self.seed,
-            "name": self.name,
-        }
+        """Return a copy of ``recipe``, to change."""
+        return copy.deepcopy(self.recipe)
 
 
 def name_of(value: Any, table: Registry[Any]) -> str:
@@ -74,30 +108,25 @@ def name_of(value: Any, table: Registry[Any]) -> str:
     return value.name if isinstance(value, StandIn) else table.name_of(type(value))
 
 
-def data_name(data: DataSet) -> str:
-    """Return a data set's name in a recipe; a fold has that of the data that it is of."""
-    return name_of(data.data if isinstance(data, Fold) else data, DATASETS)
+def _own_code(method: Method, data: DataSet) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    method = named(method)
+    if not isinstance(method, StandIn) and not METHODS.is_own(name_of(method, METHODS)):
+        found["method"] = {"summary": str(method.summary), "changes_at_end": method.changes_at_end, **_changed(method)}
+    if not isinstance(data, StandIn) and not DATASETS.is_own(name_of(data, DATASETS)):
+        card = {one.name: str(getattr(data.card, one.name, "")) for one in dataclasses.fields(Card)}
+        found["data"] = {"card": card, **_changed(data)}
+    return found
 
 
-def data_options(data: DataSet) -> dict[str, Any]:
-    """Return a data set's name and options as a recipe has them; those of a fold stand beside."""
-    whole = data.data if isinstance(data, Fold) else data
-    folds = {"folds": data.folds, "fold": data.fold} if isinstance(data, Fold) else {}
-    return {"name": data_name(data), **plain_options(whole), **folds}
-
-
-def method_name(method: Method) -> str:
-    """Return a method's name in a recipe; debiased attention on top of another method is ``dam+...``."""
-    name = name_of(method, METHODS)
-    base = method.base if isinstance(method, DAM) else None
-    return name if base is None or isinstance(base, ERM) else f"{name}+{name_of(base, METHODS)}"
-
-
-def _method_options(method: Method) -> dict[str, Any]:
-    options: dict[str, Any] = plain_options(method)
-    if isinstance(method, DAM) and isinstance(method.base, ERM):
-        del options["base"]
-    return options
+def _changed(value: Any) -> dict[str, list[str]]:
+    """Return which options differ from the defaults; nothing where the class cannot be made of its defaults."""
+    try:
+        default = flatten(plain_options(type(value)()))
+    except Exception:  # a check of the user's own: what is trained is worth more than a short name
+        return {}
+    now = flatten(plain_options(value))
+    return {"changed": [key for key, option in now.items() if option != default.get(key)]}
 
 
 def plain_options(value: Any) -> Any:
@@ -105,7 +134,7 @@ def plain_options(value: Any) -> Any:
     if isinstance(value, StandIn):
         return dict(value.options)
     if dataclasses.is_dataclass(value):
-        return {field.name: plain_options(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {one.name: plain_options(getattr(value, one.name)) for one in dataclasses.fields(value)}
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Enum):
@@ -289,7 +318,7 @@ def _on_top(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def _refuse_unknown_keys(cls: Any, options: Mapping[str, Any], where: str) -> None:
     types = typing.get_type_hints(cls)
-    known = [field.name for field in dataclasses.fields(cls)]
+    known = [one.name for one in dataclasses.fields(cls)]
     for key, value in options.items():
         if key not in known:
             raise ConfigError(f"Unknown key {where}.{printable(key)}. {nearest(str(key), known)}")
@@ -331,8 +360,8 @@ def _choose_method(options: Any, stand_in: Chosen | None) -> Method:
 def _choose_model(options: Any) -> ModelConfig:
     """Make a network's config: on a pretrained backbone where one is named, otherwise a ViT from scratch."""
     named = isinstance(options, dict) and "backbone" in options
-    of_scratch = {field.name for field in dataclasses.fields(ScratchViT)}
-    of_scratch -= {field.name for field in dataclasses.fields(BackboneModel)}
+    of_scratch = {one.name for one in dataclasses.fields(ScratchViT)}
+    of_scratch -= {one.name for one in dataclasses.fields(BackboneModel)}
     if named and of_scratch & options.keys():
         others = ", ".join(sorted(of_scratch & options.keys()))
         raise ConfigError(
@@ -380,7 +409,7 @@ def build_experiment(recipe: Mapping[str, Any], stand_in: Chosen | None = None) 
 
     ``stand_in`` makes what takes the place of classes that are neither ours nor an installed package's.
     """
-    sections = [field.name for field in dataclasses.fields(Experiment)]
+    sections = [one.name for one in dataclasses.fields(Experiment) if one.init]
     for key in recipe:
         if key not in sections:
             raise ConfigError(f"Unknown section {quoted(key)}. {nearest(str(key), sections)}")
@@ -392,7 +421,7 @@ def build_experiment(recipe: Mapping[str, Any], stand_in: Chosen | None = None) 
     method = _choose_method(recipe.get("method"), stand_in)
     if SELECTORS[train.select].uses_parts and not method.infers_parts:
         raise ConfigError(
-            f"train.select is {train.select}, and method {method_name(method)} infers no parts of the validation "
+            f"train.select is {train.select}, and method {recipe['method']['name']} infers no parts of the validation "
             f"split: choose one of {', '.join(FOR_ANY_METHOD)}, or another method."
         )
     return Experiment(

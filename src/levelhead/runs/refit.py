@@ -27,7 +27,7 @@ from levelhead.runs.evaluate import write_evaluation
 from levelhead.runs.finished import FinishedRun, open_finished
 from levelhead.runs.folder import CONFIG, locked, refuse_changes
 from levelhead.runs.joined import Join, groups_of, required_groups
-from levelhead.runs.recipe import Experiment, method_name
+from levelhead.runs.recipe import Experiment
 from levelhead.runs.train import keep_result
 from levelhead.storage import hash_tensors, load_tensors, read_json, read_metrics, save_tensors, write_json, write_text
 from levelhead.terminal import Progress, silent
@@ -158,7 +158,7 @@ def refit_run(
     source = refitting.run
     if experiment.method.refits is None or training_of(source.experiment) != training_of(experiment):
         raise ConfigError(
-            f"{source.folder} cannot be refitted by {method_name(experiment.method)}: give a run of erm (or dam, for "
+            f"{source.folder} cannot be refitted by {experiment.method_name}: give a run of erm (or dam, for "
             "dam+METHOD) with the same data, network, training options and seed."
         )
     method = experiment.method.base if isinstance(experiment.method, DAM) else experiment.method
@@ -169,7 +169,7 @@ def refit_run(
     seconds = time.monotonic() - began
     with locked(folder):
         refuse_changes(folder, experiment)
-        write_text(folder / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+        write_text(folder / CONFIG, yaml.safe_dump(experiment.recipe, sort_keys=False))
         for name in ("data.json", "pretrained.json"):
             if (source.folder / name).exists():
                 write_json(folder / name, read_json(source.folder / name))

@@ -17,7 +17,7 @@ import yaml
 from torch import Tensor, nn
 
 from levelhead._version import __version__
-from levelhead.data import SPLITS, Examples, Inputs, View
+from levelhead.data import SPLITS, Examples, Inputs, Split, View
 from levelhead.machine import cpu_name, system, versions
 from levelhead.methods.fit import fit
 from levelhead.models.networks import load_model
@@ -27,11 +27,8 @@ from levelhead.runs.folder import (
     CONFIG,
     REHEARSAL,
     locked,
-    oracle_reason,
-    own_code,
     predictions_table,
     prepare_folder,
-    prepared,
     put_ids,
     write_parquet,
 )
@@ -58,6 +55,24 @@ def environment(device: torch.device) -> dict[str, Any]:
         "cpu": cpu_name(),
         "threads": torch.get_num_threads(),
     }
+
+
+def device_of(experiment: Experiment) -> torch.device:
+    """Return the device that an experiment runs on here."""
+    return torch.device("cuda" if torch.cuda.is_available() and experiment.train.device != "cpu" else "cpu")
+
+
+def prepared(experiment: Experiment, split: Split, trained: Any = None, view: View | None = None) -> Examples:
+    """Return a split with inputs as the experiment's network takes them; no sensitive column is opened.
+
+    With the ``trained`` network of a run folder, its own backbone and tokenizer make them. With a ``view`` they are
+    those of this part of the input alone.
+    """
+    describe = {"data": experiment.data_name, "split": split}
+    examples = experiment.data.examples(split)
+    if view is not None:
+        examples, describe["view"] = replace(examples, inputs=view(examples.inputs)), str(view)
+    return experiment.model.prepare(examples, device_of(experiment), describe, trained)
 
 
 def _card(examples: Examples) -> dict[str, Any]:
@@ -195,7 +210,7 @@ def train_run(
             progress=progress,
         )
         if main:
-            write_text(folder / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+            write_text(folder / CONFIG, yaml.safe_dump(experiment.recipe, sort_keys=False))
             for name, record in known.items():
                 write_json(folder / name, record)
         so_far = folder / COST_SO_FAR
@@ -267,15 +282,15 @@ def keep_result(
     write_json(folder / "cost.json", cost | {"parameters": parameters})
     metrics = {
         "selected_by": experiment.train.select,
-        "oracle": oracle_reason(experiment),
+        "oracle": experiment.oracle,
         "told": experiment.method.told,
         "validation": measured(
             {name: SELECTORS[name].score(logits, validation.labels, None) for name in FOR_ANY_METHOD if name != "last"}
         ),
         "history": [measured(row) for row in history],
     }
-    if recorded := own_code(experiment):
-        metrics["own_code"] = recorded
+    if experiment.own_code:
+        metrics["own_code"] = experiment.own_code
     write_json(folder / "metrics.json", metrics)  # last: it marks the run as finished
     write_card(folder)
     return metrics

@@ -1,0 +1,316 @@
+"""Explain the gaps of one sensitive column: the figures of its groups, and of every pair of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from levelhead.auditing.clusters import few_clusters
+from levelhead.auditing.explanation import CalibrationBin, ExplainedAttribute, ExplainedGroup, ExplainedPair
+from levelhead.auditing.scale import OTHER, check_scale
+from levelhead.metrics import Counts, estimate, proportion
+from levelhead.metrics.clustered import FEWEST, ClusteredCounts
+from levelhead.metrics.explained import Figures, ScoredCells, fieller, gap_estimate, quantile, replicates
+from levelhead.metrics.implied import Rates, gap_of, trade_off
+from levelhead.metrics.intervals import check_options
+from levelhead.metrics.ranking import area_under_roc
+from levelhead.metrics.weighted import weighted_estimates, weighted_proportion
+from levelhead.tables.columns import column_title
+from levelhead.tables.vocabulary import LabelMap
+from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quotes, printable
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+MOST_GROUPS = 20
+"""Most groups that are compared: 190 pairs."""
+FINE_BINS, BINS = 4096, 256
+"""Bins of the score for figures, and for the bootstrap; scores with fewer values are not binned."""
+CALIBRATION_BINS = 5
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """The options, as :func:`levelhead.explain_gap` describes them; ``cluster`` and ``label`` are columns' names."""
+
+    positive: Hashable
+    threshold: float | None
+    scale: str
+    min_count: int
+    level: float
+    replicates: int
+    seed: int
+    label_map: LabelMap
+    cluster: str | None = None
+    favourable: Hashable = None
+    label: str = "label"
+
+    def check(self) -> None:
+        """Raise an error, before anything is read, for an option that is out of range."""
+        if check_scale(self.scale) == OTHER:
+            raise ConfigError("An explanation needs probabilities or log odds; --scores says that these are neither.")
+        if self.min_count < 2:
+            raise ConfigError(
+                f"min_count={self.min_count} is below 2. Pass the fewest rows of a class, for example 10."
+            )
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise ConfigError(f"threshold={self.threshold} is not a finite number. Pass one in the units of the score.")
+        check_options(self.level, self.replicates)
+        check_seed(self.seed)
+
+
+@dataclass
+class ExplainedColumn:
+    """One sensitive column: rows by group, and all that is computed from them."""
+
+    name: str
+    names: list[str]
+    group: IntArray
+    truth: NDArray[np.bool_]
+    score: FloatArray
+    log_odds: FloatArray
+    decided: NDArray[np.bool_]
+    cut: float
+    positive: str
+    options: ExplainOptions
+    cluster: IntArray | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @cached_property
+    def clustered(self) -> ClusteredCounts | None:
+        """The counts with the clusters that rows come in; None if they are independent."""
+        if self.cluster is None:
+            return None
+        return ClusteredCounts.from_rows(
+            self.cluster, self.group, self.truth, self.decided, self.names, ("negative", "positive")
+        )
+
+    def explain(self) -> ExplainedAttribute:
+        """Compute the figures of all groups and pairs."""
+        count = len(self.names)
+        table = np.zeros((count, 2, 2), np.int64)
+        np.add.at(table, (self.group, self.truth.astype(int), self.decided.astype(int)), 1)
+        sizes = table.sum(-1)
+        kept = [a for a in range(count) if sizes[a].min() >= self.options.min_count]
+        units = sizes  # what varies alone: rows, or clusters
+        if self.clustered is not None:
+            assert self.clustered.cells.clusters is not None
+            units = self.clustered.cells.clusters
+            kept = [a for a in kept if units[a].min() >= FEWEST]
+        self.units = units
+        if len(kept) > MOST_GROUPS:
+            raise DataError(
+                f"{column_title(self.name)} has {len(kept)} groups with at least {self.options.min_count} rows of each "
+                f"class; at most {MOST_GROUPS} can be compared. Merge groups, or raise --min-count."
+            )
+        lacking = {a: self._lacking(a, sizes[a], units[a]) for a in range(count) if a not in kept}
+        for reason in lacking.values():
+            self.warnings.append(f"{printable(self.name)}: {reason}, and is left out.")
+        if len(lacking) > MOST_GROUPS:
+            self.warnings = [
+                f"{printable(self.name)}: {len(lacking)} groups have fewer than {self.options.min_count} rows of a "
+                "class, and are left out."
+            ]
+        self.areas = [self._area(a, sizes[a]) for a in range(count)]
+        pairs = combinations(range(count) if count <= MOST_GROUPS else kept, 2)
+        observed = bins = None
+        if kept:
+            observed, bins = self._figures(kept)
+        found = []
+        counts = Counts(table, tuple(self.names), ("negative", "positive"))
+        for a, b in pairs:
+            few = [lacking[c] for c in (a, b) if c in lacking]
+            if few or observed is None or bins is None:
+                none = Estimate.undefined("; ".join(few), int(sizes[[a, b]].sum()))
+                found.append(ExplainedPair((self.names[a], self.names[b]), none, none, none, none, none))
+            else:
+                found.append(self._pair(a, b, kept.index(a), kept.index(b), counts, observed, bins))
+        groups = {}
+        for a, name in enumerate(self.names):
+            place = kept.index(a) if a in kept else None
+            own = [pair for pair in found if name in pair.groups]
+            said = any(pair.predicted.defined for pair in own), any(pair.implied.defined for pair in own)
+            groups[name] = self._group(a, table[a], observed if place is not None else None, place or 0, said)
+        if len(self.names) < 2:
+            self.warnings.append(
+                f"{printable(self.name)}: only one group is large enough; there is nothing to compare."
+            )
+        return ExplainedAttribute(groups, tuple(found))
+
+    def _lacking(self, a: int, size: IntArray, units: IntArray) -> str:
+        if size.min() >= self.options.min_count:
+            least = int(units.argmin())
+            which = f"{'with' if least else 'without'} label {in_quotes(self.positive)}"
+            return f"group {in_quotes(self.names[a])} has rows {which} {few_clusters(int(units[least]))}".rstrip(",")
+        few = [
+            f"{f'{rows:,}' if rows else 'no'} row{'' if rows == 1 else 's'} {which} label {in_quotes(self.positive)}"
+            for which, rows in (("without", int(size[0])), ("with", int(size[1])))
+            if rows < self.options.min_count
+        ]
+        return f"group {in_quotes(self.names[a])} has {' and '.join(few)}, fewer than {self.options.min_count}"
+
+    def _area(self, a: int, size: IntArray) -> Estimate:
+        inside = self.group == a
+        if size.min() < 2:
+            return Estimate.undefined("fewer than two rows of a class", int(size.sum()))
+        one = np.full(int(inside.sum()), "all")
+        scores = {"score": self.score[inside]}
+        together = None if self.cluster is None else self.cluster[inside]
+        areas = area_under_roc(
+            self.truth[inside], one, scores, positive=True, level=self.options.level, clusters=together
+        )
+        # That no variance over training seeds is known goes without saying where the scores are those of a file.
+        return replace(areas["score"]["all"][0], reason=None)
+
+    def _figures(self, kept: list[int]) -> tuple[Figures, tuple[Figures, list[Figures]]]:
+        """Return the figures of the rows, and the same on coarser bins with bootstrap replicates."""
+        largest = float(abs(self.log_odds).max())
+        unit = largest * (float((self.log_odds / largest).std()) or 1.0)  # no square of it overflows
+        place = np.full(len(self.names), -1)
+        place[kept] = range(len(kept))
+        inside = place[self.group] >= 0
+        rows = ScoredCells(
+            place[self.group[inside]],
+            self.truth[inside],
+            self.score[inside],
+            self.log_odds[inside] / unit,
+            self.decided[inside],
+            None if self.cluster is None else self.cluster[inside],
+        )
+        fine, coarse = (rows.binned(most) for most in (FINE_BINS, BINS))
+        seen, start = (Figures(*one.weights, one.score, one.decided, self.cut / unit) for one in (fine, coarse))
+        number, seed = self.options.replicates, self.options.seed
+        return seen, (start, list(replicates(coarse, self.cut / unit, start.fit, number=number, seed=seed)))
+
+    def _pair(
+        self, a: int, b: int, i: int, j: int, counts: Counts, seen: Figures, bins: tuple[Figures, list[Figures]]
+    ) -> ExplainedPair:
+        options, pair = self.options, (self.names[a], self.names[b])
+        two = Counts(counts.table[[a, b]], pair, counts.classes)
+        if self.clustered is None:
+            measured = estimate(
+                two, "equalized_odds", positive=1, level=options.level, replicates=options.replicates, seed=options.seed
+            )
+        else:
+            own = self.clustered.keep(pair)
+            measured = weighted_estimates(own, positive=1, level=options.level, min_count=1)["equalized_odds"]
+        rows, fewest = measured.n, int(self.units[[a, b]].min())
+        reason = self._no_model(a, b)
+        if reason is not None:
+            none = Estimate.undefined(reason, rows)
+            return ExplainedPair(pair, measured, none, none, none, none)
+        coarse, replicates = bins
+
+        def moved(which: str) -> FloatArray:
+            """Differences (replicates, 2) of both rates, less those of the same bins without resampling."""
+            parts = [getattr(one, which) for one in (*replicates, coarse)]
+            joined = [np.atleast_2d(np.stack([rate[..., i] - rate[..., j] for rate in part], -1)) for part in parts]
+            return np.concatenate(joined[:-1]) - joined[-1]
+
+        def now(which: str) -> FloatArray:
+            return np.array([rate[..., i] - rate[..., j] for rate in getattr(seen, which)])
+
+        fail = "the AUC of a group is too close to 1/2 or 1 for an interval"
+        implied = gap_estimate(now("implied"), moved("implied"), rows, fewest, options.level, fail)
+        if not np.isfinite(seen.fit.slope):
+            none = Estimate.undefined("no increasing logistic curve of the label on the score can be fitted", rows)
+            return ExplainedPair(pair, measured, implied, none, none, none)
+        fail = "the logistic regression of the label on the score is too unstable for an interval"
+        predicted = gap_estimate(now("predicted"), moved("predicted"), rows, fewest, options.level, fail)
+        rest = Estimate.undefined(predicted.reason or "", rows)
+        if predicted.defined:
+            draws = np.concatenate([gap_of(one.measured, i, j) - gap_of(one.predicted, i, j) for one in replicates])
+            center = measured.value - predicted.value
+            half = quantile(options.level, fewest) * float(draws[np.isfinite(draws)].std())
+            rest = Estimate(center, center - half, center + half, rows)
+        rho = self._rho(seen, replicates, i, j, rows, fewest)
+        # What another share would do is a matter of these two figures: without them there is nothing to say.
+        trade = self._trade_off(seen, i, j) if implied.defined and rho.defined else ()
+        return ExplainedPair(pair, measured, implied, rho, predicted, rest, trade)
+
+    def _no_model(self, a: int, b: int) -> str | None:
+        for c in (a, b):
+            area = self.areas[c].value
+            if area <= 0.5:
+                return (
+                    f"the score does not rank the classes in group {in_quotes(self.names[c])}: its area under the ROC "
+                    f"curve is {area:.3f}. Is it a score of {in_quotes(self.positive)}?"
+                )
+            if area >= 1:
+                return f"the score separates the classes of group {in_quotes(self.names[c])} perfectly"
+        return None
+
+    def _rho(self, seen: Figures, replicates: list[Figures], i: int, j: int, rows: int, fewest: int) -> Estimate:
+        """Return 1 - (difference of intercepts) / (difference of logit base rates) with Fieller's interval."""
+        base = float(seen.logit[i] - seen.logit[j])
+        used = float(seen.offset[i] - seen.offset[j])
+        both = [(one.offset[:, i] - one.offset[:, j], one.logit[:, i] - one.logit[:, j]) for one in replicates]
+        draws = np.concatenate([np.stack(pair, -1) for pair in both])
+        draws = draws[np.isfinite(draws).all(-1)]
+        if 20 * len(draws) < 19 * self.options.replicates:
+            return Estimate.undefined("the logistic regression is too unstable for an interval", rows)
+        found = fieller(used, base, draws, quantile(self.options.level, fewest))
+        if found is None:
+            shown = " and ".join(f"{100 * seen.base[c]:.1f}%" for c in (i, j))
+            return Estimate.undefined(f"the base rates, {shown}, do not differ measurably", rows)
+        return Estimate(used / base, *found, rows)
+
+    def _trade_off(self, seen: Figures, i: int, j: int) -> tuple[tuple[float, float, float], ...]:
+        two = [i, j]
+        share, base = seen.share[two] / seen.share[two].sum(), seen.base[two]
+        implied = Rates(*(rate[two] for rate in seen.implied))
+        rate = float((share * (base * implied.true_positive + (1 - base) * implied.false_positive)).sum())
+        line = trade_off(seen.area[two], base, share, rate)
+        return tuple((point.rho, point.accuracy - line[0].accuracy, point.gap) for point in line)
+
+    def _group(
+        self, a: int, table: IntArray, seen: Figures | None, place: int, said: tuple[bool, bool]
+    ) -> ExplainedGroup:
+        """Return one group; ``said``: whether a pair with it has a predicted, and an implied, gap."""
+        level, (negatives, positives) = self.options.level, (int(size) for size in table.sum(-1))
+        n = positives + negatives
+        predicted = implied = (math.nan, math.nan)
+        if seen is not None and said[0]:
+            predicted = (float(seen.predicted[0][place]), float(seen.predicted[1][place]))
+        if seen is not None and said[1]:
+            implied = (float(seen.implied[0][place]), float(seen.implied[1][place]))
+        base = proportion(positives, n, level=level)
+        found = proportion(int(table[1, 1]), positives, level=level)
+        alarm = proportion(int(table[0, 1]), negatives, level=level)
+        if self.clustered is not None:
+            rates = [
+                self.clustered.swapped(1).rate("selection_rate", 1),
+                self.clustered.rate("true_positive_rate", 1),
+                self.clustered.rate("false_positive_rate", 1),
+            ]
+            base, found, alarm = (weighted_proportion(rate, (0, a), level) for rate in rates)
+        return ExplainedGroup(
+            n,
+            positives,
+            base,
+            self.areas[a],
+            found,
+            alarm,
+            predicted,
+            implied,
+            seen is not None,
+            self._calibration(a),
+        )
+
+    def _calibration(self, a: int) -> tuple[CalibrationBin, ...]:
+        """Return means of neighbouring scores, as probabilities, beside the shares of positives."""
+        score, truth = self.log_odds[self.group == a], self.truth[self.group == a]
+        edges = np.unique(np.quantile(score, np.arange(1, CALIBRATION_BINS) / CALIBRATION_BINS))
+        code = np.searchsorted(edges, score, side="right")  # equal scores stay together
+        found = []
+        for one in np.unique(code):
+            probability = float(special.expit(score[code == one]).mean())
+            found.append(CalibrationBin(int((code == one).sum()), probability, float(truth[code == one].mean())))
+        return tuple(found)
