@@ -255,7 +255,7 @@ ITEMS = {
             {"small": "about an hour of 2 cores beside table2", "paper": "one GPU"},
             order=4,
             drawing="pareto",
-            results=("paper_figure2_small.json",),
+            results=("paper_figure2_small.json", "paper_figure2_small_presets.json"),
         ),
         Item(
             "figure3",
