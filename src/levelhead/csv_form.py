@@ -80,7 +80,7 @@ class Form:
             said.append("Windows-1252 (Latin-1), as it is not UTF-8")
         if self.announced or self.delimiter != expected:
             as_said = ", as its first line says" if self.announced else ""
-            said.append(f"fields divided by {DELIMITERS[self.delimiter]}{as_said}")
+            said.append(f"fields separated by {DELIMITERS[self.delimiter]}{as_said}")
         if commas:
             said.append(f"decimal commas in {listed(map(quoted, commas), 5)}")
         return said

@@ -1,6 +1,6 @@
 """The demonstration: four methods in three settings where it is known by construction why a gap arises.
 
-Drawn portraits: hair colour is the task, the drawing style is the group. Two sets of training pictures serve three
+Synthetic portraits: hair colour is the task, the drawing style is the group. Two sets of training pictures serve three
 settings. A shortcut and a difference of base rates look the same in training and differ in the test alone, so those
 networks are trained once and evaluated twice. Labels alone cannot distinguish the two, and neither can a method that
 sees nothing else.
@@ -121,7 +121,7 @@ def run_demo(out: Path, *, seeds: int, workers: int, console: Console) -> None:
     for experiment, folder in [run for each in runs for run in each]:
         refuse_changes(folder, experiment)
     console.print(
-        "Drawn portraits. The task is the hair colour, light or dark. The groups are two drawing styles, round and "
+        "Synthetic portraits. The task is the hair colour, light or dark. The groups are two drawing styles, round and "
         "angular, which say nothing about anybody."
     )
     _write_example(out)

@@ -456,7 +456,7 @@ def test_an_id_column_that_repeats_is_named(name: str, told: bool, tmp_path: Pat
     made(records=3).rename(columns={"person": name}).to_csv(tmp_path / "p.csv", index=False)
     found = lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"]).warnings
     hint = (
-        f"{name} has 400 values in 1,200 rows. If rows with the same value are of one person, these intervals are "
+        f"{name} has 400 values in 1,200 rows. If rows with the same value belong to one person, these intervals are "
         f"too narrow: add --cluster {name}."
     )
     assert (hint in found) == told

@@ -36,7 +36,7 @@ def error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def test_the_printed_command_gives_the_same_tables(capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, "--example")
-    assert "drawn portraits" in lines[0]
+    assert "synthetic portraits" in lines[0]
     place = next(number for number, line in enumerate(lines) if line.startswith("levelhead audit "))
     tables = lines[place + 1 :]
     assert shown(capsys, *shlex.split(lines[place])[2:])[:-1] == tables[:-1]  # the last line repeats the command

@@ -80,7 +80,7 @@ def test_files_arrays_and_scores_agree(tmp_path: Path) -> None:
 def test_without_change_one_sentence_says_what_could_not_be_seen() -> None:
     said = audit(table(drift=0.0, seed=3)).over_time.sentences()
     assert said[0] == "By sex, no gap changes measurably over 12 periods."
-    assert said[1].endswith("points a period cannot be detected with this many rows.")
+    assert said[1].endswith("points per period cannot be detected with this many rows.")
 
 
 def test_several_classes_compare_accuracy() -> None:

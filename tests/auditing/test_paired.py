@@ -203,7 +203,7 @@ def test_what_is_said_of_who_gained(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "Group 'f'" not in said
     page = (tmp_path / "p.html").read_text()
     assert "The same rows, two models" in page
-    assert "Rows by who is right, by group of sex" in page
+    assert "Rows by which model is right, by group of sex" in page
 
 
 def test_nobody_gained_is_said_so() -> None:

@@ -46,7 +46,7 @@ def test_the_group_that_fares_worse_is_named_first(tmp_path: Path, capsys: pytes
     low, high = paired_interval(gained, lost, len(part))
     told = (
         f"For group “old & f” of age & sex the model that uses the group is worse: right for {new:.1f}% of its "
-        f"{len(part):,} rows, without it for {old:.1f}%, {old - new:.1f} points fewer, interval {-100 * high:.1f} to "
+        f"{len(part):,} rows, without it for {old:.1f}%, {old - new:.1f} points lower, interval {-100 * high:.1f} to "
         f"{-100 * low:.1f}, p "
     )
     assert said.startswith(told)

@@ -447,7 +447,7 @@ def test_a_run_with_groups_figures_and_epochs(tmp_path: Path) -> None:
     (folder / "figures").mkdir()
     (folder / "figures" / "attention-run.png").write_bytes(b"\x89PNG")
     page = run_page(folder, command="levelhead report run")
-    assert page["finding"].endswith("This is one run: the interval leaves out the variance over training seeds.")
+    assert page["finding"].endswith("This is one run: the interval does not cover variation between training seeds.")
     seen = read(render(page))
     (picture,) = seen.all("img")
     assert str(picture.attributes["src"]).startswith("data:image/png;base64,")

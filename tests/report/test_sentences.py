@@ -161,7 +161,7 @@ def test_the_gap_of_one_set_of_predictions() -> None:
 
 def test_one_run_names_what_it_leaves_out() -> None:
     assert one_run_sentence(Estimate(0.02, 0.0, 0.05, 9), "g").endswith(
-        "the interval leaves out the variance over training seeds."
+        "the interval does not cover variation between training seeds."
     )
     assert one_run_sentence(Estimate.undefined("no groups"), "g").endswith("undefined: no groups.")
 

@@ -456,7 +456,7 @@ def test_what_was_not_measured_is_said_and_never_zero() -> None:
     assert "no GPU energy of DAM: training ran on a MIG slice" in notes
     assert {cells["old"][title] for title in ("samples/s", "forward passes", "GPU energy, Wh")} == {"not measured"}
     assert cells["old"]["peak memory, MiB"] == "not measured"
-    assert re.search(r"no samples/s and .* and GPU energy of old: not recorded when it was run", notes)
+    assert re.search(r"no samples/s, .*, GPU energy of old: not recorded when it was run", notes)
     assert cells["old"]["seconds"] == "529"
     assert "training loop alone, without work between stages: old" in notes
     # A row of which one seed is older has no mean.
@@ -468,7 +468,7 @@ def test_seconds_that_were_not_measured_take_the_rate_with_them() -> None:
     lost = {**WHOLE, "seconds": None, "seconds_reason": "no cost file", "samples_per_second": None}
     cells, notes = table(ERM=[lost])
     assert cells["ERM"]["samples/s"] == "not measured"
-    assert "no seconds and samples/s of ERM: no cost file" in notes
+    assert "no seconds, samples/s of ERM: no cost file" in notes
 
 
 def test_extra_figures_have_columns_of_their_own() -> None:
@@ -501,7 +501,7 @@ def test_different_hardware_is_said() -> None:
     assert "NOT comparable, the hardware differs: ERM: device cpu, CPU Example 1, threads 1; DAM: " in notes
     assert "threads 1 and device cpu, CPU Example 1, threads 8" in notes
     _, notes = table(ERM=[WHOLE], DAM=[WHOLE])
-    assert "all runs: device cpu, CPU Example 1, threads 1; the load of the machine is not recorded" in notes
+    assert "all runs: device cpu, CPU Example 1, threads 1; machine load is not recorded" in notes
 
 
 def test_the_drawn_table_fits_80_columns() -> None:

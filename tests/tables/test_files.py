@@ -58,9 +58,9 @@ FORMS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "semicolons and decimal commas": (
         "p.csv",
         {"sep": ";", "decimal": ","},
-        ["divided by semicolons", "decimal commas in 'p'"],
+        ["separated by semicolons", "decimal commas in 'p'"],
     ),
-    "tabs": ("p.csv", {"sep": "\t"}, ["divided by tabs"]),
+    "tabs": ("p.csv", {"sep": "\t"}, ["separated by tabs"]),
     "vertical bars": ("p.csv", {"sep": "|"}, ["divided by vertical bars"]),
     "UTF-16": ("p.csv", {"encoding": "utf-16"}, ["UTF-16, by the mark at its beginning"]),
     "UTF-32 in gzip": ("p.csv.gz", {"encoding": "utf-32", "sep": ";"}, ["UTF-32", "semicolons"]),
@@ -110,7 +110,7 @@ def command(*words: object) -> str:
 
 def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_path: Path) -> None:
     path = written(frame(), tmp_path / "p.csv", sep=";", decimal=",", encoding="utf-16")
-    sentence = "p.csv was read as UTF-16, by the mark at its beginning, fields divided by semicolons"
+    sentence = "p.csv was read as UTF-16, by the mark at its beginning, fields separated by semicolons"
     out = tmp_path / "out.json"
     for words in (
         ["audit", path, "--label", "y", "--score", "p", "--group", "größe"],
@@ -135,7 +135,7 @@ def test_the_line_that_excel_reads_above_the_header_is_taken(tmp_path: Path, lin
         packed = gzip.compress if name.endswith("gz") else bytes
         announced.write_bytes(packed((line + text).encode(encoding)))
         found = audit_file(announced, "y", "yhat", ["größe"], score="p", replicates=100).to_dict()
-        assert "fields divided by semicolons, as its first line says" in found.pop("reading")[0]
+        assert "fields separated by semicolons, as its first line says" in found.pop("reading")[0]
         assert found == {key: value for key, value in plain.items() if key != "reading"}
 
 
@@ -153,8 +153,8 @@ def test_a_joined_file_is_read_as_the_first_one_is(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     words = ["--label", "y", "--prediction", "yhat", "--group", "größe", "--json", out]
     said = command("audit", path, *words, "--join", other, "--on", "id")
-    assert "p.csv was read as fields divided by semicolons." in said
-    assert "groups.csv was read as Windows-1252 (Latin-1), as it is not UTF-8, fields divided by tabs." in said
+    assert "p.csv was read as fields separated by semicolons." in said
+    assert "groups.csv was read as Windows-1252 (Latin-1), as it is not UTF-8, fields separated by tabs." in said
     found = json.loads(out.read_text())
     assert len(found.pop("reading")) == 2
     command("audit", written(table, tmp_path / "whole.csv"), *words)

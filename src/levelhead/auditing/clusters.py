@@ -85,7 +85,7 @@ def repeating_id(source: Source, used: Collection[str], advice: str = "add --clu
         known, rows = len(values) - (None in values), len(codes)
         if known >= FEWEST_IDS and rows >= REPEATED * known:
             return [
-                f"{printable(name)} has {known:,} values in {rows:,} rows. If rows with the same value are of one "
+                f"{printable(name)} has {known:,} values in {rows:,} rows. If rows with the same value belong to one "
                 f"person, these intervals are too narrow: {advice.replace('{name}', printable(name))}."
             ]
     return []

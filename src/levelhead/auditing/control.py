@@ -261,7 +261,7 @@ def control_sentences(result: Record) -> list[str]:
     )
     sign = 1 if value > 0 else -1
     ends = sorted((sign * low, sign * high))
-    size = f"{number(100 * abs(value))} points {'more' if value > 0 else 'fewer'}"
+    size = f"{number(100 * abs(value))} points {'higher' if value > 0 else 'lower'}"
     span = f"interval {number(100 * ends[0])} to {number(100 * ends[1])}"
     if ends[0] > 0:
         told = f"{start}: {size}, {span}."

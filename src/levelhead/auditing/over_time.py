@@ -102,7 +102,7 @@ class OverTime(Answer):
             return [none]
         low, high = (number(100 * end(arms), 2) for end in (min, max))
         span = low if low == high else f"{low} to {high}"
-        return [none, f"Changes below {span} points a period cannot be detected with this many rows."]
+        return [none, f"Changes below {span} points per period cannot be detected with this many rows."]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each slope, and each difference with its period."""

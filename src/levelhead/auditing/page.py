@@ -164,7 +164,7 @@ def _facts_of_all(result: Record) -> list[tuple[str, str, str]]:
     by_attribute, words = result["by_attribute"], Words(result)
     rows, accuracy = audit_facts(next(iter(by_attribute.values())), result.get("level", 0.95))[:2]
     if len(by_attribute) > 1:
-        rows = (*rows[:2], f"in groups of {len(by_attribute)} kinds")
+        rows = (*rows[:2], f"grouped by {len(by_attribute)} columns")
     sizes = [
         (figures["n"], f"{short(name, 40)}: {short(group, 40)}")
         for name, part in by_attribute.items()
@@ -235,7 +235,7 @@ def _gaps_section(name: str, part: Record, level: str, paper: bool) -> Record:
         ],
     )  # fmt: skip
     metrics = blocks.table(
-        f"Every figure by {short(name)}, percent with {level} interval",
+        f"All figures by {short(name)}, in percent with {level} intervals",
         [
             "Metric",
             "Percent",
@@ -379,12 +379,12 @@ def _groups_table(name: str, part: Record, words: Words) -> Record:
     for group, figures in groups.items():
         flag = f"fewer than {SMALL} rows" if figures["n"] < SMALL else ""
         out = left_out_words(figures["included"], figures.get("left_out", ()))
-        worth = f"worth {rows_worth(figures['worth'])}" if "worth" in figures else ""
+        worth = f"effective {rows_worth(figures['worth'])}" if "worth" in figures else ""
         cells = [blocks.cell(f"{figures['n']:,}", worth, flag=flag)]
         for label in labels:
             count = figures["rows_by_label"].get(label, 0)
             few = f"fewer than {SMALL} rows" if count < SMALL <= figures["n"] else ""
-            own = f"worth {rows_worth(figures['worth_by_label'].get(label, 0))}" if worth else ""
+            own = f"effective {rows_worth(figures['worth_by_label'].get(label, 0))}" if worth else ""
             cells.append(blocks.cell(f"{count:,}", own, flag=few))
         for key in rates:
             cells.append(_rate_cell(figures.get(key)))

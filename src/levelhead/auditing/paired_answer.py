@@ -177,7 +177,7 @@ def personal_sentences(name: str, part: PairedAttribute, level: float = 0.95) ->
             lines.append(
                 f"For group {in_quotes(group_name(key))} of {printable(name)} the model that uses the group is {what}: "
                 f"right for {100 * change.new:.1f}% of its {groups[key].n:,} rows, without it for "
-                f"{100 * change.old:.1f}%, {number(100 * abs(one.value))} points {'fewer' if worse else 'more'}, "
+                f"{100 * change.old:.1f}%, {number(100 * abs(one.value))} points {'lower' if worse else 'higher'}, "
                 f"interval {number(100 * low)} to {number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
             )
     if not worse_groups(part, level):

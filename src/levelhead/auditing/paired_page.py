@@ -31,7 +31,7 @@ def paired_sections(name: str, result: Record) -> list[Record]:
         where=blocks.BOTH,
     )
     agreement = blocks.table(
-        f"Rows by who is right, by group of {short(name)}",
+        f"Rows by which model is right, by group of {short(name)}",
         ["Group", "Rows", "Both right", "Only the new one", "Only the old one", "Both wrong"],
         [
             (

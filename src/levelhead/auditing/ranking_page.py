@@ -12,7 +12,7 @@ from levelhead.types import in_quotes, printable
 
 MOST_LINES = 6
 _TERMS = (
-    ("Share of the top", "The share of the first places that a group’s rows hold, in percent."),
+    ("Share of the top", "The group’s share of the top places, in percent."),
     (
         "Representation",
         "A group’s share of the top divided by its share of all rows; 1 is proportional. Its logarithm is called skew.",
@@ -24,16 +24,16 @@ _TERMS = (
     ),
     (
         "Exposure",
-        "As representation, with place j worth 1 / log2(1 + j): the first places count more. Places below the top "
+        "As representation, with place j weighted by 1 / log2(1 + j): higher places count more. Places below the top "
         "count nothing.",
     ),
     (
         "Interval",
-        "{level} confidence, for all groups and columns together: exact, from Fisher’s noncentral hypergeometric law. "
-        "The rows are treated as a sample of those who could have been ranked.",
+        "{level} confidence, for all groups and columns together: exact, from Fisher’s noncentral hypergeometric "
+        "distribution. The rows are treated as a sample of those who could have been ranked.",
     ),
     ("Chance", "The {level} range of counts under a random order."),
-    ("p-value", "Twice the smaller tail of the hypergeometric law, adjusted for all groups (Bonferroni)."),
+    ("p-value", "Twice the smaller tail of the hypergeometric distribution, adjusted for all groups (Bonferroni)."),
     ("Ties", "Tied rows share their places: each counts with its expected share."),
 )
 

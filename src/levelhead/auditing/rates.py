@@ -490,7 +490,7 @@ def _amplified(name: str, found: Record, level: str) -> list[Record]:
             f"Bias amplification from group of {short(name)} to class, points",
             [
                 "Group and class",
-                ("Predicted less labelled", "In the direction of the association in the labels."),
+                ("Predicted minus labelled", "In the direction of the association in the labels."),
             ],
             rows,
             notes=[

@@ -125,7 +125,7 @@ def _pairs_section(result: Record, level: str) -> Record:
     rows = []
     for pair in result["pairs"]:
         cells = [blocks.cell(QUANTITIES[pair["quantity"]]), blocks.figure_cell(pair["difference"], None)]
-        rows.append((f"{short(pair['first'])} less {short(pair['second'])}", cells))
+        rows.append((f"{short(pair['first'])} minus {short(pair['second'])}", cells))
     if not rows:
         return blocks.section("Who differs most", [])
     heads = ["Groups", "Mean", "Apart"]
@@ -145,7 +145,7 @@ def _levels_section(result: Record, level: str) -> Record:
     found = result.get("control") or {"pairs": [], "column": ""}
     rows = [
         (
-            f"{short(one['first'])} less {short(one['second'])}",
+            f"{short(one['first'])} minus {short(one['second'])}",
             [
                 blocks.cell(QUANTITIES[one["quantity"]]),
                 blocks.figure_cell(one["difference"], None),
@@ -166,7 +166,7 @@ def _against_section(result: Record, level: str) -> Record:
     found = result.get("against") or {"changes": [], "old": "", "new": ""}
     rows = [
         (
-            short(one["group"]) if one["other"] is None else f"{short(one['group'])} less {short(one['other'])}",
+            short(one["group"]) if one["other"] is None else f"{short(one['group'])} minus {short(one['other'])}",
             [
                 blocks.cell(QUANTITIES[one["quantity"]]),
                 *(blocks.cell(digits(_number(one[model]))) for model in ("old", "new")),

@@ -14,8 +14,8 @@ from levelhead.report.markdown import markdown
 from levelhead.report.text import Record, short
 
 USES_GROUPS = (
-    "USES GROUPS: this rule reads each row's group to decide. In many places that is not lawful for decisions about "
-    "people. It makes no model just; it trades accuracy for a smaller measured gap."
+    "USES GROUPS: this rule reads each row's group to decide. In many places that is unlawful for decisions about "
+    "people. It makes no model fair; it trades accuracy for a smaller measured gap."
 )
 
 
@@ -106,7 +106,7 @@ def _cutoffs(result: Record) -> list[Record]:
         return "; ".join(said) or "never"
 
     positive = short(result["classes"][1])
-    notes = ["To a thousandth of a probability."]
+    notes = ["Probabilities are rounded to a thousandth."]
     if any(low > high for parts in found.values() for (_, high, _), (low, _, _) in itertools.pairwise(parts)):
         notes.append(
             f"Between two ranges a score is not decided {positive}, although a lower one is. Equalized odds can need "
@@ -114,7 +114,7 @@ def _cutoffs(result: Record) -> list[Record]:
         )
     return [
         blocks.table(
-            f"Scores that are decided {positive}, by group",
+            f"Scores with the decision {positive}, by group",
             ["Group", "With the rule", "Before"],
             [
                 (group, [blocks.cell(words(parts)), blocks.cell(f"from {_threshold(result):g}", quiet=True)])

@@ -210,8 +210,8 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
         ahead, behind = (first, second) if crossed.value > 0 else (second, first)
         rates = sorted((one.value for one in pair.crossed), reverse=True)
         sentences.append(
-            f"Across groups, a positive of {ahead} has the higher score than a negative of {behind} in "
-            f"{100 * rates[0]:.1f}% of pairs; the other way round in {100 * rates[1]:.1f}%. The order favours {ahead}."
+            f"Across groups, a positive of {ahead} scores higher than a negative of {behind} in "
+            f"{100 * rates[0]:.1f}% of pairs, and vice versa in {100 * rates[1]:.1f}%. The order favours {ahead}."
         )
     wrong = [(in_quotes(group_name(key)), one.miscalibrated) for key, one in part.groups.items() if one.miscalibrated]
     if wrong:

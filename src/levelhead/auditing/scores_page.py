@@ -51,7 +51,7 @@ def _table(name: str, own: Record, scores: Record, level: str) -> Record:
             cells += [blocks.figure_cell(figures["residual"], signed=True)]
         cells += [blocks.figure_cell(figures["slope"], 2, scale=1)] if sloped else []
         rows.append((group, cells, "" if figures.get("included", True) else "left out of the gaps"))
-    heads = ["Group", "Rows", "Positive", "AUC", *(["Label less score"] if scores["probabilities"] else [])]
+    heads = ["Group", "Rows", "Positive", "AUC", *(["Label minus score"] if scores["probabilities"] else [])]
     heads += ["Slope"] if sloped else []
     caption = f"Scores by {short(name)}, percent with {level} intervals"
     return blocks.table(caption, heads, rows, where=blocks.TERMINAL)
@@ -76,7 +76,7 @@ def _pairs(name: str, own: Record, level: str) -> list[Record]:
         first, second = map(short, pair["groups"])
         cells = [blocks.figure_cell(pair["area"], signed=True), *map(blocks.figure_cell, pair["crossed"])]
         cells.append(blocks.figure_cell(pair["crossed_difference"], signed=True))
-        rows.append((f"{first} less {second}", cells))
+        rows.append((f"{first} minus {second}", cells))
     more = f"The largest {len(rows)} of {own['pairs_in_all']:,} pairs." if own["pairs_in_all"] > len(rows) else ""
     return [
         blocks.table(

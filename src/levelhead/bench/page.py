@@ -316,7 +316,7 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
             for each in comparison.differences(metric)
         ]
         title = (
-            f"{METRICS[metric].short}: difference to {short(baseline, 40)}, percentage points with {level} intervals"
+            f"{METRICS[metric].short}: difference from {short(baseline, 40)}, percentage points with {level} intervals"
         )
         notes = []
         if metric == MAIN:
@@ -324,7 +324,7 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
                 "Filled mark: significant (interval without 0, Holm-adjusted p below "
                 f"{1 - comparison.table.level:.2g}). Open mark: inconclusive, which does not mean equal.",
             ]
-        folded = "" if metric in _OPEN else f"{METRICS[metric].short}: difference to {short(baseline, 40)}"
+        folded = "" if metric in _OPEN else f"{METRICS[metric].short}: difference from {short(baseline, 40)}"
         ends = _GAP_ENDS if gap else _LEVEL_ENDS
         found.append(blocks.forest(title, rows, heads=("Variant", "Points"), ends=ends, notes=notes, folded=folded))
         if metric == MAIN and len(rows) > 1:
@@ -404,7 +404,7 @@ def _areas(comparison: Comparison) -> list[Record]:
             title,
             ["Variant", *("all rows" if group == "all" else f"{attribute}: {short(group)}" for group in groups)],
             rows,
-            notes=[f"Percent, {level} intervals; then the difference to {baseline} in points."],
+            notes=[f"Percent, {level} intervals; then the difference from {baseline} in points."],
             folded=title,
             where=blocks.BOTH,
         )
@@ -442,7 +442,7 @@ def _pareto(one: Compared) -> list[Record]:
         line = list(zip((100 * one.frontier.gaps).tolist(), (100 * one.frontier.accuracy).tolist(), strict=True))
     notes = [
         f"Marks: means over seeds. Thin bars: {comparison.table.level:.0%} intervals per axis. Variants with "
-        "overlapping bars may change places.",
+        "overlapping bars may swap places.",
         "Stairs: the Pareto set of the measured means, of variants without a mark.",
         *(["Squares: variants that saw groups (ORACLE)."] * any(p["oracle"] for p in points)),
         *missing,
@@ -495,7 +495,7 @@ def _limits(one: Compared) -> list[Record]:
         ]
         found.append(
             blocks.table(
-                f"Half-width of the interval of the difference to {short(baseline, 40)}, points",
+                f"Half-width of the interval of the difference from {short(baseline, 40)}, points",
                 ["Variant", *((METRICS[name].short, STATISTICS["half_width"][1]) for name in metrics)],
                 rows,
                 folded="Smallest detectable difference, by variant and metric",

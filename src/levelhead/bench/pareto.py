@@ -397,7 +397,7 @@ def _caption(comparison: Comparison, points: Sequence[Point], frontier: Frontier
     sentences = [
         f"Marks: mean over {comparison.number_of_seeds}.",
         f"Bars: {comparison.table.level:.0%} interval over {comparison.sources}, per axis.",
-        "Variants with overlapping bars may change places in the Pareto set.",
+        "Variants with overlapping bars may swap places in the Pareto set.",
     ]
     used = [mark for mark in marks.MEANINGS if any(mark in point.marks for point in points)]
     if used:

@@ -50,7 +50,7 @@ from levelhead.types import ConfigError, LevelheadError, listed, quoted
 
 app = typer.Typer(
     name="levelhead",
-    help="Fair transformers without demographics: train, evaluate, compare and audit classifiers.",
+    help="Audit classifiers for gaps between groups, and train and compare methods that need no demographic labels.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -127,10 +127,10 @@ def demo(
     seeds: Annotated[int, typer.Option(min=2, max=1000, help="Training seeds of each method.")] = 3,
     workers: Annotated[int, typer.Option(min=1, help="Training processes.")] = 2,
 ) -> None:
-    """Compare four methods on drawn portraits where it is known why a gap arises; needs no data and no internet.
+    """Compare four methods on synthetic portraits with a known cause of the gap. Needs no data and no internet.
 
     Three settings: no shortcut, a shortcut that some training rows contradict, and different base rates without a
-    shortcut. Writes a page, a picture and a table. The same command continues a demo that was stopped.
+    shortcut. Writes a page, a picture and a table. The same command continues a stopped demo.
     """
     check_outputs({}, folders={"--out": out})
     from levelhead.demo import run_demo
@@ -143,7 +143,7 @@ def demo(
 
 @app.command("list", rich_help_panel=MORE)
 def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
-    """List methods, data sets, recipes, grids, selectors or benchmarks; also those of installed packages."""
+    """List methods, data sets, recipes, grids, selectors or benchmarks, including those of installed packages."""
     from levelhead.cli.listing import listed_kind
 
     columns, rows = listed_kind(kind.value)

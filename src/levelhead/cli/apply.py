@@ -36,10 +36,10 @@ def apply_command(
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Decide the rows of a file with a fitted rule. USES GROUPS.
+    """Apply a fitted rule to the rows of a file. USES GROUPS.
 
     The rule flips decisions near the threshold, by score and group. Rows need no label. A group that the rule was not
-    fitted on is an error: nobody is decided by a silent default.
+    fitted on is an error, never a silent default.
 
     Example: levelhead apply rule.json new.csv --out decided.csv
     """

@@ -12,7 +12,7 @@ from levelhead.cli.options import SCALES, Missing
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
 COLUMNS, GROUPS = "Which columns", "Groups"
-WORDS, OUTPUT = "Words: what classes, groups and the audit are called", "Output"
+WORDS, OUTPUT = "Names of classes, groups and the audit", "Output"
 
 
 class Adjust(StrEnum):
@@ -71,9 +71,9 @@ Bound = Annotated[
         rare=True,
     ),
 ]
-Time = Annotated[Text, option(COLUMNS, "Column of dates or periods, or `file`: do gaps grow?")]
-Rank = Annotated[Text, option(COLUMNS, "Ranking column: who is in the top?")]
-Top = Annotated[Text, option(COLUMNS, "With --rank: top size, 100 or 10%.")]
+Time = Annotated[Text, option(COLUMNS, "Column of dates or periods, or `file`: how gaps change.")]
+Rank = Annotated[Text, option(COLUMNS, "Ranking column: which groups are in the top?")]
+Top = Annotated[Text, option(COLUMNS, "With --rank: size of the top: 100 or 10%.")]
 LowestFirst = Annotated[
     bool, option(COLUMNS, "With --rank: the lowest value ranks first.", "--lowest-first", rare=True)
 ]
@@ -86,9 +86,7 @@ Cluster = Annotated[
     option(COLUMNS, "Column with a person's id: clusters the intervals.", rare=True),
 ]
 Against = Annotated[Path | None, option(COLUMNS, "Another model's file: reports changes.")]
-Unpaired = Annotated[
-    bool, option(COLUMNS, "--against holds other rows, e.g. of an earlier month.", "--unpaired", rare=True)
-]
+Unpaired = Annotated[bool, option(COLUMNS, "--against has other rows, e.g. an earlier month.", "--unpaired", rare=True)]
 With = Annotated[
     Text,
     option(
@@ -103,7 +101,7 @@ Without = Annotated[
     Text,
     option(
         COLUMNS,
-        "With --with: predicted class of a model without the groups. --group age,sex crosses columns.",
+        "With --with: predicted class of a model without the groups. --group age,sex takes their intersection.",
         rare=True,
     ),
 ]
@@ -122,13 +120,13 @@ Control = Annotated[
         rare=True,
     ),
 ]
-Intersect = Annotated[bool, option(GROUPS, "Also cross the group columns.", "--intersect")]
-Bins = Annotated[Texts, option(GROUPS, "Cut a number: age=25,40 or age=quantiles:4.")]
+Intersect = Annotated[bool, option(GROUPS, "Also audit intersections of group columns.", "--intersect")]
+Bins = Annotated[Texts, option(GROUPS, "Bin a numeric column: age=25,40 or age=quantiles:4.")]
 MissingGroup = Annotated[
     Missing,
     option(
         GROUPS,
-        "Rows without a group: left out of the gaps, or a group like any other.",
+        "Rows without a group: 'leave-out' of the gaps, or treat as a 'group'.",
         rare=True,
         show_default=True,
     ),
@@ -138,7 +136,7 @@ Adjustment = Annotated[
     Adjust,
     option(
         GROUPS,
-        "Adjustment for many pairs; max-t uses that pairs share groups.",
+        "Adjustment for many pairs; max-t accounts for pairs that share groups.",
         rare=True,
         show_default=True,
     ),
@@ -149,10 +147,10 @@ Continuous = Annotated[
     option(GROUPS, "Numeric column, e.g. age: reports the trend of decisions. Repeatable.", rare=True),
 ]
 Part = Annotated[Texts, option(GROUPS, "Your own audit question: module:Class, or a name. Repeatable.", rare=True)]
-Positive = Annotated[Text, option(WORDS, "Class of the rates; else the second.")]
+Positive = Annotated[Text, option(WORDS, "Positive class. Default: the second.")]
 Favourable = Annotated[Text, option(WORDS, "Favourable outcome: adds the four-fifths rule.")]
 PositiveName = Annotated[
-    Text, option(WORDS, "The positive class in words: a verb, 'earns over 50K', or a noun.", rare=True)
+    Text, option(WORDS, "Wording of the positive class: a verb, 'earns over 50K', or a noun.", rare=True)
 ]
 LabelMap = Annotated[Texts, option(WORDS, "Predicted class of each label: '>50K=1,<=50K=0'.", rare=True)]
 Workers = Annotated[int, option(GROUPS, "Processes for several files. Default: 1.", rare=True)]
@@ -166,9 +164,9 @@ Purpose = Annotated[Text, option(WORDS, "Purpose of the model or of the audit.",
 JsonFile = Annotated[Path | None, option(OUTPUT, "Also write every figure as JSON (fractions).", "--json")]
 HtmlFile = Annotated[Path | None, option(OUTPUT, "Also write one standalone HTML page.", "--html")]
 All = Annotated[bool, option(OUTPUT, "Print all tables.", "--all")]
-FailIf = Annotated[Texts, option(OUTPUT, "'selection_ratio < 0.8': exit 1; undecided: 3.")]
+FailIf = Annotated[Texts, option(OUTPUT, "Exit 1 if this holds, e.g. 'selection_ratio < 0.8'; 3 if undecided.")]
 Junit = Annotated[Path | None, option(OUTPUT, "Also write --fail-if as JUnit XML.", rare=True)]
 HelpAll = Annotated[
     bool,
-    option(OUTPUT, "Show all options, also rare ones.", "--help-all", is_eager=True, callback=all_help),
+    option(OUTPUT, "Show all options, including rare ones.", "--help-all", is_eager=True, callback=all_help),
 ]

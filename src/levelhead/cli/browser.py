@@ -263,15 +263,15 @@ def serve(
 
 
 def app_command(
-    host: Annotated[str, typer.Option(help="Address to listen on. Another than loopback is open to your network.")] = (
+    host: Annotated[str, typer.Option(help="Address to listen on. Any but loopback is open to your network.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 7860,
-    max_mb: Annotated[int, typer.Option("--max-mb", min=1, help="Largest file to take, in megabytes.")] = 500,
+    max_mb: Annotated[int, typer.Option("--max-mb", min=1, help="Largest accepted file, in megabytes.")] = 500,
 ) -> None:
     """Audit files of predictions in a browser: choose a file and its columns, read the finding, download the page.
 
-    Nothing leaves this machine. Uploads and pages lie in a temporary folder that is deleted when the app ends.
+    Nothing leaves this machine. Uploads and pages are kept in a temporary folder, which is deleted when the app ends.
 
     Example: levelhead app
     """

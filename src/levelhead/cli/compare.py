@@ -77,9 +77,7 @@ def compare_command(
     options: Tried = None,
     few_groups: FewGroups = None,
     settings: Settings = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--row", help="Of GRID, only this variant; may be repeated.")
-    ] = None,
+    only: Annotated[list[str] | None, typer.Option("--row", help="Only this variant of GRID. Repeatable.")] = None,
     data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/DATA or runs/GRID.")] = None,
     resume: Resume = False,
@@ -94,8 +92,8 @@ def compare_command(
 ) -> None:
     """Train and evaluate methods with the same model, budget, batches and selection, over seeds, and show the table.
 
-    Everything is checked before the first run starts. The same command again does only what is missing, also after
-    kill -9.
+    Everything is checked before the first run starts. The same command resumes, also after kill -9: finished runs are
+    kept.
 
     Example: levelhead compare --data utkface64 --methods erm,balanced,jtt,dam --seeds 0-4 --out runs/utk --workers 2
     """

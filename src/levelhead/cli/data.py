@@ -19,7 +19,7 @@ from levelhead.storage import check_outputs, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, nearest, quoted
 
-data_app = typer.Typer(help="Look at a recipe's data before training.", no_args_is_help=True)
+data_app = typer.Typer(help="Check a recipe's data before training.", no_args_is_help=True)
 
 
 def init_command(
@@ -57,10 +57,10 @@ def init_command(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing recipe.")] = False,
 ) -> None:
-    """Write a first recipe for a table of your own, with comments.
+    """Write a first, commented recipe for your own table.
 
-    Guesses which column is the text (or the picture's file), the class, the split and the id. A column whose name says
-    something of people is left out of training, and named for evaluation.
+    Guesses which column is the text (or the picture's file), the class, the split and the id. A column whose name
+    describes people is kept out of training and used for evaluation only.
 
     Example: levelhead init reviews.csv
     """

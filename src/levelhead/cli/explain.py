@@ -46,7 +46,7 @@ def explain_command(
     positive: ScoredClass = None,
     favourable: Annotated[
         str | None,
-        typer.Option(help="Favourable outcome: a class, or the name of the decision from the threshold on."),
+        typer.Option(help="Favourable outcome: a class, or a name for decisions at or above the threshold."),
     ] = None,
     threshold: Threshold = None,
     scale: ScoreScale = "auto",
@@ -79,10 +79,10 @@ def explain_command(
 ) -> None:
     """Split a measured gap into its sources: base rates, the share of them that the score uses, and the rest.
 
-    For each pair of groups: the gap in equalized odds; that of a score which is calibrated inside each group and ranks
-    as well as this one; the share of the base-rate difference that the score uses; and what the formula leaves
-    unexplained. All with 95% intervals. Needs no model and no GPU. Base rates are those of the labels in the file, and
-    explain a gap without justifying it. Existing output files are replaced.
+    For each pair of groups: the gap in equalized odds; the gap that base rates imply for a calibrated score that ranks
+    equally well; the share of the base-rate difference that the score uses; and the unexplained rest. All have 95%
+    intervals. Needs no model and no GPU. Base rates are those of the labels in the file, and explain a gap without
+    justifying it. Existing output files are replaced.
     """
     check_outputs({"--json": json_file, "--html": html_file}, inputs=[scores, join])
     from levelhead.auditing.of_run import OUTCOMES, own_predictions

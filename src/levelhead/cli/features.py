@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need 
     from levelhead.models.features_store import Stored
 
 features_app = typer.Typer(
-    help="Cached features of frozen backbones: list, prune and build them.",
+    help="List, prune and build cached features of frozen backbones.",
     no_args_is_help=True,
 )
 console = Terminal()
@@ -75,9 +75,9 @@ def _draw(found: list[Stored], title: str) -> Table:
 def list_command(
     json_file: JsonFile = None,
 ) -> None:
-    """List the features in the cache, the last used first. Contents are not read.
+    """List cached features, most recently used first. Contents are not read.
 
-    Unfinished ones resume where they stopped when the same features are requested again; a damaged one is built again.
+    Unfinished features resume when they are requested again; damaged ones are rebuilt.
 
     Example: levelhead features list --json features.json
     """
@@ -98,10 +98,10 @@ def prune_command(
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Delete features from the cache; says which and how many MiB, and asks. They can always be computed again.
+    """Delete features from the cache. Lists them with their size and asks first. They can always be recomputed.
 
-    Keys and --older-than narrow each other. Features that a process builds right now are left alone; a process that
-    reads some keeps what it has open.
+    Keys and --older-than combine. Features that a process is building are kept; a process that is reading some keeps
+    its open files.
 
     Example: levelhead features prune --older-than 30
     """
@@ -142,10 +142,10 @@ def build_command(
         list[SplitName] | None, typer.Option(help="Only this split; may be repeated. Default: all three.")
     ] = None,
 ) -> None:
-    """Compute the features that a recipe trains and is evaluated on, before any run asks for them.
+    """Compute a recipe's features before its first run.
 
-    Runs of a grid then find them; without this command the first run computes them and the others wait for it. The
-    same command resumes where it was stopped.
+    The runs of a grid then share them; otherwise the first run computes them and the others wait. A stopped command
+    resumes.
 
     Example: levelhead features build recipes/hatexplain_dam_le_small.yaml --data-root DATA
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need 
     from levelhead.inspecting.source import RunFigure
 
 figure_app = typer.Typer(
-    help="Draw what the last attention layer of a finished run does, by group.", no_args_is_help=True
+    help="Plot finished runs: attention by group, accuracy against a gap, or remaining gaps.", no_args_is_help=True
 )
 
 
@@ -81,7 +81,7 @@ def attention_command(
 ) -> None:
     """Draw the readout row's mean attention over patches by group and label (the paper's figure 4).
 
-    The drawn portraits also get examples under the attention and the share on hair, face, glasses and so on; other
+    For the synthetic portraits, examples under the attention and the share on hair, face and glasses are added; other
     data sets get bare grids. Existing files are replaced.
     """
     out = out or Path("figures") / f"attention-{run.resolve().name}"

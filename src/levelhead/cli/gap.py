@@ -27,16 +27,16 @@ def gap_command(
         Path | None, typer.Option(help="Triplets other than StereoSet's: a table of stereo, anti, unrelated.")
     ] = None,
     terms: Annotated[
-        Path | None, typer.Option(help="Target terms to use, one a line. Default: those held out in training.")
+        Path | None, typer.Option(help="Target terms to use, one per line. Default: those held out in training.")
     ] = None,
     split_seed: Annotated[
         int,
         typer.Option("--split-seed", "--seed", min=0, help="Seed of the split by term, if no training recorded it."),
     ] = 0,
     held_out_share: Annotated[
-        float, typer.Option(min=0.01, max=0.99, help="Seed of the split by term, if no training recorded it.")
+        float, typer.Option(min=0.01, max=0.99, help="Share of target terms held out, if no training recorded it.")
     ] = 0.2,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first pairs, this many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N pairs.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[
         Precision, typer.Option(help="Number type; auto: the model's own on a GPU.")
@@ -44,10 +44,10 @@ def gap_command(
     allow_mismatched_weights: MismatchedWeights = False,
     html_file: HtmlFile = None,
 ) -> None:
-    """Say how often the largest attention gap of a pair lies on the words that bear the bias, and how large it is.
+    """Measure how often the largest attention gap of a pair lies on the bias-bearing words, and how large it is.
 
-    Only pairs of target terms that the model was not trained on are used. Entropy and log-probabilities stand beside
-    the gap: a model that looks everywhere alike has none and has learnt nothing.
+    Only pairs of target terms held out from training are used. Entropy and log-probabilities are reported, too: a
+    model with uniform attention has no gap, but has learnt nothing.
 
     Example: levelhead lm gap --model runs/klaad --against MODEL --data-root DATA --out runs/gap
     """

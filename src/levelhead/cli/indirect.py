@@ -53,10 +53,10 @@ def indirect_audit_command(
         list[str] | None, _known("Proxy column of the group; with --labelled-group one is enough, else three.")
     ] = None,
     inclusion: Annotated[
-        str | None, _known("With --labelled-group: column with each row's probability to be labelled, if not equal.")
+        str | None, _known("With --labelled-group: column with each row's probability of being labelled, if unequal.")
     ] = None,
     shares: Annotated[
-        list[str] | None, _known("Share of each group, women=0.52, or a .csv by stratum. Bounds alone.")
+        list[str] | None, _known("Share of each group, women=0.52, or a .csv by stratum. Gives bounds only.")
     ] = None,
     strata: Annotated[str | None, _known("With --shares FILE.csv: column with the stratum, e.g. a postcode.")] = None,
     randomized_response: Annotated[

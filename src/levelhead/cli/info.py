@@ -16,7 +16,7 @@ from levelhead.terminal import Terminal
 def info_command() -> None:
     """Print versions, hardware and data folders, for a bug report.
 
-    It prints the folders that the environment names: take out what you do not want to send.
+    It prints folders from your environment: remove what you do not want to share.
     """
     known = commit()
     lines = {

@@ -30,20 +30,20 @@ def inspect_command(
     ] = None,
     masks: Annotated[
         Path | None,
-        typer.Option(help="Parquet with a column for each part of the pictures: lists of a square grid."),
+        typer.Option(help="Parquet file with one column per part of the picture: a square grid of shares."),
     ] = None,
-    max_rows: Annotated[int, typer.Option(help="Rows of each run at most, drawn at random.")] = 2000,
+    max_rows: Annotated[int, typer.Option(help="Largest number of rows per run, drawn at random.")] = 2000,
     permutations: Annotated[int, typer.Option(help="Permutations of the groups, for p-values.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
     data_root: DataRoot = None,
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Say what a run's attention, its vectors and its answers know of a group.
+    """Measure how much a run's attention, vectors and predictions reveal about a group.
 
-    From the bottom of the last layer to the gap: whether attention differs between the groups, how well a probe reads
-    the group from queries, keys, values and logits, whether the answer uses it, and whether attention points at what
-    decides, for both groups alike. Each figure has an interval, or what chance gives and a p-value. Several runs are
+    From the last layer's attention to the gap: whether attention differs between groups, how well a probe predicts the
+    group from queries, keys, values and logits, whether predictions use it, and whether attention explains them
+    equally well for both groups. Each figure has an interval, or a chance level and a p-value. Several runs are
     pooled. Existing output files are replaced.
     """
     check_outputs({"--json": json_file, "--html": html_file}, runs=[*runs, *(against or [])], inputs=[masks])

@@ -37,8 +37,7 @@ def train_command(
 ) -> None:
     """Fine-tune a language model so that attention is alike in stereotypical and anti-stereotypical sentences.
 
-    A recipe with a grid (klaad_tuning) trains each of its combinations in a folder below --out, and prints a
-    table of all.
+    A recipe with a grid (klaad_tuning) trains each combination in a folder below --out, and prints a table of all.
     """
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks and writes
     check_outputs({}, folders={"--out": out})

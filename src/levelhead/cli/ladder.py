@@ -16,15 +16,16 @@ def ladder_command(
     runs: Runs,
     out: Annotated[Path, typer.Option(help="The picture, .png or .svg.")] = Path("ladder.png"),
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
-    baseline: Annotated[str, typer.Option(help="The variant whose gap is the whole.")] = "erm",
+    baseline: Annotated[str, typer.Option(help="The variant whose gap is 100%.")] = "erm",
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
     json_file: JsonFile = None,
 ) -> None:
-    """Draw how much of the baseline's gap each variant leaves, ordered by what it knew about groups.
+    """Plot how much of the baseline's gap remains with each variant, ordered by what it knew about groups.
 
-    From labels alone to the groups of all rows, at the baseline's positive rate: a shifted threshold does nothing.
-    Hollow marks cost more than half a point of accuracy. Runs on several data sets are marks on the same lines.
+    Variants range from class labels only to the groups of all rows. Gaps are at the baseline's positive rate, so a
+    shifted threshold has no effect. Hollow marks lose more than half a point of accuracy. Runs on several data sets
+    are marks on the same lines.
 
     Example: levelhead figure ladder runs/ladder --out ladder.png
     """

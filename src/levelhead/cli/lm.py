@@ -31,10 +31,10 @@ def compare_command(
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Compare two models on the benchmarks that both folders hold: scores, and paired differences, with intervals.
+    """Compare two models on the benchmarks in both folders: scores and paired differences, with intervals.
 
-    Differences are drawn over the same items for both models, so they need the data (--data-root); without it the
-    kept scores are shown, and differences have no interval.
+    Intervals of differences need the data (--data-root), because items are resampled jointly for both models. Without
+    it, the stored scores are shown, and differences have no interval.
 
     Example: levelhead lm compare runs/lm-before runs/lm-after --data-root DATA
     """

@@ -69,10 +69,10 @@ def bench_command(
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Ask a language model the items of bias benchmarks, and print scores with 95% intervals.
+    """Score a language model on bias benchmarks, with 95% intervals.
 
-    Answers are kept one by one: the same command resumes where it was stopped, also after kill -9. A score near its
-    ideal on one benchmark does not show that a model is free of bias.
+    Every answer is stored, so the same command resumes, also after kill -9. A score near its ideal on one benchmark
+    does not show that a model is free of bias.
 
     Example: levelhead lm bench stereoset,crows-pairs,bbq,bold --model MODEL --data-root DATA --out runs/lm-before
     """

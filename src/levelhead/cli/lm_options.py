@@ -48,10 +48,10 @@ ApiKeyEnv = Annotated[
 ]
 BeginWith = Annotated[
     str,
-    typer.Option(help="Text before a text without a context, e.g. '<|endoftext|>'.", rich_help_panel=AT_ENDPOINT),
+    typer.Option(help="Text to put before prompts without context, e.g. '<|endoftext|>'.", rich_help_panel=AT_ENDPOINT),
 ]
 Concurrency = Annotated[
-    int, typer.Option(min=1, max=256, help="Requests under way at a time.", rich_help_panel=AT_ENDPOINT)
+    int, typer.Option(min=1, max=256, help="Number of parallel requests.", rich_help_panel=AT_ENDPOINT)
 ]
 RequestsPerMinute = Annotated[int | None, typer.Option(min=1, help="Rate limit.", rich_help_panel=AT_ENDPOINT)]
 Timeout = Annotated[
@@ -70,15 +70,15 @@ Samples = Annotated[
     ),
 ]
 Cluster = Annotated[
-    str, typer.Option(help="--samples: documents equal in this field are drawn together.", rich_help_panel=OF_LOGS)
+    str, typer.Option(help="--samples: documents equal in this field are resampled together.", rich_help_panel=OF_LOGS)
 ]
-By = Annotated[str, typer.Option(help="--samples: field of a document that is its category.", rich_help_panel=OF_LOGS)]
+By = Annotated[str, typer.Option(help="--samples: field with a document's category.", rich_help_panel=OF_LOGS)]
 Out = Annotated[Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Most items per category; for BBQ, spread over templates.")]
 Terms = Annotated[
     Path | None,
     typer.Option(
-        help="StereoSet: file of target terms to use, one a line, e.g. held-out ones.", rich_help_panel=OF_ONE
+        help="StereoSet: file of target terms to use, one per line, e.g. held-out ones.", rich_help_panel=OF_ONE
     ),
 ]
 Normalise = Annotated[
@@ -137,7 +137,7 @@ BbqFile = Annotated[
 ]
 Perplexity = Annotated[
     Path | None,
-    typer.Option(help="Also measure perplexity on this text, one document a line.", rich_help_panel=OF_ONE),
+    typer.Option(help="Also measure perplexity on this text, one document per line.", rich_help_panel=OF_ONE),
 ]
 PromptNoise = Annotated[
     bool,

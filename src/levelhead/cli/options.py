@@ -88,7 +88,7 @@ MinCount = Annotated[
     ),
 ]
 MissingGroups = Annotated[
-    Missing, typer.Option(help="Rows without a group: 'leave-out' of the gaps, or compare them as a 'group'.")
+    Missing, typer.Option(help="Rows without a group: 'leave-out' of the gaps, or treat as a 'group'.")
 ]
 
 

@@ -23,8 +23,8 @@ def pareto_command(
     ] = Path("pareto.png"),
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
     baseline: Annotated[str, typer.Option(help="The variant whose FACT line is drawn.")] = "erm",
-    x: Annotated[str, typer.Option("--x", help=f"Column across: {_COLUMNS}.")] = "equalized_odds",
-    y: Annotated[str, typer.Option("--y", help="Column upwards: another of them.")] = "accuracy",
+    x: Annotated[str, typer.Option("--x", help=f"Column of the x axis: {_COLUMNS}.")] = "equalized_odds",
+    y: Annotated[str, typer.Option("--y", help="Column of the y axis: another of them.")] = "accuracy",
     no_frontier: Annotated[
         bool, typer.Option("--no-frontier", help="Leave out the FACT line (ORACLE: it sees groups).")
     ] = False,
@@ -33,10 +33,10 @@ def pareto_command(
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Draw accuracy against a gap: a mark per variant, 95% intervals, the Pareto set, the FACT line of the baseline.
+    """Plot accuracy against a gap: a mark per variant, 95% intervals, the Pareto set, the FACT line of the baseline.
 
     The FACT line is the best that post-processing of the baseline's predictions by group could reach on these test
-    rows. It belongs to the columns accuracy and equalized_odds, and to two classes. Existing files are replaced.
+    rows. It needs the columns accuracy and equalized_odds, and two classes. Existing files are replaced.
 
     Example: levelhead figure pareto runs/utk --out pareto.png
     """

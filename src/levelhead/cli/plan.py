@@ -31,10 +31,10 @@ def plan_command(
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Say how many rows an audit needs to detect a gap, or which gap this many rows can detect.
+    """Compute how many rows an audit needs to detect a gap, or the smallest gap that a number of rows can detect.
 
-    The rows are those that the rate is about: all rows for approvals, the rows of one class for its true positive rate.
-    The two smallest groups decide: one of 5 percent needs many more rows in all.
+    Count the rows in the rate's denominator: all rows for a selection rate, positive rows for a true positive rate.
+    The two smallest groups determine the result: a group with 5 percent of the rows needs many more rows in total.
 
     levelhead plan --gap 5 --rate 0.3 --shares 0.5,0.3,0.2
 

@@ -34,7 +34,7 @@ def postprocess_command(
         typer.Argument(
             metavar="FILE",
             help="File with one row per score: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder. "
-            "Default: that of --fit.",
+            "Default: the --fit file.",
         ),
     ] = None,
     score: ScoreColumn = None,
@@ -53,7 +53,7 @@ def postprocess_command(
         ),
     ] = None,
     rule: Annotated[
-        Path | None, typer.Option(help="Write the fitted rule here, as JSON. `levelhead apply` decides new rows by it.")
+        Path | None, typer.Option(help="Write the fitted rule here, as JSON, for `levelhead apply`.")
     ] = None,
     metric: Annotated[Bounded | None, typer.Option(help="Gap to bound. Default: equalized_odds.")] = None,
     delta: Annotated[float | None, typer.Option(help="The bound, a fraction: 0.02 is 2 points. Default: 0.02.")] = None,
@@ -75,10 +75,10 @@ def postprocess_command(
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Flip the decisions that cost least, until a gap between groups is within a bound. USES GROUPS.
+    """Flip the least costly decisions until a gap between groups is within a bound. USES GROUPS.
 
     Bias scoring (ICLR 2024) fits a rule that reads each row's group, on rows with labels, and measures it on other
-    rows: gaps and accuracy before and after, with 95% intervals. `levelhead apply` decides new rows by the rule.
+    rows: gaps and accuracy before and after, with 95% intervals. `levelhead apply` applies the rule to new rows.
 
     Example: levelhead postprocess --fit valid.csv --score p --group sex --label y --rule rule.json
 

@@ -26,8 +26,8 @@ def predict_command(
 ) -> None:
     """Predict rows without labels with a finished run's network.
 
-    The table needs the run's columns of texts, or of picture files, which lie below the table's folder. No label and no
-    group is read. The output has the table's columns, the predicted class and the probability of each class.
+    The table needs the run's column of texts, or of picture files inside the table's folder. Labels and groups are not
+    read. The output has the table's columns, the predicted class and the probability of each class.
 
     Example: levelhead predict runs/mine new.csv --out predictions.csv
     """

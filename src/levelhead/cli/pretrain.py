@@ -31,9 +31,9 @@ def pretrain_command(
 ) -> None:
     """Pretrain a small vision transformer on the pictures of a training split, without labels.
 
-    It learns to fill in hidden patches (MAE-like, arXiv:2111.06377). Neither labels nor groups are read. The folder
-    becomes an ordinary checkpoint of transformers: give it to recipes as model.backbone. It is a stand-in where no
-    published checkpoint, such as DINO, can be had; figures on it are not comparable with figures on one.
+    It learns to fill in hidden patches (MAE-like, arXiv:2111.06377). Neither labels nor groups are read. The folder is
+    an ordinary transformers checkpoint: set it as model.backbone in recipes. Use it if no published checkpoint, such
+    as DINO, is available. Its figures are not comparable with those of a published one.
 
     Example: levelhead pretrain celeba64_mae_small --data-root DATA --out models/celeba64_mae
     """

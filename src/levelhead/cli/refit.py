@@ -56,8 +56,8 @@ def refit_command(
 ) -> None:
     """Refit the last layer of a finished run with other methods, in seconds, and compare.
 
-    Each method makes a run folder as if it had been trained: the same network but for its last layer. It is refitted on
-    the validation rows, since training has not seen them.
+    Each method gets its own run folder, with the same network except for the last layer. That layer is refitted on the
+    validation rows, which training has not seen.
 
     Example: levelhead refit runs/erm --method afr,few-label,dfr --groups groups_200.csv
     """

@@ -23,7 +23,7 @@ def report_command(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A folder of a run, of several, or of `lm bench`; or the JSON that another verb wrote.",
+            help="A folder of a run, of several, or of `lm bench`; or JSON that another command wrote.",
             show_default=False,
         ),
     ],
@@ -40,13 +40,13 @@ def report_command(
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
 ) -> None:
-    """Make one standalone HTML page of a run, a comparison, an audit, or of language models.
+    """Write one standalone HTML page for a run, a comparison, an audit, or language models.
 
     The page loads nothing and runs no script: it can be mailed, archived and printed. Its first line is the finding
     with its uncertainty.
 
-    The model card says how to load the model, on what it was trained, what saw groups, what was measured with which
-    intervals, what it cost and what it is not for. Training and evaluation write it, too; an existing card is replaced.
+    The model card covers loading, training data, use of groups, measurements with intervals, cost and limits. Training
+    and evaluation also write it; an existing card is replaced.
 
     Example: levelhead report runs/utkface64 --html page.html
     """

@@ -68,18 +68,18 @@ def reproduce_command(
         bool, typer.Option("--plan", help="Only time a few steps of each run, and print the expected time.")
     ] = False,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Rehearse: stop every training after this many steps. No result.")
+        int | None, typer.Option(min=1, help="Rehearse: stop every training after this many steps. Gives no result.")
     ] = None,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Rehearse on drawn data with tiny networks. Needs no data. No result.")
+        bool, typer.Option("--quick", help="Rehearse on synthetic data with tiny networks. Gives no result.")
     ] = False,
 ) -> None:
-    """Run the experiments behind a table or figure of the paper, and show its figures beside yours.
+    """Run the experiments behind a table or figure of the paper, and show the published figures beside yours.
 
-    Two tables that need the same run share it, and what is finished is not trained again, also after kill -9. Each
-    table says what choosing epochs by the test rows, as the released notebooks do, changes alone.
+    Tables share runs, and finished runs are not trained again, also after kill -9. Each table shows the effect of
+    choosing epochs by the test rows, as the released notebooks do.
 
     Examples: levelhead reproduce list; levelhead reproduce table2 --data-root DATA --workers 2
     """
@@ -97,7 +97,7 @@ def reproduce_command(
     if what == "all" and rows:
         raise ConfigError("--row chooses variants of one table: name it instead of all.")
     if steps is not None and quick:
-        raise ConfigError("--steps rehearses on the real data and --quick on drawn data: give one of them.")
+        raise ConfigError("--steps rehearses on the real data and --quick on synthetic data: give one of them.")
     options = Options(
         out,
         scale.value,

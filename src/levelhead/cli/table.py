@@ -67,9 +67,8 @@ def table_command(
 ) -> None:
     """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.
 
-    Runs of one data set and one set of hyperparameters make a variant; its runs differ in the seed alone. A method
-    that only moves its threshold moves the gaps too: --threshold matched shows what is left. The file that --json wrote
-    is shown again without its runs, and without torch.
+    Runs that differ only in the seed form a variant. A method that only moves its threshold also changes the gaps:
+    --threshold matched removes that effect. A file that --json wrote can be shown without its runs and without torch.
     """
     stored = [one for one in runs if one.suffix.lower() == ".json" and not one.is_dir()]
     check_outputs({"--json": json_file, "--html": html_file, "--latex": latex_file}, inputs=stored, runs=runs)

@@ -57,7 +57,7 @@ def train_command(
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/RECIPE-seedN.")] = None,
     resume: Resume = False,
     energy: Annotated[
-        Energy, typer.Option(help="How a GPU's energy is measured: its counter, the paper's formula too, or off.")
+        Energy, typer.Option(help="How to measure a GPU's energy: its counter, also the paper's formula, or off.")
     ] = Energy.counter,
 ) -> None:
     """Train one recipe with one seed into a run folder.

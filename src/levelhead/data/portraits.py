@@ -105,7 +105,7 @@ class Portfolio(NamedTuple):
 
 @dataclass(frozen=True)
 class Portraits(DataSet):
-    """Drawn portraits: tell light hair from dark, with a style as the group.
+    """Synthetic portraits: tell light hair from dark, with a style as the group.
 
     ``correlation`` in [0, 1]: 0 makes hair colour and style independent, with equally many light-haired as at 1;
     1 gives the joint table of ``angular_rate``, ``light_given_round`` and ``light_given_angular``, by default about

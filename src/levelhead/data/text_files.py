@@ -183,9 +183,9 @@ def _lines(path: Path) -> Iterator[list[str]]:
     form = form_of(path)
     kind = DELIMITERS[form.delimiter]
     if form.announced:
-        _say_once("%s: fields are divided by %s, as its first line says.", path, kind)
+        _say_once("%s: fields are separated by %s, as its first line says.", path, kind)
     elif form.delimiter != ("\t" if suffix_of(path) == ".tsv" else ","):
-        _say_once("%s has no commas in its header: fields are divided by %s.", path, kind)
+        _say_once("%s has no commas in its header: fields are separated by %s.", path, kind)
     _say_encoding(path, form.encoding)
     width = row = 0
     advice = f"Is it UTF-8 with a header and {kind}, and a text that begins with a quote in quotes?"

@@ -75,7 +75,7 @@ def _chain(result: Record, level: str) -> Record:
     )
     columns = ["Link", *map(short, models)]
     if result["differences"]:
-        columns.append(f"{short(next(iter(models)))} less {short(list(models)[1])}")
+        columns.append(f"{short(next(iter(models)))} minus {short(list(models)[1])}")
     lines = [
         (
             "Attention: mean difference of logits, in sd",
@@ -187,7 +187,7 @@ def _attention(result: Record, level: str) -> list[Record]:
             "Part",
             "Share of attention",
             "Share of pixels",
-            f"Share for {short(second)} less the other, points",
+            f"Share for {short(second)} minus the other, points",
             ("Attention-IoU", "with the picture's own mask; chance: masks of other pictures"),
         ],
         parts,
@@ -260,7 +260,7 @@ def _use(models: Mapping[str, Record], level: str, groups: tuple[str, str]) -> R
                     "mean absolute change if the place moves by the groups' mean difference; equal temperature",
                 ),
                 ("Probability, points", "the same for the predicted class's probability"),
-                (f"Log odds, {short(groups[1])} less {short(groups[0])}", "with labels held fixed"),
+                (f"Log odds, {short(groups[1])} minus {short(groups[0])}", "with labels held fixed"),
             ],
             [
                 (
@@ -295,7 +295,7 @@ def _explanation(models: Mapping[str, Record], level: str, groups: tuple[str, st
     kinds = {"deletion": "Deletion", "insertion": "Insertion"}
     table = blocks.table(
         f"Probability of the predicted class as tokens go, most attention first: percent with {level} intervals",
-        ["Curve", *map(short, groups), f"{short(groups[1])} less {short(groups[0])}, points", "In random order"],
+        ["Curve", *map(short, groups), f"{short(groups[1])} minus {short(groups[0])}, points", "In random order"],
         [
             (
                 f"{title}{f', {short(name)}' if len(models) > 1 else ''}",

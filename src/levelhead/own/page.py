@@ -74,7 +74,7 @@ def _whole_section(result: Record, level: str) -> Record:
         where=blocks.BOTH,
     )
     agreement = blocks.table(
-        "Rows by who is right",
+        "Rows by which model is right",
         ["", "Both right", "Only the new one", "Only the old one", "Both wrong"],
         [
             (

@@ -47,7 +47,7 @@ RUNS = "runs"
 class Options:
     """What is requested, for all items alike.
 
-    ``quick`` rehearses on drawn data; ``steps`` ends every training after this many steps: both give no result.
+    ``quick`` rehearses on synthetic data; ``steps`` ends every training after this many steps: both give no result.
     ``rows``
     are the only variants wanted (empty: all). ``backbone`` takes the place of the grids' pretrained network;
     ``settings`` (``key=value``) come on top of all rows. ``min_count`` and ``missing`` are those of an audit.
@@ -171,7 +171,7 @@ def needs(item: Item, scale: Scale) -> str:
     sources = [SOURCES[name] for name in item.data[scale]]
     return (
         f"{item.title} needs the folder {', or '.join(map(str, sources))}. The owners' page: {sources[0].owner}. Name "
-        "the folder above it with --data-root. Without data, --quick shows on drawn data what will be written."
+        "the folder above it with --data-root. Without data, --quick shows on synthetic data what will be written."
     )
 
 

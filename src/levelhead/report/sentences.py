@@ -495,7 +495,7 @@ def one_run_sentence(figure: Estimate, attribute: str, metric: str = "equalized_
     """Say the gap of one run: what another training seed would give is not measured."""
     sentence = gap_sentence(figure, attribute, metric)
     return (
-        f"{sentence} This is one run: the interval leaves out the variance over training seeds."
+        f"{sentence} This is one run: the interval does not cover variation between training seeds."
         if figure.defined
         else sentence
     )

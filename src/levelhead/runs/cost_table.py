@@ -88,8 +88,8 @@ def cost_table(
 
 def _notes(costs: dict[str, dict[str, Any]], columns: dict[str, tuple[str, int]]) -> list[str]:
     notes = [
-        "a pass is one over all training rows, in units of the kept network's parameters",
-        "peak memory: torch's own on the GPU where the figure says GPU, else all of the process",
+        "one pass is one run of the kept network over all training rows",
+        "peak memory: of torch on the GPU if marked GPU, otherwise of the whole process",
     ]
     if any(cost.get("energy_wh") is not None for cost in costs.values()):
         notes.append("GPU energy: NVML's counter of the whole GPU while training, idle power included")
@@ -126,7 +126,7 @@ def _missing(costs: dict[str, dict[str, Any]], columns: dict[str, tuple[str, int
             found.setdefault(reason, {}).setdefault(", ".join(rows), []).append(title.partition(",")[0])
     every = ", ".join(costs) if len(costs) > 1 else ""
     return [
-        f"no {' and '.join(titles)} of {'every variant' if rows == every else rows}: {reason}"
+        f"no {', '.join(titles)} of {'every variant' if rows == every else rows}: {reason}"
         for reason, lacking in found.items()
         for rows, titles in lacking.items()
     ]
@@ -163,5 +163,5 @@ def _cautions(costs: dict[str, dict[str, Any]]) -> list[str]:
         listed = "; ".join(f"{', '.join(rows)}: {kind}" for kind, rows in kinds.items())
         notes.append(f"seconds, samples/s, memory and energy are NOT comparable, the hardware differs: {listed}")
     else:
-        notes.append(f"all runs: {next(iter(kinds))}; the load of the machine is not recorded and changes seconds")
+        notes.append(f"all runs: {next(iter(kinds))}; machine load is not recorded and affects seconds")
     return notes

@@ -17,8 +17,8 @@ from levelhead.storage import as_written, read_json, read_record
 from levelhead.training.select import score_of
 
 _FIGURES = {
-    "attention": "Mean attention of the readout row over patches, by group and label, on drawn portraits",
-    "qk": "Queries and keys of the last attention layer by group, on drawn portraits",
+    "attention": "Mean attention of the readout row over patches, by group and label, on synthetic portraits",
+    "qk": "Queries and keys of the last attention layer by group, on synthetic portraits",
 }
 _LARGEST_FIGURE = 4_000_000
 """Bytes: a larger picture would make the page slow to open."""

@@ -160,7 +160,7 @@ def test_three_proxies(table: pd.DataFrame) -> None:
     assert "Errors that the proxies share, given the group, cannot be detected in these data." in part.rests_on
     assert part.gaps[0].bounds is not None
     assert part.headline.startswith(
-        "If within each group the proxies err independently of each other, of the label and of the prediction, the "
+        "If within each group, proxy errors are independent of each other, of the label and of the prediction, the "
         "selection rate of “women” is "
     )
 
@@ -340,7 +340,7 @@ COMMAND = ["indirect-audit", "people.csv", "--label", "y", "--prediction", "yhat
     ("options", "said"),
     [
         (["--labelled-group", "known", "--proxy", "p_female"], "If the labelled rows are a random sample"),
-        (["--proxy", "p1", "--proxy", "p2", "--proxy", "p3"], "Proxies that agree, and how often they do (HOC)"),
+        (["--proxy", "p1", "--proxy", "p2", "--proxy", "p3"], "Agreement of proxies, which gives their errors (HOC)"),
         (["--group", "p1", "--randomized-response", "epsilon=1.39"], "Randomised answers, with the noise inverted"),
         (["--group", "p1", "--group", "p2", *DECLARED, "p1:flip=0.2", *DECLARED, "p2:flip=0.1"], "Gaps by p2"),
         (["--shares", "women=0.52", "--strata", "zip"], "Strata narrow the bounds only if"),

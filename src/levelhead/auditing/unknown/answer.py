@@ -22,10 +22,7 @@ from levelhead.types import Estimate, in_quotes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PERSONS = (
-    "The group of a single row is never guessed, kept or printed, and counts of fewer than "
-    f"{FEWEST_SHOWN} people are not shown."
-)
+PERSONS = f"No row’s group is guessed, stored or printed, and counts of fewer than {FEWEST_SHOWN} people are not shown."
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from levelhead.types import DataError, Estimate, in_quotes, printable, quoted
 
 CALIBRATED = "the proxy is calibrated: of the rows with probability 0.3, three in ten are in the group"
 ERRORS = {
-    "global": "within each group the proxies err independently of each other, of the label and of the prediction",
-    "local": "within each group, label and prediction the proxies err independently of each other",
+    "global": "within each group, proxy errors are independent of each other, of the label and of the prediction",
+    "local": "within each group, label and prediction, proxy errors are independent of each other",
 }
 GIVEN = "nothing but the shares that were given"
 RANDOMISED = "every answer was randomised as declared, by chance alone"
@@ -123,7 +123,7 @@ def _naive_sentence(gaps: Sequence[IndirectGap]) -> str:
     )
     if not said:
         return "There is no naive proxy gap to print beside it."
-    return f"Naive gap in selection rates, with the proxy taken for the group: {said}. This answer does not use it."
+    return f"Naive gap in selection rates, with the proxy used as the group: {said}. This answer does not use it."
 
 
 def _by_pair(
@@ -412,7 +412,7 @@ def _bounded(
     weighted: ByPair[Estimate] | None = None,
 ) -> IndirectPart:
     """Give the worst case, which is no estimate."""
-    reason = "bounds, not an estimate: the groups of no rows are known"
+    reason = "bounds, not an estimate: no row’s group is known"
     gaps = [
         IndirectGap(
             gap,

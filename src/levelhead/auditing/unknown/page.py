@@ -16,10 +16,10 @@ TITLES = {
     "false_positive_rate": RATE_TITLES["false_positive_rate"],
 }
 METHODS = {
-    "labelled subset": ("Labelled rows", "corrected by what is known of all others (PPI++)"),
-    "three proxies": ("Proxies that agree", "and how often they do (HOC)"),
+    "labelled subset": ("Labelled rows", "corrected with the unlabelled rows (PPI++)"),
+    "three proxies": ("Agreement of proxies", "which gives their errors (HOC)"),
     "randomised responses": ("Randomised answers", "with the noise inverted"),
-    "bounds": ("Worst case", "how large the gap could be; no estimate"),
+    "bounds": ("Worst case", "bounds on the gap, not an estimate"),
 }
 
 
