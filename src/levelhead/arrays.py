@@ -36,6 +36,7 @@ EXACT = 2**53
 """Up to here, a float64 holds every whole number."""
 LONGEST_NAME, LONGEST_PATH = 255, 4095
 """Bytes of a file's name and of a path, on Linux."""
+COMPLEX = "complex numbers have no order"
 TAKEN = "Pass one value a row: a list, an array, a tensor or one column of a frame."
 
 # ---------------------------------------------------------------------------------------------------- columns
@@ -144,7 +145,11 @@ def _read(values: Any, what: str, names: bool) -> NDArray[Any]:
     array = np.asarray(values)
     if array.dtype.kind in "US":  # NumPy turns 1 beside "1" into text
         array = np.asarray(values, dtype=object)
-    return objects_of(array.tolist()) if array.dtype == object and array.ndim == 1 else array
+    if array.dtype == object and array.ndim == 1:
+        return objects_of(array.tolist())
+    if array.dtype.kind == "c":
+        raise TypeError(COMPLEX)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))  # of HDF5 or FITS
 
 
 def as_decimals(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -169,6 +174,8 @@ def objects_of(values: list[Any]) -> NDArray[Any]:
     if not kinds <= _PLAIN:
         values = [_plain(value) for value in values]
         kinds = set(map(type, values))
+        if any(issubclass(kind, complex) for kind in kinds):
+            raise TypeError(COMPLEX)
     if kinds and kinds <= {int, float}:
         whole = [value for value in values if type(value) is int]
         low, high = (min(whole), max(whole)) if whole else (0, 0)

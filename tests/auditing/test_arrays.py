@@ -419,3 +419,16 @@ def test_numpy_numbers_and_whole_floats_are_options():
         min_count=5.0, intersect=np.bool_(False),
     )  # fmt: skip
     assert found.to_dict() == expected.to_dict()
+
+
+def test_arrays_of_the_other_byte_order_are_what_they_hold() -> None:
+    label, group = np.arange(80) % 2, np.arange(80) % 3
+    plain = lh.audit(label, label, sensitive_features=group, replicates=100).to_dict()
+    swapped = lh.audit(label.astype(">i4"), label.astype(">i8"), sensitive_features=group.astype(">i2"), replicates=100)
+    assert swapped.to_dict() == plain
+
+
+@pytest.mark.parametrize("values", [np.arange(80) % 2 + 0j, [complex(row % 2) for row in range(80)]])
+def test_complex_numbers_have_no_order_and_are_refused(values) -> None:
+    with pytest.raises(DataError, match=r"The label column cannot be read as an array \(complex numbers have no order"):
+        lh.audit(values, np.arange(80) % 2, sensitive_features=np.arange(80) % 3)

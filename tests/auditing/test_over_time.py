@@ -52,6 +52,35 @@ def test_dates_are_months_and_other_values_periods() -> None:
     assert ordered(["March", "April"]) == (["March", "April"], False)
 
 
+@pytest.mark.parametrize(
+    ("periods", "known"),
+    [
+        (["2024-9", "2024-10"], True),
+        (["2024-W9", "2024-W10"], True),
+        (["2023/24", "2024/25"], True),
+        (["2023 Q4", "2024 Q1"], True),
+        (["12/2023", "01/2024"], False),  # as texts, January would come first
+        (["31.01.2024", "01.02.2024"], False),
+        (["2024 Jan", "2024 Feb"], False),
+        (["9 days", "10 days"], False),
+        (["4Q2023", "1Q2024"], False),
+        (["2024/12", "2024-11"], False),
+    ],
+)
+def test_only_periods_of_known_time_are_sorted(periods: list[str], known: bool) -> None:
+    assert ordered(periods[::-1]) == (periods if known else periods[::-1], known)
+    assert as_periods((np.arange(2), ["2024-3", "2024-03"]))[1] == ["2024-03"] * 2
+
+
+def test_months_before_their_year_keep_the_order_of_the_rows_and_that_is_said() -> None:
+    months = ROWS.assign(day=ROWS.day.dt.strftime("%m/%Y")).sort_index(ascending=False)
+    found = audit(months).over_time
+    assert found.periods == tuple(dict.fromkeys(months.day))
+    assert found.said[0].startswith("The periods of day are in the order of the rows: ")
+    spelled = audit(ROWS.assign(day=np.where(np.arange(len(ROWS)) % 2, "2024 Q1", "2024 q1")))
+    assert "“2024 q1” and “2024 Q1” differ only in how a number, case or blanks are written" in spelled.warnings[-1]
+
+
 def test_a_growing_gap_is_found_with_its_figures() -> None:
     found = audit().over_time
     assert found is not None
@@ -117,7 +146,9 @@ def test_an_audit_without_periods_keeps_no_rows_for_them() -> None:
 
 
 def test_the_command_draws_the_chart_and_can_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hostile = ROWS.assign(day=ROWS.day.dt.month.map(lambda month: f"{month:02}<b>\x1b[31m"))
+    hostile = ROWS.sort_values("day").assign(
+        day=lambda rows: rows.day.dt.month.map(lambda month: f"{month:02}<b>\x1b[31m")
+    )
     hostile.to_csv(tmp_path / "log.csv", index=False)
     args = ["audit", tmp_path / "log.csv", "--label", "y", "--prediction", "p", "--group", "sex", "--time", "day"]
     files = ["--json", tmp_path / "out.json", "--html", tmp_path / "out.html"]

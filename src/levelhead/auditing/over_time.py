@@ -24,6 +24,7 @@ from levelhead.report.record import Finding
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent_interval, short
 from levelhead.tables.periods import ordered
 from levelhead.tables.rows import Rows
+from levelhead.tables.vocabulary import alike
 from levelhead.types import DataError, Estimate, in_quotes, printable
 
 MOST_PERIODS, CHARTS, TICKS = 200, 3, 6
@@ -257,7 +258,7 @@ def changes_over_time(
             for rate, (used, hit) in rates.items()
         }
     said = [] if known else [f"The periods of {printable(column)} are in the order of the rows: {_some(periods)}."]
-    warnings = []
+    warnings = alike(printable(column), "periods", periods)
     if len(periods) == 1:
         warnings.append(f"All rows are of the period {in_quotes(periods[0])}: a trend needs several periods.")
     found = over_time(

@@ -15,7 +15,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from numbers import Number
 
 from levelhead.spelling import alike_pairs, number_of, one_spelling
-from levelhead.types import LONGEST_MESSAGE, LONGEST_WORD, ConfigError, DataError, quoted
+from levelhead.types import LONGEST_MESSAGE, LONGEST_WORD, ConfigError, DataError, in_quotes, quoted
 
 # Beyond, each prediction that no label has is an id or a score, and not a class that happens not to occur.
 MOST_STRAYS = 10
@@ -226,7 +226,8 @@ def alike(title: str, what: str, values: Iterable[Hashable]) -> list[str]:
     first, second = pairs[0]
     more = f", like {_counted(len(pairs) - 1, 'other pair')}" if len(pairs) > 1 else ""
     return [
-        f"{title}: {quoted(first)} and {quoted(second)} differ only in how a number, case or blanks are written{more}; "
+        f"{title}: {in_quotes(first)} and {in_quotes(second)} differ only in how a number, case or blanks are "
+        f"written{more}; "
         f"they are counted as different {what}."
     ]
 
