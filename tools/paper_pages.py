@@ -198,8 +198,10 @@ def published_table(rows: dict[str, dict[str, Published]]) -> list[str]:
 def here(item: Item, scale: Scale) -> list[str]:
     """Return what came out here."""
     file = result_file(item, scale)
-    reason = item.reason(scale, item.source(scale)).replace(f"; {SELECTION}", "")  # docs/paper.md says it once
-    why = f"Differences from the published runs: {reason}."
+    reason = differences(item, scale)
+    first = next(other for other in ITEMS.values() if differences(other, scale) == reason)
+    same = f"those of [{first.title}]({first.name}.md)" if first is not item else reason
+    why = f"Differences from the published runs: {same}."
     if not file.exists():
         return ["Not run."]
     record = read(file)
@@ -226,6 +228,11 @@ def here(item: Item, scale: Scale) -> list[str]:
     if not_run:
         lines += [f"Not run yet: {'; '.join(not_run)}.", ""]
     return lines[: -1 if lines[-1] == "" else None]
+
+
+def differences(item: Item, scale: Scale) -> str:
+    """Return what differs from the published runs, but for the choice of epochs, which docs/paper.md says once."""
+    return item.reason(scale, item.source(scale)).replace(f"; {SELECTION}", "")
 
 
 def run_later(item: Item, scale: str) -> list[Path]:
