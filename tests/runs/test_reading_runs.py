@@ -205,7 +205,7 @@ def test_a_table_has_the_names_options_and_marks_that_the_runs_recorded(
     assert one["marks"]["dam+evil.stuff:Seeing"][:1] == ["ORACLE"]
     assert one["settings"]["dam+evil.stuff:Seeing"]["method.base.kinds"] == ["a", "b"]
     assert "defaults were not recorded" not in said(capsys)
-    assert run("table", "faces", "--json", "t.json") == 0
+    assert run("table", "faces", "--all", "--json", "t.json") == 0
     options = ", ".join(f"{key} {value}" for key, value in {**FACES, "note": "loud"}.items())
     assert f"evil.stuff:Faces ({options}): test split, 300 rows" in said(capsys)
     (one,) = read_json(here / "t.json")["comparisons"]

@@ -47,7 +47,7 @@ from levelhead.metrics.between import check_level, differences, fisher_p, propor
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import Key, attribute_names, group_name
 from levelhead.metrics.power import detectable_gap
-from levelhead.report.record import Finding, as_json
+from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record
 from levelhead.tables.bins import Bins, Cuts, cuts_of, ordered_groups
@@ -60,6 +60,8 @@ from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import alike, check_labels, in_order
 from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable, quoted
 
+NOT_ALWAYS = ("about", "reading", "options", "over_time")
+"""Keys of the JSON that stand there where they hold something."""
 MOST_COMPARISONS = 1_000_000
 """Largest plan; more groups would not change the figure visibly."""
 
@@ -103,7 +105,7 @@ class ColumnDecisions(Finding):
 
 
 @dataclass(frozen=True)
-class DecisionAudit(Report):
+class DecisionAudit(Finding, Report):
     """What :func:`audit_decisions` found, by sensitive column, and by their crossing under the tuple of their names.
 
     ``overall`` is the selection rate of all rows, ``favourable`` the decision it is about, and ``decision`` the column.
@@ -135,20 +137,9 @@ class DecisionAudit(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        names = attribute_names(self.by_attribute)
-        found = {
-            "kind": self.kind,
-            "decision": self.decision,
-            "favourable": self.favourable,
-            "level": self.level,
-            "comparisons": self.comparisons,
-            "overall": as_json(self.overall),
-            "by_attribute": {names[key]: one.to_dict() for key, one in self.by_attribute.items()},
-            "warnings": list(self.warnings),
-        }
-        more: dict[str, Any] = {"about": dict(self.about), "reading": list(self.reading)}
-        more |= {"options": dict(self.options), "over_time": self.over_time and self.over_time.to_dict()}
-        return found | {name: one for name, one in more.items() if one}
+        names, found = attribute_names(self.by_attribute), {"kind": self.kind} | super().to_dict()
+        found["by_attribute"] = {names[key]: one.to_dict() for key, one in self.by_attribute.items()}
+        return {name: one for name, one in found.items() if one or name not in NOT_ALWAYS}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""

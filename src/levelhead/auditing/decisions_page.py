@@ -69,7 +69,7 @@ def decisions_page(result: Record, *, source: str = "", command: str = "") -> Re
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
-    about, level = result.get("about") or {}, level_text(result["level"])
+    level = level_text(result["level"])
     by_attribute, overall = result["by_attribute"], estimate_from_dict(result["overall"])
     finding, *lines = decision_sentences(result)
     table, ranked = _overview(result, level)
@@ -91,21 +91,18 @@ def decisions_page(result: Record, *, source: str = "", command: str = "") -> Re
     how = blocks.section("How it was measured", [blocks.terms(items), blocks.paragraph(CAUTION)])
     adjusted = f"Intervals and p-values are adjusted for {counted(result['comparisons'], 'comparison')}. {CAUTION}"
     parts.append(blocks.part(blocks.of_terminal(result, adjusted)))
-    said = blocks.told_about(about)
     return blocks.page(
         "Audit of decisions",
         finding,
         parts,
-        title=about.get("title") or f"Audit of {source or 'decisions'}",
-        about=". ".join([*said, f"{source or 'decisions'}: groups by {', '.join(map(short, by_attribute))}"]),
         facts=[
             ("Rows", f"{overall.n:,}", ""),
             ("Selection rate", percent(overall), f"percent, interval {percent_interval(overall)}"),
             ("Favourable", f"“{short(result['favourable'], 40)}”", f"in column {short(result['decision'], 40)}"),
         ],
         lines=lines,
-        cautions=result["warnings"],
         command=command,
+        **blocks.audited(result, source or "decisions"),
         brief=blocks.brief(_leads(result), table | {"notes": []}, ranked, table["notes"]),
         sheets=[
             [blocks.section("Selection rates", [on_sheet(table, ranked)]), ROOM],

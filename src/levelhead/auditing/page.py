@@ -89,7 +89,6 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
     definitions["blocks"] = definitions["blocks"][:1]  # the caution stands on the second sheet
     last = [*blocks.of_terminal(result, _note(result)), definitions]
     parts.append(blocks.part([*whole, *last]))
-    about = result.get("about") or {}
     finding, *lines = _sentences(result)
     own = sorted(PARTS.own(), key=lambda one: FIRST.index(one.name) if one.name in FIRST else len(FIRST))
     told = [part.get("sentences") for part in result.get("parts", {}).values()]
@@ -101,17 +100,15 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
         "Audit",
         finding,
         parts,
-        title=about.get("title") or f"Audit of {source or 'predictions'}",
-        about=_about_line(result, source),
         facts=_facts_of_all(result),
         lines=lines,
-        cautions=result["warnings"],
         command=command,
         brief=blocks.brief(leads, table | {"notes": []}, ranked, table["notes"]),
         sheets=[
             [blocks.section(title, [on_sheet(table, ranked)]), ROOM],
             [method | {"blocks": [*method["blocks"], blocks.paragraph(CAUTION)]}, provenance(result, command)],
         ],
+        **blocks.audited(result, source or "predictions"),
     )
 
 
@@ -124,15 +121,6 @@ def _sentences(result: Record, *, brief: bool = False) -> list[str]:
         }
         found += [gap_sentence(gap, name, "equalized_odds") for name, gap in gaps.items()]
     return found
-
-
-def _about_line(result: Record, source: str) -> str:
-    """Say in one line what was audited, by whom, and what for."""
-    about = result.get("about") or {}
-    said = [short(about["title"], 120)] if about.get("title") else []
-    said += blocks.told_about(about)
-    said.append(f"{source or 'predictions'}: groups by {', '.join(map(short, result['by_attribute']))}")
-    return ". ".join(said)
 
 
 def main_gap(part: Record) -> Estimate:

@@ -95,7 +95,7 @@ class ColumnPlaces(Finding):
 
 
 @dataclass(frozen=True)
-class RankingAudit(Report):
+class RankingAudit(Finding, Report):
     """What :func:`audit_ranking` found, by sensitive column, and by their crossing under the tuple of their names.
 
     Of ``rows`` rows the first ``top`` by ``score`` are the top; ``tied`` rows have the score of the last place, for
@@ -125,13 +125,9 @@ class RankingAudit(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        names = attribute_names(self.by_attribute)
-        plain = ("rows", "top", "tied", "places", "score", "level", "lowest_first")
-        found = {"kind": self.kind} | {name: getattr(self, name) for name in plain}
+        names, found = attribute_names(self.by_attribute), {"kind": self.kind} | super().to_dict()
         found["by_attribute"] = {names[key]: one.to_dict() for key, one in self.by_attribute.items()}
-        found["warnings"] = list(self.warnings)
-        more = {"about": dict(self.about), "reading": list(self.reading)}
-        return found | {name: one for name, one in more.items() if one}
+        return {name: one for name, one in found.items() if one or name not in ("about", "reading")}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group and its name."""

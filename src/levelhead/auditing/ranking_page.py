@@ -49,7 +49,7 @@ def ranking_page(result: Record, *, source: str = "", command: str = "") -> Reco
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
-    about, level, by_attribute = result.get("about") or {}, level_text(result["level"]), result["by_attribute"]
+    level, by_attribute = level_text(result["level"]), result["by_attribute"]
     finding, *lines = ranking_sentences(result)
     parts = [
         blocks.part([_section(name, column, result, level)], title=name if len(by_attribute) > 1 else "")
@@ -64,20 +64,17 @@ def ranking_page(result: Record, *, source: str = "", command: str = "") -> Reco
         blocks.paragraph(CAUTION),
     ]
     parts.append(blocks.part([*blocks.of_terminal(result, CAUTION), blocks.section("How it was measured", words)]))
-    said = blocks.told_about(about)
     return blocks.page(
         "Audit of a ranking",
         finding,
         parts,
-        title=about.get("title") or f"Audit of {source or 'a ranking'}",
-        about=". ".join([*said, f"{source or 'A ranking'}: groups by {', '.join(map(short, by_attribute))}"]),
         facts=[
             ("Rows", f"{result['rows']:,}", ""),
             ("Top", f"{result['top']:,}", f"{order} by {short(result['score'])}"),
         ],
         lines=lines,
-        cautions=result["warnings"],
         command=command,
+        **blocks.audited(result, source or "a ranking"),
     )
 
 

@@ -36,7 +36,7 @@ _TERMS = (
 
 def regression_page(result: Record, *, source: str = "", command: str = "") -> Record:
     """Return the page of an audit of numbers, from its JSON; arguments are those of :attr:`Report.make_page`."""
-    about, level = result.get("about") or {}, level_text(result["level"])
+    level = level_text(result["level"])
     by_attribute, label = result["by_attribute"], short(result["label"], 60)
     beside = [_levels_section(result, level), _against_section(result, level)]
     parts = [blocks.part([_pairs_section(result, level), *beside, _along_section(result)])]
@@ -53,7 +53,6 @@ def regression_page(result: Record, *, source: str = "", command: str = "") -> R
     ]
     note = f"An error is a prediction minus its label, in the unit of {printable(result['label'])}."
     parts.append(blocks.part([*blocks.of_terminal(result, note), blocks.section("How it was measured", words)]))
-    said = blocks.told_about(about)
     finding, *lines = result["sentences"]
     overall = result["overall"]
     facts = [("Rows", f"{result['rows']:,}", ""), *_facts(overall, level)]
@@ -63,12 +62,10 @@ def regression_page(result: Record, *, source: str = "", command: str = "") -> R
         "Audit of predicted numbers",
         finding,
         parts,
-        title=about.get("title") or f"Audit of {source or 'predictions'}",
-        about=". ".join([*said, f"{source or 'predictions'}: groups by {', '.join(map(short, by_attribute))}"]),
         facts=facts,
         lines=lines,
-        cautions=result["warnings"],
         command=command,
+        **blocks.audited(result, source or "predictions"),
     )
 
 

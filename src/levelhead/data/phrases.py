@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Split
+from levelhead.data.base import Card, Examples, Groups, Split
+from levelhead.data.made_up import MadeUp
 from levelhead.data.texts import Texts, text_fingerprint
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
-MOST = 1_000_000  # sentences of a split
 CLASS_NAMES = ("annoyed", "pleased")
 GROUP_NAMES = ("gardener", "baker")
 
@@ -114,7 +114,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Phrases(DataSet):
+class Phrases(MadeUp):
     """Short sentences: tell annoyed from pleased, with a trade as the group.
 
     ``correlation`` in [0, 1]: 0 makes place and mood independent; 1 lets them agree for 95 % of the gardeners (70 % of
@@ -130,6 +130,7 @@ class Phrases(DataSet):
     validation_size: int = 500
     test_size: int = 2000
 
+    shares: ClassVar[tuple[str, ...]] = ("correlation", "noise")
     card: ClassVar[Card] = Card(
         title="Phrases (made up)",
         task="mood: annoyed or pleased",
@@ -139,19 +140,6 @@ class Phrases(DataSet):
         url="",
         caution="Made-up sentences for tests and demonstrations; a figure measured here says nothing about people.",
     )
-
-    def __post_init__(self) -> None:
-        for name in ("correlation", "noise"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"Phrases: {name} must lie in [0, 1], not {getattr(self, name)}")
-        for name in ("train_size", "validation_size", "test_size"):
-            if not 1 <= getattr(self, name) <= MOST:
-                raise ConfigError(f"Phrases: {name} must be 1 to {MOST:,}, not {getattr(self, name):,}")
-        if self.seed < 0:
-            raise ConfigError(f"Phrases: seed must not be negative, not {self.seed}")
-
-    def check(self) -> None:
-        """Do nothing: the sentences are written when they are requested."""
 
     def examples(self, split: Split) -> Examples:
         """Return the sentences of ``split`` and their moods."""
@@ -166,10 +154,7 @@ class Phrases(DataSet):
         return (Groups("trade", self._write(split).groups.clone(), GROUP_NAMES),)
 
     def _write(self, split: Split) -> Written:
-        if split not in SPLITS:
-            raise ConfigError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
-        size: int = getattr(self, f"{split}_size")
-        return _write_split(self.seed, SPLITS.index(split), size, self.correlation, self.noise)
+        return _write_split(*self._made_of(split), self.correlation, self.noise)
 
 
 def vocabulary() -> tuple[str, ...]:

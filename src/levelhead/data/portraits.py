@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Inputs, Split
+from levelhead.data.base import Card, Examples, Groups, Inputs, Split
 from levelhead.data.images import ImageInputs, fingerprint
-from levelhead.types import ConfigError, DataError
+from levelhead.data.made_up import MadeUp
+from levelhead.types import DataError
 
 Array = NDArray[np.float64]
 
@@ -90,7 +91,6 @@ SKIN_DARK = np.array((0.34, 0.23, 0.18))
 SKIN_LIGHT = np.array((0.98, 0.85, 0.75))
 SKIN_PLAYFUL = np.array([(0.72, 0.66, 0.92), (0.62, 0.85, 0.70), (0.60, 0.78, 0.92)])
 IRISES = np.array([(0.28, 0.18, 0.12), (0.20, 0.40, 0.60), (0.22, 0.45, 0.30), (0.40, 0.30, 0.50)])
-MOST = 1_000_000  # pictures of a split: 16 GB
 CHUNK = 16  # pictures drawn together: their planes stay in the processor's cache
 
 
@@ -104,7 +104,7 @@ class Portfolio(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Portraits(DataSet):
+class Portraits(MadeUp):
     """Synthetic portraits: tell light hair from dark, with a style as the group.
 
     ``correlation`` in [0, 1]: 0 makes hair colour and style independent, with equally many light-haired as at 1;
@@ -128,6 +128,10 @@ class Portraits(DataSet):
     validation_size: int = 500
     test_size: int = 2000
 
+    shares: ClassVar[tuple[str, ...]] = (
+        "correlation", "test_correlation", "angular_rate", "light_given_round", "light_given_angular", "difficulty",
+        "backdrop",
+    )  # fmt: skip
     card: ClassVar[Card] = Card(
         title="Portraits (drawn)",
         task="hair colour: dark or light",
@@ -137,21 +141,6 @@ class Portraits(DataSet):
         url="",
         caution="Drawn faces for tests and demonstrations; a figure measured here says nothing about real people.",
     )
-
-    def __post_init__(self) -> None:
-        shares = ("correlation", "test_correlation", "angular_rate", "light_given_round", "light_given_angular")
-        for name in (*shares, "difficulty", "backdrop"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                raise ConfigError(f"Portraits: {name} must lie in [0, 1], not {value}")
-        for name in ("train_size", "validation_size", "test_size"):
-            if not 1 <= getattr(self, name) <= MOST:
-                raise ConfigError(f"Portraits: {name} must be 1 to {MOST:,}, not {getattr(self, name):,}")
-        if self.seed < 0:
-            raise ConfigError(f"Portraits: seed must not be negative, not {self.seed}")
-
-    def check(self) -> None:
-        """Do nothing: the pictures are drawn when they are requested."""
 
     def examples(self, split: Split) -> Examples:
         """Return the pictures of ``split`` (n, 3, 64, 64) and their hair colours."""
@@ -178,13 +167,10 @@ class Portraits(DataSet):
         return self._draw(split).masks.clone()
 
     def _draw(self, split: Split) -> Portfolio:
-        if split not in SPLITS:
-            raise ConfigError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
-        size: int = getattr(self, f"{split}_size")
         own = self.test_correlation if split == "test" else None
         rates = (self.angular_rate, self.light_given_round, self.light_given_angular)
         correlation = self.correlation if own is None else own
-        return _draw_split(self.seed, SPLITS.index(split), size, correlation, rates, self.difficulty, self.backdrop)
+        return _draw_split(*self._made_of(split), correlation, rates, self.difficulty, self.backdrop)
 
 
 @lru_cache(maxsize=6)

@@ -364,11 +364,20 @@ def part(sections: Sequence[Record], *, title: str = "", finding: str = "") -> R
     return {"title": short(title, 200), "finding": finding, "sections": [one for one in sections if one["blocks"]]}
 
 
-def told_about(about: Record) -> list[str]:
-    """Return what the user said of a model, its author and its purpose, for the line above a finding."""
-    return [
+def audited(result: Record, what: str) -> Record:
+    """Return what :func:`page` takes of an audit's JSON: title, the line above the finding, and cautions.
+
+    ``what`` was audited, such as a file; the line says what the user told of it, and the groups.
+    """
+    about = result.get("about") or {}
+    said = [short(about["title"], 120)] if about.get("title") else []
+    said += [
         f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)
     ]
+    said.append(f"{what}: groups by {', '.join(map(short, result['by_attribute']))}")
+    return {
+        "title": about.get("title") or f"Audit of {what}", "about": ". ".join(said), "cautions": result["warnings"],
+    }  # fmt: skip
 
 
 def page(
