@@ -676,11 +676,11 @@ def draw(record: dict[str, Any], path: Path) -> None:
     draw_ladder(
         steps({"tasks": known}),
         path,
-        title=f"What is left of the gap, by what is known about groups: {len(known)} tasks",
+        title=f"Remaining gap by what is known about groups: {len(known)} tasks",
         notes=[
-            "Each mark is a task, the upright bar their median; means over networks and draws, at plain training's "
-            "positive rate, each variant held to half a point of validation accuracy. Hollow: more than that was "
-            f"lost on the test rows. Random answers at that price leave {100 * trivial:.0f}% (median).",
+            "Each mark is a task (mean over networks and draws), the bar their median, at plain training's positive "
+            "rate. Each variant may cost half a point of validation accuracy. Hollow: more was lost on the test rows. "
+            f"Random answers with that loss leave {100 * trivial:.0f}% of the gap (median).",
         ],
     )
     draw_implied(record["explained"], path.with_stem(f"{path.stem}-implied"))
@@ -727,7 +727,7 @@ BOTH: dict[str, tuple[str | None, str | None]] = {
     "GroupDRO": (None, "group-dro"),
 }
 """Variants of the picture of both halves, and their names where there is no shortcut and where there is one."""
-KNEW = {"AFR": "labels alone", "identities": "ids of people", "few-label (200)": "a few groups"}
+KNEW = {"AFR": "class labels", "identities": "ids of people", "few-label (200)": "few groups"}
 KNEW |= {"decorrelation": "all groups"}
 BLUE, ORANGE = "#1f5f8b", "#b3541e"
 
@@ -766,14 +766,14 @@ def draw_both(faces: dict[str, Any], shortcut: dict[str, Any], path: Path) -> No
         for panel in panels if places[name] else ():
             panel.axhline(places[name] - 0.5, color="0.85", linewidth=0.8)
     titles = (
-        f"No shortcut is known: {len(known)} face tasks\n(median, and the middle half of the tasks)",
-        "A shortcut that some training rows contradict:\ndrawn portraits (three seeds, 95% interval)",
+        f"No shortcut is known: {len(known)} face tasks\n(median and interquartile range over tasks)",
+        "A shortcut that some training rows contradict:\nsynthetic portraits (three seeds, 95% interval)",
     )
     for panel, title in zip(panels, titles, strict=True):
         panel.set_title(title, fontsize=9.5)
         panel.axvline(100, color="0.4", linestyle="--", linewidth=1)
         panel.set_xlim(0, 160)
-        panel.set_xlabel("EOd gap left, % of plain training's")
+        panel.set_xlabel("Remaining EOd gap, % of plain training's")
         panel.tick_params(axis="y", length=0)
         panel.grid(axis="x", color="0.92")
         panel.set_axisbelow(True)

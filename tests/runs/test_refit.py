@@ -159,7 +159,7 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         standalone_mode=False,
     )
     steps = read_json(tmp_path / "l.json")["steps"]
-    assert [step["knew"] for step in steps] == ["labels alone", "the groups of a few rows"]
+    assert [step["knew"] for step in steps] == ["class labels only", "group labels of a few rows"]
     assert picture.stat().st_size > 1000
 
 

@@ -14,12 +14,12 @@ from levelhead.storage import write_atomically
 from levelhead.types import DataError, Estimate, printable
 
 RUNGS = (
-    "labels alone",
-    "a part of the input that should not decide",
-    "which rows belong to one person",
-    "the groups of a few rows",
-    "the groups of many rows",
-    "the group when predicting, too",
+    "class labels only",
+    "a declared part of the input",
+    "ids of people",
+    "group labels of a few rows",
+    "group labels of many rows",
+    "the group, also in prediction",
 )
 """What a variant knew, from least to most."""
 
@@ -155,7 +155,7 @@ def draw_ladder(steps: Sequence[Step], path: Path, *, title: str, notes: Sequenc
         panel.tick_params(axis="y", length=0)
         panel.grid(axis="x", color="0.92")
         panel.set_axisbelow(True)
-        panel.set_xlabel("EOd gap left, % of the baseline's (dashed: the baseline)")
+        panel.set_xlabel("Remaining EOd gap, % of the baseline's (dashed: the baseline)")
         figure.text(0.01, 1 - 0.1 / height, "\n".join(heading), va="top", weight="bold", fontsize=10)
         if len(tasks) > 1:
             marks_of_tasks = [

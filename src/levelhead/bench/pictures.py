@@ -16,9 +16,9 @@ WIDTH, MARGIN, BETWEEN, LETTER = 5.8, 0.08, 0.25, 0.08  # inches: LETTER is the 
 HEAD, TEXTS, LINE, FOOT = 0.42, 0.6, 0.235, 0.8  # inches: above all, above a block, a method, below all
 SIZE = 10  # points: at 390 pixels for the whole width still 9 pixels high
 WORDS = {
-    marks.ORACLE: "told groups",
-    marks.FEW_GROUPS: "told few groups",
-    marks.IDENTITIES: "told people",
+    marks.ORACLE: "sees groups",
+    marks.FEW_GROUPS: "sees few groups",
+    marks.IDENTITIES: "sees ids of people",
     marks.AT_CHANCE: "at chance",
     marks.FEW_SEEDS: "too few seeds",
 }

@@ -10,7 +10,7 @@ PLACEBO = " SHUFFLED"
 MEANINGS = {
     ORACLE: "The variant saw groups, in training or in choosing the epoch. It is a reference, not a method without "
     "demographics.",
-    FEW_GROUPS: "The variant saw the groups of this many validation rows, and no others; it predicts without groups.",
+    FEW_GROUPS: "The variant saw the groups of a few validation rows, and no others; it predicts without groups.",
     DECLARES: "The variant was given a part of the input that should not decide, declared by the user. It saw no "
     "groups.",
     IDENTITIES: "The variant saw which training rows belong to one person. It saw no groups. A person's id is "
