@@ -49,9 +49,7 @@ class Costs(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        names = attribute_names(self.by_attribute)
-        own = {names[key]: one.to_dict() for key, one in self.by_attribute.items()}
-        return super().to_dict() | {"by_attribute": own, "sentences": self.sentences()}
+        return super().to_dict() | {"sentences": self.sentences()}
 
     def sentences(self) -> list[str]:
         """Return one sentence for each group whose errors measurably cost more or less than the reference's."""

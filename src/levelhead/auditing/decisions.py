@@ -15,7 +15,7 @@ discrimination.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -60,8 +60,6 @@ from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import alike, check_labels, in_order
 from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable, quoted
 
-NOT_ALWAYS = ("about", "reading", "options", "over_time")
-"""Keys of the JSON that stand there where they hold something."""
 MOST_COMPARISONS = 1_000_000
 """Largest plan; more groups would not change the figure visibly."""
 
@@ -105,7 +103,7 @@ class ColumnDecisions(Finding):
 
 
 @dataclass(frozen=True)
-class DecisionAudit(Finding, Report):
+class DecisionAudit(Report):
     """What :func:`audit_decisions` found, by sensitive column, and by their crossing under the tuple of their names.
 
     ``overall`` is the selection rate of all rows, ``favourable`` the decision it is about, and ``decision`` the column.
@@ -122,6 +120,7 @@ class DecisionAudit(Finding, Report):
 
     kind: ClassVar[str] = "decisions"
     make_page: ClassVar[Callable[..., Record]] = staticmethod(decisions_page)
+    optional: ClassVar[Collection[str]] = ("about", "reading", "options", "over_time")
 
     by_attribute: dict[Key, ColumnDecisions]
     overall: Estimate
@@ -134,12 +133,6 @@ class DecisionAudit(Finding, Report):
     reading: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     over_time: OverTime | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        names, found = attribute_names(self.by_attribute), {"kind": self.kind} | super().to_dict()
-        found["by_attribute"] = {names[key]: one.to_dict() for key, one in self.by_attribute.items()}
-        return {name: one for name, one in found.items() if one or name not in NOT_ALWAYS}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""

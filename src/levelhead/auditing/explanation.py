@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -91,7 +91,7 @@ class ExplainedAttribute(Finding):
 
 
 @dataclass(frozen=True)
-class Explanation(Finding, Report):
+class Explanation(Report):
     """What :func:`levelhead.auditing.explain.explain_gap` found.
 
     ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
@@ -112,6 +112,7 @@ class Explanation(Finding, Report):
 
     kind: ClassVar[str] = "explanation"
     make_page: ClassVar[Callable[..., Record]] = staticmethod(explain_page)
+    optional: ClassVar[Collection[str]] = ("reading", "words")
 
     by_attribute: dict[str, ExplainedAttribute]
     warnings: list[str]
@@ -135,8 +136,7 @@ class Explanation(Finding, Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        found = {"kind": self.kind, **super().to_dict(), "sentences": self.sentences()}
-        return {name: value for name, value in found.items() if name not in ("reading", "words") or value}
+        return {**super().to_dict(), "sentences": self.sentences()}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the figures of every group, and of every pair of them, with their attribute and their name."""

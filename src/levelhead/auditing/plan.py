@@ -12,7 +12,6 @@ import numpy as np
 from levelhead.arrays import checked
 from levelhead.metrics.power import detectable_gap, rows_needed
 from levelhead.report import blocks
-from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, level_text
 from levelhead.types import ConfigError, quoted
@@ -44,7 +43,7 @@ def plan_page(record: Record, *, source: str = "", command: str = "") -> Record:
 
 
 @dataclass(frozen=True)
-class Plan(Finding, Report):
+class Plan(Report):
     """What :func:`plan_audit` found; fractions.
 
     ``rows`` of each group show a difference of ``gap`` between any two groups with probability ``power``, in an audit
@@ -74,7 +73,7 @@ class Plan(Finding, Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; a gap that no number of rows detects is null."""
-        return {"kind": self.kind, **super().to_dict(), "total": self.total}
+        return {**super().to_dict(), "total": self.total}
 
     @property
     def sentence(self) -> str:

@@ -9,7 +9,7 @@ count every pair of a column where the data choose the reference.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -95,7 +95,7 @@ class ColumnPlaces(Finding):
 
 
 @dataclass(frozen=True)
-class RankingAudit(Finding, Report):
+class RankingAudit(Report):
     """What :func:`audit_ranking` found, by sensitive column, and by their crossing under the tuple of their names.
 
     Of ``rows`` rows the first ``top`` by ``score`` are the top; ``tied`` rows have the score of the last place, for
@@ -110,6 +110,7 @@ class RankingAudit(Finding, Report):
 
     kind: ClassVar[str] = "ranking"
     make_page: ClassVar[Any] = staticmethod(ranking_page)
+    optional: ClassVar[Collection[str]] = ("about", "reading")
 
     by_attribute: dict[Key, ColumnPlaces]
     rows: int
@@ -122,12 +123,6 @@ class RankingAudit(Finding, Report):
     lowest_first: bool = False
     about: Mapping[str, str] = field(default_factory=dict)
     reading: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        names, found = attribute_names(self.by_attribute), {"kind": self.kind} | super().to_dict()
-        found["by_attribute"] = {names[key]: one.to_dict() for key, one in self.by_attribute.items()}
-        return {name: one for name, one in found.items() if one or name not in ("about", "reading")}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group and its name."""

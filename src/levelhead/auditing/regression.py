@@ -14,7 +14,7 @@ Rows are counted batch by batch: only their number, mean, squared and cubed devi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -53,7 +53,7 @@ from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, group_name
-from levelhead.report.record import Finding, as_json
+from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record, digits, number
 from levelhead.report.wide import Pair
@@ -68,8 +68,6 @@ FloatArray = NDArray[np.float64]
 
 ENOUGH_FOR_TAILS, LONG_TAIL = 60, 1.5
 """Rows needed for a mean absolute error with a long tail, and the skewness of such a tail."""
-NOT_ALWAYS = ("about", "reading", "reference", "control", "against")
-"""Keys of the JSON that stand there where they hold something."""
 OTHER = "The prediction of the other model"
 
 
@@ -100,7 +98,7 @@ class RegressionPair(Finding):
 
 
 @dataclass(frozen=True)
-class RegressionAudit(Finding, Report):
+class RegressionAudit(Report):
     """What :func:`regression_audit` found, in the unit of the label.
 
     ``by_attribute`` has the groups of each sensitive column, and of the crossing under the tuple of their names;
@@ -120,6 +118,7 @@ class RegressionAudit(Finding, Report):
 
     kind: ClassVar[str] = "regression audit"
     make_page: ClassVar[Callable[..., Record]] = staticmethod(regression_page)
+    optional: ClassVar[Collection[str]] = ("about", "reading", "reference", "control", "against")
 
     by_attribute: dict[Key, dict[Key, RegressionFigures]]
     overall: RegressionFigures
@@ -138,19 +137,11 @@ class RegressionAudit(Finding, Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        names = attribute_names(self.by_attribute)
-        found = super().to_dict()
-        found |= {
-            "kind": self.kind,
-            "rows": self.overall.n,
-            "by_attribute": {names[key]: as_json(groups) for key, groups in self.by_attribute.items()},
-            "continuous": {
-                name: {"sentences": [_along_sentence(name, one)], **one.to_dict()}
-                for name, one in self.continuous.items()
-            },
-            "sentences": regression_sentences(self),
+        along = {
+            name: {"sentences": [_along_sentence(name, one)], **one.to_dict()} for name, one in self.continuous.items()
         }
-        return {name: value for name, value in found.items() if name not in NOT_ALWAYS or value}
+        more = {"rows": self.overall.n, "continuous": along, "sentences": regression_sentences(self)}
+        return super().to_dict() | more
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the means of every group with its attribute and its name."""

@@ -57,9 +57,7 @@ class Unpaired(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        names = attribute_names(self.by_attribute)
-        own = {names[key]: [one.to_dict() for one in found] for key, found in self.by_attribute.items()}
-        return super().to_dict() | {"by_attribute": own, "sentences": self.sentences()}
+        return super().to_dict() | {"sentences": self.sentences()}
 
     def sentences(self) -> list[str]:
         """Return the changes that are decided, of gaps first."""

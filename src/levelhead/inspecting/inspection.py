@@ -35,7 +35,7 @@ class Panel(Finding):
 
 
 @dataclass(frozen=True)
-class Inspection(Finding, Report):
+class Inspection(Report):
     """What a classifier's attention, its vectors and its answers know of a group.
 
     ``models`` by name has the figures, the model that was asked about first; ``groups`` are the two that are compared,
@@ -94,7 +94,7 @@ class Inspection(Finding, Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return {"kind": self.kind, **super().to_dict(), "sentences": self.sentences()}
+        return {**super().to_dict(), "sentences": self.sentences()}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the figures of every model; a figure's name begins with the model's."""

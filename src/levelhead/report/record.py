@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.metrics.intervals import estimate_to_dict, finite_or_none
-from levelhead.metrics.names import group_name
+from levelhead.metrics.names import attribute_names
 from levelhead.types import Estimate
 
 
@@ -22,13 +22,14 @@ class Finding:
 
 
 def as_json(value: Any) -> Any:
-    """Return findings and figures as dicts, keys of groups as their names, and numbers that are not finite as null."""
+    """Return findings and figures as dicts, columns and groups as their names, and numbers not finite as null."""
     if isinstance(value, Finding):
         return value.to_dict()
     if isinstance(value, Estimate):
         return estimate_to_dict(value)
     if isinstance(value, Mapping):
-        return {group_name(key): as_json(one) for key, one in value.items()}
+        names = attribute_names(value)
+        return {names[key]: as_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(one) for one in value]
     if isinstance(value, np.generic):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -16,6 +15,7 @@ from levelhead.report.gate import Condition, check
 from levelhead.report.latex import latex
 from levelhead.report.markdown import markdown
 from levelhead.report.page import render
+from levelhead.report.record import Finding
 from levelhead.report.terminal import drawn
 from levelhead.report.text import Record
 from levelhead.terminal import notebook_html, plain_text
@@ -25,18 +25,23 @@ COLUMNS = ("attribute", "group", "figure", "value", "low", "high", "n", "reason"
 """Of a frame. ``group`` is None where a figure is about all groups, ``reason`` where it is defined."""
 
 
-class Report(ABC):
-    """A result with a page. Its ``kind`` stands in its JSON, so that a page can be made of the file alone."""
+class Report(Finding):
+    """A result with a page: a dataclass. Its ``kind`` stands in its JSON, so that a page can be made of the file alone.
+
+    Fields that ``optional`` names stand in the JSON where they hold something.
+    """
 
     kind: ClassVar[str]
+    optional: ClassVar[Collection[str]] = ()
     level: float
     make_page: ClassVar[Callable[..., Record]]
     """Turns the JSON of a result of this kind into a page; takes ``source``, what was measured in a word, and
     ``command``, what made the page."""
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
+        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
+        found = {"kind": self.kind, **super().to_dict()}
+        return {name: one for name, one in found.items() if one or name not in self.optional}
 
     def page(self, *, source: str = "", command: str = "", more: Mapping[str, Any] | None = None) -> Record:
         """Return the page as a plain dict, for :func:`levelhead.report.render`, of the JSON and ``more`` keys."""

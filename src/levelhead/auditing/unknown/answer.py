@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -108,6 +108,7 @@ class IndirectAudit(Report):
 
     kind: ClassVar[str] = "indirect audit"
     make_page: ClassVar[Callable[..., Record]] = staticmethod(indirect_page)
+    optional: ClassVar[Collection[str]] = ("reading",)
 
     parts: dict[str, IndirectPart]
     warnings: list[str]
@@ -150,12 +151,6 @@ class IndirectAudit(Report):
         gaps = [gap for gap in self.gaps if any(one.gap == gap for part in self.parts.values() for one in part.gaps)]
         titles = {gap: TITLES.get(gap, gap) for gap in gaps}
         return draw_pairs(self, attribute, [*gaps, *(f"{gap}_bounds" for gap in gaps)], titles)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        names = ("kind", "parts", "rows", "positive", "level", "warnings")
-        found = {name: as_json(getattr(self, name)) for name in names}
-        return found | ({"reading": list(self.reading)} if self.reading else {})
 
 
 def headline(part: IndirectPart) -> str:
