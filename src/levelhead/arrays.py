@@ -96,13 +96,13 @@ def floats_of(values: Any, what: str, *, dimensions: int | None = None, advice: 
         flat = [math.nan if one is None or one is pd.NA else one for one in array.ravel().tolist()]
         array, kinds = np.fromiter(flat, object, len(flat)).reshape(array.shape), set(map(type, flat))
     if array.dtype.kind not in "biufOU" or not all(issubclass(kind, (int, float, Decimal, str)) for kind in kinds):
-        raise DataError(f"{what} holds values that are no numbers. {advice}")
+        raise DataError(f"{what} has values that are not numbers. {advice}")
     if dimensions is not None and array.ndim != dimensions:
         raise DataError(f"{what} has shape {array.shape}, and needs {dimensions} dimension(s). {advice}")
     try:
         return array.astype(np.float64)
     except (OverflowError, ValueError):
-        raise DataError(f"{what} holds a number that no float holds. {advice}") from None
+        raise DataError(f"{what} has a number too large for a float. {advice}") from None
 
 
 def counts_of(table: Any) -> NDArray[Any]:
@@ -361,11 +361,11 @@ def check_path(name: str, value: str | os.PathLike[Any]) -> None:
         whole = os.fsencode(value)
     except UnicodeEncodeError:
         raise ConfigError(
-            f"{name} holds a character that no path can hold. Give the path of a file or folder."
+            f"{name} has a character that is not allowed in paths. Give the path of a file or folder."
         ) from None
     if b"\0" in whole or any(len(part) > LONGEST_NAME for part in whole.split(b"/")) or len(whole) > LONGEST_PATH:
         raise ConfigError(
-            f"{name} is no path: it is too long, or holds the character 0. Give that of a file or folder."
+            f"{name} is not a path: it is too long, or has a null character. Give the path of a file or folder."
         )
 
 

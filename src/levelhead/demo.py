@@ -186,8 +186,8 @@ def _train(runs: Sequence[list[Run]], workers: int, console: Console) -> None:
             raise
         except BrokenProcessPool:
             raise LevelheadError(
-                "A training process was ended from outside, perhaps because memory ran out. What is finished is kept: "
-                "the same command continues. With --workers 1 it needs less memory."
+                "A training process was killed, perhaps because memory ran out. Finished work is kept: the same "
+                "command continues. With --workers 1 it needs less memory."
             ) from None
         finally:
             for future in futures:

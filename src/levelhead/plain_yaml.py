@@ -59,7 +59,7 @@ class _Loader(yaml.SafeLoader):
         if id(node) in known:
             size = known[id(node)]
             if size is None:
-                raise _refused("an alias that stands inside of what it repeats", node.start_mark)
+                raise _refused("an alias inside the value that it repeats", node.start_mark)
             return size
         known[id(node)] = None
         inner = [] if isinstance(node, yaml.ScalarNode) else node.value
@@ -128,7 +128,7 @@ def read_yaml(text: str, where: str) -> Any:
         ConfigError: the text is not YAML, or more than a recipe needs; it names ``where`` and the line.
     """
     if len(text) > LONGEST_DOCUMENT:
-        raise ConfigError(f"{where} is longer than {LONGEST_DOCUMENT:,} characters: it is no recipe.")
+        raise ConfigError(f"{where} is longer than {LONGEST_DOCUMENT:,} characters: it is not a recipe.")
     try:
         return yaml.load(text, Loader=_Loader)
     except _Refused as error:

@@ -89,7 +89,7 @@ def check_outputs(
     for (option, path), (other, second) in itertools.permutations((*named.items(), *made.items()), 2):
         if option in named and _is_below(second, path):
             raise ConfigError(
-                f"{other} {second} lies below {option} {path}, which is to be a file. Choose another path."
+                f"{other} {second} lies below {option} {path}, which will be a file. Choose another path."
             )
 
 

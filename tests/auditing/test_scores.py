@@ -392,8 +392,8 @@ def test_an_order_that_favours_one_group_is_named_although_areas_are_equal() -> 
     said = " ".join(lh.audit(rows["y"], scores=score, sensitive_features=rows["sex"]).text(all=True).split())
     assert "no measurable difference" in said
     assert (
-        "Across groups, a positive of “m” has the higher score than a negative of “f” in 99.8% of pairs; the other way "
-        "round in 50.1%. The order favours “m”." in said
+        "Across groups, a positive of “m” scores higher than a negative of “f” in 99.8% of pairs, and vice versa in "
+        "50.1%. The order favours “m”." in said
     )
     assert "For group “m” the score is too high by" in said
 
@@ -446,7 +446,7 @@ def test_many_groups_and_many_rows_stay_cheap() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"p": lambda p: (p > 0.5).astype(float)}, "holds 0 and 1 alone: these are decisions, not scores"),
+        ({"p": lambda p: (p > 0.5).astype(float)}, "has only 0 and 1: these are decisions, not scores"),
         ({"p": lambda p: p.where(p < 0.9)}, "scores are missing or not finite, first in row"),
         ({"p": lambda p: p.where(p < 0.9, np.inf)}, "scores are missing or not finite, first in row"),
         (

@@ -280,7 +280,7 @@ def test_paths_that_cannot_be_written_are_refused_with_the_reason(
     for path, reason in (("file", "is a file, not a folder"), ("file/x", "which is not a folder")):
         with pytest.raises(ConfigError, match=reason):
             check_outputs({}, folders={"--out": Path(path)})
-    with pytest.raises(ConfigError, match=r"--html .*page/x lies below --json page, which is to be a file"):
+    with pytest.raises(ConfigError, match=r"--html .*page/x lies below --json page, which will be a file"):
         check_outputs({"--json": Path("page"), "--html": Path("page/x")})
     with pytest.raises(ConfigError, match="--json and --out are the same"):
         check_outputs({"--json": Path("new")}, folders={"--out": Path("new")})

@@ -78,7 +78,7 @@ def test_a_deleted_folder_is_one_sentence(line: list[str], tmp_path: Path) -> No
     shown = f"rmdir {gone}; exec {sys.executable} -m levelhead {line}"
     done = subprocess.run(["sh", "-c", shown], cwd=gone, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "Error: The current folder was deleted. Go to one that is there, for example: cd ~\n"
+    assert done.stderr == "Error: The current folder was deleted. Change to another, for example: cd ~\n"
 
 
 def test_no_output_can_lie_in_a_deleted_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ def test_too_few_people_for_the_folds_are_named() -> None:
         def people(self, split: Split) -> Sequence[str]:
             return ["a" if number % 2 else "b" for number in self.numbers(split)]
 
-    told = "there are only 2 people. Take fewer folds."
+    told = "there are only 2 people. Use fewer folds."
     refused = 0
     for fold in range(20):
         try:

@@ -252,7 +252,9 @@ class BiasRule:
         if given["y"] is not None:
             codes, values = distinct(given["y"], "y")
             if len(values) != 2 or (codes < 0).any():
-                raise DataError(f"y must hold two classes in every row; it holds {len(values)}, or has missing values.")
+                raise DataError(
+                    f"y must have two classes and no missing values; it has {len(values)}, or has missing values."
+                )
             named = {quoted(one): one for one in in_order(values)}
             wanted = list(named)[1] if self.positive is None else quoted(self.positive)
             if wanted not in named:

@@ -74,7 +74,7 @@ def write_decided(
             decided = zip(*(one.astype(int).tolist() for one in named.values()), strict=True)
             for row, places in itertools.zip_longest(rows, decided):
                 if row is None or places is None:
-                    raise DataError(f"{path} was changed while it was read. Decide it again.")
+                    raise DataError(f"{path} changed while it was read. Run levelhead apply again.")
                 writer.writerow([*row, *(known[at] for known, at in zip(safe, places, strict=True))])
 
     def write_parquet(temporary: Path) -> None:
@@ -92,6 +92,6 @@ def write_decided(
                     ]
                     target.write_batch(pyarrow.RecordBatch.from_arrays([*batch.columns, *more], schema=schema))
         if at != len(after):
-            raise DataError(f"{path} was changed while it was read. Decide it again.")
+            raise DataError(f"{path} changed while it was read. Run levelhead apply again.")
 
     write_atomically(out, write_text if file.is_text else write_parquet)

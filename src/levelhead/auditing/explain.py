@@ -295,7 +295,7 @@ def _log_odds(score: FloatArray, title: str, wanted: str) -> tuple[Scale, FloatA
         raise DataError(f"{title}: every score is {low:g}. There is nothing to explain.")
     if set(np.unique(score[:1000]).tolist()) <= {0.0, 1.0} and np.isin(score, (0.0, 1.0)).all():
         raise DataError(
-            f"{title} holds 0 and 1 alone: these are decisions, not scores. Pass the probability or the log odds "
+            f"{title} has only 0 and 1: these are decisions, not scores. Pass the probability or the log odds "
             "behind them."
         )
     scale = find_scale([score], title, wanted)

@@ -154,7 +154,7 @@ def plan_audit(
             raise ConfigError(f"{name}={value:g} is not between 0 and 1.")
     if gap is not None:
         if not 0 < gap <= 1:
-            raise ConfigError(f"A gap of {100 * gap:g} points cannot be planned for: name one above 0 and at most 100.")
+            raise ConfigError(f"A gap of {100 * gap:g} points is out of range: give one above 0 and at most 100.")
         if rate + gap > 1 and rate - gap < 0:
             raise ConfigError(
                 f"A gap of {100 * gap:g} points does not fit a rate of {100 * rate:g}%: the other group's rate would "

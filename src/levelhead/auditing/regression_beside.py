@@ -332,8 +332,8 @@ class OtherNumbers:
         if self.ids is not None and not self.ids.is_unique:
             first, second = np.flatnonzero(self.ids == self.ids[self.ids.duplicated()][0])[:2] + 1
             raise DataError(
-                f"{source.title(str(on))}: rows {first:,} and {second:,} (counted from 1) have the same id. Ids name "
-                "one row each."
+                f"{source.title(str(on))}: rows {first:,} and {second:,} (counted from 1) have the same id. "
+                "Each id must be unique."
             )
         self.before, self.alone = 0, 0
 
@@ -368,7 +368,9 @@ class OtherNumbers:
                 "the same rows in the same order, or a column of ids to match them by: --on."
             )
         if not found:
-            raise DataError(f"The files share no id in {self.source.title(str(self.on))}: are ids written alike?")
+            raise DataError(
+                f"The files share no id in {self.source.title(str(self.on))}: are they written the same way?"
+            )
         if not self.alone and found == len(self.labels):
             return []
         return [

@@ -113,7 +113,7 @@ class ScoreRows(Rows):
         )
         if decisions and self.ends() == (0.0, 1.0):
             raise DataError(
-                f"{self.titles['score']} holds 0 and 1 alone: these are decisions, not scores. Give that column as the "
+                f"{self.titles['score']} has only 0 and 1: these are decisions, not scores. Give that column as the "
                 "prediction."
             )
 

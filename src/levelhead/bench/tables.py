@@ -304,8 +304,8 @@ class RunSet:
             seeds = [run.experiment.seed for run in group]
             if len(set(seeds)) < len(seeds):
                 raise ConfigError(
-                    f"Two runs of {name!r} have the same seed: {', '.join(str(run.folder) for run in group)}. A seed "
-                    "counts once; leave one of them out."
+                    f"Two runs of {name!r} have the same seed: {', '.join(str(run.folder) for run in group)}. "
+                    "Each seed counts once; leave one out."
                 )
             rows[name] = group
         return rows
@@ -503,7 +503,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
             logger.warning("left out, no evaluation of the %s split: %s", split, visible(", ".join(map(str, left_out))))
         found += ready or runs
     if not found:
-        raise DataError("There is no run folder here: give folders that `levelhead train` made, or a folder of them.")
+        raise DataError("No run folder found: give folders that `levelhead train` made, or a folder of them.")
     groups: dict[str, RunSet] = {}
     folds: dict[str, tuple[dict[str, Any], str, list[tuple[Run, dict[str, Any]]]]] = {}
     for folder in found:

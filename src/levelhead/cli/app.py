@@ -158,7 +158,7 @@ def _refuse_surroundings() -> None:
     try:
         Path.cwd()
     except OSError:
-        raise ConfigError("The current folder was deleted. Go to one that is there, for example: cd ~") from None
+        raise ConfigError("The current folder was deleted. Change to another, for example: cd ~") from None
     for name, most in (("SOURCE_DATE_EPOCH", 253_402_300_799), ("WORLD_SIZE", 10**6)):
         value = os.environ.get(name, "0")
         if not (value.isascii() and value.isdigit() and len(value) <= 12 and int(value) <= most):

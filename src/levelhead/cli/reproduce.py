@@ -95,7 +95,7 @@ def reproduce_command(
 
     check_outputs({}, folders={"--out": out})
     if what == "all" and rows:
-        raise ConfigError("--row chooses variants of one table: name it instead of all.")
+        raise ConfigError("--row selects variants of one table: name that table instead of all.")
     if steps is not None and quick:
         raise ConfigError("--steps rehearses on the real data and --quick on synthetic data: give one of them.")
     options = Options(

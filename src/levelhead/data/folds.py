@@ -92,7 +92,7 @@ class Fold(DataSet):
         every = [self._whole.examples(one) for one in SPLITS]
         names = every[0].class_names
         if any(examples.class_names != names for examples in every):
-            raise DataError("The splits have different classes, so that they cannot be put together into folds.")
+            raise DataError("The splits have different classes, so they cannot be pooled into folds.")
         rows = self.rows(split)
         labels = torch.cat([examples.labels for examples in every])[rows]
         refuse_one_class(labels, names, "the target", f"fold {self.fold}, the {split} split")
@@ -146,7 +146,7 @@ class Fold(DataSet):
         if not chosen.any():
             raise ConfigError(
                 f"Fold {self.fold} of {self.folds} has no row in its {split} split: there are only "
-                f"{len(set(self.pool.keys))} {'people' if self.pool.people else 'different rows'}. Take fewer folds."
+                f"{len(set(self.pool.keys))} {'people' if self.pool.people else 'different rows'}. Use fewer folds."
             )
         return torch.from_numpy(np.flatnonzero(chosen))
 

@@ -45,7 +45,7 @@ def check_splits(splits: Mapping[Split, Sequence[str | int]] | None, split_colum
     values = [str(value) for named in splits.values() for value in named]
     twice = next((value for value in values if values.count(value) > 1), None)
     if twice is not None:
-        raise ConfigError(f"data.splits names {quoted(twice)} twice; a row is of one split.")
+        raise ConfigError(f"data.splits names {quoted(twice)} twice; each row belongs to one split.")
     if not splits.get("train"):
         raise ConfigError("data.splits names no value for train, e.g. {train: [0], validation: [1], test: [2]}.")
 

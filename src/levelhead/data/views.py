@@ -157,9 +157,11 @@ class View:
         words = [line.strip() for line in lines if line.strip()]
         for word in words:
             if _bare(word) == "" or len(word.split()) > 1:
-                raise DataError(f"{self.file} (method.view.file): {quoted(word)} is no word. Write one word a line.")
+                raise DataError(
+                    f"{self.file} (method.view.file): {quoted(word)} is not a word. Write one word per line."
+                )
         if not words:
-            raise DataError(f"{self.file} (method.view.file) lists no word. Write one word a line.")
+            raise DataError(f"{self.file} (method.view.file) lists no word. Write one word per line.")
         return frozenset(map(_bare, words))
 
     def _misfit(self, inputs: Inputs) -> str:

@@ -332,7 +332,9 @@ def patch_grid(model: Any) -> tuple[int, int]:
     config = getattr(config, "vision_config", config)
     size, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
     if size is None or patch is None:
-        raise UnsupportedModelError(f"{type(model).__name__} does not cut pictures into patches: there is no grid.")
+        raise UnsupportedModelError(
+            f"{type(model).__name__} does not divide pictures into patches, so there is no grid to draw."
+        )
     height, width = (size, size) if isinstance(size, int) else size
     tall, wide = (patch, patch) if isinstance(patch, int) else patch
     return height // tall, width // wide

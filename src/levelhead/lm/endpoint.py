@@ -101,7 +101,9 @@ class Endpoint:
     ) -> None:
         self.url, self.name, self.begin_with, self.prices = _address(url), model, begin_with, prices
         if not (key.isascii() and key.isprintable() and " " not in key):
-            raise ConfigError("The key of --endpoint has characters that no header can hold: check the variable.")
+            raise ConfigError(
+                "The key of --endpoint has characters that are not allowed in a header: check the variable."
+            )
         self._transport = Transport(self.url, key, **options)
         self._usage, self._lock = Usage(), threading.Lock()
         self._scores_first: bool | None = None  # whether the first token of a text has a score: the probe tells
@@ -221,7 +223,7 @@ class Endpoint:
 
     def window_log_likelihoods(self, *_: Any, **__: Any) -> Iterator[tuple[int, tuple[float, int]]]:
         """Raise: windows need the model's tokens."""
-        raise ConfigError("Perplexity reads windows of tokens, and an endpoint tokenises alone: give --model.")
+        raise ConfigError("Perplexity reads windows of tokens, and an endpoint does not show its tokens: give --model.")
 
     def spent(self) -> Usage:
         """Return what was used since the last call."""
@@ -355,7 +357,7 @@ def _address(url: str) -> str:
         raise ConfigError(f"--endpoint {quoted(url)} is no address: give one such as http://localhost:8000/v1.")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(
-            "--endpoint holds a name, a password or a query: a key belongs into a variable (--api-key-env)."
+            "--endpoint holds a name, a password or a query: put the key into a variable (--api-key-env)."
         )
     path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
     return f"{parts.scheme}://{parts.netloc}{path}/"

@@ -121,7 +121,7 @@ def score_predictions(
     """
     items = take(benchmark, benchmark.read(root), limit)
     if not file.is_file():
-        raise DataError(f"{file} is missing: --predictions names a file of answers, one JSON object a line.")
+        raise DataError(f"{file} is missing: --predictions names a file of answers, one JSON object per line.")
     return _scored(benchmark, items, benchmark.read_predictions(file, items), limit), len(items)
 
 

@@ -162,7 +162,7 @@ def terms_held_out(place: str) -> frozenset[str] | None:
     if Path(place).is_dir() and (folder / TRAINING).is_file():
         raise DataError(
             f"{place} was trained by KLAAD, and {folder} has no {HELD_OUT_TERMS}: its held-out terms are unknown. "
-            "Give --terms with a file of such terms, one a line."
+            "Give --terms with a file of such terms, one per line."
         )
     return None
 

@@ -169,7 +169,7 @@ class Counts:
             option(name, getattr(self, name), Sequence[Hashable])
         table = any_array(self.table, "The count table", False)
         if not np.issubdtype(table.dtype, np.integer):
-            raise DataError(f"Counts must be whole numbers, got {table.dtype}. Count rows, do not average them.")
+            raise DataError(f"Counts must be whole numbers, got {table.dtype}. Do not pass averages.")
         object.__setattr__(self, "table", table.astype(np.int64))
         object.__setattr__(self, "groups", tuple(self.groups))
         object.__setattr__(self, "classes", tuple(self.classes))

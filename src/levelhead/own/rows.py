@@ -62,7 +62,7 @@ class OwnRows:
             )
         if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "iloc")):
             raise DataError(
-                f"A {type(dataset).__name__} gives no rows by position. Of a stream, take rows first: "
+                f"A {type(dataset).__name__} gives no rows by position. From a stream, take rows first: "
                 "list(dataset.take(10_000))."
             )
         try:

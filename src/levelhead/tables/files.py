@@ -405,7 +405,7 @@ def source_of(path: Path | str | Stored | Sequence[Path | str], workers: int = 1
     else:
         raise ConfigError(f"A file of predictions is named by its path, not by {quoted(path)}.")
     if (workers > 1 or ray is not None) and len(source.pieces()) < 2:
-        raise ConfigError("--workers and --ray count files side by side, and this is one table: leave them out.")
+        raise ConfigError("--workers and --ray count several files in parallel, and this is one table: leave them out.")
     if ray is not None and isinstance(source, Files):  # its nodes work in other folders
         source = Files([File(one.path.absolute(), one.beside) for one in source.files], source.label)
     if workers > 1 or ray is not None:
@@ -434,7 +434,7 @@ def _files_of(path: Path | str) -> list[File]:
     if "\0" in text or not Path(path).is_dir():
         if any(sign in text for sign in "*?[") and "\0" not in text and not Path(path).exists():
             if not (found := sorted(glob.glob(text, recursive=True))):  # noqa: PTH207  (of absolute paths, too)
-                raise DataError(f"No file is named like {printable(text)}. Check the path.")
+                raise DataError(f"No file matches {printable(text)}. Check the path.")
             return [file for one in found for file in _files_of(one)]
         return [File(path)]
     # What begins with "_" or "." is written beside data sets, and is none of them.

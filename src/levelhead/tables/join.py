@@ -156,7 +156,7 @@ def _check(ids: pyarrow.ChunkedArray, title: str) -> None:
         rows = np.flatnonzero(pyarrow.compute.equal(ids, repeated[0]["values"]).to_numpy())
         raise DataError(
             f"{title}: {counted(len(repeated), 'id')} more than once, the first in rows {rows[0] + 1:,} and "
-            f"{rows[1] + 1:,} (counted from 1, without the header). One row for each id, please."
+            f"{rows[1] + 1:,} (counted from 1, without the header). Each id must be unique."
         )
 
 

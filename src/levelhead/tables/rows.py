@@ -158,13 +158,14 @@ def matched(new: Rows, old: Rows) -> tuple[Rows, list[str]]:
                 first, second = np.flatnonzero(index == index[index.duplicated()][0])[:2] + 1
                 raise DataError(
                     f"{rows.titles['id']}: {counted(int(index.duplicated().sum()), 'row')} with the id of an earlier "
-                    f"row, such as rows {first:,} and {second:,} (counted from 1). Ids name one row each."
+                    f"row, such as rows {first:,} and {second:,} (counted from 1). Each id must be unique."
                 )
         place = pd.Index(old.whole("id")).get_indexer(pd.Index(new.whole("id")))
         there = place >= 0
         if not there.any():
             raise DataError(
-                f"{new.titles['id']} and {old.titles['id']} share no id: are they of the same rows, written alike?"
+                f"{new.titles['id']} and {old.titles['id']} share no id: do they have the same "
+                "rows, with ids written the same way?"
             )
         alone, missed = int((~there).sum()), len(old) - int(there.sum())
         if alone or missed:

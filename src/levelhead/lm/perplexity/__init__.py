@@ -56,7 +56,7 @@ class Perplexity(Benchmark):
     def read(self, root: Path | None) -> list[Item]:
         """Read the documents, see :func:`levelhead.lm.perplexity.data.read_documents`; ``root`` does not matter."""
         if self.file is None:
-            raise ConfigError("perplexity needs a text: name one with --perplexity FILE, one document a line.")
+            raise ConfigError("perplexity needs a text: name one with --perplexity FILE, one document per line.")
         return read_documents(self.file)
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:

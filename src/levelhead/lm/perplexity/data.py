@@ -21,12 +21,12 @@ def read_documents(path: Path) -> list[Item]:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         lines = content.decode("utf-8-sig").split("\n")
     except FileNotFoundError:
-        raise DataError(f"There is no file {path}: --perplexity names a text, one document a line.") from None
+        raise DataError(f"There is no file {path}: --perplexity names a text, one document per line.") from None
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(
             f"{path} cannot be read as UTF-8 text, gzipped if it ends in .gz ({reason_of(error)})."
         ) from None
     items = [Item(f"line {number}", {"text": line.strip()}) for number, line in enumerate(lines, 1) if line.strip()]
     if not items:
-        raise DataError(f"{path} holds no text. Write one document a line.")
+        raise DataError(f"{path} has no text. Write one document per line.")
     return items

@@ -79,7 +79,7 @@ def read_terms(path: Path) -> frozenset[str]:
         raise DataError(f"{path} cannot be read as UTF-8 text ({reason_of(error)}).") from None
     terms = frozenset(line.strip() for line in lines if line.strip())
     if not terms:
-        raise DataError(f"{path} holds no terms. Write one target term a line.")
+        raise DataError(f"{path} has no terms. Write one target term per line.")
     return terms
 
 
