@@ -100,7 +100,7 @@ def floats_of(values: Any, what: str, *, dimensions: int | None = None, advice: 
     if dimensions is not None and array.ndim != dimensions:
         raise DataError(f"{what} has shape {array.shape}, and needs {dimensions} dimension(s). {advice}")
     try:
-        return array.astype(np.float64)
+        return _printed(array).astype(np.float64)
     except (OverflowError, ValueError):
         raise DataError(f"{what} has a number too large for a float. {advice}") from None
 
@@ -127,18 +127,20 @@ def _read(values: Any, what: str, names: bool) -> NDArray[Any]:
     if is_tensor(values):
         values = _array_of_tensor(values, what)
     elif isinstance(values, np.ma.MaskedArray):
-        values = np.where(np.ma.getmaskarray(values), _NONE, np.asarray(values.data, object))
+        values = np.where(np.ma.getmaskarray(values), _NONE, np.asarray(_printed(values.data), object))
     elif (classes := class_names(values)) is not None:
         codes = [None if code is None or code < 0 else code for code in objects_of(list(values)).tolist()]
         return objects_of([None if code is None else classes[code] for code in codes] if names else codes)
     elif hasattr(values, "to_pandas") and hasattr(values, "null_count"):  # of pyarrow
         values = values.to_pandas(integer_object_nulls=True)
     elif hasattr(values, "to_list") and callable(getattr(values, "null_count", None)):  # of polars
-        values = values.to_list()
+        values = values.to_numpy() if str(values.dtype) in ("Float16", "Float32") else values.to_list()
     if isinstance(values, (pd.Series, pd.Index)):
         values = values.array
+    if isinstance(values, (pd.arrays.NumpyExtensionArray, pd.arrays.SparseArray)):
+        values = np.asarray(values)
     if isinstance(values, pd.api.extensions.ExtensionArray) and not isinstance(values.dtype, np.dtype):
-        values = np.asarray(values.astype(object))
+        values = _objects(values)
     if isinstance(values, (list, tuple)):
         nested = any(isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value) for value in values)
         return np.asarray(values) if nested else objects_of(list(values))
@@ -150,6 +152,23 @@ def _read(values: Any, what: str, names: bool) -> NDArray[Any]:
     if array.dtype.kind == "c":
         raise TypeError(COMPLEX)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))  # of HDF5 or FITS
+
+
+def _objects(values: Any) -> NDArray[Any]:
+    """Return what a column of pandas holds; numbers of fewer bits as they are printed, NaN where one is missing."""
+    if isinstance(values, pd.Categorical) and _is_short(values.categories.dtype):
+        values = pd.Series(_printed(values.categories.to_numpy())).reindex(values.codes).array
+    kind = np.dtype(f"f{values.dtype.itemsize}") if _is_short(values.dtype) else None
+    return np.asarray(values.astype(object)) if kind is None else _printed(values.to_numpy(kind, na_value=math.nan))
+
+
+def _is_short(kind: Any) -> bool:
+    """Whether these are floats of fewer than 64 bits, of NumPy or of another library."""
+    return getattr(kind, "kind", "") == "f" and getattr(kind, "itemsize", 8) < 8
+
+
+def _printed(values: NDArray[Any]) -> NDArray[Any]:
+    return as_decimals(values.ravel()).reshape(values.shape) if _is_short(values.dtype) else values
 
 
 def as_decimals(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -196,9 +215,13 @@ def _plain(value: Any) -> Any:
     if value is np.ma.masked:
         return None
     if is_tensor(value):
-        return value.item() if value.ndim == 0 else _array_of_tensor(value, "A row")
+        value = _array_of_tensor(value, "A row")
     if isinstance(value, np.ndarray):
-        return value[()] if value.ndim == 0 else value
+        if value.ndim:
+            return value
+        value = value[()]
+    if isinstance(value, np.floating) and _is_short(value.dtype):
+        return float(str(value))
     return value.item() if isinstance(value, (np.bool_, np.integer, np.floating, np.str_)) else value
 
 
@@ -213,9 +236,17 @@ def _array_of_tensor(values: Any, what: str) -> NDArray[Any]:
         raise DataError(f"{what} is a tensor on the meta device, which holds no values. Move it to the CPU.")
     values = values.detach().cpu()
     values = values.to_dense() if values.is_sparse or values.layout != sys.modules["torch"].strided else values
-    if values.is_floating_point() and values.dtype.itemsize < 4:  # NumPy has no bfloat16 and no 8 bits
-        values = values.float()
-    return np.asarray(values.resolve_conj().resolve_neg().numpy())
+    kind = values.dtype
+    if not values.is_floating_point() or kind.itemsize >= 4 or kind is sys.modules["torch"].float16:
+        return np.asarray(values.resolve_conj().resolve_neg().numpy())
+    # NumPy has no bfloat16 and no 8 bits: the shortest decimals that are these values, as it prints float16.
+    known, places = np.unique(values.float().numpy(), return_inverse=True)
+    found = known.astype(np.float64)
+    for digits in range(5, 0, -1):
+        shorter = np.array([float(f"{one:.{digits}g}") for one in known.tolist()])
+        same = sys.modules["torch"].from_numpy(shorter).to(kind).float().numpy() == known
+        found[same] = shorter[same]
+    return found[places].reshape(tuple(values.shape))
 
 
 def class_names(values: Any) -> tuple[str, ...] | None:

@@ -320,6 +320,51 @@ def test_scores_of_every_tensor_are_taken(kind):
     assert lh.audit(LABEL, predicted, sensitive_features=SEX).metrics["accuracy"].value == (LABEL == PREDICTION).mean()
 
 
+TENTHS = np.arange(ROWS) * 7 % 11 / 10
+F4, F2 = TENTHS.astype(np.float32), TENTHS.astype(np.float16)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        F4,
+        F2,
+        list(F4),
+        list(F2),
+        pd.Series(F4),
+        pd.Series(F2),
+        pd.Index(F4),
+        pd.Series(F4).astype("category"),
+        pd.Series(F4).astype("Sparse[float32]"),
+        pd.Series(F4).astype("Float32"),
+        pd.Series(F4).astype("float[pyarrow]"),
+        pd.Series(list(F4), dtype=object),
+        np.ma.masked_array(F4),
+        pyarrow.array(F4),
+        pyarrow.array(F2),
+        torch.from_numpy(F4),
+        torch.from_numpy(F2),
+        torch.from_numpy(TENTHS).bfloat16(),
+        list(torch.from_numpy(F4)),
+    ],
+    ids=lambda one: f"{type(one).__name__} {getattr(one, 'dtype', '')}",
+)
+def test_numbers_of_fewer_bits_are_what_they_are_printed_as(given):
+    """0.7 in float32 lies below 0.7 in float64; NumPy and torch compare it with 0.7 as equal."""
+    options = {"sensitive_features": SEX, "replicates": 100}
+    for call in (
+        lambda one: lh.audit(LABEL, scores=one, threshold=0.7, **options),
+        lambda one: lh.audit(LABEL, PREDICTION, sample_weight=one, **options),
+        lambda one: lh.audit(LABEL, PREDICTION, sensitive_features={"g": one}, bins={"g": [0.3, 0.7]}, replicates=100),
+        lambda one: lh.regression_audit(AGE, one, sensitive_features=SEX),
+        lambda one: lh.indirect_audit(LABEL, PREDICTION, labelled=SEX, proxies=one, replicates=100),
+    ):
+        same(call(given), call(TENTHS))
+    rule = lh.BiasRule("demographic_parity", threshold=0.7).fit(TENTHS, LABEL, sensitive_features=SEX)
+    decided = rule.predict(TENTHS, sensitive_features=SEX)
+    assert (rule.predict(given, sensitive_features=SEX) == decided).all()
+
+
 def test_a_reference_is_a_number_or_a_dict_too():
     groups = {"sex": LABEL[::-1], "age": np.where(AGE > 40, "old", "young")}
     expected = lh.audit(LABEL, PREDICTION, sensitive_features=groups, reference="sex=1").to_dict()

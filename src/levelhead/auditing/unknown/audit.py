@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from levelhead.arrays import TAKEN, aligned, array_of, checked
+from levelhead.arrays import TAKEN, aligned, array_of, as_decimals, checked
 from levelhead.auditing.unknown.answer import IndirectAudit
 from levelhead.auditing.unknown.cells import Cells
 from levelhead.auditing.unknown.choice import Options, answer
@@ -112,7 +112,8 @@ def indirect_audit(
         else:
             kept = array_of(values, f"The {name} column")
             if kept.dtype.kind == "f" and name in ("proxy", "inclusion") and len(kept) == rows:
-                found = {name: (kept.astype(np.float64), [])}
+                numbers: Any = as_decimals(kept)  # where a column has no values, its codes are its numbers
+                found = {name: (numbers, [])}
             else:
                 found = columns_of({name: values}, rows)
         if clash := [key for key in found if key in columns]:
