@@ -19,7 +19,7 @@ from levelhead.auditing.page import audit_page
 from levelhead.auditing.result import AuditResult
 from levelhead.cli.app import main
 from levelhead.data.text_files import read_columns
-from levelhead.metrics.names import attribute_names, group_name
+from levelhead.metrics.names import attribute_names, by_names, group_name
 from levelhead.report import render
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError, require_columns
@@ -80,6 +80,7 @@ def test_a_column_that_is_named_like_a_crossing_stays_beside_it(tmp_path: Path, 
 
 def test_names_of_columns_and_crossings_are_never_the_same() -> None:
     assert attribute_names(["g & h", ("g", "h")]) == {"g & h": "g & h", ("g", "h"): "g & h (crossed)"}
+    assert by_names({"g & h": 1, ("g", "h"): 2}) == {"g & h": 1, "g & h (crossed)": 2}
     taken = ["g & h", "g & h (crossed)", ("g", "h")]
     assert len(set(attribute_names(taken).values())) == 3
     hostile = ["a", "a & b", "& b", "b", '"', 'a"', '"a" & b', "", " ", "\\", "a &", "(missing)"]

@@ -12,7 +12,7 @@ import numpy as np
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.metrics.between import mover
 from levelhead.metrics.group import FloatArray
-from levelhead.metrics.names import Key, attribute_names, group_name
+from levelhead.metrics.names import Key, by_names, group_name
 from levelhead.metrics.separation import cost
 from levelhead.report import blocks
 from levelhead.report.record import Finding
@@ -53,14 +53,14 @@ class Costs(Answer):
 
     def sentences(self) -> list[str]:
         """Return one sentence for each group whose errors measurably cost more or less than the reference's."""
-        names, said = attribute_names(self.by_attribute), []
-        for key, column in self.by_attribute.items():
+        said = []
+        for name, column in by_names(self.by_attribute).items():
             for group, one in column.groups.items():
                 if one.difference is not None and one.difference.excludes_zero:
                     more = "more" if one.difference.value > 0 else "less"
                     ends = sorted((abs(one.difference.low), abs(one.difference.high)))
                     said.append(
-                        f"By {printable(names[key])}, errors cost {digits(one.cost.value)} a row of "
+                        f"By {printable(name)}, errors cost {digits(one.cost.value)} a row of "
                         f"{in_quotes(group_name(group))}, {digits(abs(one.difference.value))} {more} than of "
                         f"{in_quotes(column.reference)} (interval {digits(ends[0])} to {digits(ends[1])})."
                     )
@@ -68,8 +68,8 @@ class Costs(Answer):
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each group's cost and difference."""
-        for key, name in attribute_names(self.by_attribute).items():
-            for group, one in self.by_attribute[key].groups.items():
+        for name, part in by_names(self.by_attribute).items():
+            for group, one in part.groups.items():
                 yield name, group, "cost", one.cost
                 if one.difference is not None:
                     yield name, group, "cost_difference", one.difference

@@ -45,7 +45,7 @@ from levelhead.auditing.over_time import OverTime, changes_over_time
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.between import check_level, differences, fisher_p, proportion_ends, ratio_of
 from levelhead.metrics.counts import IntArray
-from levelhead.metrics.names import Key, attribute_names, group_name
+from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.metrics.power import detectable_gap
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
@@ -136,8 +136,7 @@ class DecisionAudit(Report):
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""
-        for key, name in attribute_names(self.by_attribute).items():
-            part = self.by_attribute[key]
+        for name, part in by_names(self.by_attribute).items():
             yield name, None, "demographic_parity", part.demographic_parity
             for group, found in part.groups.items():
                 for figure in ("selection_rate", "difference", "selection_ratio"):
@@ -147,15 +146,12 @@ class DecisionAudit(Report):
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
         """Whether a group has enough rows."""
-        return next(self.by_attribute[key].groups[group].included for key in self._named(attribute))
+        return by_names(self.by_attribute)[attribute].groups[group].included
 
     def gap_of(self, attribute: str, figure: str) -> Estimate | None:
         """Return demographic parity, for selection rates."""
-        gaps = [self.by_attribute[key].demographic_parity for key in self._named(attribute)]
-        return gaps[0] if figure == "selection_rate" else None
-
-    def _named(self, attribute: str) -> list[Key]:
-        return [key for key, name in attribute_names(self.by_attribute).items() if name == attribute]
+        part = by_names(self.by_attribute)[attribute]
+        return part.demographic_parity if figure == "selection_rate" else None
 
 
 @checked

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from levelhead.arrays import checked
 from levelhead.extras import explained
-from levelhead.metrics.names import RATE_TITLES, attribute_names, group_name
+from levelhead.metrics.names import RATE_TITLES, by_names, group_name
 from levelhead.report.wide import Pair
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
@@ -39,11 +39,11 @@ def draw_rates(result: AuditResult, attribute: str | None = None, rates: Sequenc
     Raises:
         ConfigError: there is no such column or rate.
     """
-    names = {name: key for key, name in attribute_names(result.by_attribute).items()}
-    name = next(iter(names)) if attribute is None else attribute
-    if name not in names:
-        raise ConfigError(f"The audit has no column {quoted(name)}. It has {listed(names)}.")
-    part = result.by_attribute[names[name]]
+    parts = by_names(result.by_attribute)
+    name = next(iter(parts)) if attribute is None else attribute
+    if name not in parts:
+        raise ConfigError(f"The audit has no column {quoted(name)}. It has {listed(parts)}.")
+    part = parts[name]
     there = list(next(iter(part.groups.values())).rates)
     wanted = [rate for rate in there if rate.partition("[")[0] in DRAWN] if rates is None else list(rates)
     if unknown := [rate for rate in wanted or ["none"] if rate not in there]:

@@ -18,7 +18,7 @@ from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.metrics import trend as trends
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
-from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, group_name
+from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
 from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent_interval, short
@@ -80,16 +80,14 @@ class OverTime(Answer):
         """Return a JSON-able dict."""
         own = {
             name: {"sentences": self.said_of(name, found), "trends": [one.to_dict() for one in found]}
-            for name, found in self._named()
+            for name, found in by_names(self.by_attribute).items()
         }
         return super().to_dict() | {"by_attribute": own}
 
-    def _named(self) -> Iterator[tuple[str, tuple[GapTrend, ...]]]:
-        yield from zip(attribute_names(self.by_attribute).values(), self.by_attribute.values(), strict=True)
-
     def sentences(self) -> list[str]:
         """Return the trends and the periods that stand out, or that there are none."""
-        return [*(said for name, found in self._named() for said in self.said_of(name, found)), *self.said]
+        parts = by_names(self.by_attribute).items()
+        return [*(said for name, found in parts for said in self.said_of(name, found)), *self.said]
 
     def said_of(self, name: str, found: Sequence[GapTrend]) -> list[str]:
         """Return the sentences on one sensitive column."""
@@ -107,12 +105,11 @@ class OverTime(Answer):
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each slope, and each difference with its period."""
-        names = attribute_names(self.by_attribute)
-        for key, found in self.by_attribute.items():
+        for name, found in by_names(self.by_attribute).items():
             for one in found:
-                yield names[key], one.group, f"{one.rate}_slope", one.slope
+                yield name, one.group, f"{one.rate}_slope", one.slope
                 for gap in one.gaps:
-                    yield names[key], one.group, f"{one.rate}_difference[{gap.period}]", gap.difference
+                    yield name, one.group, f"{one.rate}_difference[{gap.period}]", gap.difference
 
 
 def _subject(name: str, one: GapTrend) -> str:

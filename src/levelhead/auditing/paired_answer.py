@@ -8,7 +8,7 @@ from typing import Any
 
 from levelhead.auditing.part import Answer
 from levelhead.auditing.score_changes import AreaChange, area_sentences
-from levelhead.metrics.names import Key, attribute_names, group_name
+from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report.record import Finding
 from levelhead.report.text import number, short
 from levelhead.types import Estimate, in_quotes, printable
@@ -84,8 +84,7 @@ class PairedAudit(Answer):
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every change, new less old."""
-        for key, name in attribute_names(self.by_attribute).items():
-            part = self.by_attribute[key]
+        for name, part in by_names(self.by_attribute).items():
             yield from ((name, None, f"{metric}_change", one.difference) for metric, one in part.metrics.items())
             for group, found in part.groups.items():
                 yield from ((name, group, f"{rate}_change", one.difference) for rate, one in found.rates.items())

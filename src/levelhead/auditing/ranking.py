@@ -35,7 +35,7 @@ from levelhead.auditing.options import (
 from levelhead.auditing.ranking_page import ranking_page
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.between import check_level
-from levelhead.metrics.names import Key, attribute_names, group_name
+from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
@@ -126,8 +126,8 @@ class RankingAudit(Report):
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group and its name."""
-        for key, name in attribute_names(self.by_attribute).items():
-            for group, found in self.by_attribute[key].groups.items():
+        for name, part in by_names(self.by_attribute).items():
+            for group, found in part.groups.items():
                 for figure in ("share_of_top", "representation", "exposure", "selection_ratio"):
                     if (one := getattr(found, figure)) is not None:
                         yield name, group, figure, one

@@ -52,7 +52,7 @@ from levelhead.metrics.between import Differences, mover, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.moments import Moments
-from levelhead.metrics.names import Key, attribute_names, group_name
+from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record, digits, number
@@ -145,8 +145,8 @@ class RegressionAudit(Report):
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the means of every group with its attribute and its name."""
-        for key, name in attribute_names(self.by_attribute).items():
-            for group, found in self.by_attribute[key].items():
+        for name, part in by_names(self.by_attribute).items():
+            for group, found in part.items():
                 for quantity in ("mean_prediction", "mean_error", "mean_absolute_error"):
                     yield name, group, quantity, getattr(found, quantity)
         for one in self.pairs:
@@ -161,8 +161,7 @@ class RegressionAudit(Report):
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
         """Whether a group has enough rows."""
-        names = {name: key for key, name in attribute_names(self.by_attribute).items()}
-        return self.by_attribute[names[attribute]][group].included
+        return by_names(self.by_attribute)[attribute][group].included
 
 
 @checked
@@ -519,11 +518,8 @@ def _pair_sentence(found: RegressionAudit, one: RegressionPair) -> str:
 
 
 def _value_of(found: RegressionAudit, one: RegressionPair, group: str) -> float:
-    names = {name: key for key, name in attribute_names(found.by_attribute).items()}
-    for key, figures in found.by_attribute[names[one.attribute]].items():
-        if group_name(key) == group:
-            return float(getattr(figures, one.quantity).value)
-    raise KeyError(group)
+    figures = by_names(by_names(found.by_attribute)[one.attribute])
+    return float(getattr(figures[group], one.quantity).value)
 
 
 def _too_high(error: float) -> str:

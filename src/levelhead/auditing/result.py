@@ -17,7 +17,7 @@ from levelhead.auditing.part import Answer
 from levelhead.auditing.rates import MoreRates
 from levelhead.auditing.scores import ScoreAudit
 from levelhead.metrics.amplification import Amplification
-from levelhead.metrics.names import METRICS, Key, attribute_names, parts_of
+from levelhead.metrics.names import METRICS, Key, attribute_names, by_names, parts_of
 from levelhead.report import wide
 from levelhead.report.result import Report
 from levelhead.report.text import Record, estimate_from_dict
@@ -157,24 +157,24 @@ class AuditResult(Report):
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""
-        names = attribute_names(self.by_attribute)
+        parts = by_names(self.by_attribute)
         found = [one for part in (*self.findings.values(), *self.parts.values()) for one in part.figures()]
-        for key, part in self.by_attribute.items():
-            yield from ((names[key], None, metric, figure) for metric, figure in part.metrics.items())
+        for name, part in parts.items():
+            yield from ((name, None, metric, figure) for metric, figure in part.metrics.items())
             for group, of_group in part.groups.items():
-                yield from ((names[key], group, rate, figure) for rate, figure in of_group.rates.items())
-            yield from (one for one in found if one[0] == names[key])
+                yield from ((name, group, rate, figure) for rate, figure in of_group.rates.items())
+            yield from (one for one in found if one[0] == name)
         for pair in self.headline.get("pairs", ()):
             ending = f"[{pair['class']}]" if self.positive is None else ""
             both = Pair(pair["first"]["group"], pair["second"]["group"])
             one = estimate_from_dict(pair["difference"])
             yield pair["attribute"], both, f"{pair['rate']}_difference{ending}", one
-        yield from (one for one in found if one[0] not in names.values())
+        yield from (one for one in found if one[0] not in parts)
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
         """Whether a group has enough rows for the gaps of a rate."""
-        names = {name: key for key, name in attribute_names(self.by_attribute).items()}
-        if attribute not in names or group not in (groups := self.by_attribute[names[attribute]].groups):
+        part = by_names(self.by_attribute).get(attribute)
+        if part is None or group not in (groups := part.groups):
             return True
         own, (rate, _, of_class) = groups[group], figure.partition("[")
         gaps = [gap for gap, one in METRICS.items() if rate in one.rates_used]
@@ -182,14 +182,15 @@ class AuditResult(Report):
 
     def gap_of(self, attribute: str, figure: str) -> Estimate | None:
         """Return demographic parity, equal opportunity or predictive parity."""
-        key = {name: key for key, name in attribute_names(self.by_attribute).items()}.get(attribute)
-        if key is None or self.positive is None:
+        part = by_names(self.by_attribute).get(attribute)
+        if part is None or self.positive is None:
             return None
         if figure == "precision":
-            return self.rates[key].predictive_parity if key in self.rates else None
+            rates = by_names({key: self.rates.get(key) for key in self.by_attribute})[attribute]
+            return None if rates is None else rates.predictive_parity
         opportunity = dict.fromkeys(("true_positive_rate", "false_negative_rate"), "equal_opportunity")
         found = ({"selection_rate": "demographic_parity"} | opportunity).get(figure, "")
-        return self.by_attribute[key].metrics.get(found)
+        return part.metrics.get(found)
 
     @property
     def pairs(self) -> pd.DataFrame:

@@ -29,7 +29,7 @@ from levelhead.metrics.between import Differences, mover, normal_quantile, share
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Means, means_within
 from levelhead.metrics.clustered_scores import ClusteredAreas, ScoredRows, clustered_areas
 from levelhead.metrics.contrasts import FEW, Contrasts, Enough
-from levelhead.metrics.names import Key, attribute_names, gaps, group_name
+from levelhead.metrics.names import Key, by_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.report.record import Finding, as_json
@@ -150,8 +150,7 @@ class ScoreAudit(Answer):
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield areas, calibration, differences of groups, and the gaps at each threshold but the first."""
-        for key, name in attribute_names(self.by_attribute).items():
-            part = self.by_attribute[key]
+        for name, part in by_names(self.by_attribute).items():
             yield name, None, "area_gap", part.area_gap
             for threshold in self.thresholds[1:]:
                 yield from ((name, None, f"{gap}@{threshold:g}", one) for gap, one in part.at[threshold].items())
@@ -170,7 +169,6 @@ class ScoreAudit(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        names = attribute_names(self.by_attribute)
         return {
             "positive": self.positive,
             "scale": self.scale.name,
@@ -181,8 +179,8 @@ class ScoreAudit(Answer):
             "probabilities": self.probabilities,
             "exact": self.exact,
             "by_attribute": {
-                names[key]: {**part.to_dict(), "sentences": score_sentences(names[key], part)}
-                for key, part in self.by_attribute.items()
+                name: {**part.to_dict(), "sentences": score_sentences(name, part)}
+                for name, part in by_names(self.by_attribute).items()
             },
         }
 

@@ -17,7 +17,7 @@ from levelhead.auditing.options import AuditOptions, Roles
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.between import differences, mover, shared
-from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, group_name
+from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
 from levelhead.metrics.scores import ScoreCounts, area_interval, areas
 from levelhead.report import blocks
 from levelhead.report.record import Finding
@@ -61,10 +61,10 @@ class Unpaired(Answer):
 
     def sentences(self) -> list[str]:
         """Return the changes that are decided, of gaps first."""
-        gaps, single, names = [], [], attribute_names(self.by_attribute)
-        for key, found in self.by_attribute.items():
+        gaps, single = [], []
+        for name, found in by_names(self.by_attribute).items():
             for one in found:
-                what = f"By {printable(names[key])}, the {_lower(one.figure)} of {in_quotes(one.group)}"
+                what = f"By {printable(name)}, the {_lower(one.figure)} of {in_quotes(one.group)}"
                 if one.beside is not None and one.beside.excludes_zero:
                     gaps.append(
                         f"{what} changed by {number(100 * one.beside.value, signed=True)} points relative to the "
@@ -79,8 +79,8 @@ class Unpaired(Answer):
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each change."""
-        for key, name in attribute_names(self.by_attribute).items():
-            for one in self.by_attribute[key]:
+        for name, found in by_names(self.by_attribute).items():
+            for one in found:
                 yield name, one.group, f"{one.figure}_change", one.change
                 if one.beside is not None:
                     yield name, one.group, f"{one.figure}_change_beside", one.beside

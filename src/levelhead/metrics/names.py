@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from levelhead.arrays import check_fields
 from levelhead.types import ConfigError, listed, printable, quoted
 
 Key = str | tuple[str, ...]
 """A column or one of its groups; for a crossing, the columns or their groups in a tuple. Names are for printing."""
+
+One = TypeVar("One")
 
 MISSING_GROUP = "(missing)"
 
@@ -210,6 +212,11 @@ def attribute_names(attributes: Iterable[Key]) -> dict[Key, str]:
         while isinstance(attribute, tuple) and names[attribute] in names:
             names[attribute] += " (crossed)"
     return names
+
+
+def by_names(by_attribute: Mapping[Key, One]) -> dict[str, One]:
+    """Return what there is on each column and crossing under its name, as :func:`attribute_names` gives it."""
+    return dict(zip(attribute_names(by_attribute).values(), by_attribute.values(), strict=True))
 
 
 def left_out_words(included: bool, left_out: Sequence[str]) -> str:

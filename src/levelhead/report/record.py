@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.metrics.intervals import estimate_to_dict, finite_or_none
-from levelhead.metrics.names import attribute_names
+from levelhead.metrics.names import by_names
 from levelhead.types import Estimate
 
 
@@ -28,8 +28,7 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Estimate):
         return estimate_to_dict(value)
     if isinstance(value, Mapping):
-        names = attribute_names(value)
-        return {names[key]: as_json(one) for key, one in value.items()}
+        return {name: as_json(one) for name, one in by_names(value).items()}
     if isinstance(value, list | tuple):
         return [as_json(one) for one in value]
     if isinstance(value, np.generic):
