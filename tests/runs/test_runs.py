@@ -20,8 +20,8 @@ from levelhead.cli.app import app
 from levelhead.models.networks import load_model
 from levelhead.runs.card import model_card
 from levelhead.runs.evaluate import evaluate_run
-from levelhead.runs.finished import open_finished, require_finished
-from levelhead.runs.folder import load_run
+from levelhead.runs.finished import open_finished
+from levelhead.runs.folder import load_run, require_finished
 from levelhead.runs.page import run_page
 from levelhead.runs.recipe import build_experiment, load_experiment
 from levelhead.runs.train import train_run

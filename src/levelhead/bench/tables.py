@@ -30,8 +30,7 @@ from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.runs import cost_table
 from levelhead.runs.cost_table import REASONS
-from levelhead.runs.finished import require_finished
-from levelhead.runs.folder import CONFIG, digest, read_run
+from levelhead.runs.folder import CONFIG, digest, read_run, require_finished
 from levelhead.runs.recipe import Experiment, flatten, read_recipe
 from levelhead.runs.stand_in import StandIn, StandInMethod, named
 from levelhead.storage import as_written, read_metrics, read_record

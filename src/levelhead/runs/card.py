@@ -57,7 +57,7 @@ def model_card(run: Path) -> str:
     Figures by group are there if ``levelhead evaluate`` wrote them; names from the data are escaped, and paths of the
     machine are left out. Raises :class:`~levelhead.types.DataError` for a folder that is no finished run.
     """
-    from levelhead.runs.finished import require_finished
+    from levelhead.runs.folder import require_finished
 
     require_finished(run)
     with as_written(run):

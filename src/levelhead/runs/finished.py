@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,9 @@ import torch
 
 from levelhead.data import Examples, Split
 from levelhead.models.networks import load_model
-from levelhead.runs.folder import CONFIG, load_run, refuse_other_folder
+from levelhead.runs.folder import load_run, require_finished
 from levelhead.runs.recipe import Experiment
 from levelhead.runs.train import device_of, prepared
-from levelhead.types import DataError
 
 
 @dataclass(frozen=True)
@@ -68,13 +66,3 @@ def open_finished(
     experiment = load_run(folder, data_root, settings, running=running)
     experiment.data.check()
     return FinishedRun(folder, experiment)
-
-
-def require_finished(folder: Path) -> None:
-    """Raise :class:`~levelhead.types.DataError`, with the command to type, unless ``folder`` holds a finished run."""
-    refuse_other_folder(folder)
-    if not (folder / "metrics.json").exists():
-        recipe, out = shlex.quote(str(folder / CONFIG)), shlex.quote(str(folder))
-        raise DataError(
-            f"The run {folder} is not finished. Finish it first: levelhead train {recipe} --out {out} --resume"
-        )

@@ -30,6 +30,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,16 @@ def refuse_other_folder(folder: Path) -> None:
             f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `levelhead train` made."
         )
     refuse_pipes(folder, deep=True)
+
+
+def require_finished(folder: Path) -> None:
+    """Raise :class:`~levelhead.types.DataError`, with the command to type, unless ``folder`` holds a finished run."""
+    refuse_other_folder(folder)
+    if not (folder / "metrics.json").exists():
+        recipe, out = shlex.quote(str(folder / CONFIG)), shlex.quote(str(folder))
+        raise DataError(
+            f"The run {folder} is not finished. Finish it first: levelhead train {recipe} --out {out} --resume"
+        )
 
 
 def load_run(

@@ -11,7 +11,7 @@ from levelhead.report import blocks, marks
 from levelhead.report.sentences import one_run_sentence
 from levelhead.report.text import Record, number, short
 from levelhead.runs.cost_table import cost_table, mean_cost
-from levelhead.runs.finished import require_finished
+from levelhead.runs.folder import require_finished
 from levelhead.runs.recipe import read_recipe
 from levelhead.storage import as_written, read_json, read_record
 from levelhead.training.select import score_of

@@ -11,8 +11,7 @@ import torch
 from levelhead.data import Examples
 from levelhead.data.text_files import read_columns, table_header
 from levelhead.models.networks import classify_one, load_model
-from levelhead.runs.finished import require_finished
-from levelhead.runs.folder import load_run
+from levelhead.runs.folder import load_run, require_finished
 from levelhead.runs.train import device_of
 from levelhead.terminal import tracked
 from levelhead.training.finite import refuse_not_finite
