@@ -149,7 +149,6 @@ def signal_areas_of_file(
     group: str,
     signals: list[str],
     *,
-    seed: int = 0,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
 ) -> Mapping[str, SignalArea]:
     """Return :func:`signal_area` for each of the columns ``signals`` of a file of scores.
@@ -162,13 +161,11 @@ def signal_areas_of_file(
         score: name of the column with the scores.
         group: name of the group column.
         signals: names of the columns with signals.
-        seed: of the division into fifths.
         label_map: which class each label means, as :func:`levelhead.audit` takes it.
 
     Raises:
         DataError: as :func:`signal_area`, and a file that is missing, unreadable or lacks a column.
     """
-    check_seed(seed)
     source, names = source_of(path), list(dict.fromkeys([score, *signals]))
     rows = Rows({"label": source.title(label), "group": source.title(group)})
     for batch in source.batches([label], [group], names):
@@ -181,7 +178,7 @@ def signal_areas_of_file(
     scores = rows.whole(f"number {score}")
     return {
         name: _area(
-            (labels, classes), (members, groups), {"score": scores, "signal": rows.whole(f"number {name}")}, 0.95, seed
+            (labels, classes), (members, groups), {"score": scores, "signal": rows.whole(f"number {name}")}, 0.95, 0
         )
         for name in signals
     }

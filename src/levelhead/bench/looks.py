@@ -89,7 +89,7 @@ def spent(share: float, error: float = ERROR) -> float:
 
 
 @functools.cache
-def levels(seeds: int, error: float = ERROR) -> tuple[float, ...]:
+def levels(seeds: int) -> tuple[float, ...]:
     """Return the confidence levels of the looks after 2, 3, ... of ``seeds`` seeds.
 
     The density of a Brownian motion that no look has stopped yet is carried from look to look, on a grid.
@@ -103,7 +103,7 @@ def levels(seeds: int, error: float = ERROR) -> tuple[float, ...]:
         if position:
             moved = stats.norm.pdf(grid, scale=math.sqrt(share - shares[position - 1])) * step
             density = signal.fftconvolve(density, moved, mode="same")
-        wanted, before = spent(share, error) - before, spent(share, error)
+        wanted, before = spent(share) - before, spent(share)
         # How much lies beyond each distance from 0: on both sides, as it is symmetric.
         half = len(grid) // 2
         beyond = 2 * step * (np.cumsum(density[half:][::-1])[::-1] - density[half:] / 2)

@@ -63,10 +63,10 @@ class Noise:
         over_seeds = OverSeeds(parts, self.seed / seeds if seeds > 1 else 0.0)
         return over_seeds.join(scale * self.shared + own / seeds).arm(level)
 
-    def smallest_shown(self, seeds: int, rows: int | None = None, level: float = 0.95) -> float:
+    def smallest_shown(self, seeds: int) -> float:
         """Return the difference that is found with a probability of 80%."""
-        z = float(special.ndtri((1 + level) / 2))
-        return self.half_width(seeds, rows, level) * (z + float(special.ndtri(POWER))) / z
+        z = float(special.ndtri(0.975))
+        return self.half_width(seeds) * (z + float(special.ndtri(POWER))) / z
 
 
 def assumed(cells: NDArray[np.int64]) -> Noise:

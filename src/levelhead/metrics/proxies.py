@@ -343,9 +343,7 @@ def _joint(pi: FloatArray, accuracy: FloatArray) -> FloatArray:
     return out
 
 
-def em(
-    table: FloatArray, pi: FloatArray, accuracy: FloatArray, iterations: int, tolerance: float = 1e-13
-) -> tuple[FloatArray, FloatArray]:
+def em(table: FloatArray, pi: FloatArray, accuracy: FloatArray, iterations: int) -> tuple[FloatArray, FloatArray]:
     """Fit P(group, cell) and P(proxy's answer | group) by expectation and maximisation.
 
     Args:
@@ -353,7 +351,6 @@ def em(
         pi: (replicates, groups, cells) start of P(group, cell).
         accuracy: (replicates, proxies, groups, answers) start of P(answer | group).
         iterations: most iterations.
-        tolerance: stop when no figure moves by more.
 
     Returns:
         the two, fitted.
@@ -369,6 +366,6 @@ def em(
         says = says / np.maximum(says.sum(-1, keepdims=True), 1e-300)
         moved = max(float(np.abs(new - pi).max()), float(np.abs(says - accuracy).max()))
         pi, accuracy = new, says
-        if moved < tolerance:
+        if moved < 1e-13:
             break
     return pi, accuracy

@@ -39,7 +39,7 @@ MOST_CELLS = 1 << 23
 """Groups x labels x bins: with many groups there are fewer bins."""
 FEWEST = 5
 """Positives, and negatives, below which an area has no interval: NaN with the reason."""
-CALIBRATION_BINS = 10
+CALIBRATION_BINS, LINE_BINS = 10, 4096
 CHUNK = 1 << 18
 SMOOTHING = 0.1
 SMALLEST = 1e-6
@@ -299,7 +299,7 @@ def calibration_p(counts: ScoreCounts, group: int) -> float:
     return min(1.0, max(0.0, 2 * tail))
 
 
-def squared_calibration_error(counts: ScoreCounts, bins: int = CALIBRATION_BINS) -> FloatArray:
+def squared_calibration_error(counts: ScoreCounts) -> FloatArray:
     """Squared calibration error of each group with the noise of its bins taken off, (groups,); can be below 0.
 
     The sum over bins of n_b / n [(mean label - mean score)^2 - mean label (1 - mean label) / (n_b - 1)]. Bins hold
@@ -307,7 +307,9 @@ def squared_calibration_error(counts: ScoreCounts, bins: int = CALIBRATION_BINS)
     noise; they are left out, and n counts the rest.
     """
     total = counts.rows.sum((0, 1))
-    place = np.minimum((np.cumsum(total) - total / 2) * bins // max(1, total.sum()), bins - 1).astype(np.int64)
+    place = np.minimum(
+        (np.cumsum(total) - total / 2) * CALIBRATION_BINS // max(1, total.sum()), CALIBRATION_BINS - 1
+    ).astype(np.int64)
     starts = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
     rows = np.add.reduceat(counts.rows, starts, axis=-1).astype(np.float64)
     size, positives = rows.sum(1), rows[:, 1]
@@ -333,12 +335,12 @@ class Lines(NamedTuple):
     beside_slope: FloatArray
 
 
-def calibration_lines(counts: ScoreCounts, most_bins: int = 4096) -> Lines:
+def calibration_lines(counts: ScoreCounts) -> Lines:
     """Fit the logistic regressions; a perfectly calibrated score has slope 1 and intercept 0."""
     rows, sums = counts.rows, counts.sums
-    if len(counts.edges) > most_bins:
+    if len(counts.edges) > LINE_BINS:
         total = rows.sum((0, 1))
-        place = ((np.cumsum(total) - total / 2) * most_bins // total.sum()).astype(np.int64)
+        place = ((np.cumsum(total) - total / 2) * LINE_BINS // total.sum()).astype(np.int64)
         starts = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
         rows, sums = np.add.reduceat(rows, starts, axis=-1), np.add.reduceat(sums, starts, axis=-1)
     size = rows.sum(1).astype(np.float64)
