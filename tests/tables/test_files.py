@@ -26,7 +26,7 @@ from levelhead.auditing.signal import signal_areas_of_file
 from levelhead.auditing.unknown.audit import indirect_audit_file
 from levelhead.cli.app import app
 from levelhead.tables.join import Joined
-from levelhead.types import DataError, LevelheadError
+from levelhead.types import ConfigError, DataError, LevelheadError
 
 ROWS = 300
 
@@ -486,3 +486,11 @@ def test_a_missing_group_is_no_second_group_of_a_signal(tmp_path: Path) -> None:
     written(table[known.notna()], tmp_path / "q.csv")
     areas = [signal_areas_of_file(tmp_path / name, "y", "p", "größe", ["age"]) for name in ("p.csv", "q.csv")]
     assert areas[0] == areas[1]
+
+
+def test_a_file_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    pd.DataFrame({"y": [0, 1] * 40, "p": [0, 1] * 40, "g": ["a", "b", "b", "a"] * 20}).to_csv(tmp_path / "a.csv")
+    (tmp_path / "b.csv").symlink_to(tmp_path / "a.csv")
+    for names in (["a.csv", "a.csv"], ["a.csv", "../" + tmp_path.name + "/*.csv"], ["a.csv", "b.csv"]):
+        with pytest.raises(ConfigError, match="is named twice, so its rows would count twice"):
+            audit_file([tmp_path / one for one in names], "y", "p", ["g"])

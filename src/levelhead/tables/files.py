@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -401,6 +402,9 @@ def source_of(path: Path | str | Stored | Sequence[Path | str], workers: int = 1
         source = found[0] if len(found) == 1 else Files(found, str(path))
     elif isinstance(path, Sequence) and path and all(isinstance(one, (Path, str)) for one in path):
         found = [file for one in path for file in _files_of(one)]
+        times = Counter(file.path.resolve() for file in found)
+        if twice := next((file.path for file in found if times[file.path.resolve()] > 1), None):
+            raise ConfigError(f"{twice} is named twice, so its rows would count twice. Name each file once.")
         source = found[0] if len(found) == 1 else Files(found)
     else:
         raise ConfigError(f"A file of predictions is named by its path, not by {quoted(path)}.")
