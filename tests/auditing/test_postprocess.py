@@ -361,6 +361,14 @@ def test_without_labels_nothing_is_claimed(tmp_path: Path) -> None:
     assert found.sentences()[-1] == "Its effect on gaps and accuracy needs labels: add --label."
 
 
+def test_the_rows_that_a_rule_is_fitted_on_are_no_other_rows(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"y": [0, 1] * 60, "p": [0.3, 0.6, 0.7] * 40, "g": ["a", "b"] * 60})
+    for name in ("a.csv", "b.csv"):
+        rows.to_csv(tmp_path / name, index=False)
+        with pytest.raises(ConfigError, match="hold the same rows: no others are left to measure the rule on"):
+            postprocess_file(tmp_path / "a.csv", "p", "g", label="y", validation=tmp_path / name)
+
+
 def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
     rows = made(200)
     rows.to_csv(tmp_path / "p.csv", index=False)

@@ -246,6 +246,11 @@ def postprocess_file(
             fit = rows.only(fitted)
         else:
             fit = read(source_of(validation), score, group, label, positive)
+            if _sha256(validation) == _sha256(path):
+                raise ConfigError(
+                    f"{path} and the file to fit on hold the same rows: no others are left to measure the rule on. "
+                    "Pass one of them: the rule is fitted on a random half."
+                )
             fitted = np.zeros(len(rows.score), bool)
             fit.refuse_unlike(rows, validation, path)
         if label is not None:
