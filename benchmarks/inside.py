@@ -2,6 +2,7 @@
 
     python benchmarks/inside.py chain results/inside_portraits.json "ERM=runs/erm-0,runs/erm-1" "DAM=runs/dam-0"
     python benchmarks/inside.py draw docs/images/inside-chain.png results/inside_*.json
+    python benchmarks/inside.py table results/inside_hatexplain.json    # one column a method; part of the docs
     python benchmarks/inside.py hold results/inside_hold.json --trials 600    # about a minute on one core
 
 ``chain`` pools the runs of each name. ``hold`` draws rows whose group is or is not in the vectors: of trials without a
@@ -24,18 +25,23 @@ from levelhead.inspecting import probes
 from levelhead.inspecting.inspect import inspect_runs
 from levelhead.inspecting.inspection import Inspection
 from levelhead.inspecting.maps import between_groups, gap_of_means, iou_with_masks, total_variation
+from levelhead.report.text import number
 from levelhead.storage import write_json
 
+AREAS = {"scores": "attention logits", "query": "queries", "key": "keys", "selected": "selected values"}
+AREAS |= {"other": "other values", "output": "output of the layer", "logits": "logits"}
+REMOVED = {"query": "the queries", "selected": "the selected values", "other": "the other values"}
+REMOVED |= {"output": "the output of the layer"}
 SHOWN = ("scores", "query", "key", "selected", "other", "context", "output", "logits")
 
 
-def chain(out: Path, named: list[str], data_root: Path | None, permutations: int) -> None:
+def chain(out: Path, named: list[str], data_root: Path | None, permutations: int, max_rows: int) -> None:
     """Inspect the runs of each name, and write all figures."""
     found: Inspection | None = None
     for one in named:
         name, _, folders = one.partition("=")
         runs = [Path(folder) for folder in folders.split(",")]
-        inspected = inspect_runs(runs, data_root=data_root, permutations=permutations)
+        inspected = inspect_runs(runs, data_root=data_root, permutations=permutations, max_rows=max_rows)
         ((_, inside),) = inspected.models.items()
         first = found or replace(inspected, models={}, runs={}, panels=(), warnings=())
         found = replace(first, models=first.models | {name: inside}, runs=first.runs | {name: len(runs)})
@@ -73,6 +79,36 @@ def draw(out: Path, files: list[Path]) -> None:
         panel.set_title(f"{file.stem.removeprefix('inside_')}, groups by {record['attribute']}", fontsize=9)
         panel.legend(fontsize=6.5, frameon=False, loc="best")
     figure.savefig(out, dpi=130)
+
+
+def table(file: Path, methods: list[str]) -> list[str]:
+    """Return the chain as Markdown, one column a method (all of the file if none is named)."""
+    models: dict[str, Any] = json.loads(file.read_text())["models"]
+    names = methods or list(models)
+    lines = ["| | " + " | ".join(names) + " |", "|---|" + "--:|" * len(names)]
+
+    def row(title: str, figures: list[dict[str, Any] | None], signed: bool = False) -> None:
+        lines.append(f"| {title} | " + " | ".join(_cell(figure, signed) for figure in figures) + " |")
+
+    row("gap in equalized odds, points", [models[name]["gap"] for name in names])
+    row("accuracy, %", [models[name]["accuracy"] for name in names])
+    row("attention: total variation, %", [models[name]["attention"]["variation"]["figure"] for name in names])
+    places = [models[name]["places"] for name in names]
+    for place, title in AREAS.items():
+        if any(place in one for one in places):
+            row(f"{title}: AUC, %", [one[place]["linear_given"]["area"] if place in one else None for one in places])
+    for place, title in REMOVED.items():
+        row(f"gap without the group in {title}: change", [one[place]["gap_change"] for one in places], signed=True)
+    return lines
+
+
+def _cell(figure: dict[str, Any] | None, signed: bool) -> str:
+    if figure is None or figure["value"] is None:
+        return "–"
+    value = number(100 * figure["value"], signed=signed)
+    if figure["low"] is None:
+        return value
+    return f"{value} [{number(100 * figure['low'])}, {number(100 * figure['high'])}]"
 
 
 def hold(out: Path, trials: int) -> None:
@@ -129,16 +165,19 @@ def _truth(vectors: Any, member: Any, gap: float, seed: int) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["chain", "draw", "hold"])
+    parser.add_argument("what", choices=["chain", "draw", "hold", "table"])
     parser.add_argument("out", type=Path)
     parser.add_argument("named", nargs="*")
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--permutations", type=int, default=200)
+    parser.add_argument("--max-rows", type=int, default=10**6, help="of a run, drawn at random")
     parser.add_argument("--trials", type=int, default=600)
     given = parser.parse_args()
     if given.what == "chain":
-        chain(given.out, given.named, given.data_root, given.permutations)
+        chain(given.out, given.named, given.data_root, given.permutations, given.max_rows)
     elif given.what == "draw":
         draw(given.out, [Path(one) for one in given.named])
+    elif given.what == "table":
+        print("\n".join(table(given.out, given.named)))
     else:
         hold(given.out, given.trials)
