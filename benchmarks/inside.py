@@ -53,8 +53,12 @@ def draw(out: Path, files: list[Path]) -> None:
     """Draw one panel a file: the area at each place, one line a method, and the methods' gaps in the legend."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.2 * len(files), 4.4), layout="constrained")
-    for panel, file in zip(figure.subplots(1, len(files), squeeze=False)[0], files, strict=True):
+    down = -(-len(files) // 2)
+    figure = Figure(figsize=(10.4, 4.4 * down), layout="constrained")
+    panels = figure.subplots(down, 2, squeeze=False).ravel()
+    for panel in panels[len(files) :]:
+        panel.axis("off")
+    for panel, file in zip(panels, files, strict=False):
         record = json.loads(file.read_text())
         models: dict[str, Any] = record["models"]
         for at, (name, model) in enumerate(models.items()):
@@ -73,11 +77,15 @@ def draw(out: Path, files: list[Path]) -> None:
             look: dict[str, Any] = {"marker": "osD^vPX"[at % 7], "markersize": 4, "linewidth": 0.8, "elinewidth": 0.8}
             panel.errorbar(places, values, yerr=ends, color=shade, label=label, **look)
         panel.axhline(50, color="black", linestyle=":", linewidth=0.8)
-        titles = [models[next(iter(models))]["places"].get(place, {"title": place})["title"] for place in SHOWN]
+        titles = [
+            models[next(iter(models))]["places"].get(place, {"title": AREAS.get(place, place)})["title"]
+            for place in SHOWN
+        ]
         panel.set_xticks(range(len(SHOWN)), titles, rotation=50, ha="right", fontsize=7)
         panel.set_ylabel("area under ROC of a linear probe, given the label, %", fontsize=8)
         panel.set_title(f"{file.stem.removeprefix('inside_')}, groups by {record['attribute']}", fontsize=9)
-        panel.legend(fontsize=6.5, frameon=False, loc="best")
+        panel.legend(fontsize=6.5, frameon=False, loc="lower left", bbox_to_anchor=(0, 0.18))
+        panel.set_ylim(40, 102)
     figure.savefig(out, dpi=130)
 
 
