@@ -289,6 +289,10 @@ def test_runs_on_different_data_are_different_tables(tmp_path: Path) -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     for correlation in ("0.0", "1.0"):
         assert f"Differences to erm, correlation {correlation}" in text
+    show_results(cells, tmp_path / "runs", console=console)
+    brief = console.file.getvalue()[len(text) :]  # type: ignore[attr-defined]
+    assert brief.count("(correlation 0.0") == 1, "each short table says whose it is"
+    assert brief.count("--all") == 2
     assert (tmp_path / "page.html").exists()
 
 

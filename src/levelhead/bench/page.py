@@ -175,7 +175,7 @@ def brief(comparison: Comparison) -> Record | None:
     ]
     return blocks.brief(
         [*([f"{baseline}: {', '.join(levels)}."] if levels else []), *_detectable(comparison)],
-        blocks.table(short(comparison.measured_on), ["Variant", *columns], rows),
+        blocks.table(short(f"{comparison.data['name']}: {comparison.measured_on}"), ["Variant", *columns], rows),
         ranked,
         notes,
         row="variant",

@@ -99,6 +99,8 @@ def show_results(
         for group in groups
     ]
     for comparison in comparisons:
+        if len(comparisons) > 1 and not everything:
+            _line(console, f"\n{comparison.title}")
         console.print(comparison.report.table(all=everything))
     if html_file is not None:
         from levelhead.report.page import command_line, write_page

@@ -84,7 +84,8 @@ def table_command(
     grids = [read_grid(folder / GRID) for folder in runs if (folder / GRID).exists()]
     points = margin if margin is not None else grids[0].margin if grids else Grid.margin
     results, pages, reports = [], [], []
-    for group in collect(runs, split.value):
+    groups = collect(runs, split.value)
+    for group in groups:
         options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "margin": points / 100}
         options |= {"level": level_of(runs), "min_count": min_count, "missing": missing.words, "cluster": cluster}
         more, picked = [], {}
@@ -96,7 +97,7 @@ def table_command(
         results.append(comparison.to_dict() | picked)
         pages.append((group, comparison, more))
         reports.append(Comparisons([Compared(comparison, published=more)]))
-        _print(reports[-1], markdown, all_ or tune_by is not None)
+        _print(reports[-1], markdown, all_ or tune_by is not None, len(groups) > 1)
     if json_file:
         looks = looks_of(runs)
         write_json(json_file, {"kind": "comparison", "comparisons": results} | ({"looks": looks} if looks else {}))
@@ -109,11 +110,14 @@ def table_command(
         write_page(html_file, together.page(command=command_line()))
 
 
-def _print(report: Comparisons, markdown: bool, everything: bool) -> None:
+def _print(report: Comparisons, markdown: bool, everything: bool, several: bool) -> None:
     if markdown:
         sys.stdout.write(visible(report.to_markdown(), keep="\n") + "\n")
     else:
-        Terminal().print(report.table(all=everything))
+        console = Terminal()
+        if several and not everything:
+            console.print(f"\n{visible(report.every[0].comparison.title)}", markup=False, highlight=False)
+        console.print(report.table(all=everything))
 
 
 def _show_stored(
@@ -140,9 +144,9 @@ def _show_stored(
     reports = []
     for file in files:
         with as_written(file):
-            reports.append(stored_comparisons(read_json(file), file.name))
+            reports += [Comparisons([one]) for one in stored_comparisons(read_json(file), file.name).every]
     for one in reports:
-        _print(one, markdown, everything)
+        _print(one, markdown, everything, len(reports) > 1)
     if latex_file:
         write_text(latex_file, "\n".join(one.to_latex() for one in reports))
     if html_file:
