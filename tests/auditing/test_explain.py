@@ -254,7 +254,7 @@ def test_three_classes_need_a_positive_one() -> None:
         (lambda s: [*s[:-1], "0,5"], "holds '9,9'"),
         (lambda s: [*s[:-1], True], "holds True"),
         (lambda s: [*s[:-1], [1]], "no finite number|shape"),
-        (lambda s: s.astype(complex), "no finite number"),
+        (lambda s: s.astype(complex), "complex numbers have no order"),
         (lambda s: [], "400 labels and 0 scores"),
         (lambda s: 5, "shape"),
     ],

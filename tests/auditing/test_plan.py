@@ -49,7 +49,7 @@ def test_names_and_rows_instead_of_a_gap(capsys: pytest.CaptureFixture[str]) -> 
         (["--gap", "5", "--rows", "9", "--rate", "0.3"], "give --gap 5 (points) or --rows 2000"),
         (["--gap", "nan", "--rate", "0.3"], "A gap of nan points"),
         (["--rows", "inf", "--rate", "0.3"], "is not a number of rows"),
-        (["--gap", "0", "--rate", "0.3"], "name one above 0"),
+        (["--gap", "0", "--rate", "0.3"], "give one above 0"),
         (["--gap", "80", "--rate", "0.5"], "A gap of 80 points does not fit a rate of 50%"),
         (["--gap", "5", "--rate", "30"], "rate=30 is not between 0 and 1"),
         (["--gap", "5", "--rate", "0.3", "--shares", "0.5,0.3"], "together they must be 1, not 0.8"),

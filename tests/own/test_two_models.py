@@ -181,7 +181,7 @@ def test_group_columns_are_not_opened_while_models_predict(monkeypatch: pytest.M
     [
         ([], {}, DataError, "has no rows"),
         ({"test": ROWS}, {}, DataError, 'dataset\\["test"\\]'),
-        (iter(ROWS), {}, DataError, "Of a stream"),
+        (iter(ROWS), {}, DataError, "From a stream"),
         ([(1, 2)], {}, DataError, "rows that are dicts"),
         ([{"answers": torch.tensor([0, 1])}], {}, DataError, "no column labels, and none label"),
         (ROWS, {"label": "class"}, DataError, "no column 'class'"),
