@@ -118,7 +118,7 @@ def test_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     worth = f"{whole['weights']['worth']:,.0f}"
     assert f"Weighted: effective sample size {worth}." in said
     assert f"All figures are weighted by w: the effective sample size of 2,000 rows is {worth}" in said
-    assert "worth " in said.partition("Groups of sex")[2]
+    assert "effective " in said.partition("Groups of sex")[2]
     assert "(effective " in said.partition("Denominators of these rates:")[2][:80]
     assert whole["amplification"] == {}
     assert whole["ranges"] == []
