@@ -80,7 +80,7 @@ def test_what_cannot_be_fitted_or_decided_is_refused() -> None:
     rows = made(200)
     with pytest.raises(ConfigError, match="not fitted: call fit first"):
         lh.BiasRule().predict([0.5], sensitive_features=["f"])
-    with pytest.raises(DataError, match="two classes and no missing values; it has 1"):
+    with pytest.raises(DataError, match="two classes and no missing values; classes found: 1"):
         lh.BiasRule().fit(rows["p"], ["yes"] * 200, sensitive_features=rows["sex"])
     with pytest.raises(DataError, match="200 probabilities and 3 labels"):
         lh.BiasRule().fit(rows["p"].to_numpy(), [0, 1, 0], sensitive_features=rows["sex"].to_numpy())
@@ -168,7 +168,7 @@ def test_the_cut_offs_of_the_card_are_those_of_the_decisions(metric: str) -> Non
     card = rule.card()
     assert "USES GROUPS" in card
     assert "| f" in card
-    assert "Scores with the decision " in card
+    assert "Scores with the decision yes, by group" in card
     assert "USES GROUPS" in rule._repr_html_()
     assert "BiasRule(" in lh.BiasRule()._repr_html_()
 

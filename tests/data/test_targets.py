@@ -118,7 +118,7 @@ def test_a_threshold_makes_the_labels_that_it_says(tmp_path: Path) -> None:
         data = build(tmp_path / kind.__name__, kind, table(label=share), threshold=0.5)
         found = sum(int(data.examples(split).labels.sum()) for split in ("train", "validation", "test"))
         assert found == expected
-    with pytest.raises(DataError, match="'comment_text' has 300 values that are no numbers"):
+    with pytest.raises(DataError, match="'comment_text' has 300 values that are not numbers"):
         replace(data, target="comment_text", text_column="label", threshold=0.5).class_names()
     with pytest.raises(ConfigError, match="Take one"):
         replace(data, label_map={"a": "b"})

@@ -148,7 +148,7 @@ def test_pictures_with_a_csv(tmp_path: Path) -> None:
     assert sum(map(sum, look.counts.values())) == 200
     assert look.examples[0].endswith(": pixel_values 3 x 64 x 64")
     assert "Training opens 'file' (the picture's file), 'smiling' (the class)." in look.said
-    assert "Evaluation alone opens 'race'." in look.said
+    assert "Only evaluation opens 'race'." in look.said
 
 
 def test_a_folder_with_a_table_for_each_split(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_from_a_csv_to_a_served_model_without_an_editor(
     assert run("data", "check", "reviews.yaml") == 0
     printed = capsys.readouterr().out
     assert "Training opens 'review' (the text), 'verdict' (the class)." in printed
-    assert "Evaluation alone opens 'review_id' (the id)." in printed
+    assert "Only evaluation opens 'review_id' (the id)." in printed
     assert not any(text in printed for text in table["review"])
     assert run("train", "reviews.yaml", "--set", "train.epochs=1", "--set", "model.max_length=32") == 0
     folder = tmp_path / "runs" / "reviews-seed0"

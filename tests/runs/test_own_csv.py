@@ -185,7 +185,7 @@ def test_texts_of_a_set_from_the_hub_are_looked_at_trained_and_evaluated(
     assert [sum(count) for count in zip(*look.counts.values(), strict=True)][2] == 60
     assert look.said[:2] == [
         "Training opens 'message' (the text), 'outcome' (the class).",
-        "Evaluation alone opens 'site', 'letter' (the id).",
+        "Only evaluation opens 'site', 'letter' (the id).",
     ]
     train_run(experiment, tmp_path / "run")
     result = evaluate_run(tmp_path / "run")

@@ -252,9 +252,7 @@ class BiasRule:
         if given["y"] is not None:
             codes, values = distinct(given["y"], "y")
             if len(values) != 2 or (codes < 0).any():
-                raise DataError(
-                    f"y must have two classes and no missing values; it has {len(values)}, or has missing values."
-                )
+                raise DataError(f"y must have two classes and no missing values; classes found: {len(values)}.")
             named = {quoted(one): one for one in in_order(values)}
             wanted = list(named)[1] if self.positive is None else quoted(self.positive)
             if wanted not in named:

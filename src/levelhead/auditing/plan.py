@@ -29,9 +29,9 @@ def plan_page(record: Record, *, source: str = "", command: str = "") -> Record:
     ]
     rows.append(("all", [blocks.cell(), blocks.cell(f"{plan.total:,}")]))
     notes = [
-        "Rows means the denominator of the rate: all rows for a selection rate, positive rows for a true positive "
-        "rate, negative rows for a false positive rate. If 1 row in 4 is positive, a true positive rate gap needs 4 "
-        "times as many rows in total.",
+        "Rows are those in the denominator of the rate: all rows for a selection rate, positive rows for a true "
+        "positive rate, negative rows for a false positive rate. If 1 row in 4 is positive, a true positive rate gap "
+        "needs 4 times as many rows in total.",
         f"Intervals have {level_text(plan.level)} confidence, adjusted for {counted(plan.comparisons, 'comparison')} "
         "(Bonferroni). The two smallest groups determine this. For several group columns, add up their comparisons: "
         "--comparisons.",

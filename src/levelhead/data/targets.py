@@ -77,7 +77,7 @@ def _above(values: Sequence[str], column: str, where: object, threshold: float) 
     texts = sorted(value for value, number in numbers.items() if number is None)
     if texts:
         raise DataError(
-            f"{where}: {column!r} has {len(texts):,} values that are no numbers: leave out data.threshold, or their "
+            f"{where}: {column!r} has {len(texts):,} values that are not numbers: leave out data.threshold, or their "
             "rows."
         )
     names = (f"not {column}", column)

@@ -221,7 +221,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     rows = 0
     encoding = encoding_of(path)
     _say_encoding(path, encoding)
-    advice = "Is it UTF-8 with one JSON object a line?"
+    advice = "Is it UTF-8 with one JSON object per line?"
     with opened(path, advice) as raw, io.TextIOWrapper(raw, encoding) as text:
         for number, line in enumerate(text, 1):
             if not line.strip():

@@ -66,7 +66,7 @@ def look_at(experiment: Experiment) -> DataLook:
     closed = [quoted(one) for one in as_names(getattr(data, "sensitive", ()) or ())]
     closed += [f"{quoted(identifier)} (the id)"] if identifier else []
     look.said.append(
-        f"Evaluation alone opens {', '.join(closed)}."
+        f"Only evaluation opens {', '.join(closed)}."
         if closed
         else "No groups are named (data.sensitive): an evaluation gives figures by class, and groups can be joined "
         "to its predictions later."
