@@ -138,7 +138,7 @@ def test_groups_of_another_file_are_joined_in_audit_explain_evaluate_and_refit(
     methods = ("--method", "few-label,dfr", "--few-groups", 30, "--try", "method.smallest_group=2")
     capsys.readouterr()
     assert run("refit", trained, *methods, *joined, "--out", tmp_path / "refit") == 0
-    assert "“dfr, smallest_group 2" in said(capsys)
+    assert "dfr, smallest_group 2" in said(capsys)
     assert run("table", trained, tmp_path / "refit") == 0
 
 

@@ -52,7 +52,7 @@ def test_rows_without_a_group_stop_neither_evaluate_nor_refit(
     methods = ("--method", "afr,few-label,dfr,decorrelation", "--few-groups", 30, "--try", "method.smallest_group=2")
     assert run("refit", trained, *methods, "--out", tmp_path / "refit", "--min-count", 5) == 0
     text = said(capsys)
-    assert "“dfr, smallest_group 2" in text
+    assert "dfr, smallest_group 2" in text
     assert "have no group and are left out of the gaps" in text
     assert run("table", trained, tmp_path / "refit", "--min-count", 5, "--missing", "group") == 0
 
