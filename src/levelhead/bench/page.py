@@ -255,18 +255,17 @@ def _who(methods: Sequence[str], comparison: Comparison) -> str:
 
 
 def _cautions(one: Compared) -> list[str]:
-    comparison = one.comparison
-    cautions = []
-    for mark, meaning in marks.MEANINGS.items():
-        if marked := _marked(comparison, mark):
-            cautions.append(f"{_who(marked, comparison)}: {mark}. {meaning}")
+    comparison, few = one.comparison, _few(one.sizes)
+    # What concerns the rows comes first, as a terminal shows the first alone.
+    cautions = list(comparison.cautions)
+    if few:
+        cautions.append(f"Fewer than {SMALL} test rows: {', '.join(few)}. Their rates are not informative.")
     alone = [method for method, seeds in comparison.seeds.items() if len(seeds) == 1]
     if alone:
         cautions.append(f"{_who(alone, comparison)}: one seed only. The intervals leave out the variance over seeds.")
-    cautions += comparison.cautions
-    few = _few(one.sizes)
-    if few:
-        cautions.append(f"Fewer than {SMALL} test rows: {', '.join(few)}. Their rates are not informative.")
+    for mark, meaning in marks.MEANINGS.items():
+        if marked := _marked(comparison, mark):
+            cautions.append(f"{_who(marked, comparison)}: {mark}. {meaning}")
     return cautions
 
 

@@ -111,16 +111,17 @@ class _Brief:
         hidden = len(self.brief["lines"]) + 1 - len(lines)
         notes = [*map(Text, self.brief["notes"])]
         ranked, block = self.brief["ranked"], self.brief["table"]
+        warnings = warning_lines(self.page["cautions"])[: len(self.page["cautions"])]
         for count in range(min(len(ranked), HEIGHT), 0, -1):
             rows = [block["rows"][at] for at in sorted(ranked[:count])]
             shown = [*lines, DrawnTable(block | {"rows": rows}, plain=True), *notes]
-            if count == 1 or tall(shown) < HEIGHT:
+            if count == 1 or tall([*shown, *warnings[:1]]) < HEIGHT:  # rows make room for the first warning
                 break
         else:
             count, shown = 0, [*lines, *notes]
         warned = 0
-        for warning in warning_lines(self.page["cautions"])[: len(self.page["cautions"])]:
-            if tall([*shown, warning]) >= HEIGHT:
+        for warning in warnings:
+            if warned and tall([*shown, warning]) >= HEIGHT:
                 break
             shown, warned = [*shown, warning], warned + 1
         yield from shown
