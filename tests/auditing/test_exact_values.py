@@ -95,7 +95,7 @@ def test_the_page_and_the_json_of_a_crossing_hold_every_group(
     path = tmp_path / "p.csv"
     path.write_text("y,yhat,g,h\n" + "1,1,p,q & r\n0,0,p & q,r\n" * 20)
     outputs = [tmp_path / "out.json", tmp_path / "out.html"]
-    flags = ["--json", str(outputs[0]), "--html", str(outputs[1])]
+    flags = ["--all", "--json", str(outputs[0]), "--html", str(outputs[1])]
     main_without_leaving(
         "audit",
         str(path),

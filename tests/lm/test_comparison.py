@@ -241,7 +241,7 @@ def test_a_text_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read as UTF-8"):
         Perplexity(file=tmp_path / "text.gz").read(None)
     (tmp_path / "blank").write_text("\n \n")
-    with pytest.raises(DataError, match="holds no text"):
+    with pytest.raises(DataError, match="has no text"):
         Perplexity(file=tmp_path / "blank").read(None)
     with pytest.raises(DataError, match="absent is missing"):
         score_predictions(Perplexity(file=_text(tmp_path)), tmp_path / "absent", None)

@@ -266,7 +266,7 @@ def test_only_the_chosen_terms_are_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="terms is empty"):
         StereoSet(terms=frozenset()).read(tmp_path)
     terms.write_text("\n", encoding="utf-8")
-    with pytest.raises(DataError, match="holds no terms"):
+    with pytest.raises(DataError, match="has no terms"):
         StereoSet(terms_file=terms).read(tmp_path)
     with pytest.raises(DataError, match="There is no file"):
         StereoSet(terms_file=tmp_path / "none.txt").read(tmp_path)

@@ -289,8 +289,8 @@ def test_listed_words_are_kept_and_a_full_stop_where_none_is_left(tmp_path: Path
     [
         (b"", "lists no word"),
         (b"\n \n", "lists no word"),
-        (b"black sheep\n", "'black sheep' is no word"),
-        (b"word\n--\n", "'--' is no word"),
+        (b"black sheep\n", "'black sheep' is not a word"),
+        (b"word\n--\n", "'--' is not a word"),
         (b"\xff\xfe\x00", "no text in UTF-8"),
         (None, "There is no file"),
     ],

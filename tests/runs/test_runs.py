@@ -237,7 +237,7 @@ def test_options_and_training_differences_name_the_rows(finished: Path, tmp_path
 
 
 def test_a_table_needs_evaluated_runs_and_a_baseline(finished: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no run folder"):
+    with pytest.raises(DataError, match="No run folder found"):
         collect([tmp_path], "test")
     with pytest.raises(DataError, match=r"not evaluated: run `levelhead evaluate .* --split validation`"):
         collect([finished], "validation")

@@ -61,7 +61,7 @@ FORMS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         ["separated by semicolons", "decimal commas in 'p'"],
     ),
     "tabs": ("p.csv", {"sep": "\t"}, ["separated by tabs"]),
-    "vertical bars": ("p.csv", {"sep": "|"}, ["divided by vertical bars"]),
+    "vertical bars": ("p.csv", {"sep": "|"}, ["separated by vertical bars"]),
     "UTF-16": ("p.csv", {"encoding": "utf-16"}, ["UTF-16, by the mark at its beginning"]),
     "UTF-32 in gzip": ("p.csv.gz", {"encoding": "utf-32", "sep": ";"}, ["UTF-32", "semicolons"]),
     "Latin-1": ("p.csv", {"encoding": "latin-1", "sep": ";"}, ["Windows-1252 (Latin-1)", "semicolons"]),
