@@ -187,20 +187,19 @@ def test_what_cannot_be_counted_side_by_side_is_said_before_anything_is_read() -
         merge = Part.merge
 
     PARTS.register(Alone)
-    rows(20).to_parquet("part0.parquet")
+    two = ["part0.parquet", "part2.parquet"]
+    for path in two:
+        rows(20).to_parquet(path)
     (Path.cwd() / "part1.parquet").write_bytes(b"PAR1 no")
     for path, more, said in (
         ("part0.parquet", {}, "--workers and --ray count several files in parallel, and this is one table"),
-        (["part0.parquet", "part1.parquet"], {"parts": ["alone"]}, r"The part 'alone' has no merge\(\)"),
-        (["part0.parquet"] * 2, {"workers": 0}, "workers=0 is out of range"),
-        (["part0.parquet"] * 2, {"ray": "auto"}, "pass one"),
+        (two, {"parts": ["alone"]}, r"The part 'alone' has no merge\(\)"),
+        (two, {"workers": 0}, "workers=0 is out of range"),
+        (two, {"ray": "auto"}, "pass one"),
     ):
         with pytest.raises(ConfigError, match=said):
             lh.audit_file(path, "y", "answer", ["sex"], **{"workers": 2, **more})
-    rows(20).to_parquet("part2.parquet")
-    assert (
-        lh.audit_file(["part0.parquet", "part2.parquet"], "y", "answer", ["sex"], parts=["alone"]).parts["alone"].wrong
-    )
+    assert lh.audit_file(two, "y", "answer", ["sex"], parts=["alone"]).parts["alone"].wrong
     for missing, wrong in (
         ("none*.csv", r"No file matches none\*\.csv"),
         (".", r"part1\.parquet cannot be read as parquet"),
