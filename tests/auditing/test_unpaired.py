@@ -80,3 +80,5 @@ def test_the_command_compares_and_refuses(files: tuple[Path, Path], capsys: pyte
     assert run(*args, "--unpaired") == 2
     with pytest.raises(ConfigError, match="--unpaired compares with the rows of --against"):
         lh.audit_file(files[0], "y", "yhat", ["sex"], against=files[1], on="sex", unpaired=True)
+    with pytest.raises(ConfigError, match="needs other rows than these"):
+        lh.audit_file(files[0], "y", "yhat", ["sex"], against=str(files[0]), unpaired=True)

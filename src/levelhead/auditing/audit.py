@@ -354,6 +354,8 @@ def audit_file(
     other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left, unpaired=unpaired)
     if unpaired and (against is None or on is not None or cluster is not None):
         raise ConfigError("--unpaired compares with the rows of --against; leave out --on and --cluster.")
+    if unpaired and isinstance(path, (str, Path)) and Path(str(against)).resolve() == Path(path).resolve():
+        raise ConfigError("--unpaired needs other rows than these: name another file in --against.")
     if without is not None and prediction is not None:
         other = Other((without, prediction), personal=True)
     options = AuditOptions(

@@ -257,7 +257,7 @@ def comparisons_page(record: Record, *, source: str = "", command: str = "") -> 
 
 def stored_comparisons(record: Any, source: str = "") -> Comparisons:
     """Return the comparisons of a JSON that ``levelhead table`` wrote."""
-    if not isinstance(record, dict) or not record.get("comparisons"):
+    if not isinstance(record, dict) or not isinstance(record.get("comparisons"), list) or not record["comparisons"]:
         raise DataError(f"{source} is not what `levelhead table --json` writes.")
     return Comparisons([Compared(Comparison.from_dict(one)) for one in record["comparisons"]])
 
