@@ -25,13 +25,19 @@ from levelhead.inspecting import probes
 from levelhead.inspecting.inspect import inspect_runs
 from levelhead.inspecting.inspection import Inspection
 from levelhead.inspecting.maps import between_groups, gap_of_means, iou_with_masks, total_variation
-from levelhead.report.text import number
+from levelhead.report.text import estimate_from_dict, percent, percent_interval
 from levelhead.storage import write_json
 
-AREAS = {"scores": "attention logits", "query": "queries", "key": "keys", "selected": "selected values"}
-AREAS |= {"other": "other values", "output": "output of the layer", "logits": "logits"}
-REMOVED = {"query": "the queries", "selected": "the selected values", "other": "the other values"}
-REMOVED |= {"output": "the output of the layer"}
+AREAS = {
+    "scores": "attention logits",
+    "query": "queries",
+    "key": "keys",
+    "selected": "selected values",
+    "other": "other values",
+    "output": "output of the layer",
+    "logits": "logits",
+}
+REMOVED = ("query", "selected", "other", "output")
 SHOWN = ("scores", "query", "key", "selected", "other", "context", "output", "logits")
 
 
@@ -105,18 +111,20 @@ def table(file: Path, methods: list[str]) -> list[str]:
     for place, title in AREAS.items():
         if any(place in one for one in places):
             row(f"{title}: AUC, %", [one[place]["linear_given"]["area"] if place in one else None for one in places])
-    for place, title in REMOVED.items():
-        row(f"gap without the group in {title}: change", [one[place]["gap_change"] for one in places], signed=True)
+    for place in REMOVED:
+        row(
+            f"gap without the group in the {AREAS[place]}: change",
+            [one[place]["gap_change"] for one in places],
+            signed=True,
+        )
     return lines
 
 
-def _cell(figure: dict[str, Any] | None, signed: bool) -> str:
-    if figure is None or figure["value"] is None:
+def _cell(record: dict[str, Any] | None, signed: bool) -> str:
+    if record is None or record["value"] is None:
         return "–"
-    value = number(100 * figure["value"], signed=signed)
-    if figure["low"] is None:
-        return value
-    return f"{value} [{number(100 * figure['low'])}, {number(100 * figure['high'])}]"
+    figure = estimate_from_dict(record)
+    return f"{percent(figure, signed=signed)} {percent_interval(figure)}".strip()
 
 
 def hold(out: Path, trials: int) -> None:

@@ -235,10 +235,11 @@ def postprocess_file(
     mapped = LabelMap(label_map)
     read = partial(_Read.of, label_map=mapped, scale=scale)
     rows = read(source_of(path), score, group, label, positive)
+    digest = _sha256(path)
     if given is not None:
         if label is not None and rows.classes != given.classes:
             raise DataError(f"{path} has the labels {rows.classes}, and the rule was fitted on {given.classes}.")
-        fitted = given.fitted_rows(_sha256(path), len(rows.score))
+        fitted = given.fitted_rows(digest, len(rows.score))
         saved, fitted_on = given, int(fitted.sum())
     else:
         if validation is None:
@@ -246,7 +247,8 @@ def postprocess_file(
             fit = rows.only(fitted)
         else:
             fit = read(source_of(validation), score, group, label, positive)
-            if _sha256(validation) == _sha256(path):
+            of_rows, digest = digest, _sha256(validation)
+            if of_rows == digest:
                 raise ConfigError(
                     f"{path} and the file to fit on hold the same rows: no others are left to measure the rule on. "
                     "Pass one of them: the rule is fitted on a random half."
@@ -264,7 +266,6 @@ def postprocess_file(
         )
         halved = seed if validation is None and label is not None else None
         columns, fitted_on = {"score": score, "group": group}, len(fit.score)
-        digest = _sha256(validation or path)
         saved = SavedRule(chosen, fit.classes, digest, halved, rows.scale.name, columns, fitted_on, seed)
     found = saved.rule
     before = rows.score >= found.threshold

@@ -159,18 +159,21 @@ def after_comparison(comparison: Comparison, folder: Path, page: bool) -> Step:
     """Say what a comparison's headline means for the choice of a method."""
     from levelhead.report.text import joined
 
-    helped = [one for one in comparison.differences() if one.decided and one.estimate.value < 0 and not one.marks]
+    smaller = [one for one in comparison.differences() if one.estimate.value < 0 and not one.marks]
+    helped = [one for one in smaller if one.decided]
     baseline = comparison.table.baseline
     if not helped:
         seeds = max((len(each) for each in comparison.seeds.values()), default=1)
-        alone = [
-            one for one in comparison.differences() if one.on_one_seed and one.estimate.value < 0 and not one.marks
+        alone = joined([one.method for one in smaller if one.on_one_seed])
+        found = f"{alone} reduced the gap on one seed" if alone else "No method without group labels reduced the gap"
+        return f"{found}; a plan says what more seeds would show.", [
+            "compare",
+            folder,
+            "--resume",
+            "--plan",
+            "--seeds",
+            f"0-{2 * seeds + 3}",
         ]
-        text = "No method without group labels reduced the gap; a plan says what more seeds would show."
-        if alone:
-            names = joined([one.method for one in alone])
-            text = f"{names} reduced the gap on one seed; a plan says what more seeds would show."
-        return text, ["compare", folder, "--resume", "--plan", "--seeds", f"0-{2 * seeds + 3}"]
     best = min(helped, key=lambda one: one.estimate.value).method
     text = f"{best} reduced the gap most; check its accuracy and cost before you use it."
     if page:
