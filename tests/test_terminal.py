@@ -16,7 +16,7 @@ from rich.text import Text
 import levelhead
 from levelhead.auditing.audit import audit
 from levelhead.cli.app import main
-from levelhead.terminal import Terminal
+from levelhead.terminal import Terminal, spent, tracked
 from levelhead.types import (
     LONGEST_MESSAGE,
     LONGEST_NAME,
@@ -130,3 +130,16 @@ def test_everything_is_printed_through_the_one_terminal() -> None:
         calls = [node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
         called = {ast.unparse(function) for function in calls}
         assert not called & {"Console", "print", "typer.echo", "typer.secho", "sys.stderr.write"}, file
+
+
+def test_bar_leaves_no_line_in_a_log(capfd: pytest.CaptureFixture[str]) -> None:
+    assert list(tracked(iter([1, 2, 3]), "Reading", shown=True, total=3)) == [1, 2, 3]
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.2, "0 seconds"), (59, "59 seconds"), (60, "1 minute"), (3600, "60 minutes"), (5400, "1.5 hours")],
+)
+def test_time_is_said_in_its_unit(seconds: float, said: str) -> None:
+    assert spent(seconds) == said

@@ -117,7 +117,16 @@ def counted(console: Console, description: str, total: int, done: int = 0) -> It
         yield lambda: bars.advance(task)
 
 
-def tracked(items: Sequence[Item], title: str, *, shown: bool) -> Iterable[Item]:
-    """Return ``items``, with a bar on stderr if ``shown`` that goes away at the end."""
+def tracked(items: Iterable[Item], title: str, *, shown: bool, total: int | None = None) -> Iterable[Item]:
+    """Return ``items``, with a bar on stderr if ``shown`` that goes away at the end; none in a log, a line each."""
     console = Terminal(stderr=True)
-    return track(items, description=title, transient=True, disable=not shown, console=console, update_period=0.5)
+    hidden = not shown or not console.is_terminal
+    return track(items, title, total, transient=True, disable=hidden, console=console, update_period=0.5)
+
+
+def spent(seconds: float) -> str:
+    """Return a time that is good to read: seconds, minutes, or hours."""
+    if seconds >= 5400:
+        return f"{seconds / 3600:,.1f} hours"
+    number, unit = (round(seconds), "second") if seconds < 60 else (round(seconds / 60), "minute")
+    return f"{number} {unit}{'s' * (number != 1)}"

@@ -107,7 +107,7 @@ def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
     assert not ended.value.code
     printed = " ".join(capsys.readouterr().out.split())
     # Six of twelve runs are done, in 2 seconds each.
-    assert "6 of 12 runs are missing: about 0.0 hours of one core each" in printed
+    assert "6 of 12 runs are missing: about 12 seconds of one core (measured on runs that are done)" in printed
     assert "All rows, in 3 folds: 200 rows" in printed
     assert "EOd difference of dam to erm" in printed
     assert "from a pilot of 1 seed of dam and erm; the variance over seeds is assumed" in " ".join(printed.split())
@@ -120,7 +120,7 @@ def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
         main(["compare", "--data", "portraits", *sizes, "--out", str(tmp_path / "new"), "--plan", "--workers", "2"])
     assert not ended.value.code
     printed = " ".join(capsys.readouterr().out.split())
-    assert "6 of 6 runs are missing: about 6.0 hours of one core each, 3.0 hours with 2 at a time" in printed
+    assert "6 of 6 runs are missing: about 6.0 hours of one core, 3.0 hours with 2 at a time" in printed
     assert "Test split: 60 rows" in printed
     assert not (tmp_path / "new").exists()
 

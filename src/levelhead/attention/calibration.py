@@ -14,13 +14,12 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
-from rich.progress import Progress
 from torch import Tensor, nn
 
 from levelhead.arrays import checked
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.standardize import QueryKeyStandardizer, RunningMoments
-from levelhead.terminal import Terminal
+from levelhead.terminal import tracked
 from levelhead.types import ConfigError
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
@@ -151,7 +150,9 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
     device = next(model.parameters()).device
     with _hooked(collectors), _evaluating(model):
         taken = 0
-        for batch in _shown(itertools.islice(loader, batches), _length(loader, batches)):
+        total = _length(loader, batches)
+        shown = total is None or total >= LONG
+        for batch in tracked(itertools.islice(loader, batches), "Calibrating", shown=shown, total=total):
             if not isinstance(batch, Mapping) or not any(isinstance(value, Tensor) for value in batch.values()):
                 raise ConfigError(
                     f"Batch {taken} of the loader is a {type(batch).__name__}, not a mapping from the names of the "
@@ -207,9 +208,3 @@ def _length(loader: Any, batches: int | None) -> int | None:
         return batches
     return known if batches is None else min(known, batches)
 
-
-def _shown(loader: Iterator[Any], total: int | None) -> Iterator[Any]:
-    """Pass the batches on, with a progress bar that goes away at the end where there are many."""
-    short = total is not None and total < LONG
-    with Progress(console=Terminal(stderr=True), transient=True, disable=short) as progress:
-        yield from progress.track(loader, total=total, description="Calibrating")

@@ -29,6 +29,7 @@ from levelhead.data import SPLITS, DataSet, Fold
 from levelhead.metrics.paired import Paired
 from levelhead.metrics.seeds import OverSeeds, seed_by_row
 from levelhead.storage import read_record
+from levelhead.terminal import spent
 from levelhead.types import DataError, LevelheadError, listed
 
 DISAGREEMENT, SHARED, OVER_SEEDS = 0.1, 0.2, 0.008
@@ -126,8 +127,8 @@ def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Con
     training sees, to count them.
     """
     missing = [cell for cell in cells if not cell.done]
-    spent = {cell.folder: float(read_record(cell.folder / "cost.json")["seconds"]) for cell in cells if cell.done}
-    by_row = {cell.row: [spent[one.folder] for one in cells if one.row == cell.row and one.done] for cell in cells}
+    took = {cell.folder: float(read_record(cell.folder / "cost.json")["seconds"]) for cell in cells if cell.done}
+    by_row = {cell.row: [took[one.folder] for one in cells if one.row == cell.row and one.done] for cell in cells}
     unknown = [cell for cell in missing if not by_row[cell.row]]
     timed = predicted(unknown, folder, console) if unknown else {}
     failing = dict.fromkeys(cell.row for cell in unknown if cell.folder not in timed)
@@ -135,10 +136,8 @@ def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Con
         raise LevelheadError(f"Cannot plan until these runs work (reasons above): {listed(list(failing))}.")
     left = sum(float(np.mean(by_row[cell.row])) if by_row[cell.row] else timed[cell.folder] for cell in missing)
     source = "; ".join(["measured on runs that are done"] * bool(spent) + ["from a few steps of each"] * bool(unknown))
-    hours = (
-        f"about {left / 3600:.1f} hours of one core each, {left / 3600 / workers:.1f} hours with {workers} at a time"
-    )
-    console.print(f"{len(missing)} of {len(cells)} runs are missing: {hours} ({source or 'nothing to time'}).")
+    time = f"about {spent(left)} of one core" + f", {spent(left / workers)} with {workers} at a time" * (workers > 1)
+    console.print(f"{len(missing)} of {len(cells)} runs are missing: {time} ({source or 'nothing to time'}).")
     counts, which = _cells_of(cells[0].experiment.data)
     sizes = ", ".join(f"{name} {size:,}" for name, size in counts.items())
     console.print(f"{which}: {sum(counts.values()):,} rows ({sizes}).", markup=False)

@@ -22,7 +22,7 @@ from levelhead.bench.tables import collect
 from levelhead.data import Fold
 from levelhead.metrics.joint import MARGIN
 from levelhead.report import text
-from levelhead.terminal import counted
+from levelhead.terminal import counted, spent
 
 if TYPE_CHECKING:
     from levelhead.bench.comparison import Comparison
@@ -173,7 +173,7 @@ def _told(
     def foretell() -> None:
         left = (len(missing) - 1) * (time.monotonic() - began)
         if ended == len(cells) - len(missing) + 1 and left >= 60:
-            _line(console, f"At most about {math.ceil(left / 60)} minutes left, at the pace of the first run.")
+            _line(console, f"At most about {spent(left)} left, at the pace of the first run.")
 
     def line(cell: Cell, failure: Failure | None, seconds: float) -> None:
         nonlocal ended

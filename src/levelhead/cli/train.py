@@ -34,7 +34,7 @@ from levelhead.cli.options import (  # fmt: skip
     run_join,
 )
 from levelhead.storage import check_outputs, write_json
-from levelhead.terminal import Progress, Terminal
+from levelhead.terminal import Progress, Terminal, spent
 from levelhead.types import ConfigError
 
 TIMED_STEPS = 20
@@ -109,9 +109,7 @@ def _foretold(progress: Progress, console: Terminal) -> Progress:
             said.add(stage)
             left = (total - done) * (time.monotonic() - since) / TIMED_STEPS
             if left >= 60:
-                console.print(
-                    f"{stage}: about {left / 60:.0f} minutes left, at the pace of the first steps", markup=False
-                )
+                console.print(f"{stage}: about {spent(left)} left, at the pace of the first steps", markup=False)
 
     return report
 
