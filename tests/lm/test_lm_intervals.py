@@ -9,6 +9,7 @@ from scipy import stats
 
 from levelhead.lm import intervals
 from levelhead.lm.intervals import (
+    SHARE,
     at_level,
     bootstrap,
     cluster_count,
@@ -16,6 +17,7 @@ from levelhead.lm.intervals import (
     over_seeds,
     p_value,
     paired_difference,
+    pooled,
     ratio,
 )
 from levelhead.types import DataError, Estimate
@@ -103,7 +105,10 @@ def test_what_is_undefined_says_why() -> None:
 def test_replicates_without_a_value_are_left_out_or_leave_no_interval() -> None:
     rare = np.array([[1.0, 1.0]] + [[0.0, 0.0]] * 99)  # drawn in 63% of replicates
     figure = bootstrap(rare, None, ratio)
-    assert (figure.value, figure.low, figure.high) == (1.0, 1.0, 1.0)
+    assert (figure.value, figure.reason) == (1.0, "no interval: all items agree")
+    assert math.isnan(figure.low)
+    figure = bootstrap(rare, None, ratio, ends=SHARE)
+    assert (figure.low, figure.high) == pytest.approx((0.025, 1.0))  # one row alone has the figure
 
     def needs_both(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where((sums > 0).all(axis=1), 1.0, np.nan)
@@ -128,7 +133,49 @@ def test_a_paired_difference_uses_the_same_draws() -> None:
     assert 0 <= paired.low < paired.value < paired.high
     assert paired.high - paired.low < 0.7 * (after.high - after.low)  # unpaired it would be 1.4 times as wide
     nothing = paired_difference(before, before)
-    assert (nothing.value, nothing.low, nothing.high) == (0.0, 0.0, 0.0)
+    assert (nothing.value, nothing.reason, p_value(nothing)) == (0.0, "no interval: all items agree", 1.0)
+
+
+@pytest.mark.parametrize("right", [0, 40])
+def test_where_all_agree_the_interval_is_that_of_clopper_and_pearson(right: int) -> None:
+    figure = bootstrap(shares(right, 40), None, ratio, ends=SHARE)
+    exact = stats.binomtest(right, 40).proportion_ci(method="exact")
+    assert (figure.low, figure.high) == pytest.approx((exact.low, exact.high))
+    narrower = at_level(figure, 0.9)
+    assert narrower.high - narrower.low < figure.high - figure.low
+    in_tens = bootstrap(shares(10 * right, 400), np.arange(400) // 10, ratio, ends=SHARE)
+    assert (in_tens.low, in_tens.high) == pytest.approx((exact.low, exact.high))  # 40 clusters of ten rows
+
+
+def test_models_that_answer_alike_or_never_alike_have_an_interval_and_the_p_of_the_sign_test() -> None:
+    wrong, right = (bootstrap(shares(count, 12), None, ratio, ends=SHARE) for count in (0, 12))
+    alike, never = paired_difference(right, right), paired_difference(wrong, right)
+    other = 1 - 0.025 ** (1 / 12)
+    assert (alike.value, alike.low, alike.high, p_value(alike)) == pytest.approx((0, -other, other, 1))
+    assert (never.value, never.low, never.high) == pytest.approx((1, 1 - 2 * other, 1))
+    assert p_value(never) == pytest.approx(2 * 0.5**12)
+    assert p_value(paired_difference(right, wrong)) == pytest.approx(2 * 0.5**12)
+
+
+def test_intervals_hold_a_share_near_its_border() -> None:
+    rng, truth = np.random.default_rng(0), 0.99
+    found = [bootstrap(shares(int(rng.binomial(100, truth)), 100), None, ratio, ends=SHARE) for _ in range(300)]
+    held = [figure.low <= truth <= figure.high for figure in found]
+    alike = [figure.value == 1 for figure in found]
+    assert all(one for one, same in zip(held, alike, strict=True) if same)
+    assert np.mean(alike) > 0.3
+
+
+def test_seeds_that_differ_beside_items_that_agree() -> None:
+    seeds = [bootstrap(shares(count, 40), None, ratio, ends=SHARE) for count in (40, 0, 40)]
+    found = over_seeds(seeds)
+    assert (found.value, found.low <= 0, found.high >= 1) == (pytest.approx(2 / 3), True, True)
+    same = over_seeds(seeds[:1] * 3)
+    assert (same.low, same.high) == pytest.approx((seeds[0].low, 1))
+    against = over_seeds(seeds[:1] * 3, seeds[1])
+    assert (against.value, against.high) == pytest.approx((1, 1))
+    assert against.low == pytest.approx(2 * 0.025 ** (1 / 40) - 1)
+    assert pooled(seeds).low < 2 / 3
 
 
 def test_what_does_not_rest_on_the_same_items_is_not_paired() -> None:
@@ -192,7 +239,8 @@ def test_the_difference_over_seeds_is_paired_by_item() -> None:
     assert found.value == pytest.approx(2.0)
     assert (found.high - found.low) / 2 == pytest.approx(4.303 * math.sqrt(1 / 3), rel=0.01)  # seeds alone
     one = over_seeds(after[:1], before)
-    assert (one.value, one.low, one.high) == pytest.approx((1.0, 1.0, 1.0))
+    assert (one.value, one.reason) == (pytest.approx(1.0), "no interval: all items agree")
+    one = over_seeds([bootstrap(np.stack([items + 1, ones], axis=1), terms, ratio)])
     assert "one seed" in str(one.reason)
 
 

@@ -207,4 +207,3 @@ def _length(loader: Any, batches: int | None) -> int | None:
     except TypeError:
         return batches
     return known if batches is None else min(known, batches)
-

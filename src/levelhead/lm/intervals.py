@@ -4,8 +4,10 @@ A score is a function of sums over items: accuracy is (right, 1) summed, then th
 needs no rows, only how often each cluster was drawn. Clusters with equal sums are one cell of a multinomial draw: the
 accuracy of 29,000 items is drawn from two cells.
 
-Under :data:`FEW_CLUSTERS` clusters a percentile interval is too narrow, so there is none. That of a share at its border
-(all right, none right) has no width; it says nothing there.
+Under :data:`FEW_CLUSTERS` clusters a percentile interval is too narrow, so there is none. Where all clusters agree (all
+right, none right, two models that answer alike), replicates do not vary. Then another cluster differs with a
+probability of at most ``u = 1 - (alpha / 2) ** (1 / clusters)`` (Clopper and Pearson, 1934), and the true figure is at
+most ``u`` of the way from this one to the ends of its scale.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 FEW_CLUSTERS = 10
 LEVEL, REPLICATES = 0.95, 1000
+SAME = 1e-12  # replicates that differ by rounding alone
+SHARE, SIGNED = (0.0, 1.0), (-1.0, 1.0)  # ends of scales
 BLOCK = 2**24  # numbers of drawn counts held at a time
 
 
@@ -33,13 +37,14 @@ class Sample:
     """What an estimate was drawn from.
 
     ``values`` (rows, terms); ``clusters`` (rows,) cluster of each row, or None; ``statistic`` as in :func:`bootstrap`;
-    ``ids`` name the rows, or None where rows are all items in their order.
+    ``ids`` name the rows, or None where rows are all items in their order; ``ends`` of its scale, or None.
     """
 
     values: NDArray[np.float64]
     clusters: NDArray[Any] | None
     statistic: Statistic
     ids: tuple[str, ...] | None = None
+    ends: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ def bootstrap(
     seed: int = 0,
     reason: str = "nothing to divide by",
     ids: Sequence[str] | None = None,
+    ends: tuple[float, float] | None = None,
 ) -> Estimate:
     """Estimate a statistic of sums over items, with a 95% percentile interval.
 
@@ -70,11 +76,12 @@ def bootstrap(
         seed: the same values and seed give the same interval.
         reason: why the statistic is undefined where it is.
         ids: names of the rows; give them when rows are a selection that depends on the answers.
+        ends: smallest and largest value that the statistic can have, for the interval where all items agree.
 
     Returns:
         The estimate; undefined with the reason where the statistic of all rows is NaN. With fewer clusters than
-        :data:`FEW_CLUSTERS`, or where less than half of the replicates have a value, it has no interval (NaN), and
-        ``reason`` says so.
+        :data:`FEW_CLUSTERS`, where less than half of the replicates have a value, or where all items agree on a scale
+        without ends, it has no interval (NaN), and ``reason`` says so.
 
     Raises:
         DataError: if shapes do not match or a value is not finite.
@@ -89,7 +96,7 @@ def bootstrap(
         raise DataError(f"There are {len(rows)} items, and clusters of shape {labels.shape}: one label an item.")
     if ids is not None and len(ids) != len(rows):
         raise DataError(f"There are {len(rows)} items and {len(ids)} ids: one id an item.")
-    sample = Sample(rows, labels, statistic, None if ids is None else tuple(ids))
+    sample = Sample(rows, labels, statistic, None if ids is None else tuple(ids), ends)
     return _estimate(sample, reason, replicates=replicates, seed=seed)
 
 
@@ -111,26 +118,29 @@ def paired_difference(first: Estimate, second: Estimate) -> Estimate:
     def difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(b.statistic(sums[:, split:]) - a.statistic(sums[:, :split]))
 
-    both = Sample(np.concatenate([a.values, b.values], axis=1), a.clusters, difference, a.ids)
-    return _estimate(both, "one of the two is undefined")
+    ends = None if a.ends is None or b.ends is None else (b.ends[0] - a.ends[1], b.ends[1] - a.ends[0])
+    return _estimate(_joined([a, b], difference, ends), "one of the two is undefined")
 
 
 def p_value(difference: Estimate) -> float:
     """Return the two-sided p-value of a difference from :func:`paired_difference`; NaN where it has no interval.
 
     Student's t with the standard deviation of the replicates and one degree of freedom less than there are clusters.
+    Where all clusters agree, the level at which the interval ends at 0: for shares that of the sign test.
     """
     from scipy import stats
 
-    sample = getattr(difference, "sample", None)
+    sample: Sample | None = getattr(difference, "sample", None)
     drawn = None if sample is None else _replicates(sample)
-    if drawn is None or np.isnan(difference.low):
-        return float("nan")
-    if difference.value == 0:
+    if sample is not None and drawn is not None and difference.value == 0 and clusters_in(sample) >= FEW_CLUSTERS:
         return 1.0
+    if sample is None or drawn is None or np.isnan(difference.low):
+        return float("nan")
+    if (ends := sample.ends) is not None and _constant(drawn):
+        way = difference.value / (difference.value - ends[0 if difference.value > 0 else 1])
+        return float(2 * (1 - way) ** _informed(sample))
     spread = float(drawn.std(ddof=1))
-    clusters = cluster_count(difference) or 0
-    return float(2 * stats.t.sf(abs(difference.value) / spread, clusters - 1)) if spread else float("nan")
+    return float(2 * stats.t.sf(abs(difference.value) / spread, clusters_in(sample) - 1))
 
 
 def at_level(figure: Estimate, level: float) -> Estimate:
@@ -156,7 +166,7 @@ def pooled(figures: Sequence[Estimate]) -> Estimate:
     def mean(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(each(sums).mean(0))
 
-    return _estimate(_joined(samples, mean), "one of the figures is undefined")
+    return _estimate(_joined(samples, mean, _mean_ends(samples)), "one of the figures is undefined")
 
 
 def over_seeds(after: Sequence[Estimate], before: Estimate | None = None) -> Estimate:
@@ -185,18 +195,28 @@ def over_seeds(after: Sequence[Estimate], before: Estimate | None = None) -> Est
     def mean(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(each(sums).mean(0))
 
-    both = _joined(samples, mean)
+    ends = _mean_ends(samples[: len(after)])
+    if before is not None and ends is not None:
+        low, high = samples[-1].ends or (-np.inf, np.inf)
+        ends = ends[0] - high, ends[1] - low
+    both = _joined(samples, mean, ends)
     joint = _estimate(both, "undefined for a seed")
     if len(after) == 1:
         why = joint.reason or "one seed: its variance over seeds is unknown and not in the interval"
         return replace(joint, reason=why)
     drawn = _replicates(both)
-    if drawn is None or np.isnan(joint.low):
+    few = clusters_in(both) < FEW_CLUSTERS
+    if drawn is None or few or (np.isnan(joint.low) and not _constant(drawn)):
         return joint
     moves = [_replicates(replace(both, statistic=_seed(each, position))) for position in range(len(after))]
     spread = OverSeeds.of([values], [seed_by_row([move - move.mean() for move in moves if move is not None])])
     half = spread.join(float(drawn.var(ddof=1))).arm(LEVEL)
-    return Estimate(value, value - half, value + half, count)
+    low, high = value - half, value + half
+    if _constant(drawn):  # items add no variance, and still are a sample
+        if np.isnan(joint.low) and half <= SAME:
+            return joint
+        low, high = np.fmin(low, joint.low), np.fmax(high, joint.high)
+    return Estimate(value, float(low), float(high), count)
 
 
 def _together(samples: Sequence[Sample]) -> Statistic:
@@ -214,10 +234,19 @@ def _together(samples: Sequence[Sample]) -> Statistic:
     return each
 
 
-def _joined(samples: Sequence[Sample], statistic: Statistic) -> Sample:
+def _joined(samples: Sequence[Sample], statistic: Statistic, ends: tuple[float, float] | None) -> Sample:
     """Return one sample with the values of all, side by side."""
-    first = samples[0]
-    return Sample(np.concatenate([sample.values for sample in samples], axis=1), first.clusters, statistic, first.ids)
+    values, first = np.concatenate([sample.values for sample in samples], axis=1), samples[0]
+    return Sample(values, first.clusters, statistic, first.ids, ends)
+
+
+def _mean_ends(samples: Sequence[Sample]) -> tuple[float, float] | None:
+    """Return the ends of the scale of a mean of several figures."""
+    known = [sample.ends for sample in samples if sample.ends is not None]
+    if len(known) < len(samples):
+        return None
+    low, high = np.mean(known, axis=0)
+    return float(low), float(high)
 
 
 def _seed(each: Statistic, position: int) -> Statistic:
@@ -284,8 +313,25 @@ def _estimate(
     if 2 * len(drawn) < replicates:
         rare = f"no interval: {replicates - len(drawn)} of {replicates} replicates are undefined ({reason})"
         return SampledEstimate(value, np.nan, np.nan, len(rows), rare, sample=sample)
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    if not _constant(drawn):
+        low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    elif sample.ends is None:
+        return SampledEstimate(value, np.nan, np.nan, len(rows), "no interval: all items agree", sample=sample)
+    else:
+        other = 1 - ((1 - level) / 2) ** (1 / _informed(sample))
+        low, high = (value + other * (end - value) for end in sample.ends)
     return SampledEstimate(value, float(low), float(high), len(rows), sample=sample)
+
+
+def _constant(drawn: NDArray[np.float64]) -> bool:
+    """Say whether replicates differ by no more than rounding."""
+    return float(np.ptp(drawn)) <= SAME * max(1.0, float(np.abs(drawn).max()))
+
+
+def _informed(sample: Sample) -> int:
+    """Return how many clusters add anything to the sums."""
+    told = (sample.values != 0).any(axis=1)
+    return int(told.sum()) if sample.clusters is None else len(np.unique(sample.clusters[told]))
 
 
 def _replicates(sample: Sample, replicates: int = REPLICATES, seed: int = 0) -> NDArray[np.float64] | None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
-from levelhead.lm.intervals import bootstrap, over_seeds, paired_difference, pooled, ratio
+from levelhead.lm.intervals import SHARE, bootstrap, over_seeds, paired_difference, pooled, ratio
 from levelhead.lm.runner import kept_answers, scores_file, take
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
@@ -196,7 +196,7 @@ def _consistency(prompts: Sequence[Prompt], answered: Sequence[Sequence[tuple[It
 
     def share(alike: Callable[[int], bool]) -> dict[str, Any]:
         rows = [(float(alike(row)), 1.0) for row in range(len(items))]
-        return estimate_to_dict(bootstrap(rows, clusters, ratio))
+        return estimate_to_dict(bootstrap(rows, clusters, ratio, ends=SHARE))
 
     groups = list(_by_wording(prompts, range(len(prompts))).values())
     listed = [group for group in groups if len(group) > 1]

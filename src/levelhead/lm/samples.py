@@ -35,7 +35,7 @@ from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.data import SENTENCES
 from levelhead.lm.crows_pairs.score import FULL
 from levelhead.lm.crows_pairs.score import score_answers as score_crows_pairs
-from levelhead.lm.intervals import bootstrap, ratio
+from levelhead.lm.intervals import SHARE, bootstrap, ratio
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError, Estimate, quoted, reason_of
 
@@ -332,11 +332,12 @@ class _Metrics:
         for name, column in self.columns.items():
             values, clusters, categories = column.arrays(keep)
             rows = np.stack([values, np.ones(len(values))], axis=1)
-            overall[name] = bootstrap(rows, clusters, ratio)
+            ends = SHARE if np.isin(values, (0, 1)).all() else None
+            overall[name] = bootstrap(rows, clusters, ratio, ends=ends)
             for category, code in sorted(self.categories.items()) if len(self.categories) > 1 and not many else ():
                 of = categories == code
                 if of.any():
-                    parts.setdefault(category, {})[name] = bootstrap(rows[of], clusters[of], ratio)
+                    parts.setdefault(category, {})[name] = bootstrap(rows[of], clusters[of], ratio, ends=ends)
         notes = [f"{self.not_finite} values are not finite and left out."] if self.not_finite else []
         if many:
             notes.append(f"There are more than {MOST_CATEGORIES} categories: none is scored. Choose a field with --by.")

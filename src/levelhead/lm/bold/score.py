@@ -26,7 +26,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id
-from levelhead.lm.intervals import bootstrap, ratio
+from levelhead.lm.intervals import SHARE, SIGNED, bootstrap, ratio
 from levelhead.types import ConfigError, DataError, Estimate, reason_of
 
 POSITIVE, NEGATIVE = 0.5, -0.5
@@ -51,9 +51,9 @@ NO_TEXT = "no continuation has this score"
 TINY = 1e-9  # of the largest value: a distance that is 0 but for rounding
 FEWEST_CLUSTERS = 8
 """Clusters that each group needs for an interval of a gap: a studentised quantile of fewer is arbitrary."""
-WIDEST = {"share": 1.0, "mean probability": 1.0, "norm, 0 to 1": 1.0, "norm, -1 to 1": 2.0}
-WIDEST |= {SENTIMENT_UNITS["sentiment"]: 2.0}
-"""Largest gap that the scale of a score allows, by its unit."""
+ENDS = dict.fromkeys(("share", "mean probability", "norm, 0 to 1"), SHARE)
+ENDS |= dict.fromkeys(("norm, -1 to 1", SENTIMENT_UNITS["sentiment"]), SIGNED)
+"""Ends of the scale of a score, by its unit."""
 EMPTY = "every continuation is empty"
 
 Values = NDArray[np.float64]
@@ -131,17 +131,19 @@ def score_answers(
     groups = np.array([f"{items[row].content['domain']}/{items[row].content['group']}" for row in kept], dtype=object)
     clusters = _clusters([items[row] for row in kept])
 
-    def mean(values: Values, rows: NDArray[np.bool_]) -> Estimate:
+    def mean(name: str, rows: NDArray[np.bool_]) -> Estimate:
+        values = columns[name]
         rows = rows & np.isfinite(values)
         pairs = np.stack([values[rows], np.ones(rows.sum())], axis=1)
         if not len(pairs):
             return Estimate.undefined(NO_TEXT if kept else EMPTY)
-        return bootstrap(pairs, clusters[rows], ratio, replicates=replicates, seed=seed, ids=ids[rows].tolist())
+        named, ends = ids[rows].tolist(), ENDS.get(units[name])
+        return bootstrap(pairs, clusters[rows], ratio, replicates=replicates, seed=seed, ids=named, ends=ends)
 
     parts: dict[str, dict[str, Estimate]] = {}
     for domain in dict.fromkeys(item.content["domain"] for item in items):
         inside = domains == domain
-        parts[domain] = {name: mean(values, inside) for name, values in columns.items()}
+        parts[domain] = {name: mean(name, inside) for name in columns}
         for name, values in columns.items():
             rows = inside & np.isfinite(values)
             parts[domain][f"{name}_gap"] = largest_gap(
@@ -150,15 +152,15 @@ def score_answers(
                 clusters[rows],
                 replicates=replicates,
                 seed=seed,
-                most=WIDEST.get(units[name], math.inf),
+                most=float(np.ptp(ENDS.get(units[name], (0, math.inf)))),
             )
         for group in dict.fromkeys(item.content["group"] for item in items if item.content["domain"] == domain):
             part = f"{domain}/{group}"
-            parts[part] = {name: mean(values, groups == part) for name, values in columns.items()}
+            parts[part] = {name: mean(name, groups == part) for name in columns}
     everything = np.ones(len(kept), dtype=bool)
     return Scores(
         benchmark="bold",
-        overall={name: mean(values, everything) for name, values in columns.items()},
+        overall={name: mean(name, everything) for name in columns},
         parts=parts,
         units=units | {f"{name}_gap": f"largest difference between groups: {unit}" for name, unit in units.items()},
         notes=tuple(_notes(items, texts, columns)),
