@@ -42,8 +42,10 @@ from levelhead.lm.runner import run_benchmark
 from levelhead.lm.stereoset import StereoSet
 from levelhead.lm.triplets import HELD_OUT_TERMS, TermSplit, split_terms, stereoset_triplets, write_terms
 from levelhead.metrics import estimate_to_dict
+from levelhead.report.text import counted
 from levelhead.runs.train import environment
 from levelhead.storage import write_json, write_text
+from levelhead.terminal import spent
 from levelhead.types import Estimate
 
 Figures = dict[str, Estimate]
@@ -159,8 +161,9 @@ def markdown(title: str, figures: dict[str, Any], rows: tuple[str, ...]) -> str:
     def cell(figure: dict[str, Any], sign: str) -> str:
         if figure["value"] is None:
             return "undefined"
-        ends = "" if figure["low"] is None else f" [{figure['low']:{sign}.4f}, {figure['high']:{sign}.4f}]"
-        return f"{figure['value']:{sign}.4f}{ends}"
+        form = f"{sign}.6f" if 0 < abs(figure["value"]) < 5e-4 else f"{sign}.4f"  # differences of attention are small
+        ends = "" if figure["low"] is None else f" [{figure['low']:{form}}, {figure['high']:{form}}]"
+        return f"{figure['value']:{form}}{ends}"
 
     def table(heading: str, columns: tuple[str, ...], key: str, first: tuple[str, ...]) -> list[str]:
         found = [heading, "", "| score | " + " | ".join((*first, *columns)) + " |"]
@@ -225,8 +228,8 @@ def main() -> None:
         found[row].append(measure(model, folder, split, arguments))
         left = (time.monotonic() - began) / number * (len(plan) - number)
         name = row if config is None else f"{row}, seed {config.seed}"
-        spent = time.process_time() - started
-        line = f"{number} of {len(plan)}: {name}, {spent:.0f} s of CPU; about {left / 60:.0f} minutes left"
+        used = time.process_time() - started
+        line = f"{number} of {len(plan)}: {name}, {used:.0f} s of CPU; about {spent(left)} left"
         console.print(line, soft_wrap=True)
     figures = summary(found, rows)
     recipe = whole.to_dict()
@@ -250,7 +253,7 @@ def main() -> None:
     }
     write_json(arguments.json, about | {"rows": figures})
     seeds = len(parse_seeds(arguments.seeds))
-    table = markdown(f"{about['model']}, {len(split.held_out_terms)} held-out terms, {seeds} seeds", figures, rows)
+    table = markdown(f"{about['model']}, {len(split.held_out_terms)} held-out terms, {counted(seeds, 'seed')}", figures, rows)
     write_text(arguments.json.with_suffix(".md"), table)
     sys.stdout.write(table)
 

@@ -71,7 +71,7 @@ def test_from_training_to_the_table_and_again(
     script.main()
     printed = capsys.readouterr()
     assert "5 of 5: full, seed 1" in printed.err
-    assert "minutes left" in printed.err
+    assert " left\n" in printed.err
     record = read_json(out)
     assert list(record["rows"]) == ["before", "CE", "full"]
     assert record["weights"]["CE"] == [1, 0, 0]

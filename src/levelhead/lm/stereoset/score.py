@@ -131,9 +131,10 @@ def _estimates(items: Sequence[Item], outcomes: Sequence[tuple[float, float]], s
         return bootstrap(values, None, of_sums, seed=seed, ids=ids, ends=(0.0, highest))
 
     arms = [estimate(lambda ss, lms: 2 * lms * ss, 2.0), estimate(lambda ss, lms: 2 * lms * (1 - ss), 2.0)]
+    low, high = float(np.min([arm.low for arm in arms])), float(np.min([1.0, *(arm.high for arm in arms)]))
     icat = estimate(lambda ss, lms: 2 * lms * np.minimum(ss, 1 - ss))
     return {
         "stereotype_score": estimate(lambda ss, lms: ss),
         "language_modeling_score": estimate(lambda ss, lms: lms),
-        "icat": replace(icat, low=min(arm.low for arm in arms), high=min(1.0, *(arm.high for arm in arms))),
+        "icat": replace(icat, low=low, high=high),
     }
