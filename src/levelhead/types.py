@@ -9,8 +9,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need it
     from torch import Tensor
@@ -204,9 +204,17 @@ class Estimate:
         """Make the undefined figure of a method that declines to give one."""
         return cls(math.nan, math.nan, math.nan, n, reason, assumes=assumes, refused=True)
 
+    def within(self, lowest: float, highest: float) -> Self:
+        """Return the figure with its interval cut at the ends of its scale; no interval stays none."""
+        if math.isnan(self.low):
+            return self
+        return replace(self, low=max(self.low, lowest), high=min(self.high, highest))
+
     def __str__(self) -> str:
         if not self.defined:
             return "undefined"
+        if math.isnan(self.low):
+            return f"{100 * self.value:.2f}, no interval"
         return f"{100 * self.value:.2f} [{100 * self.low:.2f}, {100 * self.high:.2f}]"
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from levelhead.metrics import Counts, compare, estimate, estimate_all, holm, joint, proportion
 from levelhead.metrics.paired import paired_interval
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, Estimate
 
 NAMES = (("a", "b"), ("no", "yes"))
 
@@ -264,3 +264,11 @@ def test_an_interval_that_is_not_there_leaves_out_nothing() -> None:
     nan = float("nan")
     ends = [(0.1, 0.3), (-0.3, -0.1), (-0.1, 0.3), (0.0, 0.3), (nan, nan)]
     assert [Estimate(0.2, *each, 5).excludes_zero for each in ends] == [True, True, False, False, False]
+
+
+def test_an_interval_is_cut_at_the_ends_of_its_scale_and_none_stays_none() -> None:
+    assert Estimate(0.9, 0.7, 1.1, 10).within(0, 1) == Estimate(0.9, 0.7, 1.0, 10)
+    none = Estimate(0.9, math.nan, math.nan, 10).within(0, 1)
+    assert math.isnan(none.low)
+    assert math.isnan(none.high)
+    assert str(none) == "90.00, no interval"

@@ -73,7 +73,7 @@ def test_a_difference_joins_both_intervals() -> None:
 
 def test_the_same_epochs_are_called_so() -> None:
     assert cell_lines(choice_of_epochs(Estimate(0.0, 0.0, 0.0, 100))) == ["same epochs"]
-    assert cell_lines(choice_of_epochs(Estimate(0.0, -0.01, 0.01, 100))) == ["0.00", "[−1.0, +1.0]"]
+    assert cell_lines(choice_of_epochs(Estimate(0.0, -0.01, 0.01, 100))) == ["0.00", "[−1.00, +1.00]"]
     assert cell_lines(choice_of_epochs(Estimate.undefined("no positives"))) == ["undefined"]
     assert cell_lines(choice_of_epochs(None)) == [""]
 

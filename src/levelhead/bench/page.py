@@ -196,11 +196,8 @@ def _level(figure: Estimate) -> Record:
 def _change(change: Difference | None) -> Record:
     if change is None:
         return blocks.cell("")
-    figure = change.estimate
-    if not figure.defined:
-        return blocks.undefined_cell(figure.reason)
-    ends = f"{percent_interval(figure, signed=True)}{'*' if change.decided else ''}"
-    return blocks.cell(percent(figure, signed=True), ends)
+    found = blocks.figure_cell(change.estimate, signed=True)
+    return found | {"sub": [f"{found['sub'][0]}*"]} if change.decided else found
 
 
 def _title(one: Compared) -> str:
@@ -349,7 +346,7 @@ def _figures(one: Compared) -> list[Record]:
     rows = [
         (
             comparison.label(method),
-            [figure_cell(row[name].estimate, mark=_mark(row[name], table, method)) for name in metrics],
+            [blocks.figure_cell(row[name].estimate, mark=_mark(row[name], table, method)) for name in metrics],
         )
         for method, row in table.rows.items()
     ]
@@ -358,7 +355,12 @@ def _figures(one: Compared) -> list[Record]:
         rows = [
             (
                 comparison.label(method),
-                [figure_cell(row[name].difference, _p_value(row[name]), signed=True) for name in metrics],
+                [
+                    blocks.no_cell()
+                    if one.difference is None
+                    else blocks.figure_cell(one.difference, signed=True, more=_p_value(one))
+                    for one in (row[name] for name in metrics)
+                ],
             )
             for method, row in table.rows.items()
             if method != table.baseline
@@ -366,14 +368,6 @@ def _figures(one: Compared) -> list[Record]:
         notes = ["Percentage points. Negative means a smaller measured gap. p is Holm-adjusted."]
         found.append(blocks.table(f"Differences to {short(table.baseline)}", columns, rows, notes=notes, **shown))
     return found + _areas(comparison)
-
-
-def figure_cell(figure: Estimate | None, *more: str, signed: bool = False, mark: str = "") -> Record:
-    """Return the cell of a figure in percent, its interval below, and ``more`` lines."""
-    if figure is None or not figure.defined:
-        return blocks.undefined_cell(None if figure is None else figure.reason)
-    value, ends = percent(figure, 2, signed=signed), percent_interval(figure, signed=signed)
-    return blocks.cell(value, ends, *more, mark=mark)
 
 
 def _mark(row: JointRow, table: JointTable, method: str) -> str:
@@ -411,10 +405,11 @@ def _areas(comparison: Comparison) -> list[Record]:
 
 
 def _area(area: Estimate, difference: Estimate | None) -> Record:
-    if difference is None or not area.defined:
-        return figure_cell(area)
-    value = percent(difference, 2, signed=True)
-    return figure_cell(area, f"{value} {percent_interval(difference, signed=True)}" if difference.defined else value)
+    more = ""
+    if difference is not None and area.defined:
+        ends = percent_interval(difference, signed=True) or "no interval"
+        more = f"{percent(difference, signed=True)} {ends}" if difference.defined else "undefined"
+    return blocks.figure_cell(area, more=more)
 
 
 def _pareto(one: Compared) -> list[Record]:

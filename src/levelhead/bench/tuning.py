@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from levelhead.bench.comparison import Comparison
-from levelhead.bench.page import figure_cell
 from levelhead.bench.tables import Run, RunSet, measured_gap
 from levelhead.metrics import Counts
 from levelhead.metrics.names import COMPARED
@@ -88,7 +87,7 @@ def choices_table(choices: list[Choice], everything: Comparison, criterion: str)
     """Return the table of the choices, with both picks' EOd gap on the split of ``everything``."""
 
     def gap(row: str) -> Record:
-        return figure_cell(everything.table.rows[row]["equalized_odds"].estimate)
+        return blocks.figure_cell(everything.table.rows[row]["equalized_odds"].estimate)
 
     rows = [
         (

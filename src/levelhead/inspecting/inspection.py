@@ -204,7 +204,7 @@ def pooled(several: Sequence[Any], folds: int = 1, level: float = 0.95) -> Any:
             values["p"] = min(1.0, 2 * values["p"])
         for name in SHARES.intersection(values):
             if (one := values[name]) is not None and one.defined:
-                values[name] = replace(one, low=max(-1.0, one.low), high=min(1.0, one.high))
+                values[name] = one.within(-1.0, 1.0)
         return replace(first, **values)
     if isinstance(first, Mapping):
         shared = [key for key in first if all(key in one for one in several)]

@@ -146,7 +146,9 @@ def _spread(name: str, known: Headline, scores: Sequence[Scores], prompts: Seque
     _, _, ideal = known
     figures = [one.overall[name] for one in scores]
     items, both, deviation = _joint(figures, prompts)
-    both = _inside(both, scores[0].units.get(name, ""))
+    unit = scores[0].units.get(name, "")
+    ends = (-1.0, 1.0) if "-1 to 1" in unit else (0.0, 1.0) if unit == "share" else (0.0, math.inf)
+    both = both.within(*ends)  # Student's interval reaches beyond them
     values = [figure.value for figure in figures if figure.defined]
     return {
         "score": name,
@@ -160,14 +162,6 @@ def _spread(name: str, known: Headline, scores: Sequence[Scores], prompts: Seque
         "across": None if ideal is None else sum((value - ideal) * (items.value - ideal) < 0 for value in values),
         "verdict": None if ideal is None else _verdict(ideal, [figures[0], items], both),
     }
-
-
-def _inside(figure: Estimate, unit: str) -> Estimate:
-    """Cut an interval at the ends of its unit's range: Student's reaches beyond it."""
-    lowest, highest = (-1.0, 1.0) if "-1 to 1" in unit else (0.0, 1.0) if unit == "share" else (0.0, math.inf)
-    if not figure.defined or math.isnan(figure.low):
-        return figure
-    return Estimate(figure.value, max(figure.low, lowest), min(figure.high, highest), figure.n, figure.reason)
 
 
 def _verdict(ideal: float, narrow: Sequence[Estimate], both: Estimate) -> str:

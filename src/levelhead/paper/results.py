@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from levelhead.bench.comparison import LEAKING, Comparison
 from levelhead.bench.grid import Cell
-from levelhead.bench.page import figure_cell
 from levelhead.bench.tables import RunSet, collect
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.names import METRICS
@@ -317,7 +316,7 @@ def reproduction(
 
 
 def _cell(estimate: Estimate | None, *, signed: bool = False) -> Record:
-    return blocks.cell() if estimate is None else figure_cell(estimate, signed=signed)
+    return blocks.cell() if estimate is None else blocks.figure_cell(estimate, 2, signed=signed)
 
 
 def choice_of_epochs(estimate: Estimate | None) -> Record:

@@ -110,9 +110,9 @@ def _between(
             why = "it can lie below 0, where a ratio says nothing"
             return Estimate.undefined(why, high.n + low.n), None, None
         found = ratio_of(low, high)
-        return replace(found, high=min(1.0, found.high)), names[-1], names[0]
+        return found.within(0.0, 1.0), names[-1], names[0]
     found = difference_of(high, low)
-    return replace(found, low=max(0.0, found.low)), names[-1], names[0]
+    return found.within(0.0, math.inf), names[-1], names[0]
 
 
 def _to_overall(
