@@ -106,6 +106,9 @@ def test_what_selection_alone_changes_is_paired_over_rows_and_seeds(monkeypatch:
     monkeypatch.setattr(RunSet, "attribute", "sex")
     found = RunSet("test", runs).between_selections(None, LEAKING)["ERM"].rows["second"]["accuracy"].difference  # type: ignore[arg-type]
     assert found is not None
+    same = RunSet("test", runs).between_selections("val_loss", LEAKING)["ERM"].rows["second"]  # type: ignore[arg-type]
+    for name in ("accuracy", "equalized_odds"):
+        assert cell_lines(choice_of_epochs(same[name].difference)) == ["same epochs"]
     called = {name: np.where(values, "yes", "no") for name, values in (("first", before), ("second", after))}
     alone = tables.joint(labels, frame["sex"].to_numpy(), called, baseline="first", positive=1)
     independent = alone.rows["second"]["accuracy"].difference

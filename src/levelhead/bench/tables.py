@@ -35,7 +35,17 @@ from levelhead.runs.recipe import Experiment, flatten, read_recipe
 from levelhead.runs.stand_in import StandIn, StandInMethod, named
 from levelhead.storage import as_written, read_metrics, read_record
 from levelhead.training.select import FOR_ANY_METHOD, score_of
-from levelhead.types import ConfigError, DataError, listed, nearest, printable, quoted, require_columns, visible
+from levelhead.types import (
+    ConfigError,
+    DataError,
+    Estimate,
+    listed,
+    nearest,
+    printable,
+    quoted,
+    require_columns,
+    visible,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -241,17 +251,16 @@ class RunSet:
 
         Returns:
             for each method the table of the rows "first" (the baseline) and "second". Its intervals do not know that
-            a rule such as :data:`LEAKING` saw these very rows.
+            a rule such as :data:`LEAKING` saw these very rows. Where both rules keep the same epochs, differences are
+            0 without sampling error: the interval is [0, 0].
         """
         frame, classes = self.runs[0].predictions, np.array(self.classes)
         group, left_out = members(frame, self.attribute, missing)
         found = {}
         for method, runs in self.rows().items():
-            by_rule = {
-                name: classes[self.probabilities(runs, rule, min_count).argmax(-1)]
-                for name, rule in (("first", first), ("second", second))
-            }
-            found[method] = joint(
+            kept = [self.probabilities(runs, rule, min_count) for rule in (first, second)]
+            by_rule = {name: classes[each.argmax(-1)] for name, each in zip(("first", "second"), kept, strict=True)}
+            table = joint(
                 frame["label"].to_numpy(),
                 group,
                 by_rule,
@@ -262,6 +271,13 @@ class RunSet:
                 min_count=min_count,
                 left_out=left_out,
             )
+            if np.array_equal(kept[0], kept[1]):
+                zero = {
+                    name: dataclasses.replace(row, difference=Estimate(0.0, 0.0, 0.0, row.estimate.n))
+                    for name, row in table.rows["second"].items()
+                }
+                table = dataclasses.replace(table, rows=table.rows | {"second": zero})
+            found[method] = table
         return found
 
     def probabilities(
