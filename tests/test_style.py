@@ -119,7 +119,7 @@ def test_lines_of_pages_are_at_most_170_characters(page: Path) -> None:
 
 def longest_sentence(text: str) -> str:
     """Return the sentence with the most words; a list item, a table's cell and a heading end one, too."""
-    text = re.sub(r"\]\([^)]*\)", "]", prose(text))
+    text = re.sub(r"\]\([^)]*\)", "]", prose(text.replace("<br>", "|")))
     sentences = re.split(r"(?<=[.!?:])\s|\n\s*\n|\n\s*[-*#]|\n\s*\d\.|\|", text)
     return max(sentences, key=lambda one: len(re.findall(r"\w+", one)))
 
