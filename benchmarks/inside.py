@@ -90,8 +90,8 @@ def draw(out: Path, files: list[Path]) -> None:
         panel.set_xticks(range(len(SHOWN)), titles, rotation=50, ha="right", fontsize=7)
         panel.set_ylabel("area under ROC of a linear probe, given the label, %", fontsize=8)
         panel.set_title(f"{file.stem.removeprefix('inside_')}, groups by {record['attribute']}", fontsize=9)
-        panel.legend(fontsize=6.5, frameon=False, loc="lower left", bbox_to_anchor=(0, 0.12))
-        panel.set_ylim(40, 102)
+        panel.legend(fontsize=6.5, frameon=False, loc="lower left")
+        panel.set_ylim(14, 102)  # the legend stands below 50, where no area is
     figure.savefig(out, dpi=130)
 
 

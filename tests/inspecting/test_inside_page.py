@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 SHOWN = {
     "portraits": ["ERM", "normalise only", "DAM (paper)", "DAM (levelhead)"],
     "utkface64": ["ERM", "DAM (paper)"],
+    "celeba64_attractive": ["ERM", "DAM (paper)", "DAM (levelhead)", "few-label", "identities"],
     "celeba64_blond": ["ERM", "DAM (paper)", "few-label", "identities"],
     "hatexplain": ["ERM", "DAM (paper)"],
 }
