@@ -66,7 +66,7 @@ AUDITS = [
     "list datasets",
     "audit --example",
     "audit rows.csv --label label --prediction prediction --group group --html audit.html --json audit.json",
-    "audit --plan gap=5 --rate 0.3",
+    "plan --gap 5 --rate 0.3",
     "explain rows.csv --label label --score score --group group",
     "postprocess rows.csv --label label --score score --group group --out rule",
     "init texts.csv --out recipe.yaml",

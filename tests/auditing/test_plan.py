@@ -10,7 +10,6 @@ import pytest
 
 import levelhead as lh
 from levelhead.cli.app import main
-from levelhead.renamed import deprecated
 from levelhead.types import ConfigError
 
 
@@ -66,18 +65,6 @@ def test_names_and_rows_instead_of_a_gap(capsys: pytest.CaptureFixture[str]) -> 
 )
 def test_plans_that_cannot_be_read(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert message in shown(capsys, *arguments, status=2)
-
-
-@pytest.mark.parametrize(
-    "line", ["--plan gap=5 --groups 0.5,0.3,0.2 --rate 0.3", "--plan=gap=5 --groups=0.5,0.3,0.2 --rate=0.3"]
-)
-def test_the_earlier_line_still_plans_and_names_the_verb(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match=r"^0$"):
-        main(["audit", *line.split()])
-    printed = capsys.readouterr()
-    assert printed.out.startswith("9,053 rows detect a gap of 5.0 points")
-    said = deprecated("--groups, --plan, --rate of `levelhead audit`", "`levelhead plan`")
-    assert said in " ".join(printed.err.split())
 
 
 def test_a_plan_in_python() -> None:

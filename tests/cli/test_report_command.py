@@ -92,8 +92,8 @@ def test_an_audit_is_recognised_by_its_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ("audit", "--prediction", "p", "--shares", "a=0.3"),
-        ("audit", "--prediction", "p", "--proxy", "g"),
+        ("indirect-audit", "--prediction", "p", "--shares", "a=0.3"),
+        ("indirect-audit", "--prediction", "p", "--proxy", "g"),
         ("audit", "--score", "s", "--threshold", "0.5", "--group", "g"),
         ("explain", "--score", "s", "--group", "g"),
     ],
@@ -119,7 +119,7 @@ def test_rules_and_plans_have_pages_too(tmp_path: Path) -> None:
     assert run("postprocess", str(tmp_path / "p.csv"), *told) == 0
     assert page_of(chosen)["finding"].startswith("On 20")
     assert "USES GROUPS: this rule reads" in written.read_text()
-    assert run("audit", "--plan", "gap=5", "--rate", "0.3", "--json", str(plan), "--html", str(written)) == 0
+    assert run("plan", "--gap", "5", "--rate", "0.3", "--json", str(plan), "--html", str(written)) == 0
     assert page_of(plan)["finding"].startswith("3,414 rows detect a gap of 5.0 points")
     assert page_of(plan)["finding"] in written.read_text()
 

@@ -96,12 +96,12 @@ def test_an_odd_variable_is_named(
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:
-        main(["audit", "--plan", "gap=5", "--rate", "0.3"])
+        main(["plan", "--gap", "5", "--rate", "0.3"])
     assert ended.value.code == 2
     assert f"Error: The environment variable {name} is " in capsys.readouterr().err
     monkeypatch.setenv(name, "1")
     with pytest.raises(SystemExit) as ended:
-        main(["audit", "--plan", "gap=5", "--rate", "0.3"])
+        main(["plan", "--gap", "5", "--rate", "0.3"])
     assert ended.value.code == 0
 
 

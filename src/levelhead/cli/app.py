@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
-import itertools
 import os
-import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -43,10 +41,9 @@ from levelhead.cli.reproduce import reproduce_command
 from levelhead.cli.table import table_command
 from levelhead.cli.train import evaluate_command, train_command
 from levelhead.extras import MissingExtraError, explained
-from levelhead.renamed import deprecated
 from levelhead.storage import check_outputs
 from levelhead.terminal import RUNNING, Terminal, spare_encodings
-from levelhead.types import ConfigError, LevelheadError, listed, quoted
+from levelhead.types import ConfigError, LevelheadError, quoted
 
 app = typer.Typer(
     name="levelhead",
@@ -83,13 +80,6 @@ lm_app.command("gap")(gap_command)
 app.add_typer(data_app, name="data", rich_help_panel=MORE)
 app.command("info", rich_help_panel=MORE)(info_command)
 app.add_typer(features_app, name="features", rich_help_panel=MORE)
-MOVED = {
-    "plan": ("--plan", "--rate", "--groups", "--comparisons"),
-    "indirect-audit": (
-        "--labelled-group", "--proxy", "--inclusion", "--randomized-response", "--shares", "--strata",
-    ),
-}  # fmt: skip
-"""Verbs that options of ``levelhead audit`` moved to."""
 
 
 class Kind(StrEnum):
@@ -168,27 +158,6 @@ def _refuse_surroundings() -> None:
             )
 
 
-def _moved(arguments: list[str]) -> list[str]:
-    """Return a line of ``levelhead audit`` whose options have a verb of their own as a line of that verb."""
-    if arguments[:1] != ["audit"]:
-        return arguments
-    given = {one.partition("=")[0] for one in itertools.takewhile(lambda one: one != "--", arguments)}
-    for verb, options in MOVED.items():
-        if not given & set(options):
-            continue
-        line = [verb, *arguments[1:]]
-        if verb == "plan":
-            # --plan gap=5 and --plan=gap=5 became --gap 5, and --groups became --shares.
-            text = "\0".join(line).replace("--plan\0gap=", "--gap=").replace("--plan\0rows=", "--rows=")
-            text = text.replace("--plan=gap=", "--gap=").replace("--plan=rows=", "--rows=")
-            line = [re.sub("^--groups(?==|$)", "--shares", one) for one in text.split("\0")]
-        which = listed(sorted(given & set(options)))
-        told = deprecated(f"{which} of `levelhead audit`", f"`levelhead {verb}`")
-        Terminal(stderr=True).print(told, markup=False, soft_wrap=True)
-        return line
-    return arguments
-
-
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; a levelhead error is one clear sentence and exit status 2."""
     os.environ["PYTHONSAFEPATH"] = "1"  # no process that this one starts takes a module from the current folder
@@ -197,7 +166,6 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         _refuse_surroundings()
         arguments = sys.argv[1:] if arguments is None else arguments
-        arguments = _moved(arguments)
         running = RUNNING.set(arguments)
         try:
             return app(arguments)
