@@ -252,8 +252,8 @@ def main() -> None:
         "environment": environment(torch.device("cpu")),
     }
     write_json(arguments.json, about | {"rows": figures})
-    seeds = len(parse_seeds(arguments.seeds))
-    table = markdown(f"{about['model']}, {len(split.held_out_terms)} held-out terms, {counted(seeds, 'seed')}", figures, rows)
+    seeds = counted(len(parse_seeds(arguments.seeds)), "seed")
+    table = markdown(f"{about['model']}, {len(split.held_out_terms)} held-out terms, {seeds}", figures, rows)
     write_text(arguments.json.with_suffix(".md"), table)
     sys.stdout.write(table)
 
