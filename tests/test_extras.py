@@ -77,7 +77,7 @@ def test_the_core_audits_explains_and_writes_pages(tmp_path: Path) -> None:
         "run('report', 'a.json', '--html', 'b.html')\n"
         f"run('report', {str(COMPARISON)!r}, '--html', 'c.html')\n"
         f"run('table', {str(COMPARISON)!r}, '--html', 'd.html', '--latex', 'd.tex')\n"
-        "run('audit', '--plan', 'gap=5', '--rate', '0.3')\n"
+        "run('plan', '--gap', '5', '--rate', '0.3')\n"
         "import numpy as np\n"
         "r = np.random.default_rng(0)\n"
         "y, p, g = r.integers(0, 2, 400), r.random(400), r.integers(0, 2, 400)\n"

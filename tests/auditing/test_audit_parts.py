@@ -307,12 +307,11 @@ def test_a_class_that_is_no_part_or_has_the_name_of_ours_is_refused() -> None:
     assert not PARTS.is_own("errors")
 
 
-@pytest.mark.parametrize("kind", [["--regression"], ["--shares", "f=0.5", "--shares", "m=0.5"]])
-def test_other_kinds_of_audit_take_no_part(kind: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("verb", ["audit --regression --group sex", "indirect-audit --shares f=0.5 --shares m=0.5"])
+def test_other_kinds_of_audit_take_no_part(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows().to_csv("rows.csv", index=False)
-    group = ["--group", "sex"] if kind == ["--regression"] else []
     with pytest.raises(SystemExit) as ended:
-        main(["audit", "rows.csv", "--label", "y", "--prediction", "answer", *group, *kind, "--part", "errors"])
+        main([*verb.split(), "rows.csv", "--label", "y", "--prediction", "answer", "--part", "errors"])
     assert ended.value.code == 2
     assert "--part" in capsys.readouterr().err
 

@@ -120,7 +120,8 @@ def drop(page: Any, path: Path) -> None:
 
 def choose(page: Any, label: str, value: str) -> None:
     page.get_by_label(label).fill(value)
-    page.get_by_role("option", name=value, exact=True).wait_for()
+    # The list of the field filled before may still be closing, with an option of the same name: the last is ours.
+    page.get_by_role("option", name=value, exact=True).last.wait_for()
     page.get_by_label(label).press("Enter")
 
 

@@ -165,7 +165,7 @@ def test_without_a_home_folder_pictures_stay_in_memory(
 
 def test_reading_shows_progress_as_decoding_does(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     titles: list[str] = []
-    monkeypatch.setattr(terminal, "track", lambda steps, description, **options: titles.append(description) or steps)
+    monkeypatch.setattr(terminal, "track", lambda steps, title, total, **options: titles.append(title) or steps)
     read()
     read()
     assert titles == ["Reading pictures", "Decoding pictures", "Reading pictures"]

@@ -184,7 +184,7 @@ def language_model_sentence(headlines: Sequence[Record], names: tuple[str, str])
     between = f"{names[0]} and {names[1]}"
     figures = [(one, estimate_from_dict(one["difference"])) for one in headlines]
     if not figures:
-        return f"There is no score that {between} share."
+        return f"{between} share no main score; the tables compare the others."
     if not any(_bounded(figure) for _, figure in figures):
         reason = next((figure.reason for _, figure in figures if figure.reason), "no interval was kept")
         return f"The difference between {between} is inconclusive: {short(reason, 200)}."
