@@ -118,7 +118,7 @@ def counted(console: Console, description: str, total: int, done: int = 0) -> It
 
 
 def tracked(items: Iterable[Item], title: str, *, shown: bool, total: int | None = None) -> Iterable[Item]:
-    """Return ``items``, with a bar on stderr if ``shown`` that goes away at the end; none in a log, a line each."""
+    """Return ``items``, with a bar on stderr if ``shown`` that goes away at the end; in a log there is none."""
     console = Terminal(stderr=True)
     hidden = not shown or not console.is_terminal
     return track(items, title, total, transient=True, disable=hidden, console=console, update_period=0.5)

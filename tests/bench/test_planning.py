@@ -120,7 +120,10 @@ def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
         main(["compare", "--data", "portraits", *sizes, "--out", str(tmp_path / "new"), "--plan", "--workers", "2"])
     assert not ended.value.code
     printed = " ".join(capsys.readouterr().out.split())
-    assert "6 of 6 runs are missing: about 6.0 hours of one core, 3.0 hours with 2 at a time" in printed
+    assert (
+        "6 of 6 runs are missing: about 6.0 hours of one core, 3.0 hours with 2 at a time (from a few steps of each)"
+        in printed
+    )
     assert "Test split: 60 rows" in printed
     assert not (tmp_path / "new").exists()
 

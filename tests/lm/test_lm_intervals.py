@@ -176,6 +176,18 @@ def test_seeds_that_differ_beside_items_that_agree() -> None:
     assert (against.value, against.high) == pytest.approx((1, 1))
     assert against.low == pytest.approx(2 * 0.025 ** (1 / 40) - 1)
     assert pooled(seeds).low < 2 / 3
+    without = over_seeds(seeds[:1] * 3, bootstrap(shares(0, 40), None, ratio))  # a scale without known ends
+    assert without.reason == "no interval: all items agree"
+    assert math.isnan(without.low)
+
+
+def test_seeds_without_a_replicate_have_no_interval() -> None:
+    def never(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.where(len(sums) == 1, 1.0, np.full(len(sums), math.nan))
+
+    found = over_seeds([bootstrap(shares(3, 12), None, never)] * 2)
+    assert math.isnan(found.low)
+    assert "replicates are undefined" in str(found.reason)
 
 
 def test_what_does_not_rest_on_the_same_items_is_not_paired() -> None:

@@ -135,7 +135,7 @@ def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Con
     if failing:
         raise LevelheadError(f"Cannot plan until these runs work (reasons above): {listed(list(failing))}.")
     left = sum(float(np.mean(by_row[cell.row])) if by_row[cell.row] else timed[cell.folder] for cell in missing)
-    source = "; ".join(["measured on runs that are done"] * bool(spent) + ["from a few steps of each"] * bool(unknown))
+    source = "; ".join(["measured on runs that are done"] * bool(took) + ["from a few steps of each"] * bool(unknown))
     time = f"about {spent(left)} of one core" + f", {spent(left / workers)} with {workers} at a time" * (workers > 1)
     console.print(f"{len(missing)} of {len(cells)} runs are missing: {time} ({source or 'nothing to time'}).")
     counts, which = _cells_of(cells[0].experiment.data)

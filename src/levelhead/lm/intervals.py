@@ -29,6 +29,7 @@ FEW_CLUSTERS = 10
 LEVEL, REPLICATES = 0.95, 1000
 SAME = 1e-12  # replicates that differ by rounding alone
 SHARE, SIGNED = (0.0, 1.0), (-1.0, 1.0)  # ends of scales
+AGREE = "no interval: all items agree"
 BLOCK = 2**24  # numbers of drawn counts held at a time
 
 
@@ -118,8 +119,7 @@ def paired_difference(first: Estimate, second: Estimate) -> Estimate:
     def difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(b.statistic(sums[:, split:]) - a.statistic(sums[:, :split]))
 
-    ends = None if a.ends is None or b.ends is None else (b.ends[0] - a.ends[1], b.ends[1] - a.ends[0])
-    return _estimate(_joined([a, b], difference, ends), "one of the two is undefined")
+    return _estimate(_joined([a, b], difference, _less(b.ends, a.ends)), "one of the two is undefined")
 
 
 def p_value(difference: Estimate) -> float:
@@ -132,11 +132,13 @@ def p_value(difference: Estimate) -> float:
 
     sample: Sample | None = getattr(difference, "sample", None)
     drawn = None if sample is None else _replicates(sample)
-    if sample is not None and drawn is not None and difference.value == 0 and clusters_in(sample) >= FEW_CLUSTERS:
-        return 1.0
-    if sample is None or drawn is None or np.isnan(difference.low):
+    if sample is None or drawn is None or (np.isnan(difference.low) and difference.reason != AGREE):
         return float("nan")
-    if (ends := sample.ends) is not None and _constant(drawn):
+    if difference.value == 0:
+        return 1.0
+    if _constant(drawn):
+        if (ends := sample.ends) is None:
+            return float("nan")
         way = difference.value / (difference.value - ends[0 if difference.value > 0 else 1])
         return float(2 * (1 - way) ** _informed(sample))
     spread = float(drawn.std(ddof=1))
@@ -196,17 +198,15 @@ def over_seeds(after: Sequence[Estimate], before: Estimate | None = None) -> Est
         return np.asarray(each(sums).mean(0))
 
     ends = _mean_ends(samples[: len(after)])
-    if before is not None and ends is not None:
-        low, high = samples[-1].ends or (-np.inf, np.inf)
-        ends = ends[0] - high, ends[1] - low
+    if before is not None:
+        ends = _less(ends, samples[-1].ends)
     both = _joined(samples, mean, ends)
     joint = _estimate(both, "undefined for a seed")
     if len(after) == 1:
         why = joint.reason or "one seed: its variance over seeds is unknown and not in the interval"
         return replace(joint, reason=why)
     drawn = _replicates(both)
-    few = clusters_in(both) < FEW_CLUSTERS
-    if drawn is None or few or (np.isnan(joint.low) and not _constant(drawn)):
+    if drawn is None or (np.isnan(joint.low) and joint.reason != AGREE):
         return joint
     moves = [_replicates(replace(both, statistic=_seed(each, position))) for position in range(len(after))]
     spread = OverSeeds.of([values], [seed_by_row([move - move.mean() for move in moves if move is not None])])
@@ -247,6 +247,11 @@ def _mean_ends(samples: Sequence[Sample]) -> tuple[float, float] | None:
         return None
     low, high = np.mean(known, axis=0)
     return float(low), float(high)
+
+
+def _less(ends: tuple[float, float] | None, others: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Return the ends of the scale of a difference: that of ``ends`` minus that of ``others``."""
+    return None if ends is None or others is None else (ends[0] - others[1], ends[1] - others[0])
 
 
 def _seed(each: Statistic, position: int) -> Statistic:
@@ -316,7 +321,7 @@ def _estimate(
     if not _constant(drawn):
         low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     elif sample.ends is None:
-        return SampledEstimate(value, np.nan, np.nan, len(rows), "no interval: all items agree", sample=sample)
+        return SampledEstimate(value, np.nan, np.nan, len(rows), AGREE, sample=sample)
     else:
         other = 1 - ((1 - level) / 2) ** (1 / _informed(sample))
         low, high = (value + other * (end - value) for end in sample.ends)
