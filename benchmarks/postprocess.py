@@ -1,6 +1,6 @@
 """Is a rule of ``lh.BiasRule`` as good as fairlearn's ThresholdOptimizer? Five splits of Adult.
 
-    python benchmarks/postprocess.py    # three minutes on one core; reads $LEVELHEAD_DATA, else ./data
+    python benchmarks/postprocess.py    # a minute on one core; reads $LEVELHEAD_DATA, else ./data
 
 Each split deals the 32,561 people anew: half train gradient boosting without sex and race, a quarter fits both rules
 on the same scores, labels and groups, and a quarter measures them. Both bound the gap by 0. Written are gaps and

@@ -185,7 +185,7 @@ def test_a_rule_that_was_saved_decides_the_same(tmp_path: Path) -> None:
             rule.predict(rows["p"], sensitive_features=rows["sex"]).tolist()
         )
     record = json.loads((tmp_path / "rule.json").read_text())
-    assert record["rule"]["schema"] == 1
+    assert record["rule"]["schema"] == 2
     rows.to_csv(tmp_path / "rows.csv", index=False)
     columns = ("--score", "p", "--group", "sex")
     line = ("apply", tmp_path / "rule.json", tmp_path / "rows.csv", *columns, "--out", tmp_path / "out.csv")
@@ -194,11 +194,13 @@ def test_a_rule_that_was_saved_decides_the_same(tmp_path: Path) -> None:
     assert decided.tolist() == rule.predict(rows["p"], sensitive_features=rows["sex"]).tolist()
 
 
-def test_a_rule_of_a_later_schema_is_refused(rule: Path, tmp_path: Path) -> None:
+def test_a_rule_of_another_schema_is_refused(rule: Path, tmp_path: Path) -> None:
     record = json.loads(rule.read_text())
     record["rule"]["schema"] = 9
     (tmp_path / "later.json").write_text(json.dumps(record))
-    with pytest.raises(DataError, match=r"later\.json: The rule has schema 9, and this levelhead reads up to 1"):
+    with pytest.raises(
+        DataError, match=r"later\.json: The rule has schema 9, and this levelhead reads 2. Update levelhead, or"
+    ):
         lh.BiasRule.load(tmp_path / "later.json")
 
 

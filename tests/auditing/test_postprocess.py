@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import optimize
+from scipy import optimize, sparse
 
 from levelhead.auditing.bias_rule import choose_rule, measured_gap
-from levelhead.auditing.postprocess import METRICS, FittedRule, fit_rule, solve_dual
+from levelhead.auditing.postprocess import METRICS, FittedRule, fit_rule, rates_of, solve_rates
 from levelhead.auditing.postprocess_audit import postprocess_file, reversals
 from levelhead.cli.app import main
 from levelhead.storage import read_json
@@ -63,7 +63,12 @@ def test_the_dual_finds_the_linear_program(
     assert program.fun == pytest.approx(price, abs=1e-6)
     assert program.x[partly[0]] == pytest.approx(partly[1], abs=1e-4)
     assert program.x[whole] == pytest.approx(1)
-    multiplier = solve_dual(flips[:, None], cost, np.array([gap]), delta)
+    decided = PROBABILITY >= 0.5
+    adds = np.stack([(1 - IN_GROUP) / 0.46, IN_GROUP / 0.54])
+    signed = sparse.csr_array(np.where(decided, 1, -1) * adds)
+    price, other = solve_rates(signed, cost, adds[:, decided].sum(1) / 10, [None, None], delta)
+    assert price == pytest.approx(-other)
+    multiplier = price * (1 + 1e-7)
     # A row is flipped whole or not at all: the one that the program splits is flipped, which keeps the bound.
     assert np.flatnonzero(flips * multiplier > cost).tolist() == flipped
     assert abs(gap - flips[flipped].sum() / 10) <= delta
@@ -75,7 +80,11 @@ def test_rules_cost_what_the_program_costs_and_keep_the_bound(metric: str, group
     rows = made(900, groups)
     rule = fit_rule(rows["p"], rows["g"].to_numpy(), metric=metric, delta=0.05)
     codes = np.unique(rows["g"], return_inverse=True)[1]
-    flips, cost, plain = rule._scores(rows["p"].to_numpy(), codes, 0)
+    cost, plain = rule.costs(rows["p"].to_numpy(), codes, 0)
+    rates = rates_of(rows["p"].to_numpy(), codes, rule.shares).toarray()
+    keys = list(rule.shares)
+    flips = np.stack([rates[keys.index((a, one))] - rates[keys.index((b, one))] for a, b, one in rule.pairs], axis=1)
+    flips = flips * np.where(plain, 1, -1)[:, None]
     gaps = (flips * np.where(plain, 1, -1)[:, None])[plain].sum(0) / len(rows)
     program = optimize.linprog(
         cost / len(rows),
@@ -108,6 +117,63 @@ def test_a_gap_within_the_bound_flips_nothing() -> None:
     rows = made(500)
     rule = fit_rule(rows["p"], rows["g"].to_numpy(), metric="demographic_parity", delta=0.9)
     assert (rule.decide(rows["p"], rows["g"].to_numpy()) == (rows["p"] >= 0.5)).all()
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7])
+@pytest.mark.parametrize("groups", [2, 3])
+def test_another_threshold_does_not_turn_the_gap_around(threshold: float, groups: int) -> None:
+    """Between it and 0.5 flips gain accuracy. They must not all cost the same, or all are flipped at once."""
+    rows = made(5000, groups)
+    group = rows["g"].to_numpy()
+    rule = fit_rule(rows["p"], group, metric="demographic_parity", delta=0.01, threshold=threshold)
+    decided = rule.decide(rows["p"], group)
+    assert measured_gap(decided, decided, group, "demographic_parity") == pytest.approx(0.01, abs=1e-3)
+    assert measured_gap(rows["p"] >= threshold, decided, group, "demographic_parity") > 0.1
+
+
+def test_flips_that_cost_nothing_go_from_the_threshold_on() -> None:
+    """Group b's probabilities are too low, so that a whole range of its rows gains accuracy by a flip."""
+    rows = made(5000)
+    group, given = rows["g"].to_numpy(), rows["p"].to_numpy()
+    rule = fit_rule(given, group, metric="demographic_parity", delta=0.01, lines={"b": (2.0, 1.0)})
+    decided = rule.decide(given, group)
+    changed = given[(decided != (given >= 0.5)) & (group == "b")]
+    assert measured_gap(decided, decided, group, "demographic_parity") == pytest.approx(0.01, abs=1e-3)
+    assert changed.max() < 0.5
+    assert set(rule.cutoffs()) == {"a", "b"}
+    assert [len(parts) for parts in rule.cutoffs().values()] == [1, 1]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_sample_of_many_rows_keeps_the_bound(metric: str) -> None:
+    rows = made(130_000)
+    group, given = rows["g"].to_numpy(), rows["p"].to_numpy()
+    decided = fit_rule(given, group, metric=metric, delta=0.01).decide(given, group)
+    weights = {"demographic_parity": [given * 0 + 1], "equal_opportunity": [given]}.get(metric, [given, 1 - given])
+    gaps = [
+        np.ptp([np.average(decided[group == one], weights=weight[group == one]) for one in "ab"]) for weight in weights
+    ]
+    assert max(gaps) == pytest.approx(0.01, abs=1e-3)
+
+
+def test_a_bound_that_no_flips_meet_is_missed_by_as_little_as_can_be() -> None:
+    """Equal probabilities in a group keep its true and false positive rates equal; the shifts keep them apart."""
+    group = np.array(["a"] * 50 + ["b"] * 50)
+    rule = fit_rule(np.full(100, 0.5), group, delta=0.0, shift={(0, 1): 0.2, (0, 0): -0.2})
+    assert np.isfinite(rule.multipliers).all()
+    assert rule.decide(np.full(100, 0.5), group).shape == (100,)
+
+
+def test_equalized_odds_is_one_program_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small tables took up to 3,000 programs and ten seconds."""
+    programs = []
+    solve = optimize.linprog
+    monkeypatch.setattr(optimize, "linprog", lambda *args, **options: programs.append(1) or solve(*args, **options))
+    rows = made(1000)
+    choose_rule(
+        rows["p"].to_numpy(), rows["g"].to_numpy(), rows["y"] == 1, metric="equalized_odds", delta=0.01, threshold=0.5
+    )
+    assert len(programs) == 10
 
 
 def test_certain_decisions_and_equal_probabilities_do_not_break_it() -> None:

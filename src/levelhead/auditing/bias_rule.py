@@ -126,8 +126,9 @@ def choose_rule(
     threshold: float,
     seed: int = 0,
 ) -> FittedRule:
-    """Fit rules with several bounds and keep, of those whose gap by the labels is within delta, the most accurate.
+    """Fit rules with several bounds; of those whose gap by the labels is within delta, keep the one that costs least.
 
+    A false positive costs ``threshold``, a false negative the rest to 1: at 0.5 the most accurate rule costs least.
     With labels the probabilities are first calibrated in each group (Platt 1999). Without: the rule whose expected gap
     is ``delta``. Where no gap is within delta: the smallest.
 
@@ -158,7 +159,8 @@ def choose_rule(
         rule = fit_rule(probability, group, delta=bound, shift=shift, **options)
         decided = rule.decide(probability, group, seed=seed)
         gap = measured_gap(decided, label, group, metric)
-        found.append((max(0.0, gap - delta), -float((decided == label).mean()), len(found), rule))
+        cost = float(np.where(label, (1 - threshold) * ~decided, threshold * decided).mean())
+        found.append((max(0.0, gap - delta), cost, len(found), rule))
         return decided
 
     # A bound of 1 flips nothing: where that is best, no other rule may make the gap larger.

@@ -9,19 +9,22 @@ whose bias score f / eta lies beyond a threshold z. With the row's own group A k
 - equal opportunity: p ([A = a] / P(A = a, Y = 1) - [A = b] / P(A = b, Y = 1)), and for equalized odds the same for
   Y = 0 with 1 - p, each bounded by delta.
 
-With several groups there is a constraint for each pair with the first. The dual is a piecewise linear function of a few
-multipliers. For one constraint it is solved exactly, by going through the sorted scores; for more, by cutting planes
-(Kelley 1960). Equalized odds cannot in general be met without chance (Hardt, Price and Srebro, NIPS 2016): whole
-stretches of rows can be as good flipped as not. There, costs get noise of at most :data:`NOISE`, which parts such rows.
-The noise depends on the seed, the probability, the group, and how many equal rows stand before: a row gets the same
-decision alone as in a file. Bounds are about the model's own probabilities; what they come to on labelled rows is
-measured, on rows that were not used to fit.
+All pairs of rates are within delta just where all rates of a label lie between a number and that number plus delta:
+one constraint a group and label. HiGHS solves that linear program, and its duals are the rule's multipliers. Of more
+than :data:`MOST_ROWS` rows it gets a sample that is spread evenly over groups, probabilities and noise.
+
+The accuracy that a flip costs is eta where the threshold is 0.5. Another threshold t is the best one where a false
+positive costs t and a false negative 1 - t (Elkan, IJCAI 2001), so a flip costs 2 |p - t|. Rows that cost the same are
+flipped from the threshold on: costs get a :data:`TIES`-th of the distance to it. Equalized odds cannot in general be
+met without chance (Hardt, Price and Srebro, NIPS 2016): whole stretches of rows can be as good flipped as not. There,
+costs get noise of at most :data:`TIES` instead. The noise depends on the seed, the probability, the group, and how many
+equal rows stand before: a row gets the same decision alone as in a file. Bounds are about the model's own
+probabilities; what they come to on labelled rows is measured, on rows that were not used to fit.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,15 +45,13 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 METRICS = ("demographic_parity", "equal_opportunity", "equalized_odds")
-CERTAIN = 1e-12
-"""Decisions of less cost than this are flipped first."""
-PLANES = 400
-MOST_ROWS = 10_000
-"""Most rows of a linear program; beyond, neighbouring rows of a group are merged."""
-NOISE = 2e-3
-SCHEMA = 1
+MOST_ROWS = 100_000
+"""Most rows of the linear program."""
+MOST_PRICE = 1e4
+"""Most cost that a full point of a gap is worth: a bound that no flips meet is missed by as little as can be."""
+TIES = 2e-3
+SCHEMA = 2
 """Schema version of a rule's JSON. It grows when the meaning changes, not when keys are added."""
-LEEWAY = 5e-4
 
 
 @dataclass(frozen=True)
@@ -89,21 +90,26 @@ class FittedRule:
                 f"(counted from 1). The rule does not know this group; it knows {listed(map(quoted, self.groups), 8)}. "
                 "Fit a rule on such rows, too, or decide them another way."
             )
-        scores, cost, plain = self._scores(values, codes, seed)
-        return plain ^ (scores @ self.multipliers > cost)
+        cost, plain = self.costs(values, codes, seed)
+        return plain ^ (self._reach(values, codes, plain) > cost)
 
-    def _scores(
-        self, values: FloatArray, codes: IntArray, seed: int
-    ) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
+    def costs(self, values: FloatArray, codes: IntArray, seed: int | None) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Return what a flip of each row costs (rows,), and the decisions before. Seed None: without the noise."""
         plain = values >= self.threshold
-        # What a flip loses: the probability of the class that was decided, less that of the other.
-        sign = np.where(plain, 1.0, -1.0)
-        given, values = values, _calibrated(values, codes, self.lines)
         # Never below 0: a flip that gains accuracy is nothing that a gap asks for.
-        cost = np.maximum(0, sign * (2 * values - 1))
-        if self.metric == "equalized_odds":
-            cost = cost + NOISE * _chance(given, codes, seed)
-        return sign[:, None] * _weights(values, codes, self.pairs, self.shares), cost, plain
+        cost = np.maximum(0, np.where(plain, 2, -2) * (self.calibrated(values, codes) - self.threshold))
+        if self.metric != "equalized_odds":
+            return cost + TIES * np.abs(values - self.threshold), plain
+        return cost if seed is None else cost + TIES * _chance(values, codes, seed), plain
+
+    def _reach(self, values: FloatArray, codes: IntArray, plain: NDArray[np.bool_]) -> FloatArray:
+        """Return what a flip of each row (rows,) is worth: it is flipped where that is more than it costs."""
+        owed = dict.fromkeys(self.shares, 0.0)
+        for multiplier, (a, b, label) in zip(self.multipliers, self.pairs, strict=True):
+            owed[a, label] += multiplier
+            owed[b, label] -= multiplier
+        weights = rates_of(self.calibrated(values, codes), codes, self.shares)
+        return np.where(plain, 1, -1) * (np.array(list(owed.values())) @ weights)
 
     def calibrated(self, values: FloatArray, codes: IntArray) -> FloatArray:
         """Return the probabilities (rows,) that the rule takes for those of ``values``, in groups ``codes``."""
@@ -117,9 +123,10 @@ class FittedRule:
         # The centres of thousandths: none lies on a threshold of few digits.
         grid, found = (np.arange(1000) + 0.5) / 1000, {}
         for place, name in enumerate(self.groups):
-            scores, cost, plain = replace(self, metric="")._scores(grid, np.full(1000, place), 0)
-            reach = scores @ self.multipliers
-            noise = NOISE if self.metric == "equalized_odds" else 0.0
+            codes = np.full(1000, place)
+            cost, plain = self.costs(grid, codes, None)
+            reach = self._reach(grid, codes, plain)
+            noise = TIES if self.metric == "equalized_odds" else 0.0
             least, most = plain ^ (reach > cost), plain ^ (reach > cost + noise)
             state = np.where(least & most, 2, np.where(least | most, 1, 0))
             edges = np.flatnonzero(np.diff(state, prepend=-1, append=-1))
@@ -144,12 +151,10 @@ class FittedRule:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> FittedRule:
-        """Read what :meth:`to_dict` returned; one of a later schema is a :class:`~levelhead.types.DataError`."""
-        if (schema := int(record.get("schema", 1))) > SCHEMA:
-            raise DataError(
-                f"The rule has schema {schema}, and this levelhead reads up to {SCHEMA}. Update levelhead, or fit the "
-                "rule again."
-            )
+        """Read what :meth:`to_dict` returned; one of another schema is a :class:`~levelhead.types.DataError`."""
+        if (schema := int(record.get("schema", 1))) != SCHEMA:
+            hint = "Update levelhead, or fit" if schema > SCHEMA else "Fit"
+            raise DataError(f"The rule has schema {schema}, and this levelhead reads {SCHEMA}. {hint} the rule again.")
         return cls(
             record["metric"],
             record["delta"],
@@ -174,7 +179,7 @@ def fit_rule(
     shift: Mapping[tuple[int, int | None], float] | None = None,
     seed: int = 0,
 ) -> FittedRule:
-    """Find the flips that cost the least expected accuracy among those whose expected gap is at most ``delta``.
+    """Find the flips that cost least, as expected, among those whose expected gap is at most ``delta``.
 
     Labels are not needed: the probabilities represent them.
 
@@ -221,59 +226,27 @@ def fit_rule(
     # All pairs: with three groups, two that are within delta of a third can be 2 delta apart.
     pairs = tuple((a, b, label) for label in labels for a in range(len(names)) for b in range(a + 1, len(names)))
     rule = FittedRule(metric, delta, tuple(map(str, names)), threshold, np.zeros(len(pairs)), pairs, shares, drawn)
-    moved = dict.fromkeys(shares, 0.0) | dict(shift or {})
-    if len(names) > 2:
-        return replace(rule, multipliers=_solve_rates(rule, values, codes, moved, seed))
-    flips, cost, plain = rule._scores(values, codes, seed)
-    gaps = _weights(calibrated, codes, pairs, shares)[plain].sum(0) / len(values)
-    gaps = gaps + [moved[a, label] - moved[b, label] for a, b, label in pairs]
-    return replace(rule, multipliers=solve_dual(flips, cost, gaps, delta))
+    return replace(rule, multipliers=_multipliers(rule, values, codes, shift or {}, seed))
 
 
-def _solve_rates(
+def _multipliers(
     rule: FittedRule, values: FloatArray, codes: IntArray, shift: Mapping[tuple[int, int | None], float], seed: int
 ) -> FloatArray:
-    """Solve the program of a ``rule`` for three groups or more, and return a multiplier for each of its pairs.
-
-    All pairs of rates are within delta just where all rates lie between a number and that number plus delta. That is
-    one constraint a group and label instead of one a pair, and each row is in one group's alone: HiGHS solves it as it
-    stands, and its duals sum to 0 over the groups of a label.
-    """
+    """Return a multiplier for each pair of a ``rule`` that has none yet."""
     rows, keys = len(values), list(rule.shares)
-    labels = list(dict.fromkeys(label for _, label in keys))
-    _, cost, plain = replace(rule, pairs=())._scores(values, codes, seed)
-    calibrated = _calibrated(values, codes, rule.lines)
-    expected = {None: np.ones(rows), 1: calibrated, 0: 1 - calibrated}
-    adds = [sparse.csr_array((codes == a) * expected[label] / rule.shares[a, label]) for a, label in keys]
-    weights = sparse.vstack([one.reshape(1, -1) for one in adds], format="csr") / rows
-    rates = np.asarray(weights @ plain) + [shift[key] for key in keys]
-    own = {label: rates[[known == label for _, known in keys]] for label in labels}
-    if all(np.ptp(one) <= rule.delta for one in own.values()):  # nothing is to be flipped
-        return np.zeros(len(rule.pairs))
+    cost, plain = rule.costs(values, codes, seed)
+    chances = rule.calibrated(values, codes)
+    weights = rates_of(chances, codes, rule.shares)
+    rates = weights @ plain / rows + [shift.get(key, 0.0) for key in keys]
     flips = weights @ sparse.diags_array(np.where(plain, 1.0, -1.0))
-    if rows > MOST_ROWS and rule.metric != "equalized_odds":  # rows of a group with near probabilities flip together
-        order = np.lexsort((cost, calibrated, plain, codes))
-        part = 2 * codes[order] + plain[order]
-        place = np.arange(rows) - np.searchsorted(part, part)
-        chunk = place // -(-rows // MOST_ROWS)
-        bins = np.concatenate([[0], np.cumsum((np.diff(part) != 0) | (np.diff(chunk) != 0))])
-        together = sparse.csr_array((np.ones(rows), (order, bins)))
-        flips, cost = flips @ together, cost @ together
-    # The least rate of each label, behind the flips; rate - flips @ r / n - least lies between 0 and delta.
-    least = np.array([[float(label == known) for known in labels] for _, label in keys])
-    found = optimize.linprog(
-        np.concatenate([cost / rows, np.zeros(len(labels))]),  # of all rows, of any number are taken together
-        A_ub=sparse.vstack([sparse.hstack([sign * flips, sign * least]) for sign in (1, -1)]),
-        b_ub=np.concatenate([rates, rule.delta - rates]),
-        bounds=[(0, 1)] * len(cost) + [(None, None)] * len(labels),
-        method="highs",
-    )
-    # Marginals are what a looser bound would add to the cost, which is never positive.
-    above, below = np.split(found.ineqlin.marginals, 2)
-    prices = dict(zip(keys, above - below, strict=True))
+    if rows > MOST_ROWS:
+        order = np.lexsort((chances, cost - rule.costs(values, codes, None)[0], chances // 0.01, plain, codes))
+        some = order[:: -(-rows // MOST_ROWS)]
+        flips, cost = sparse.csc_array(flips)[:, some], cost[some]
+    prices = dict(zip(keys, solve_rates(flips, cost, rates, [label for _, label in keys], rule.delta), strict=True))
     multipliers = np.zeros(len(rule.pairs))
     places = {pair: place for place, pair in enumerate(rule.pairs)}
-    for label in labels:
+    for label in dict.fromkeys(label for _, label in keys):
         # What a group with a positive price gives to those with negative ones, as multipliers of pairs.
         owed = {a: prices[a, label] for a, known in keys if known == label}
         for a in [one for one, price in owed.items() if price > 0]:
@@ -283,6 +256,41 @@ def _solve_rates(
                 multipliers[places[min(a, b), max(a, b), label]] += moved if a < b else -moved
     # A group has at most one row that only a part of a flip would bring to the bound: it is flipped.
     return multipliers * (1 + 1e-7)
+
+
+def solve_rates(
+    flips: sparse.sparray, cost: FloatArray, rates: FloatArray, labels: Sequence[int | None], delta: float
+) -> FloatArray:
+    """Return prices (rates,) of the program: flip r in [0, 1]^rows at least cost, so that rates are within ``delta``.
+
+    Args:
+        flips: (rates, rows) how much a flip takes off each rate, times the number of rows.
+        cost: (rows,) what a flip costs.
+        rates: (rates,) rates before any flip.
+        labels: (rates,) rates with the same label are compared.
+        delta: largest difference of two rates that are compared.
+
+    Returns:
+        (rates,) prices z that sum to 0 over a label: rows with flips.T @ z > cost are flipped.
+    """
+    rows, kinds = len(cost), list(dict.fromkeys(labels))
+    least = np.array([[float(one == kind) for kind in kinds] for one in labels])
+    if all(np.ptp(rates[one > 0]) <= delta for one in least.T):
+        return np.zeros(len(rates))
+    # Behind the flips: the least rate of each label, and a miss. rate - flips @ r - least is in [0, delta] +- miss. All
+    # is in numbers of rows, so that costs and weights are far above the solver's tolerance.
+    miss = np.ones((len(rates), 1))
+    found = optimize.linprog(
+        np.concatenate([cost, np.zeros(len(kinds)), [MOST_PRICE]]),
+        A_ub=sparse.vstack([sparse.hstack([sign * flips, sign * least, -miss]) for sign in (1, -1)]),
+        b_ub=rows * np.concatenate([rates, delta - rates]),
+        bounds=[(0, 1)] * rows + [(None, None)] * len(kinds) + [(0, None)],
+        method="highs",
+        options={"presolve": False},  # it takes 30 times as long as the solution: every row is much like its neighbours
+    )
+    # Marginals are what a looser bound would add to the cost, which is never positive.
+    above, below = np.split(found.ineqlin.marginals, 2)
+    return np.asarray(above - below)
 
 
 @checked
@@ -295,97 +303,11 @@ def check_rule(metric: str, delta: float, threshold: float) -> None:
             raise ConfigError(f"{name}={value} is not between 0 and 1.")
 
 
-def solve_dual(flips: FloatArray, cost: FloatArray, gaps: FloatArray, delta: float) -> FloatArray:
-    """Multipliers of the program: flip r in [0, 1]^n of least mean cost with |gaps - flips.T r / n| <= delta.
-
-    Args:
-        flips: (rows, constraints) how much a flip takes off each gap, times the number of rows.
-        cost: (rows,) what a flip costs.
-        gaps: (constraints,) gaps before any flip.
-        delta: the bound.
-
-    Returns:
-        (constraints,) signed multipliers z: rows with flips @ z > cost are flipped.
-    """
-    if (np.abs(gaps) <= delta).all():
-        return np.zeros(len(gaps))
-    if len(gaps) == 1:
-        return np.array([_solve_one(flips[:, 0], cost, float(gaps[0]), delta)])
-    return _cutting_planes(flips, cost, gaps, delta)
-
-
-def _solve_one(flips: FloatArray, cost: FloatArray, gap: float, delta: float) -> float:
-    """Go through the rows by cost per gap: exact."""
-    sign = math.copysign(1.0, gap)
-    useful = np.flatnonzero(sign * flips > 0)
-    price = np.maximum(cost[useful], CERTAIN) / (sign * flips[useful])
-    order = np.argsort(price, kind="stable")
-    taken = np.cumsum(sign * flips[useful][order]) / len(cost)
-    need = abs(gap) - delta
-    last = int(np.searchsorted(taken, need - 1e-12))
-    if last >= len(order):
-        return float(sign * price.max() * (1 + 1e-9)) if len(order) else 0.0
-    # Between the last row that is flipped and the next one with another price.
-    after = price[order][last + 1 :]
-    higher = after[after > price[order][last]]
-    edge = price[order][last]
-    return float(sign * ((edge + higher[0]) / 2 if len(higher) else edge * (1 + 1e-9) + CERTAIN))
-
-
-def _cutting_planes(flips: FloatArray, cost: FloatArray, gaps: FloatArray, delta: float) -> FloatArray:
-    """Maximise the concave dual g(z) = gaps z - delta |z|_1 - mean max(0, flips z - cost) (Kelley 1960)."""
-    rows, size = flips.shape
-
-    def value(z: FloatArray) -> tuple[float, FloatArray]:
-        """The concave part without the norm, and its slope."""
-        beyond = flips @ z - cost
-        hit = beyond > 0
-        return float(gaps @ z - beyond[hit].sum() / rows), gaps - flips[hit].sum(0) / rows
-
-    # z = up - down, both at least 0; t is below every plane. The first box is enlarged where it binds.
-    box, planes, bounds = 1.0, [], []
-    best, best_value = np.zeros(size), 0.0
-    z = np.zeros(size)
-    for _ in range(PLANES):
-        height, slope = value(z)
-        total = height - delta * float(np.abs(z).sum())
-        left = float((np.abs(slope) - delta).max())
-        if total > best_value:
-            best, best_value = z, total
-        planes.append(np.concatenate([-slope, slope, [1.0]]))
-        bounds.append(height - float(slope @ z))
-        while True:
-            found = optimize.linprog(
-                np.concatenate([np.full(2 * size, delta), [-1.0]]),
-                A_ub=np.array(planes),
-                b_ub=np.array(bounds),
-                bounds=[(0, box)] * (2 * size) + [(None, None)],
-                method="highs",
-            )
-            z = found.x[:size] - found.x[size : 2 * size]
-            if np.abs(z).max() < box * (1 - 1e-9) or box >= 64:
-                break
-            box *= 4
-        # The slope is what is left of the gaps: a solution within the bound need not be improved to the last digit.
-        distance = -found.fun - best_value
-        if distance <= 1e-9 or (distance <= 1e-5 and left <= LEEWAY and best_value == total):
-            break
-    return best
-
-
-def _weights(
-    values: FloatArray,
-    codes: IntArray,
-    pairs: Sequence[tuple[int, int, int | None]],
-    shares: dict[tuple[int, int | None], float],
-) -> FloatArray:
-    """Return what a positive decision of each row adds to each gap, times the number of rows: (rows, constraints)."""
+def rates_of(values: FloatArray, codes: IntArray, shares: Mapping[tuple[int, int | None], float]) -> sparse.csr_array:
+    """Return what a positive decision of each row adds to each rate, times the number of rows: (rates, rows)."""
     expected = {None: np.ones(len(values)), 1: values, 0: 1 - values}
-    found = np.zeros((len(values), len(pairs)))
-    for at, (a, b, label) in enumerate(pairs):
-        found[:, at] += np.where(codes == a, expected[label] / shares[(a, label)], 0)
-        found[:, at] -= np.where(codes == b, expected[label] / shares[(b, label)], 0)
-    return found
+    adds = [sparse.csr_array((codes == a) * expected[label] / share) for (a, label), share in shares.items()]
+    return sparse.vstack([one.reshape(1, -1) for one in adds], format="csr")
 
 
 def _chance(values: FloatArray, codes: IntArray, seed: int) -> FloatArray:
