@@ -307,6 +307,9 @@ def require_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> 
                 other for other in likely if other.lower() == name.lower()
             ]
             hint = f" Did you mean {quoted(near[0])}?" if near else ""
+            parts = [one.strip() for one in name.split(",")]
+            if len(parts) > 1 and set(parts) <= set(there):
+                hint = f" For {len(parts)} columns, repeat the option, with one name each."
             raise DataError(f"{where} has no column {quoted(name)}.{hint} Columns there: {listed(there)}.")
     refuse_duplicates(there, wanted, where)
 

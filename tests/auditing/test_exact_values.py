@@ -305,6 +305,13 @@ def test_tables_of_texts_refuse_a_column_that_is_there_twice(tmp_path: Path) -> 
         read_columns(tmp_path / "t.csv", ["text"])
 
 
+@pytest.mark.parametrize("name", ["sex,age", "sex, age"])
+def test_two_columns_in_one_option_are_told_apart(name: str) -> None:
+    with pytest.raises(DataError, match=f"no column '{name}'. For 2 columns, repeat the option, with one name each"):
+        require_columns(["y", "sex", "age"], [name], "p.csv")
+    require_columns(["y", name], [name], "p.csv")
+
+
 def test_names_of_columns_are_told_on_one_short_line() -> None:
     there = ["a\nb\x1b[31m", "x" * 10_000, *(f"c{number}" for number in range(1000))]
     with pytest.raises(DataError) as caught:
