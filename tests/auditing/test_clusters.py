@@ -13,6 +13,7 @@ from scipy import special, stats
 import levelhead as lh
 from levelhead.auditing.page import audit_page
 from levelhead.auditing.paired_answer import PairedAttribute, paired_sentences
+from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.cli.app import main
 from levelhead.metrics.paired import paired_interval
 from levelhead.report import render
@@ -460,6 +461,20 @@ def test_an_id_column_that_repeats_is_named(name: str, told: bool, tmp_path: Pat
         f"too narrow: add --cluster {name}."
     )
     assert (hint in found) == told
+
+
+def test_what_takes_no_clusters_is_told_another_way_out(tmp_path: Path) -> None:
+    """The advice must not be a command that is refused."""
+    frame = made(records=3).assign(p=lambda rows: (rows.index * 7919 % len(rows)) / len(rows))
+    frame.rename(columns={"person": "person_id"}).to_csv(tmp_path / "p.csv", index=False)
+    bounded = lh.audit_file(tmp_path / "p.csv", "y", None, ["sex"], score="p", bound="0.5").warnings
+    costs = {"false_positive": 1, "false_negative": 2}
+    priced = lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], costs=costs).warnings
+    rule = postprocess_file(tmp_path / "p.csv", "p", "sex", label="y").warnings
+    for found in (bounded, priced, rule):
+        (said,) = [one for one in found if "belong to one person" in one]
+        assert said.endswith("keep one row of each person_id.")
+    assert not postprocess_file(tmp_path / "p.csv", "p", "sex").warnings  # nothing is measured
 
 
 def test_ids_that_do_not_repeat_are_not_named(tmp_path: Path) -> None:

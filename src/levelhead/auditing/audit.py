@@ -19,7 +19,7 @@ from levelhead.auditing.bounded import check_bound
 from levelhead.auditing.clusters import check_cluster, repeating_id
 from levelhead.auditing.costs import check_costs
 from levelhead.auditing.finding import BONFERRONI, Reference
-from levelhead.auditing.options import LEAVE_OUT, AuditOptions, Metric, Other, Roles, about_of
+from levelhead.auditing.options import LEAVE_OUT, AuditOptions, Metric, Other, Roles, about_of, takes_clusters
 from levelhead.auditing.result import AuditResult
 from levelhead.auditing.run import check, run
 from levelhead.auditing.scale import AUTO, check_scale
@@ -380,4 +380,7 @@ def audit_file(
     reading = [*said, *source.taken(used)]
     if theirs is not None:
         reading += theirs.taken([*(name for name in roles.columns if name != left), *filter(None, [right or left])])
-    return run(source, roles, options, reading, repeating_id(source, used) if cluster is count is None else [])
+    if cluster is not None or count is not None:
+        return run(source, roles, options, reading)
+    advice = "add --cluster {name}" if takes_clusters(roles, options) else "keep one row of each {name}"
+    return run(source, roles, options, reading, repeating_id(source, used, advice))

@@ -72,7 +72,7 @@ def few_clusters(clusters: int) -> str:
     return f"from {clusters} cluster{'' if clusters == 1 else 's'}, fewer than {FEWEST},"
 
 
-def repeating_id(source: Source, used: Collection[str], advice: str = "add --cluster {name}") -> list[str]:
+def repeating_id(source: Source, used: Collection[str], advice: str = "keep one row of each {name}") -> list[str]:
     """Return a warning that names an id column of a file, none of those ``used``, whose values repeat; else nothing.
 
     Only columns with the name of an id are read, and of them the first batch of rows. ``advice`` says what to do.

@@ -288,7 +288,7 @@ def audit_decisions_file(
     found = _audit(source, roles, asked, decision)
     used, hint = roles.columns, []
     if count is None:
-        hint = repeating_id(source, used, "keep one row of each {name}")
+        hint = repeating_id(source, used)
     reading = [*source.taken(used), *found.reading]
     return replace(found, reading=tuple(reading), warnings=[*found.warnings, *hint])
 

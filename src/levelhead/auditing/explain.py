@@ -184,7 +184,9 @@ def explain_file(
     source = source_of(path)
     found = _explain(source, Roles(label, None, tuple(names), score, cluster=cluster), options)
     if cluster is None:
-        found = replace(found, warnings=[*found.warnings, *repeating_id(source, [label, score, *names])])
+        found = replace(
+            found, warnings=[*found.warnings, *repeating_id(source, [label, score, *names], "add --cluster {name}")]
+        )
     return replace(found, reading=tuple(source.taken([label, score, *names])))
 
 

@@ -270,8 +270,8 @@ ARGUMENTS = {"score": "scores=", "weight": "sample_weight=", "control": "control
 """Its name in Python, where it differs."""
 
 
-def refuse_excluded(roles: Roles, options: AuditOptions, argument: bool = False) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` for what does not go together; ``argument``: named as in Python."""
+def _asked(roles: Roles, options: AuditOptions) -> list[str]:
+    """Return the columns and options of :data:`EXCLUDED` that are there."""
     personal = options.other is not None and options.other.personal
     asked = {
         "score": roles.score, "weight": roles.weight, "cluster": roles.cluster,
@@ -280,7 +280,17 @@ def refuse_excluded(roles: Roles, options: AuditOptions, argument: bool = False)
         "favourable": options.favourable, "count": roles.count, "time": roles.time,
         "costs": options.costs, "bound": options.bound,
     }  # fmt: skip
-    there = [name for name, value in asked.items() if value is not None]
+    return [name for name, value in asked.items() if value is not None]
+
+
+def takes_clusters(roles: Roles, options: AuditOptions) -> bool:
+    """Whether a cluster column could be named beside all that is asked."""
+    return not set(_asked(roles, options)) & set(EXCLUDED["cluster"][1])
+
+
+def refuse_excluded(roles: Roles, options: AuditOptions, argument: bool = False) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for what does not go together; ``argument``: named as in Python."""
+    there = _asked(roles, options)
     for column, (why, excluded) in EXCLUDED.items():
         if column in there and (clash := [name for name in excluded if name in there]):
             named = " and ".join(ARGUMENTS.get(name, f"{name}=") if argument else f"--{name}" for name in clash)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.auditing.bias_rule import SavedRule, choose_rule, half
+from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.options import Roles
 from levelhead.auditing.paired import compare_rows
 from levelhead.auditing.paired_answer import PairedAudit
@@ -65,7 +66,8 @@ class Postprocessed(Report):
     file, and ``before`` those of the threshold. ``fitted`` (rows,) marks rows of the file that the rule was fitted on,
     and ``ids`` (rows,) are the texts of the id column, None without one. ``audit`` compares decisions on the other
     rows, None without labels; ``applied`` says that the rule was fitted before; ``reversals`` are gaps that changed
-    their sign there. ``reading`` says how a file was read that is not a plain csv.
+    their sign there. ``reading`` says how a file was read that is not a plain csv, ``repeated`` that rows
+    may be several of one person.
     """
 
     kind: ClassVar[str] = "rule"
@@ -85,6 +87,7 @@ class Postprocessed(Report):
     applied: bool = False
     reversals: tuple[Reversal, ...] = ()
     reading: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
     @property
     def threshold(self) -> float:
@@ -101,7 +104,7 @@ class Postprocessed(Report):
             said.append(
                 f"The rule was fitted on {known:,} of these rows, by the file's SHA-256: measured gaps leave them out."
             )
-        return said
+        return [*said, *self.repeated]
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -290,6 +293,7 @@ def postprocess_file(
         given is not None,
         tuple(reversals(found.metric, *decided, measured.label, measured.group, min_count)),
         tuple(said for one in (path, validation) if one is not None for said in source_of(one).taken(named)),
+        () if label is None else tuple(repeating_id(source_of(path), [score, group, label])),
     )
 
 

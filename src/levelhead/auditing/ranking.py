@@ -250,7 +250,7 @@ def audit_ranking_file(
     roles = Roles(None, None, tuple(names), score, count=count)
     found, hint = _audit(source, roles, asked, score), []
     if count is None:
-        hint = repeating_id(source, [score, *names], "keep one row of each {name}")
+        hint = repeating_id(source, [score, *names])
     reading = (*source.taken(roles.columns), *found.reading)
     return replace(found, reading=reading, warnings=[*found.warnings, *hint])
 
