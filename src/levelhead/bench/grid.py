@@ -24,6 +24,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -458,15 +459,17 @@ def run_grid(
     ``time.monotonic()``. Ctrl-C stops the runs; each resumes from its last checkpoint.
     """
     missing = [cell for cell in cells if not cell.done]
-    local, failures = LocalProcesses(), []
-
-    def timed(cell: Cell) -> tuple[Failure | None, float] | None:
-        began = time.monotonic()
-        return None if began > deadline else ((launch or local)(cell), time.monotonic() - began)
-
+    failures = []
     for refits in (False, True):  # what is refitted must be trained before
+        now = [cell for cell in missing if (cell.refitted is not None) is refits]
+        start = launch or LocalProcesses(len(now))
+
+        def timed(cell: Cell, start: Launcher = start) -> tuple[Failure | None, float] | None:
+            began = time.monotonic()
+            return None if began > deadline else (start(cell), time.monotonic() - began)
+
         with ThreadPoolExecutor(workers) as pool:
-            futures = {pool.submit(timed, cell): cell for cell in missing if (cell.refitted is not None) is refits}
+            futures = {pool.submit(timed, cell): cell for cell in now}
             try:
                 for future in as_completed(futures):
                     if (outcome := future.result()) is None:
@@ -476,8 +479,10 @@ def run_grid(
                     report(futures[future], failure, seconds)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                local.stop()
                 raise
+            finally:
+                if isinstance(start, LocalProcesses):
+                    start.stop()
     return failures
 
 
@@ -489,10 +494,15 @@ def order_of(cell: Cell) -> dict[str, Any]:
 
 
 class LocalProcesses:
-    """Launches each cell in a process of its own on this machine."""
+    """Launches each of ``cells`` in a process of its own on this machine.
 
-    def __init__(self) -> None:
+    While one works, the next already starts: importing takes seconds, as long as many a refit.
+    """
+
+    def __init__(self, cells: int = 1) -> None:
+        self._left, self._lock = cells, threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
+        self._next: dict[tuple[str | None, int], subprocess.Popen[str]] = {}
 
     def __call__(self, cell: Cell) -> Failure | None:
         """Train and evaluate ``cell``; return its failure, if it failed."""
@@ -501,20 +511,21 @@ class LocalProcesses:
 
     def run(self, order: dict[str, Any], folder: Path) -> str | None:
         """Do what :func:`order_of` says in a process of its own; return the last line of its failure, if it failed."""
-        threads = order["experiment"]["train"]["threads"]
-        environment = os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
-        with subprocess.Popen(
-            [sys.executable, "-m", "levelhead.bench.grid"],
-            cwd=order["started_in"] if Path(order["started_in"]).is_dir() else None,
-            env=environment | {"PYTHONSAFEPATH": "1"},  # no module is taken from the current folder
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
+        place = order["started_in"] if Path(order["started_in"]).is_dir() else None
+        kind = place, int(order["experiment"]["train"]["threads"] or 0)
+        with self._lock:
+            process = self._next.pop(kind, None)
+            if process is not None and process.poll() is not None:  # killed meanwhile
+                process.communicate()
+                process = None
+            process = process or _started(*kind)
             self._running.add(process)
+            self._left -= 1
+            if self._left > 0 and kind not in self._next:
+                self._next[kind] = _started(*kind)
+        with process:
             _, errors = process.communicate(json.dumps(order))
-            self._running.discard(process)
+        self._running.discard(process)
         trace = folder.with_name(f"{folder.name}-error.txt")
         if process.returncode == 0:
             trace.unlink(missing_ok=True)
@@ -527,9 +538,25 @@ class LocalProcesses:
         return f"ended by signal {-process.returncode}" if process.returncode < 0 else said
 
     def stop(self) -> None:
-        """End what is running."""
-        for process in list(self._running):
+        """End what is running, and what was to run next."""
+        for process in [*self._running, *self._next.values()]:
             process.terminate()
+        for process in self._next.values():
+            process.communicate()
+
+
+def _started(folder: str | None, threads: int) -> subprocess.Popen[str]:
+    """Start a process that waits for its order on standard input; 0 threads: as many as torch takes."""
+    environment = os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+    return subprocess.Popen(
+        [sys.executable, "-m", "levelhead.bench.grid"],
+        cwd=folder,
+        env=environment | {"PYTHONSAFEPATH": "1"},  # no module is taken from the current folder
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def complete(experiment: Experiment, folder: Path) -> None:
@@ -545,6 +572,8 @@ def complete(experiment: Experiment, folder: Path) -> None:
 
 def _main() -> None:
     """Train and evaluate the cell that stands on standard input; say a mistake in one line."""
+    # What the order needs is imported before it comes.
+    from levelhead.runs import evaluate, train  # noqa: F401
     from levelhead.runs.refit import Refitting, refit_run
     from levelhead.training.processes import begin_worker
 
