@@ -13,6 +13,7 @@ from scipy import stats
 import levelhead as lh
 from command_line import run
 from levelhead.cli.report import page_of
+from levelhead.metrics.top import TopLaw
 from levelhead.types import ConfigError, DataError
 
 
@@ -129,3 +130,16 @@ def test_a_frequency_table_has_the_figures_of_its_rows(tmp_path: Path) -> None:
     pd.DataFrame({"s": score, "g": group, "n": 0}).to_csv(path, index=False)
     with pytest.raises(DataError, match="All counts in 'n' are 0"):
         lh.audit_ranking_file(path, "s", ["g"], top=40, count="n")
+
+
+def test_two_groups_are_one_figure_only_where_they_are_all_rows() -> None:
+    """What one of two has in the top says what the other has; beside rows without a group it does not."""
+    score, half = np.arange(400)[::-1] % 397, ["x", "y"] * 100
+    alone = lh.audit_ranking(score[:200], sensitive_features={"g": half}, top=40)
+    beside = lh.audit_ranking(score, sensitive_features={"g": [*half, *[None] * 200]}, top=40)
+    groups = [one.by_attribute["g"].groups["x"] for one in (alone, beside)]
+    law = TopLaw(100, 400, 40)
+    assert groups[1].p_value == min(1.0, 2 * law.p_value(groups[1].in_top))
+    low, high = law.expected(groups[1].in_top, 0.025)
+    assert (groups[1].share_of_top.low, groups[1].share_of_top.high) == pytest.approx((low / 40, high / 40))
+    assert groups[0].p_value == min(1.0, TopLaw(100, 200, 40).p_value(groups[0].in_top))

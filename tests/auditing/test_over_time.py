@@ -13,7 +13,7 @@ import pytest
 import levelhead as lh
 from command_line import run
 from levelhead.cli.report import page_of
-from levelhead.tables.periods import as_periods, ordered
+from levelhead.tables.periods import as_periods, ordered, places_of
 from levelhead.types import ConfigError, DataError
 
 
@@ -162,3 +162,36 @@ def test_the_command_draws_the_chart_and_can_fail(tmp_path: Path, capsys: pytest
     record = json.loads((tmp_path / "out.json").read_text())
     assert len(record["over_time"]["by_attribute"]["sex"]["trends"]) == 3
     assert page_of(tmp_path / "out.json")
+
+
+@pytest.mark.parametrize(
+    ("periods", "places"),
+    [
+        (["2024-01", "2024-02", "2024-10", "2025-01"], [0, 1, 9, 12]),
+        (["2024-Q1", "2024-Q2", "2025-Q1"], [0, 1, 4]),
+        (["2024-W01", "2024-W52", "2025-W01"], [0, 51, 52]),
+        (["2019", "2020", "2024"], [0, 1, 5]),
+        (["2024-01", "2024-04", "2024-07"], [0, 1, 2]),  # quarters, written as months
+        (["12/2023", "01/2024", "05/2024"], [0, 1, 2]),
+        (["before", "after"], [0, 1]),
+        (["2024-01"], [0]),
+    ],
+)
+def test_periods_lie_where_they_are_in_time(periods: list[str], places: list[float]) -> None:
+    assert places_of(periods) == places
+
+
+@pytest.mark.parametrize("small", [0, 4])
+def test_a_slope_is_per_period_also_beside_periods_without_rows(small: int) -> None:
+    """The gap is a point a month, and the months from April to September have few rows or none."""
+    rows = []
+    for month in range(1, 13):
+        each = 1000 if month in (1, 2, 3, 10, 11, 12) else small
+        hits = 500 - 10 * (month - 1) if each == 1000 else 0
+        rows += [("f", month, at < hits) for at in range(each)] + [("m", month, at < each // 2) for at in range(each)]
+    data = pd.DataFrame(rows, columns=["sex", "month", "p"])
+    day = [f"2024-{month:02}-15" for month in data["month"]]
+    found = lh.audit(data["p"] * 1, data["p"] * 1, sensitive_features=data["sex"], time=day, replicates=100)
+    (one,) = [one for one in found.findings["over_time"].by_attribute["sex"] if one.rate == "selection_rate"]
+    assert abs(one.slope.value) == pytest.approx(0.01, abs=1e-6)
+    assert np.abs(one.line) == pytest.approx((0, 0.11), abs=1e-6)

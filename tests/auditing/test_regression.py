@@ -333,3 +333,11 @@ def test_pairs_are_with_the_reference_alone_and_allow_for_fewer_comparisons() ->
     assert any("the reference group “f” is too small" in said for said in small.warnings)
     with pytest.raises(ConfigError, match="No group is named 'e'"):
         lh.regression_audit(label, guess, sensitive_features={"sex": group}, reference="e")
+
+
+def test_errors_that_are_equal_up_to_rounding_are_constant() -> None:
+    label = np.array([50.1, 60.2, 70.3, 80.7] * 20)
+    group = np.array(["a", "b"] * 40)
+    found = lh.regression_audit(label, label + np.where(group == "a", 0.1, 0.3), sensitive_features={"g": group})
+    assert sum("Constant errors have no interval" in said for said in found.warnings) == 2
+    assert {one.quantity for one in found.pairs} <= {"mean_prediction"}

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 import levelhead as lh
 from command_line import run
 from levelhead.metrics.between import differences
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, DataError
 
 
 def month(seed: int, rows: int, harm: float) -> pd.DataFrame:
@@ -82,3 +82,32 @@ def test_the_command_compares_and_refuses(files: tuple[Path, Path], capsys: pyte
         lh.audit_file(files[0], "y", "yhat", ["sex"], against=files[1], on="sex", unpaired=True)
     with pytest.raises(ConfigError, match="needs other rows than these"):
         lh.audit_file(files[0], "y", "yhat", ["sex"], against=str(files[0]), unpaired=True)
+
+
+def decided(yes: str, no: str, rates: dict[str, float], rows: int = 400) -> pd.DataFrame:
+    parts = [pd.DataFrame({"y": [yes, no] * (rows // 2), "p": yes, "g": group}) for group in rates]
+    for part, rate in zip(parts, rates.values(), strict=True):
+        part.loc[part.index >= round(rate * rows), "p"] = no
+    return pd.concat(parts)
+
+
+def test_rates_of_both_tables_are_about_the_same_class(tmp_path: Path) -> None:
+    """Of three classes the old table would take the first for the positive one; the new one's is the second of two."""
+    decided("deny", "approve", {"f": 0.2, "m": 0.3}).to_csv(tmp_path / "new.csv", index=False)
+    old = decided("deny", "approve", {"f": 0.4, "m": 0.3})
+    old.iloc[0, 0] = old.iloc[0, 1] = "pending"
+    old.to_csv(tmp_path / "old.csv", index=False)
+    found = lh.audit_file(tmp_path / "new.csv", "y", "p", ["g"], against=tmp_path / "old.csv", unpaired=True)
+    (change,) = [
+        one for one in found.findings["unpaired"].by_attribute["g"]
+        if (one.group, one.figure) == ("f", "selection_rate")
+    ]  # fmt: skip
+    assert found.positive == "deny"
+    assert (change.old, change.new) == pytest.approx((159 / 400, 0.2))
+
+
+def test_a_table_without_the_class_is_refused_by_name(tmp_path: Path) -> None:
+    decided("grant", "deny", {"f": 0.4, "m": 0.5}).to_csv(tmp_path / "new.csv", index=False)
+    decided("deny", "deny", {"f": 0.0, "m": 0.0}).to_csv(tmp_path / "old.csv", index=False)
+    with pytest.raises(DataError, match=r"old.*: The positive class 'grant' is not among the classes: deny"):
+        lh.audit_file(tmp_path / "new.csv", "y", "p", ["g"], against=tmp_path / "old.csv", unpaired=True)

@@ -10,11 +10,15 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
+    BambaConfig,
+    BambaForCausalLM,
     BertConfig,
     BertForMaskedLM,
     BertLMHeadModel,
     BloomConfig,
     BloomForCausalLM,
+    FNetConfig,
+    FNetForMaskedLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     GPT2Config,
@@ -91,6 +95,19 @@ NETWORKS: dict[str, Callable[[], Any]] = {
 
 
 HYBRIDS: dict[str, Callable[[], Any]] = {
+    "bamba": lambda: BambaForCausalLM(
+        BambaConfig(
+            **SMALL,
+            **{**IDS, "initializer_range": 0.3},
+            num_key_value_heads=2,
+            attn_layer_indices=[1],
+            mamba_n_heads=4,
+            mamba_d_head=8,
+            mamba_d_state=8,
+            mamba_chunk_size=8,
+            pad_token_id=0,
+        )
+    ),
     "jamba": lambda: JambaForCausalLM(
         JambaConfig(
             **SMALL,
@@ -157,6 +174,26 @@ def test_a_hybrid_network_that_cannot_go_on_by_several_tokens_reads_whole_texts(
     for index, (context, more) in enumerate(zip(CONTEXTS, OPTIONS, strict=True)):
         expected = [naive_option(model, context, option)[0] for option in more]
         assert [value for value, _ in found[index]] == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_network_that_counts_positions_from_its_cache_generates_from_whole_texts() -> None:
+    """Bamba began at position 0 again with the second new token, without a word."""
+    model = make("bamba", eos=False)
+    with pytest.warns(UserWarning, match=r"does not go on from a kept text .*\(off by [\d.]+ nats\)"):
+        ((_, found),) = model.generate(CONTEXTS[:1], seed=0, max_new_tokens=6, greedy=True)
+    whole = encode(model, CONTEXTS[0])
+    with torch.no_grad():
+        for _ in range(6):
+            whole.append(int(model.network(torch.tensor([whole]), use_cache=False).logits[0, -1].argmax()))
+    assert found == model._text(whole[:-6], whole[-6:])
+
+
+@pytest.mark.parametrize("name", ["llama", "sliding"])
+def test_a_network_that_goes_on_keeps_its_cache(name: str, recwarn: pytest.WarningsRecorder) -> None:
+    model = make(name, eos=False)
+    list(model.generate(CONTEXTS[:1], seed=0, max_new_tokens=4))
+    assert model._goes_on
+    assert not [one for one in recwarn if "kept text" in str(one.message)]
 
 
 def test_a_network_that_does_not_read_from_left_to_right_is_refused() -> None:
@@ -366,6 +403,20 @@ def test_pseudo_log_likelihoods_mask_one_shared_token_at_a_time(kind: str) -> No
         assert found[index] == (pytest.approx(first, abs=1e-4), pytest.approx(second, abs=1e-4), count)
     assert found[0][2] > 5
     assert not model.network.bert._forward_hooks if kind == "bert" else True
+
+
+def test_padding_is_not_in_the_way_of_networks_that_mix_it_in() -> None:
+    """FNet's transform reads padding as text: a longer pair in the batch turned a verdict around."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = FNetConfig(
+            vocab_size=320, hidden_size=16, num_hidden_layers=2, intermediate_size=32, initializer_range=0.5
+        )
+        model = LanguageModel(FNetForMaskedLM(config), train_tokenizer(bos=True, framed=True), causal=False)
+    pair, longer = (TEXTS[0], TEXTS[0].replace("dog", "bird")), (TEXTS[0] * 2, TEXTS[0] * 2 + TEXTS[1])
+    ((_, alone),) = model.shared_pseudo_log_likelihoods([pair])
+    beside = dict(model.shared_pseudo_log_likelihoods([pair, longer]))[0]
+    assert beside == pytest.approx(alone, abs=1e-4)
 
 
 def test_a_text_with_itself_is_masked_once() -> None:

@@ -350,3 +350,36 @@ def test_the_memory_of_a_long_log_is_some_numbers_a_line(tmp_path: Path) -> None
     tracemalloc.stop()
     assert log.lines == 20_000
     assert peak < 3e6
+
+
+def test_documents_without_a_category_are_in_none(tmp_path: Path) -> None:
+    """They counted as the first category that was read."""
+    kinds = ["A"] * 12 + ["B"] * 12 + [None] * 12
+    records = [
+        line(number, {"q": number, "category": kind}, [-1.0, -2.0], acc=float(kind == "A"))
+        for number, kind in enumerate(kinds)
+    ]
+    log = read_log(write(tmp_path, records))
+    found = log.rows.score("sums", None)
+    assert {name: part["acc"].value for name, part in found.parts.items()} == {"A": 1.0, "B": 0.0}
+    assert found.overall["acc"].value == pytest.approx(12 / 36)
+
+
+def test_a_document_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    records = [line(number, {"q": number}, [-1.0, -2.0], acc=number % 2) for number in range(12)]
+    log = read_log(write(tmp_path, [*records, records[1], records[3]]))
+    with pytest.raises(DataError, match="2 lines of a log are second lines of one document"):
+        log.rows.score("sums", None)
+
+
+def test_a_metric_of_other_documents_has_no_difference(tmp_path: Path) -> None:
+    """Each model lacks other documents of the same clusters: their means differ, and no pair does."""
+    logs = []
+    for model, absent in (("a", 0), ("b", 2)):
+        records = []
+        for number in range(40):
+            value = math.nan if number % 4 == absent else float(number % 4 > 1)
+            records.append(line(number, {"q": number, "block": number // 4}, [-1.0], acc=value, kept=1.0))
+        logs.append(read_log(write(tmp_path, records, model=model), cluster="block"))
+    first, second = (log.rows.score("sums", None).overall["acc"] for log in logs)
+    assert not paired_difference(first, second).defined

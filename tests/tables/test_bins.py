@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -134,7 +135,7 @@ def test_points_that_differ_late_have_names_of_their_own() -> None:
             assert len(set(bins.names)) == 3
         values = [points[0] / 2, *points, points[1] * 2]
         quantiles = Cuts("x", "quantiles:4")
-        quantiles.find([(np.arange(4), list(values))], "x")
+        quantiles.find([((np.arange(4), list(values)), None)], "x")
         assert len(set(quantiles.names)) == 4
 
 
@@ -164,3 +165,19 @@ def test_numbers_of_fewer_bits_are_compared_as_they_are_written(tmp_path: Path, 
         assert [result.groups[name].n for name in names] == [50, 50, 100]
     for result in (audit_file(path, "y", "yhat", ["p"]), audit(label, label, sensitive_features=values)):
         assert list(result.groups) == ["0.1", "0.3", "0.7", "0.9"]
+
+
+def test_quantiles_of_a_frequency_table_are_those_of_its_people(tmp_path: Path) -> None:
+    age = np.arange(20, 60)
+    people = np.where(age < 25, 20, np.where(age == 40, 0, 1))
+    table = pd.DataFrame({"y": age % 2, "p": age // 2 % 2, "age": age, "n": people})
+    table.to_csv(tmp_path / "p.csv", index=False)
+    options: dict[str, Any] = {"bins": ["age=quantiles:4"], "replicates": 100, "min_count": 1}
+    found = lh.audit_file(tmp_path / "p.csv", "y", "p", ["age"], count="n", **options)
+    table.loc[table.index.repeat(people)].to_csv(tmp_path / "long.csv", index=False)
+    long = lh.audit_file(tmp_path / "long.csv", "y", "p", ["age"], **options)
+    sizes = {group: one.n for group, one in found.by_attribute["age"].groups.items()}
+    assert sizes == {group: one.n for group, one in long.by_attribute["age"].groups.items()}
+    assert max(sizes.values()) < 60
+    ranked = lh.audit_ranking(age, sensitive_features={"age": age}, counts=people, top=10, bins={"age": "quantiles:4"})
+    assert list(ranked.by_attribute["age"].groups) == list(sizes)

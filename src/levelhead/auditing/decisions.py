@@ -314,7 +314,7 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> Decision
     check_grouping(len(roles.groups), asked.min_count, asked.intersect, asked.missing)
     check_level(asked.level)
     cuts = cuts_of(asked.bins, list(roles.groups))
-    find_quantiles(source, cuts)
+    find_quantiles(source, cuts, roles.count)
     read = gathered(source, partial(_Decided, roles, asked.intersect, cuts), _Decided.count)
     tally = read.tally
     reading = () if roles.count is None else (count_sentence(source.called(roles.count), sum(tally.labels.values())),)

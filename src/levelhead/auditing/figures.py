@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
@@ -27,6 +28,7 @@ from levelhead.metrics.weighted import (
     weighted_worst_class,
 )
 from levelhead.report.record import as_json
+from levelhead.spelling import loosely
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.columns import positive_index
 from levelhead.tables.rows import Rows
@@ -234,14 +236,16 @@ def favourable_of(
 ) -> tuple[int | None, str | None]:
     """Return the place of the class that is the favourable outcome, by its text in the predictions or the labels.
 
-    Scores decide without a word for it: a text that is no class is the name of the decision from the threshold on.
+    Scores decide without a word for it: a text that is no class, number or truth value is the name of the decision from
+    the threshold on.
     """
     if wanted is None:
         return None, None
     if len(group_metrics.classes_compared(len(classes), positive)) > 1:
         raise ConfigError("--favourable needs --positive where there are three classes or more (positive= in Python).")
     known = [*map(str, classes), *label_map.targets]
-    if scored and isinstance(wanted, str) and not get_close_matches(wanted.lower(), [one.lower() for one in known], 1):
+    close = get_close_matches(str(wanted).lower(), [one.lower() for one in known], 1)
+    if scored and isinstance(wanted, str) and not close and not isinstance(loosely(wanted), Decimal):
         return group_metrics.classes_compared(len(classes), positive)[0], wanted
     return positive_index(classes, label_map.targets.get(str(wanted), wanted), "favourable"), None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference
 from levelhead.auditing.scale import AUTO
@@ -130,11 +131,22 @@ def absent_sentence(name: str, rows: int, fate: str = "are not compared") -> str
     )
 
 
-def find_quantiles(source: Source, cuts: Mapping[str, Cuts]) -> None:
-    """Set the points of quantiles, which need all values of a column before the first row is counted."""
+def find_quantiles(source: Source, cuts: Mapping[str, Cuts], count: str | None) -> None:
+    """Set the points of quantiles, which need all values of a column before the first row is counted.
+
+    ``count``: the column of a frequency table, of which each row is as many as it says.
+    """
+
+    def batches(name: str) -> Iterator[tuple[Column, NDArray[np.int64] | None]]:
+        before = 0
+        for batch in source.batches(words=[name], numbers=[] if count is None else [count], cut=cuts):
+            counts = None if count is None else whole_counts(batch.numbers[count], source.title(count), before)
+            before += len(batch.words[name][0])
+            yield batch.words[name], counts
+
     for name, cut in cuts.items():
         if cut.quantiles:
-            cut.find((batch.words[name] for batch in source.batches(words=[name], cut=cuts)), source.title(name))
+            cut.find(batches(name), source.title(name))
 
 
 @dataclass(frozen=True)

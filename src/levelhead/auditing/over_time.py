@@ -22,7 +22,7 @@ from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
 from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent_interval, short
-from levelhead.tables.periods import ordered
+from levelhead.tables.periods import ordered, places_of
 from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import alike
 from levelhead.types import DataError, Estimate, in_quotes, printable
@@ -171,11 +171,12 @@ def over_time(
     usable = {one: _enough(cells[one[0]][one[3]], one[1], one[2], min_count) for one in asked}
     comparisons = max(1, sum(int(used.sum() > 1) for used in usable.values()))
     found: dict[Key, list[GapTrend]] = {key: [] for key in cells}
+    time = np.array(places_of(periods))
     for (key, at, to, rate), used in usable.items():
         if not used.any():
             continue
         hits, rows = (table[used][:, [at, to]] for table in cells[key][rate])
-        one = trends.trend(hits, rows, level=level, comparisons=comparisons)
+        one = trends.trend(hits, rows, at=time[used], level=level, comparisons=comparisons)
         there = [period for period, kept in zip(periods, used, strict=True) if kept]
         gaps = tuple(
             PeriodGap(period, _estimate(gap, n), float(low), float(high), bool(out))
@@ -359,12 +360,12 @@ def _table(name: str, found: Sequence[Record], level: str) -> Record:
 
 def _charts(name: str, found: Sequence[Record], result: Record) -> list[Record]:
     drawn, level = [], level_text(result["level"])
-    place = {period: at for at, period in enumerate(result["periods"])}
+    place = dict(zip(result["periods"], places_of(result["periods"]), strict=True))
     for one in found[:CHARTS]:
         gaps = one["gaps"]
         if len(gaps) < 2:
             continue
-        at = [float(place[gap["period"]]) for gap in gaps]
+        at = [place[gap["period"]] for gap in gaps]
         lines = [("difference", list(zip(at, (100 * gap["difference"]["value"] for gap in gaps), strict=True)))]
         if one["line"][0] is not None:
             lines.append(("trend", list(zip((at[0], at[-1]), (100 * end for end in one["line"]), strict=True))))

@@ -301,7 +301,7 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingA
     check_level(asked.level)
     asked.places()
     cuts = cuts_of(asked.bins, list(roles.groups))
-    find_quantiles(source, cuts)
+    find_quantiles(source, cuts, roles.count)
     rows = ScoreRows(roles.titles(source))
     title = rows.titles["score"]
     tally = Tally(title, title, {name: source.title(name) for name in roles.groups}, asked.intersect, frozenset(cuts))
@@ -324,7 +324,7 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingA
         places = Places.of(score, rows.members(key, groups)(whole), lowest_first=asked.lowest_first)
         sizes = np.bincount(places.group, minlength=len(groups))
         held[key] = _Column(places, groups, sizes, top, named.get(key), asked)
-    shown = sum(len(one.usable) if len(one.usable) > 2 else 1 for one in held.values())
+    shown = sum(one.figures for one in held.values())
     pairs = sum(one.comparisons for one in held.values())
     found = {key: one.found(max(1, shown), max(1, pairs)) for key, one in held.items()}
     warnings += [said for key, one in found.items() for said in _left_out(names[key], one, asked)]
@@ -364,6 +364,12 @@ class _Column:
         compared = [not is_left_out(one, missing) for one in self.groups]
         large = [at for at, named in enumerate(compared) if named and self.sizes[at] >= least]
         return large if len(large) > 1 else []
+
+    @property
+    def figures(self) -> int:
+        """Groups with figures of their own: of two that are all rows, one says what the other is."""
+        usable = self.usable
+        return 1 if len(usable) == 2 and self.sizes[usable].sum() == self.sizes.sum() else len(usable)
 
     @property
     def comparisons(self) -> int:

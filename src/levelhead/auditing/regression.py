@@ -414,7 +414,7 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
 def _told(moments: Moments, at: int, name: str) -> str | None:
     """Say what limits the figures of a group; None where nothing does."""
     rows = int(moments.rows[at])
-    if not moments.squares[2, at]:
+    if moments.constant(2, at):
         return (
             f"all {rows:,} errors of group {name} are {digits(float(moments.mean[2, at]))}. Constant errors have no "
             "interval, so the group is not compared."

@@ -56,7 +56,7 @@ def read_rows(source: Source, asked: NumbersAsked, bins: Bins | Sequence[str] | 
     """Count all rows of a table."""
     asked.check()
     cuts = cuts_of(bins, [*asked.groups, *asked.levels])
-    find_quantiles(source, cuts)
+    find_quantiles(source, cuts, asked.count)
     return gathered(source, partial(ErrorRows, asked, cuts), ErrorRows.read)
 
 

@@ -24,7 +24,7 @@ from levelhead.tables.bins import cuts_of
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source, gathered
-from levelhead.types import ConfigError, listed, quoted
+from levelhead.types import ConfigError, DataError, listed, quoted
 
 
 def check(roles: Roles, options: AuditOptions, argument: bool = False) -> None:
@@ -102,7 +102,9 @@ def _other_rows(asked: Asked, frame: Frame, keeps: Sequence[str]) -> Frame:
     assert other is not None
     assert other.source is not None
     thresholds = frame.thresholds if frame.scale is not None else ()
-    options = replace(asked.options, other=None, reference=None, thresholds=thresholds, costs=None)
+    # The same class of both tables, whatever else one of them holds.
+    positive = asked.options.positive if frame.of_class is None else frame.of_class
+    options = replace(asked.options, other=None, reference=None, thresholds=thresholds, costs=None, positive=positive)
     if frame.scale is not None:
         options = replace(options, scale=frame.scale.name)
     roles = replace(asked.roles, id=None, time=None, levels=(), along=())
@@ -114,7 +116,10 @@ def _other_rows(asked: Asked, frame: Frame, keeps: Sequence[str]) -> Frame:
         alone = repeated(columns, len(rows)) if "count" in columns else columns
         classes.update(alone)
         rows.add({role: column for role, column in alone.items() if role in kept})
-    return classes.frame(rows, rows)
+    try:
+        return classes.frame(rows, rows)
+    except ConfigError as error:
+        raise DataError(f"{other.names[0]}: {error}") from None
 
 
 def run(
@@ -139,7 +144,7 @@ def run(
             "and --ray."
         )
     cuts = cuts_of(options.bins, [*roles.groups, *roles.levels])
-    find_quantiles(source, cuts)
+    find_quantiles(source, cuts, roles.count)
     options = replace(
         options,
         label=source.called(str(roles.label)),

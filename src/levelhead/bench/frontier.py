@@ -92,6 +92,11 @@ class GroupRates:
         return cls(counts.groups, alarms.value[0], found.value[0], alarms.rows[0], found.rows[0])
 
     @property
+    def rows(self) -> float:
+        """All rows of both classes."""
+        return float((self.positives + self.negatives).sum())
+
+    @property
     def accuracy(self) -> float:
         """Fraction of all rows that the classifier itself gets right."""
         right = self.positives * self.true_positive + self.negatives * (1 - self.false_positive)

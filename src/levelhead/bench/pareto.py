@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.auditing.options import MIN_COUNT
+from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.metrics import METRICS, Counts, estimate_to_dict
 from levelhead.metrics.names import COMPARED
@@ -74,13 +74,18 @@ class Frontier:
         }
 
 
-def baseline_rates(group: RunSet, baseline: str, min_count: int = MIN_COUNT) -> list[GroupRates]:
+def baseline_rates(
+    group: RunSet, baseline: str, min_count: int = MIN_COUNT, missing: str = LEAVE_OUT
+) -> list[tuple[GroupRates, int, int]]:
     """Return (FPR, TPR) by group of each run of a row, from its own predictions on the split.
+
+    Beside the rates stand the rows of no such group, and how many of them are answered rightly.
 
     Args:
         group: runs on the same rows.
         baseline: the row's name as :meth:`RunSet.rows` gives it (a comparison has it in ``table.baseline``).
-        min_count: groups with fewer positives, or negatives, are left out, and so are rows without a group.
+        min_count: groups with fewer positives, or negatives, are left out.
+        missing: whether rows without a group are, too, or are a group.
 
     Returns:
         one record a seed.
@@ -89,6 +94,8 @@ def baseline_rates(group: RunSet, baseline: str, min_count: int = MIN_COUNT) -> 
         ConfigError: there is no such row, or the classes are not two.
         DataError: fewer than two groups have this many rows of each class.
     """
+    from levelhead.bench.tables import members
+
     rows, classes = group.rows(), group.classes
     if baseline not in rows:
         raise ConfigError(f"There is no variant {baseline!r}. {nearest(baseline, rows)}")
@@ -96,9 +103,9 @@ def baseline_rates(group: RunSet, baseline: str, min_count: int = MIN_COUNT) -> 
         raise ConfigError(f"The FACT line is defined for two classes; there are {len(classes)}.")
     found = []
     for run in rows[baseline]:
-        frame = run.predictions[run.predictions[group.attribute].notna()]
+        frame, (named, left_out) = run.predictions, members(run.predictions, group.attribute, missing)
         labels, predicted = frame["label"].to_numpy(), frame["prediction"].to_numpy()
-        counts = Counts.from_rows(labels, predicted, frame[group.attribute].to_numpy())
+        counts = Counts.from_rows(labels, predicted, named)
         if len(counts.classes) != 2:
             raise DataError(
                 f"Every row of the {group.split} split is {quoted(counts.classes[0])}: no rate can be compared."
@@ -106,22 +113,27 @@ def baseline_rates(group: RunSet, baseline: str, min_count: int = MIN_COUNT) -> 
         kept = [
             name
             for name, rows_of in zip(counts.groups, counts.cell_sizes, strict=True)
-            if rows_of.min() >= max(1, min_count)
+            if rows_of.min() >= max(1, min_count) and name not in left_out
         ]
         if len(kept) < 2:
             raise DataError(
                 f"fewer than two groups of {quoted(group.attribute)} have {max(1, min_count)} rows of each class."
             )
         # Counts order classes by name; the positive one is the data set's second.
-        found.append(GroupRates.from_counts(counts.keep(kept), counts.classes.index(classes[1])))
+        rates = GroupRates.from_counts(counts.keep(kept), counts.classes.index(classes[1]))
+        others = ~np.isin(named.astype(str), list(map(str, kept)))
+        found.append((rates, int(others.sum()), int((labels == predicted)[others].sum())))
     return found
 
 
-def baseline_frontier(group: RunSet, comparison: Comparison, points: int = 61, min_count: int = MIN_COUNT) -> Frontier:
+def baseline_frontier(
+    group: RunSet, comparison: Comparison, points: int = 61, min_count: int = MIN_COUNT, missing: str = LEAVE_OUT
+) -> Frontier:
     """Compute the FACT line of the comparison's baseline, from a gap of 0 to the largest end of a row's interval.
 
     Each run's programme is solved with its own counts on the split; the line is the mean over the runs.
-    ``min_count`` as :func:`baseline_rates` takes it.
+    ``min_count`` and ``missing`` as :func:`baseline_rates` takes them. Accuracy is that of all rows: those that no gap
+    compares keep their predictions.
 
     Raises:
         DataError: as :func:`baseline_rates`.
@@ -130,10 +142,14 @@ def baseline_frontier(group: RunSet, comparison: Comparison, points: int = 61, m
     if comparison.selection is not None or comparison.positive_rate is not None:
         raise ConfigError("The FACT line is of the runs' own predictions: compare without selection and threshold.")
     name = comparison.table.baseline
-    rates = baseline_rates(group, name, min_count)
+    rates = baseline_rates(group, name, min_count, missing)
     ends = [row["equalized_odds"].estimate.high for row in comparison.table.rows.values()]
     gaps = np.linspace(0, np.nanmax(ends), points)
-    return Frontier(name, gaps, np.stack([fact_frontier(one, gaps) for one in rates]))
+    lines = []
+    for one, others, right in rates:
+        rows = one.rows
+        lines.append((rows * fact_frontier(one, gaps) + right) / (rows + others))
+    return Frontier(name, gaps, np.stack(lines))
 
 
 @dataclass(frozen=True)

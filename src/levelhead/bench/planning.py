@@ -70,12 +70,16 @@ class Noise:
         return self.half_width(seeds) * (z + float(special.ndtri(POWER))) / z
 
 
-def assumed(cells: NDArray[np.int64]) -> Noise:
+def assumed(cells: NDArray[np.int64], min_count: int = 1) -> Noise:
     """Return the noise to expect of a difference of gaps in equalized odds, from sizes of cells alone.
 
     Args:
         cells: (groups, labels) rows; of more than two groups or labels, those four that say least decide.
+        min_count: what groups had to have of each label to be among them, for the reason where there are not two.
     """
+    if len(cells) < 2:
+        basis = f"fewer than two groups have {max(1, min_count)} rows of each label"
+        return Noise(math.nan, math.nan, math.nan, int(np.sum(cells)), basis)
     sizes = np.sort(np.asarray(cells).ravel())[: 4 if cells.size > 4 else cells.size]
     if len(sizes) < 2 or sizes.min() < 1:
         return Noise(math.nan, math.nan, math.nan, int(np.sum(cells)), "a group has no row of a label")
@@ -120,15 +124,21 @@ def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalize
     return Noise(row, max(0.0, row - common), between.beyond_rows * seeds, len(frame), basis)
 
 
-def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Console) -> None:
+def show_plan(
+    cells: Sequence[Cell], folder: Path, *, workers: int, console: Console, min_count: int = MIN_COUNT
+) -> None:
     """Print how long the runs that are missing will take, and how small a difference they will show.
 
     Times a few steps of each variant that has no finished run. Opens the groups of the rows to be answered, which no
     training sees, to count them.
     """
     missing = [cell for cell in cells if not cell.done]
-    took = {cell.folder: float(read_record(cell.folder / "cost.json")["seconds"]) for cell in cells if cell.done}
+    costs = {cell.folder: read_record(cell.folder / "cost.json") for cell in cells if cell.done}
+    # The record of a refit has the seconds of the run that it refits as well.
+    took = {folder: float(cost.get("refit_seconds", cost["seconds"])) for folder, cost in costs.items()}
     by_row = {cell.row: [took[one.folder] for one in cells if one.row == cell.row and one.done] for cell in cells}
+    refits = [cell for cell in missing if not by_row[cell.row] and cell.refitted is not None]
+    by_row |= {cell.row: [0.0] for cell in refits}
     unknown = [cell for cell in missing if not by_row[cell.row]]
     timed = predicted(unknown, folder, console) if unknown else {}
     failing = dict.fromkeys(cell.row for cell in unknown if cell.folder not in timed)
@@ -137,17 +147,22 @@ def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Con
     left = sum(float(np.mean(by_row[cell.row])) if by_row[cell.row] else timed[cell.folder] for cell in missing)
     source = "; ".join(["measured on runs that are done"] * bool(took) + ["from a few steps of each"] * bool(unknown))
     time = f"about {spent(left)} of one core" + f", {spent(left / workers)} with {workers} at a time" * (workers > 1)
-    console.print(f"{len(missing)} of {len(cells)} runs are missing: {time} ({source or 'nothing to time'}).")
+    aside = f"; {len(refits)} refits, of seconds each, not counted" * bool(refits)
+    console.print(f"{len(missing)} of {len(cells)} runs are missing: {time} ({source or 'nothing to time'}{aside}).")
     counts, which = _cells_of(cells[0].experiment.data)
-    sizes = ", ".join(f"{name} {size:,}" for name, size in counts.items())
-    console.print(f"{which}: {sum(counts.values()):,} rows ({sizes}).", markup=False)
+    sizes = ", ".join(
+        f"{group} / {label} {size:,}" for group, own in counts.items() for label, size in sorted(own.items())
+    )
+    rows_of = np.array([list(own.values()) for own in counts.values()])
+    enough = rows_of[(rows_of >= max(1, min_count)).all(1)]
+    console.print(f"{which}: {rows_of.sum():,} rows ({sizes}).", markup=False)
     rows = list(dict.fromkeys(cell.row for cell in cells))
     done = sorted({len({one.experiment.seed for one in cells if one.row == row}) for row in rows})
     shown = sorted({1, 2, 3, 5, 10, *done})
     pilot = _pilot(cells)
     for method in rows[1:]:
         piloted = pilot is not None and {rows[0], method} <= pilot.rows().keys()
-        noise = from_pilot(pilot, rows[0], method) if pilot and piloted else assumed(np.array(list(counts.values())))
+        noise = from_pilot(pilot, rows[0], method) if pilot and piloted else assumed(enough, min_count)
         if math.isnan(noise.row):
             console.print(f"{method}: no plan, {noise.basis}.", markup=False)
             continue
@@ -160,17 +175,18 @@ def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Con
         console.print(table)
 
 
-def _cells_of(data: DataSet) -> tuple[dict[str, int], str]:
+def _cells_of(data: DataSet) -> tuple[dict[str, dict[str, int]], str]:
     """Return the rows of each group and label that will be answered, and which rows these are."""
     whole, splits = (data.data, SPLITS) if isinstance(data, Fold) and data.data else (data, ("test",))
-    found: dict[str, int] = {}
+    found: dict[str, dict[str, int]] = {}
     for split in splits:
         examples, group = whole.examples(split), whole.require_groups(split, partly=True)[0]
+        for name in group.names:  # 0 rows of a label are what matters most
+            found.setdefault(name, dict.fromkeys(examples.class_names, 0))
         for value, label in zip(group.values.tolist(), examples.labels.tolist(), strict=True):
             if value < 0:
                 continue
-            name = f"{group.names[value]} / {examples.class_names[label]}"
-            found[name] = found.get(name, 0) + 1
+            found[group.names[value]][examples.class_names[label]] += 1
     which = f"All rows, in {data.folds} folds" if isinstance(data, Fold) else "Test split"
     return dict(sorted(found.items())), which
 

@@ -22,6 +22,7 @@ from levelhead.bench.grid import GRID, read_grid
 from levelhead.data import Fold, Split
 from levelhead.methods import DAM, ERM
 from levelhead.metrics import Counts, JointTable, joint
+from levelhead.metrics.clustered import cluster_codes
 from levelhead.metrics.contrasts import Contrasts, Enough
 from levelhead.metrics.counts import JointCounts
 from levelhead.metrics.intervals import undefined_reason
@@ -343,7 +344,7 @@ def _clusters(run: Run, cluster: str | None) -> tuple[pd.Series | None, list[str
     clusters = run.predictions.get("cluster")
     if cluster is not None:
         require_columns(list(map(str, run.predictions)), [cluster], f"{run.folder}, its predictions")
-        clusters = pd.Series(pd.factorize(run.predictions[cluster], use_na_sentinel=False)[0])
+        clusters = pd.Series(cluster_codes(run.predictions[cluster]))
     if clusters is None or (number := clusters.nunique()) == (rows := len(clusters)):
         return clusters, []
     return clusters, [f"Intervals are clustered: {rows:,} rows in {number:,} clusters."]
@@ -435,6 +436,8 @@ def choose_epoch(
             }
     # As in training: the first epoch with the highest score; an undefined score is never preferred.
     known_scores = {epoch: -np.inf if score is None or np.isnan(score) else score for epoch, score in scores.items()}
+    if max(known_scores.values()) == -np.inf:
+        raise DataError(f"{run.folder}: {selection} is undefined in every epoch, so that it chooses none.")
     chosen = max(epochs, key=lambda epoch: (known_scores[epoch], -epoch))
     return int(chosen), by_epoch[chosen]
 
@@ -454,9 +457,14 @@ def _log_odds(probabilities: np.ndarray) -> np.ndarray:
 
 
 def _highest(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return 1 for the ``count`` highest of each row of ``scores`` (seeds, rows), ties in row order, else 0."""
+    """Return 1 for the ``count`` highest of each row of ``scores`` (seeds, rows), else 0.
+
+    Ties are parted by chance, the same in all rows: in a file that is sorted by group, its order would make a gap.
+    """
     chosen = np.zeros(scores.shape, np.int64)
-    np.put_along_axis(chosen, np.argsort(-scores, axis=1, kind="stable")[:, :count], 1, axis=1)
+    mixed = np.random.default_rng(0).permutation(scores.shape[1])
+    order = mixed[np.argsort(-scores[:, mixed], axis=1, kind="stable")]
+    np.put_along_axis(chosen, order[:, :count], 1, axis=1)
     return chosen
 
 

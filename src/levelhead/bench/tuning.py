@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from levelhead.auditing.options import MIN_COUNT
 from levelhead.bench.comparison import Comparison
 from levelhead.bench.tables import Run, RunSet, measured_gap
 from levelhead.metrics import Counts
@@ -31,18 +32,19 @@ class Choice:
     method: str
     candidates: tuple[str, ...]
     chosen: str
-    oracle: str
+    oracle: str | None
 
 
 def _label_only(runs: list[Run], criterion: str) -> float:
-    scores = [read_metrics(run.folder)["validation"].get(criterion) for run in runs]
+    parts = [part for run in runs for part in run.trained]
+    scores = [read_metrics(part.folder)["validation"].get(criterion) for part in parts]
     return float(np.mean([-np.inf if score is None else score_of(criterion, score) for score in scores]))
 
 
-def _with_groups(runs: list[Run], attribute: str) -> float:
+def _with_groups(runs: list[Run], attribute: str, min_count: int) -> float:
     """Return minus the mean equalized odds gap on validation."""
     gaps = []
-    for run in runs:
+    for run in [part for one in runs for part in one.trained]:
         frame = pd.read_parquet(run.folder / "predictions-validation.parquet")
         data = named(run.experiment.data)
         if isinstance(data, StandIn):  # whose code is not run: an evaluation wrote the groups down
@@ -56,15 +58,15 @@ def _with_groups(runs: list[Run], attribute: str) -> float:
             groups = run.experiment.data.require_groups("validation", partly=True)[0].values.numpy()
         known = groups >= 0
         labels, answers = (frame[column].to_numpy()[known] for column in ("label", "prediction"))
-        gaps.append(measured_gap(Counts.from_rows(labels, answers, groups[known])))
+        gaps.append(measured_gap(Counts.from_rows(labels, answers, groups[known]), min_count))
     return -float(np.nanmean(gaps)) if not np.isnan(gaps).all() else -np.inf
 
 
-def tune(group: RunSet, criterion: str = "val_loss") -> tuple[RunSet, list[Choice]]:
+def tune(group: RunSet, criterion: str = "val_loss", min_count: int = MIN_COUNT) -> tuple[RunSet, list[Choice]]:
     """Keep one row a method: the one whose runs have the best mean validation ``criterion``.
 
     Returns the group with the chosen rows alone, and the choices of the methods that had several. Reads validation
-    groups, for the ORACLE pick only.
+    groups, for the ORACLE pick only, which is None where no gap of ``min_count`` rows is defined there.
     """
     known = [name for name in FOR_ANY_METHOD if name != "last"]
     if criterion not in known:
@@ -78,8 +80,9 @@ def tune(group: RunSet, criterion: str = "val_loss") -> tuple[RunSet, list[Choic
         chosen = max(names, key=lambda name: _label_only(rows[name], criterion))
         kept += rows[chosen]
         if len(names) > 1:
-            oracle = max(names, key=lambda name: _with_groups(rows[name], group.attribute))
-            choices.append(Choice(method, tuple(names), chosen, oracle))
+            gaps = {name: _with_groups(rows[name], group.attribute, min_count) for name in names}
+            oracle = max(names, key=gaps.__getitem__)
+            choices.append(Choice(method, tuple(names), chosen, None if gaps[oracle] == -np.inf else oracle))
     return replace(group, runs=kept), choices
 
 
@@ -96,8 +99,8 @@ def choices_table(choices: list[Choice], everything: Comparison, criterion: str)
                 blocks.cell(len(one.candidates)),
                 blocks.cell(one.chosen),
                 gap(one.chosen),
-                blocks.cell(one.oracle),
-                gap(one.oracle),
+                blocks.cell(one.oracle or "undefined"),
+                blocks.cell("") if one.oracle is None else gap(one.oracle),
             ],
         )
         for one in choices

@@ -203,7 +203,7 @@ def _run(
         from levelhead.bench.planning import show_plan
 
         with tempfile.TemporaryDirectory(prefix="levelhead-plan-") as place:  # nothing is left where runs may come
-            show_plan(cells, Path(place), workers=workers, console=Terminal())
+            show_plan(cells, Path(place), workers=workers, console=Terminal(), min_count=min_count)
         return
     remember(plan, folder)
     parts = ["levelhead", "compare", str(folder), "--resume", *["--workers", str(workers)] * (workers > 1)]

@@ -58,7 +58,7 @@ def pareto_command(
         frontier = None
         if not no_frontier and has_frontier(x, y):
             try:
-                frontier = baseline_frontier(group, comparison, min_count=min_count)
+                frontier = baseline_frontier(group, comparison, min_count=min_count, missing=missing.words)
             except LevelheadError as error:
                 console.print(f"No FACT line: {error}", markup=False)
         elif not no_frontier:

@@ -22,7 +22,7 @@ from levelhead.cli.options import (
 )
 from levelhead.storage import as_written, check_outputs, read_json, write_json, write_text
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError, visible
+from levelhead.types import ConfigError, listed, visible
 
 if TYPE_CHECKING:  # importing pandas takes a second, and --help does not need it
     from levelhead.bench.page import Comparisons
@@ -82,6 +82,11 @@ def table_command(
     from levelhead.bench.tuning import choices_table, choices_to_dict, tune
 
     grids = [read_grid(folder / GRID) for folder in runs if (folder / GRID).exists()]
+    if margin is None and len({one.margin for one in grids}) > 1:
+        raise ConfigError(
+            f"The grids have different margins, {listed(sorted({one.margin for one in grids}))} points: name one with "
+            "--margin."
+        )
     points = margin if margin is not None else grids[0].margin if grids else Grid.margin
     results, pages, reports = [], [], []
     groups = collect(runs, split.value)
@@ -90,7 +95,7 @@ def table_command(
         options |= {"level": level_of(runs), "min_count": min_count, "missing": missing.words, "cluster": cluster}
         more, picked = [], {}
         if tune_by is not None:
-            chosen, choices = tune(group, tune_by)
+            chosen, choices = tune(group, tune_by, min_count)
             more = [choices_table(choices, group.compare(baseline, **options), tune_by)] if choices else []
             picked, group = {"tuning": choices_to_dict(choices, tune_by)}, chosen
         comparison = group.compare(baseline, **options)
@@ -106,7 +111,7 @@ def table_command(
     if html_file:
         from levelhead.report.page import command_line, write_page
 
-        together = Comparisons([compared(*each, min_count=min_count) for each in pages])
+        together = Comparisons([compared(*each, min_count=min_count, missing=missing.words) for each in pages])
         write_page(html_file, together.page(command=command_line()))
 
 

@@ -12,7 +12,7 @@ most ``u`` of the way from this one to the ends of its scale.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,7 +44,7 @@ class Sample:
     values: NDArray[np.float64]
     clusters: NDArray[Any] | None
     statistic: Statistic
-    ids: tuple[str, ...] | None = None
+    ids: tuple[Hashable, ...] | None = None
     ends: tuple[float, float] | None = None
 
 
@@ -63,7 +63,7 @@ def bootstrap(
     replicates: int = REPLICATES,
     seed: int = 0,
     reason: str = "nothing to divide by",
-    ids: Sequence[str] | None = None,
+    ids: Sequence[Hashable] | None = None,
     ends: tuple[float, float] | None = None,
 ) -> Estimate:
     """Estimate a statistic of sums over items, with a 95% percentile interval.

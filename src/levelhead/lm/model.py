@@ -87,6 +87,7 @@ class LanguageModel:
         takes = inspect.signature(network.forward).parameters
         self._caches, self._keeps = "past_key_values" in takes, "logits_to_keep" in takes
         self._shares: bool | None = None if self._caches else False  # contexts run once: known after the first batch
+        self._goes_on: bool | None = None if self._caches else False  # one token behind a kept text: after the first
         if causal and (reason := NOT_SCORED.get(network.config.model_type)):
             raise ConfigError(f"--model {name} cannot be scored: {reason}.")
 
@@ -303,14 +304,18 @@ class LanguageModel:
             found[place][1].append((value, len(row) - start))
         return found
 
+    @property
+    def _rounding(self) -> float:
+        """Nats a token that rounding can make."""
+        return 1e-3 if self.network.dtype == torch.float32 else 0.1
+
     def _alike(self, shared: Sequence[float], alone: Sequence[float], tokens: Sequence[int]) -> bool:
         """Say whether contexts that are run once give the sums that whole texts give; warn if not.
 
         Hybrid and recurrent networks (Jamba, Bamba) may continue from a kept state by one token only, perfectly.
         """
-        most = 1e-3 if self.network.dtype == torch.float32 else 0.1  # nats a token, of rounding
         off = [abs(a - b) for a, b in zip(shared, alone, strict=True)]
-        if all(not each > most * count for each, count in zip(off, tokens, strict=True)):
+        if all(not each > self._rounding * count for each, count in zip(off, tokens, strict=True)):
             return True
         warnings.warn(
             f"{self.name} does not continue from a kept context as it reads the whole text (off by {max(off):.2g} "
@@ -347,7 +352,8 @@ class LanguageModel:
             masked += [] if alike else [(index, 1, second, position) for _, position in shared]
         sums = {index: [0.0, 0.0] for index in counts}
         yield from ((index, (0.0, 0.0, 0)) for index, count in counts.items() if not count)
-        for batch in batches([len(row) for _, _, row, _ in masked], self.batch_tokens):
+        # Of one length: some networks mix padding into a text, whatever the mask says (ConvBERT, Nystromformer, FNet).
+        for batch in batches([len(row) for _, _, row, _ in masked], self.batch_tokens, equal=True):
             chosen = [masked[place] for place in batch]
             values = self._masked([row for _, _, row, _ in chosen], [position for *_, position in chosen])
             self._refuse_not_finite(values, [index for index, *_ in chosen], names)
@@ -405,6 +411,10 @@ class LanguageModel:
         whole, cache, new = ids, None, []
         for step in range(steps):
             logits, cache = self._run(ids if cache is not None else whole, cache, whole.shape[1] - ids.shape[1], 1)
+            if step == 1 and self._goes_on is None:
+                self._goes_on = self._keeps_on(logits[0, -1], self._run(whole[:1], None, 0, 1)[0][0, -1])
+                logits = logits if self._goes_on else self._run(whole, None, 0, 1)[0]
+            cache = None if self._goes_on is False else cache
             self._refuse_not_finite(logits[:, -1].float().logsumexp(-1).tolist(), range(len(rows)), names)
             if uniforms is None:
                 token = logits[:, -1].argmax(-1)
@@ -420,6 +430,23 @@ class LanguageModel:
             ids = token[:, None]
             whole = torch.cat([whole, ids], dim=1)
         return [until(tokens, self._ends) for tokens in torch.stack(new, dim=1).tolist()] if new else [[] for _ in rows]
+
+    def _keeps_on(self, kept: Tensor, whole: Tensor) -> bool:
+        """Say whether a step behind a kept text gives the logits (vocabulary,) that the whole text gives; warn if not.
+
+        Some networks count positions from their cache, and begin at 0 again (Bamba, MiniMax).
+        """
+        steps = [one.float().log_softmax(-1) for one in (kept, whole)]
+        likeliest = steps[1].topk(min(5, len(whole))).indices
+        off = float((steps[0] - steps[1])[likeliest].abs().max())
+        if not off > self._rounding:
+            return True
+        warnings.warn(
+            f"{self.name} does not go on from a kept text as it reads the whole one (off by {off:.2g} nats): every "
+            "token is generated from the whole text (slower).",
+            stacklevel=2,
+        )
+        return False
 
     def _text(self, prompt: list[int], new: list[int]) -> str:
         """Decode behind the prompt: alone, new tokens would lose the space before a first word."""

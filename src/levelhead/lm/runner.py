@@ -73,11 +73,16 @@ def run_benchmark(
         DataError: for answers that cannot be read, or that are of other items than those below ``root``.
     """
     items = take(benchmark, benchmark.read(root), limit)
+    fingerprint = model.fingerprint()
+    if getattr(benchmark, "chat", False) and (
+        template := getattr(getattr(model, "tokenizer", None), "chat_template", "")
+    ):
+        fingerprint += f"-{hashlib.blake2b(repr(template).encode(), digest_size=4).hexdigest()}"
     header = {
         "format": FORMAT,
         "benchmark": benchmark.name,
         "options": benchmark.asking(options_of(benchmark)),
-        "model": model.fingerprint(),
+        "model": fingerprint,
         "name": Path(model.name).name,
     }
     began = time.monotonic()

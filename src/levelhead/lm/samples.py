@@ -268,11 +268,14 @@ class _Column:
         self.clusters.append(cluster)
         self.categories.append(category)
 
-    def arrays(self, keep: Keep) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int16]]:
+    def arrays(self, keep: Keep) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int16], list[int]]:
         keys = np.asarray(self.keys)
+        if twice := len(keys) - len(np.unique(keys)):
+            raise DataError(f"{twice:,} lines of a log are second lines of one document: delete them.")
         order = np.argsort(keys, kind="stable")
         order = order if keep is None else order[np.isin(keys[order], keep)]
-        return np.asarray(self.values)[order], np.asarray(self.clusters)[order], np.asarray(self.categories)[order]
+        own = [np.asarray(one)[order] for one in (self.values, self.clusters, self.categories)]
+        return own[0], own[1], own[2], keys[order].tolist()
 
 
 class _Metrics:
@@ -313,7 +316,7 @@ class _Metrics:
     def _category(self, doc: Mapping[str, Any]) -> int:
         name = self.by or next((name for name in CATEGORIES if isinstance(doc.get(name), str | int)), "")
         if not name or len(self.categories) > MOST_CATEGORIES:
-            return 0
+            return -1  # of no category
         return self.categories.setdefault(str(doc.get(name)), len(self.categories))
 
     @property
@@ -330,14 +333,17 @@ class _Metrics:
         parts: dict[str, dict[str, Estimate]] = {}
         many = len(self.categories) > MOST_CATEGORIES
         for name, column in self.columns.items():
-            values, clusters, categories = column.arrays(keep)
+            # A value that is not finite in one log alone is a document less: a difference then has no pairs.
+            values, clusters, categories, ids = column.arrays(keep)
             rows = np.stack([values, np.ones(len(values))], axis=1)
             ends = SHARE if np.isin(values, (0, 1)).all() else None
-            overall[name] = bootstrap(rows, clusters, ratio, ends=ends)
+            overall[name] = bootstrap(rows, clusters, ratio, ends=ends, ids=ids)
             for category, code in sorted(self.categories.items()) if len(self.categories) > 1 and not many else ():
                 of = categories == code
                 if of.any():
-                    parts.setdefault(category, {})[name] = bootstrap(rows[of], clusters[of], ratio, ends=ends)
+                    own = [one for one, chosen in zip(ids, of.tolist(), strict=True) if chosen]
+                    figure = bootstrap(rows[of], clusters[of], ratio, ends=ends, ids=own)
+                    parts.setdefault(category, {})[name] = figure
         notes = [f"{self.not_finite} values are not finite and left out."] if self.not_finite else []
         if many:
             notes.append(f"There are more than {MOST_CATEGORIES} categories: none is scored. Choose a field with --by.")
@@ -375,7 +381,7 @@ class _Discrimination(_Metrics):
         }
 
     def score(self, task: str, keep: Keep) -> Scores:
-        values, clusters, codes = self.columns["log odds"].arrays(keep)
+        values, clusters, codes, ids = self.columns["log odds"].arrays(keep)
         names = [name.split("\n") for name in self.categories]
 
         def difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -385,7 +391,8 @@ class _Discrimination(_Metrics):
         for name, (at, group, reference) in self._contrasts().items():
             sides = [np.array([each[at] == one for each in names], float)[codes] for one in (group, reference)]
             rows = np.stack([values * sides[0], sides[0], values * sides[1], sides[1]], axis=1)
-            overall[name] = bootstrap(rows, clusters, difference, reason=f"there is no document of {reference}")
+            absent = f"there is no document of {reference}"
+            overall[name] = bootstrap(rows, clusters, difference, reason=absent, ids=ids)
         notes = ["Differences of means over the same questions; the harness fits a mixed model, with age in it."]
         if self.not_finite:
             notes.append(f"{self.not_finite} documents have no finite log-likelihoods and are left out.")

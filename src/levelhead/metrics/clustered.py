@@ -34,6 +34,7 @@ from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import undefined_reason
 from levelhead.metrics.names import metric_of
 from levelhead.metrics.weighted import WeightedCounts, WeightedRate, relied
+from levelhead.types import DataError, quoted
 
 FEWEST = 8
 """Fewest clusters for a rate to be compared: with fewer, its variance estimate is unreliable."""
@@ -51,6 +52,20 @@ class Members(NamedTuple):
     def of(self, kept: BoolArray | IntArray) -> Members:
         """Return these patterns alone."""
         return Members(*(part[kept] for part in self))
+
+
+def cluster_codes(column: Any) -> IntArray:
+    """Return a number for each row (rows,) of a pandas column, the same for rows that belong together.
+
+    Raises:
+        DataError: a value is missing.
+    """
+    if absent := int(column.isna().sum()):
+        raise DataError(
+            f"Cluster column {quoted(str(column.name))} is missing in {absent:,} of {len(column):,} rows. Give each "
+            "such row an id of its own, or name another column."
+        )
+    return np.asarray(column.factorize()[0], np.int64)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,9 @@ from scipy import special
 from levelhead.metrics.group import FloatArray
 from levelhead.types import Estimate
 
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
+"""Of numbers, relative to their size; errors are differences of two."""
+
 
 @dataclass
 class Moments:
@@ -76,6 +79,12 @@ class Moments:
         self.rows = self.rows + other.rows
         return self
 
+    def constant(self, quantity: int, at: int) -> bool:
+        """Whether all rows of a group are alike, up to the rounding of the numbers that they were computed from."""
+        rows = max(1, int(self.rows[at]))
+        largest = math.sqrt(float((self.mean[:, at] ** 2 + self.squares[:, at] / rows).max()))
+        return math.sqrt(float(self.squares[quantity, at]) / rows) <= ROUNDING * largest
+
     def estimate(self, quantity: int, at: int, level: float, *, skewed: bool = False) -> Estimate:
         """Return the mean of a quantity in the group at a place, with its interval.
 
@@ -84,7 +93,7 @@ class Moments:
         """
         rows, value = int(self.rows[at]), float(self.mean[quantity, at])
         # Rows that are all alike say nothing of how far others are off: no interval, and not one of width 0.
-        if rows < 2 or not self.squares[quantity, at]:
+        if rows < 2 or self.constant(quantity, at):
             return Estimate(value, math.nan, math.nan, rows)
         t = float(special.stdtrit(rows - 1, (1 + level) / 2))
         error = math.sqrt(self.squares[quantity, at] / (rows - 1) / rows)

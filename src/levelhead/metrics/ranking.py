@@ -173,7 +173,9 @@ def area_under_roc(
         raise DataError(f"{len(labels)} labels and {len(codes)} clusters. Pass one of each for every row.")
     if baseline is not None and baseline not in arrays:
         raise ConfigError(f"The baseline {quoted(baseline)} has no scores. Methods: {listed(arrays)}.")
-    members = {"all": np.ones(len(labels), bool)} | {str(name): groups == at for at, name in enumerate(names)}
+    members = {"all": np.ones(len(labels), bool)}
+    for at, group_of in enumerate(map(str, names)):
+        members["all (group)" if group_of == "all" else group_of] = groups == at
     for where, inside in members.items():
         if min((inside & labels).sum(), (inside & ~labels).sum()) < 2:
             missing = Estimate.undefined(f"group {where} has fewer than two rows of a class", int(inside.sum()))

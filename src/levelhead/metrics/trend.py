@@ -54,12 +54,15 @@ class Trend(NamedTuple):
         return (self.gaps[0] < self.limits[0]) | (self.gaps[0] > self.limits[1])
 
 
-def trend(hits: IntArray, rows: IntArray, *, level: float = 0.95, comparisons: int = 1) -> Trend:
+def trend(
+    hits: IntArray, rows: IntArray, *, at: FloatArray | None = None, level: float = 0.95, comparisons: int = 1
+) -> Trend:
     """Fit a trend and find periods that stand out.
 
     Args:
         hits: (periods, 2) of both groups, in the order of time.
         rows: (periods, 2), at least 1.
+        at: (periods,) where they lie in time, in periods; None: one after the other.
         level: of the intervals.
         comparisons: how many trends are looked at; the slope's interval, the p-value and the limits allow for them.
 
@@ -69,7 +72,7 @@ def trend(hits: IntArray, rows: IntArray, *, level: float = 0.95, comparisons: i
     periods, n = len(hits), int(rows.sum())
     places = np.arange(periods)
     each = differences(hits.T.ravel(), rows.T.ravel(), places, places + periods, level=level)
-    gap, at = each.value, places.astype(np.float64)
+    gap, at = each.value, places.astype(np.float64) if at is None else at
     steady = _variance((hits.sum(0) + 0.5) / (rows.sum(0) + 1), rows)
     own = np.maximum(_variance((hits + 0.5) / (rows + 1), rows), 1e-300)
     weight = 1 / steady

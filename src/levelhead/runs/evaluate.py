@@ -15,6 +15,7 @@ from torch import Tensor
 
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.data import DataSet, Examples, Fold, Groups, Split
+from levelhead.metrics.clustered import cluster_codes
 from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
 from levelhead.runs.finished import FinishedRun, open_finished
@@ -200,7 +201,7 @@ def _together(frame: pd.DataFrame, data: DataSet, split: Split, cluster: str | N
             raise ConfigError(
                 f"There is no column {quoted(cluster)} to cluster by. Columns: {listed(known) or 'none'}."
             )
-        return pd.Series(pd.factorize(frame[cluster], use_na_sentinel=False)[0], name=cluster)
+        return pd.Series(cluster_codes(frame[cluster]), name=cluster)
     if isinstance(data, Fold):
         return pd.Series(data.clusters(split), name="person" if data.pool.people else None)
     people = data.people(split)

@@ -53,16 +53,16 @@ class Cuts:
             f"or quantiles:4 for four groups of about equal size (at most {MOST_BINS}), or values."
         )
 
-    def find(self, columns: Iterable[Column], title: str) -> None:
-        """Set the points of quantiles from all rows of the column, given batch by batch.
+    def find(self, columns: Iterable[tuple[Column, NDArray[np.int64] | None]], title: str) -> None:
+        """Set the points of quantiles from all rows of the column, and how many each is, given batch by batch.
 
         Raises:
             DataError: a value is not a number.
         """
         found: dict[float, int] = {}  # whole numbers stay whole: floats would merge long ids
-        for codes, values in columns:
-            rows = np.bincount(codes, minlength=len(values)).tolist()
-            for value, count in zip(values, rows, strict=True):
+        for (codes, values), counts in columns:
+            rows = np.bincount(codes, counts, len(values)).tolist()
+            for value, count in zip(values, map(int, rows), strict=True):
                 if count and (number := _as_number(value, title)) is not None:
                     found[number] = found.get(number, 0) + count
         if not found:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Sequence
 
@@ -26,6 +28,28 @@ def _period(text: str) -> str:
     if date := _DATE.fullmatch(text):
         return f"{date[1]}-{int(date[2]):02}"
     return f"{month[1]}0{month[2]}" if (month := _MONTH.fullmatch(text)) else text
+
+
+def places_of(periods: Sequence[str]) -> list[float]:
+    """Return where periods lie in time, (periods,), the smallest distance of two that follow each other being 1.
+
+    They are in time's order, as :func:`ordered` returns them. Periods whose time is not known lie 1 apart.
+    """
+    values: list[float] = []
+    if ordered(periods) == (list(periods), True):
+        found = [_PART.fullmatch(one) for one in periods]
+        if all(found):
+            parts = [(int(one[1]), one[2], int(one[3])) for one in found if one is not None]
+            most = max((part for *_, part in parts), default=0)
+            kind = parts[0][1].strip("-/ ").lower()
+            year = {"q": 4, "w": 52}.get(kind, 12 if most <= 12 else 52 if most <= 53 else 0)
+            values = [float(when * year + part) for when, _, part in parts] if year else []
+        else:
+            values = [float(number) for one in periods if (number := number_of(one)) is not None]
+    steps = [after - before for before, after in itertools.pairwise(values)]
+    if not steps or min(steps) <= 0 or not math.isfinite(sum(steps)):
+        return [float(place) for place in range(len(periods))]
+    return [(value - values[0]) / min(steps) for value in values]
 
 
 def ordered(periods: Sequence[str]) -> tuple[list[str], bool]:

@@ -557,9 +557,13 @@ class Lab:
         score = float(epoch) if select == "last" else scores[select]
         if math.isnan(score):  # undefined on this split: no reason to prefer the epoch
             score = -math.inf
-        best = position.best_score is None or score > position.best_score
+        last = epoch + 1 == (stage.epochs or self.config.epochs)
+        # Where no epoch has a score, the last one is kept, as if nothing chose.
+        best = position.best_score is None or score > position.best_score or position.best_score == -math.inf
         if best:
             position.best_score, position.best_epoch = score, epoch
+        if last and position.best_score == -math.inf:
+            logger.warning("train.select %s is undefined in every epoch: the last one is kept.", select)
         keeper.keep(model, epoch, stage.epochs or self.config.epochs, best=best)
 
     def _scores(
