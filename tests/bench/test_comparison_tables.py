@@ -14,12 +14,13 @@ from rich.console import Console, RenderableType
 
 import levelhead as lh
 from command_line import run, said
-from levelhead.bench.comparison import Comparison
+from levelhead.bench.comparison import LEAKING, Comparison
 from levelhead.bench.page import Comparisons, compared
-from levelhead.bench.tables import collect
+from levelhead.bench.tables import choose_epoch, collect
 from levelhead.report import blocks
 from levelhead.report.terminal import DrawnTable
 from levelhead.report.text import cell_lines
+from levelhead.runs.folder import write_parquet
 from levelhead.storage import read_json, write_json
 from levelhead.types import DataError
 
@@ -340,3 +341,40 @@ def test_one_variant_has_no_brief_form(runs: list[Path], capsys: pytest.CaptureF
     printed = capsys.readouterr().out
     assert "--all" not in printed
     assert "Cost of training" in printed
+
+
+@pytest.mark.parametrize("order", ["sorted", "mixed"])
+def test_ties_at_a_matched_threshold_make_no_gap(tmp_path: Path, order: str) -> None:
+    """Scores of two values say nothing of the group: in a file sorted by group, row order made a decided gap of it."""
+    rng = np.random.default_rng(0)
+    rows = rows_of(2000)
+    rows = rows.sort_values("group", ignore_index=True) if order == "sorted" else rows
+    for seed in range(3):
+        for method, fine in (("erm", True), ("dam", False)):
+            score = rng.random(2000) if fine else np.where(rng.random(2000) < 0.6, 0.9, 0.1)
+            frame = rows[["label"]].assign(prediction=np.where(score >= 0.5, "yes", "no"))
+            frame["probability_no"], frame["probability_yes"], frame["group"] = 1 - score, score, rows["group"]
+            write_run(tmp_path / f"{method}-{seed}", frame, method, seed)
+    (found,) = collect(sorted(tmp_path.iterdir()), "test")
+    gap = found.compare("erm", threshold="matched").table.rows["dam"]["demographic_parity"].estimate
+    assert gap.value < 0.05
+
+
+def test_a_rule_that_is_undefined_in_every_epoch_chooses_none(tmp_path: Path) -> None:
+    """The first epoch was kept, without a word."""
+    rows = rows_of(60, groups=("a",)).assign(group=["a"] * 55 + ["b"] * 5)
+    folder = write_run(tmp_path / "erm", answered(rows))
+    epochs = [answered(rows, error).assign(epoch=at) for at, error in enumerate((0.4, 0.1))]
+    parts = [one[["probability_no", "probability_yes", "epoch"]].assign(row=range(60)) for one in epochs]
+    write_parquet(folder / "predictions-test-epochs.parquet", pd.concat(parts, ignore_index=True))
+    (found,) = collect([folder], "test")
+    with pytest.raises(DataError, match="undefined in every epoch, so that it chooses none"):
+        choose_epoch(found.runs[0], "test", "group", LEAKING)
+
+
+def test_a_cluster_that_is_missing_is_refused(tmp_path: Path) -> None:
+    rows = rows_of(60).assign(site=[None, *["s"] * 59])
+    folders = [write_run(tmp_path / name, answered(rows, 0.2, at), name) for at, name in enumerate(("erm", "dam"))]
+    (found,) = collect(folders, "test")
+    with pytest.raises(DataError, match="Cluster column 'site' is missing in 1 of 60 rows"):
+        found.compare("erm", cluster="site")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_runs import answered, rows_of, write_run
 
 from levelhead.bench import pareto
 from levelhead.bench.comparison import LEAKING
@@ -103,7 +104,8 @@ def group(runs: Path) -> RunSet:
 def test_the_frontier_is_that_of_the_runs(group: RunSet) -> None:
     comparison = group.compare("erm", min_count=1)
     found = baseline_rates(group, "erm", 1)
-    for seed, one in enumerate(found):
+    for seed, (one, others, right) in enumerate(found):
+        assert others == right == 0
         assert one.accuracy == pytest.approx(comparison.table.rows["erm"]["accuracy"].by_seed[seed])
         assert one.equalized_odds == pytest.approx(comparison.table.rows["erm"]["equalized_odds"].by_seed[seed])
     frontier = baseline_frontier(group, comparison, min_count=1)
@@ -181,3 +183,21 @@ def test_from_the_command_line(runs: Path, tmp_path: Path) -> None:
     (picture,) = read_json(json_file)["pictures"]
     assert picture["frontier"]["oracle"] is True
     assert len(picture["points"]) == 3
+
+
+@pytest.mark.parametrize("missing", ["leave out", "group"])
+def test_the_line_is_never_below_what_is_reached_by_doing_nothing(tmp_path: Path, missing: str) -> None:
+    """A third of the rows have no group and are all answered rightly: accuracy counts them, and so must the line."""
+    rows = rows_of(600)
+    frame = answered(rows, 0.3)
+    absent = np.arange(600) % 3 == 0
+    frame.loc[absent, "prediction"] = frame.loc[absent, "label"]
+    frame.loc[absent, "group"] = None
+    write_run(tmp_path / "erm", frame)
+    write_run(tmp_path / "dam", answered(rows, 0.3, 1).assign(group=frame["group"]), "dam")
+    (found,) = collect([tmp_path / "erm", tmp_path / "dam"], "test")
+    comparison = found.compare("erm", missing=missing)
+    own = comparison.table.rows["erm"]
+    line = baseline_frontier(found, comparison, missing=missing)
+    there = np.interp(own["equalized_odds"].estimate.value, line.gaps, line.accuracy)
+    assert there >= own["accuracy"].estimate.value - 1e-6

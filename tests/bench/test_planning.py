@@ -139,3 +139,9 @@ def test_a_variant_that_fails_while_it_is_timed_is_named(
         main(["compare", "--data", "portraits", "--methods", "erm,dam", "--out", str(tmp_path / "new"), "--plan"])
     assert ended.value.code
     assert "Cannot plan until these runs work (reasons above): dam." in " ".join(capsys.readouterr().err.split())
+
+
+def test_groups_that_no_gap_compares_promise_nothing() -> None:
+    few = assumed(np.empty((1, 2), np.int64), 10)
+    assert math.isnan(few.row)
+    assert few.basis == "fewer than two groups have 10 rows of each label"

@@ -122,3 +122,10 @@ def test_reweighting_returns_a_function_of_the_score() -> None:
     assert monotone_share(np.zeros(4), np.arange(4.0)) == pytest.approx(0)
     with pytest.raises(DataError, match="same rows"):
         monotone_share(scores, scores[:-1])
+
+
+def test_a_group_that_is_called_all_is_not_all_rows() -> None:
+    label = np.arange(80) % 2
+    score, group = np.where(np.arange(80) < 40, label, 0.5), np.where(np.arange(80) < 40, "b", "all")
+    found = area_under_roc(label, group, {"erm": score}, positive=1)["erm"]
+    assert {name: one.value for name, (one, _) in found.items()} == {"all": 0.875, "b": 1.0, "all (group)": 0.5}

@@ -41,7 +41,8 @@ from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
 from levelhead.runs.recipe import build_experiment
-from levelhead.storage import load_tensors
+from levelhead.runs.train import train_run
+from levelhead.storage import load_tensors, read_metrics
 from levelhead.training.checkpoint import forget_epochs, forget_progress
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
@@ -915,3 +916,19 @@ def test_loading_demands_exactly_what_is_trained(change: Any, message: str) -> N
     load_trained_state(model, {name: before[name] + 1 for name in ("1.weight", "1.bias")})
     assert torch.equal(model[1].bias, before["1.bias"] + 1)
     assert torch.equal(model[0].bias, before["0.bias"])
+
+
+def test_where_no_epoch_has_a_score_the_last_one_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of 20 validation rows no two groups have 10 of each label, so that no epoch has a gap: the first was kept."""
+    recipe = {
+        "data": {"name": "portraits", "train_size": 48, "validation_size": 20, "test_size": 40},
+        "method": {"name": "erm"},
+        "model": {"hidden_size": 16, "layers": 2, "heads": 2},
+        "train": {"epochs": 3, "batch_size": 16, "device": "cpu", "select": "ORACLE_val_equalized_odds"},
+    }
+    train_run(build_experiment(recipe), tmp_path / "run")
+    assert "ORACLE_val_equalized_odds is undefined in every epoch: the last one is kept." in caplog.text
+    history = read_metrics(tmp_path / "run")
+    last = history["history"][-1]
+    assert history["validation"]["val_loss"] == pytest.approx(last["val_loss"])
+    assert last["epoch"] == 2

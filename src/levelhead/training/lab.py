@@ -497,6 +497,9 @@ class Lab:
                 if position.finished:  # also amid an epoch, by max_steps
                     break
         assert position.best_epoch is not None  # the last step ends an epoch
+        if position.best_score == -math.inf:
+            select = stage.select or config.select
+            logger.warning("%s is undefined in every epoch: the last one is kept.", select)
         keeper.load_best(objective.model, position.best_epoch)
         loop.save()
 
@@ -557,13 +560,10 @@ class Lab:
         score = float(epoch) if select == "last" else scores[select]
         if math.isnan(score):  # undefined on this split: no reason to prefer the epoch
             score = -math.inf
-        last = epoch + 1 == (stage.epochs or self.config.epochs)
         # Where no epoch has a score, the last one is kept, as if nothing chose.
         best = position.best_score is None or score > position.best_score or position.best_score == -math.inf
         if best:
             position.best_score, position.best_epoch = score, epoch
-        if last and position.best_score == -math.inf:
-            logger.warning("train.select %s is undefined in every epoch: the last one is kept.", select)
         keeper.keep(model, epoch, stage.epochs or self.config.epochs, best=best)
 
     def _scores(
