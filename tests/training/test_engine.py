@@ -921,7 +921,7 @@ def test_loading_demands_exactly_what_is_trained(change: Any, message: str) -> N
 def test_where_no_epoch_has_a_score_the_last_one_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of 20 validation rows no two groups have 10 of each label, so that no epoch has a gap: the first was kept."""
     recipe = {
-        "data": {"name": "portraits", "train_size": 48, "validation_size": 20, "test_size": 40},
+        "data": {"name": "portraits", "train_size": 48, "validation_size": 20, "test_size": 40, "correlation": 0.95},
         "method": {"name": "erm"},
         "model": {"hidden_size": 16, "layers": 2, "heads": 2},
         "train": {"epochs": 3, "batch_size": 16, "device": "cpu", "select": "ORACLE_val_equalized_odds"},
