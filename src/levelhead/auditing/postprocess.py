@@ -48,7 +48,7 @@ METRICS = ("demographic_parity", "equal_opportunity", "equalized_odds")
 MOST_ROWS = 100_000
 """Most rows of the linear program."""
 MOST_PRICE = 1e4
-"""Most cost that a full point of a gap is worth: a bound that no flips meet is missed by as little as can be."""
+"""Most cost that a full gap may take: a bound that no flips meet is missed by as little as can be."""
 TIES = 2e-3
 SCHEMA = 2
 """Schema version of a rule's JSON. It grows when the meaning changes, not when keys are added."""
@@ -103,7 +103,7 @@ class FittedRule:
         return cost if seed is None else cost + TIES * _chance(values, codes, seed), plain
 
     def _reach(self, values: FloatArray, codes: IntArray, plain: NDArray[np.bool_]) -> FloatArray:
-        """Return what a flip of each row (rows,) is worth: it is flipped where that is more than it costs."""
+        """Return the multipliers' part in each row (rows,): it is flipped where that is more than it costs."""
         owed = dict.fromkeys(self.shares, 0.0)
         for multiplier, (a, b, label) in zip(self.multipliers, self.pairs, strict=True):
             owed[a, label] += multiplier

@@ -13,7 +13,6 @@ from levelhead.metrics import Counts, estimate
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.names import gaps
 from levelhead.tables.columns import positive_index
-from levelhead.tables.vocabulary import in_order
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds_worst")
@@ -64,13 +63,14 @@ def gap_score(
     known = codes >= 0
     if not known.any():
         return float("nan")
-    true, told = set(labels[known].tolist()), set(predictions[known].tolist())
-    if true.isdisjoint(told) and len(true | told) > 2:  # every rate would be 0, and so every gap
-        raise DataError(
-            f"No prediction is ever one of the labels: labels are {listed(map(quoted, in_order(true)), 5)}, "
-            f"predictions {listed(map(quoted, in_order(told)), 5)}. Write both alike."
-        )
     counts = Counts.from_rows(labels[known], predictions[known], codes[known])
+    true, told = counts.table.sum((0, 2)) > 0, counts.table.sum((0, 1)) > 0
+    if not (true & told).any() and len(counts.classes) > 2:  # every rate would be 0, and so every gap
+        both = [[quoted(str(counts.classes[at])) for at in np.flatnonzero(one)] for one in (true, told)]
+        raise DataError(
+            f"No prediction is ever one of the labels: labels are {listed(both[0], 5)}, predictions "
+            f"{listed(both[1], 5)}. Write both alike."
+        )
     place = positive_index(list(counts.classes), positive)
     return estimate(counts, metric, positive=place, min_count=min_count, replicates=100).value
 

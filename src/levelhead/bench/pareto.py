@@ -94,8 +94,6 @@ def baseline_rates(
         ConfigError: there is no such row, or the classes are not two.
         DataError: fewer than two groups have this many rows of each class.
     """
-    from levelhead.bench.tables import members
-
     rows, classes = group.rows(), group.classes
     if baseline not in rows:
         raise ConfigError(f"There is no variant {baseline!r}. {nearest(baseline, rows)}")
@@ -103,7 +101,7 @@ def baseline_rates(
         raise ConfigError(f"The FACT line is defined for two classes; there are {len(classes)}.")
     found = []
     for run in rows[baseline]:
-        frame, (named, left_out) = run.predictions, members(run.predictions, group.attribute, missing)
+        frame, (named, left_out) = run.predictions, group.members(run, missing)
         labels, predicted = frame["label"].to_numpy(), frame["prediction"].to_numpy()
         counts = Counts.from_rows(labels, predicted, named)
         if len(counts.classes) != 2:

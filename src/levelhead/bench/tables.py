@@ -290,6 +290,10 @@ class RunSet:
             return np.stack([run.predictions[columns].to_numpy() for run in runs])
         return np.stack([choose_epoch(run, self.split, self.attribute, selection, min_count)[1] for run in runs])
 
+    def members(self, run: Run, missing: str = LEAVE_OUT) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Return the group of each row that ``run`` predicted, and the groups that no gap compares."""
+        return members(run.predictions, self.attribute, missing)
+
     def rows(self) -> dict[str, list[Run]]:
         """Return the rows by name: the method, its options that are not the default, what else distinguishes rows."""
         same: dict[str, list[Run]] = {}
@@ -437,7 +441,8 @@ def choose_epoch(
     # As in training: the first epoch with the highest score; an undefined score is never preferred.
     known_scores = {epoch: -np.inf if score is None or np.isnan(score) else score for epoch, score in scores.items()}
     if max(known_scores.values()) == -np.inf:
-        raise DataError(f"{run.folder}: {selection} is undefined in every epoch, so that it chooses none.")
+        logger.warning("%s: %s is undefined in every epoch: the last one is taken.", run.folder, selection)
+        return int(max(epochs)), by_epoch[max(epochs)]
     chosen = max(epochs, key=lambda epoch: (known_scores[epoch], -epoch))
     return int(chosen), by_epoch[chosen]
 
