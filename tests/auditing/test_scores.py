@@ -500,3 +500,11 @@ def test_hostile_names_of_groups_stay_names() -> None:
     assert "<b>[bold]" not in page
     assert "\u202e" not in page
     assert "\u202e" not in result.text(all=True)
+
+
+@pytest.mark.parametrize("wanted", ["0", "false", "1"])
+def test_a_number_is_never_the_name_of_a_decision(wanted: str) -> None:
+    """Beside labels 0.0 and 1.0, "0" was taken as a name, and the favourable outcome was the other one."""
+    label = np.arange(80) % 2 * 1.0
+    with pytest.raises(ConfigError, match=rf"The favourable class '{wanted}' is not among the classes: 0\.0, 1\.0"):
+        lh.audit(label, scores=label * 0.8 + 0.1, sensitive_features={"g": ["a", "b"] * 40}, favourable=wanted)
