@@ -100,7 +100,7 @@ class GroupRates:
     def accuracy(self) -> float:
         """Fraction of all rows that the classifier itself gets right."""
         right = self.positives * self.true_positive + self.negatives * (1 - self.false_positive)
-        return float(right.sum() / (self.positives + self.negatives).sum())
+        return float(right.sum() / self.rows)
 
     @property
     def equalized_odds(self) -> float:

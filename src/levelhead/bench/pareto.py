@@ -143,10 +143,7 @@ def baseline_frontier(
     rates = baseline_rates(group, name, min_count, missing)
     ends = [row["equalized_odds"].estimate.high for row in comparison.table.rows.values()]
     gaps = np.linspace(0, np.nanmax(ends), points)
-    lines = []
-    for one, others, right in rates:
-        rows = one.rows
-        lines.append((rows * fact_frontier(one, gaps) + right) / (rows + others))
+    lines = [(one.rows * fact_frontier(one, gaps) + right) / (one.rows + others) for one, others, right in rates]
     return Frontier(name, gaps, np.stack(lines))
 
 

@@ -33,7 +33,8 @@ def _period(text: str) -> str:
 def places_of(periods: Sequence[str]) -> list[float]:
     """Return where periods lie in time, (periods,), the smallest distance of two that follow each other being 1.
 
-    They are in time's order, as :func:`ordered` returns them. Periods whose time is not known lie 1 apart.
+    They are in time's order, as :func:`ordered` returns them. Periods whose time is not known lie 1 apart, and so do
+    numbers that may be codes: 202501 follows 202412.
     """
     values: list[float] = []
     if ordered(periods) == (list(periods), True):
@@ -45,7 +46,9 @@ def places_of(periods: Sequence[str]) -> list[float]:
             year = {"q": 4, "w": 52}.get(kind, 12 if most <= 12 else 52 if most <= 53 else 0)
             values = [float(when * year + part) for when, _, part in parts] if year else []
         else:
-            values = [float(number) for one in periods if (number := number_of(one)) is not None]
+            numbers = [float(number) for one in periods if (number := number_of(one)) is not None]
+            plain = all(abs(one) < 100 for one in numbers) or all(1900 <= one <= 2100 for one in numbers)
+            values = numbers if plain else []
     steps = [after - before for before, after in itertools.pairwise(values)]
     if not steps or min(steps) <= 0 or not math.isfinite(sum(steps)):
         return [float(place) for place in range(len(periods))]
