@@ -17,6 +17,7 @@ from command_line import run
 from levelhead.cli import app, following
 from levelhead.report.page import command_line
 from levelhead.report.sentences import Difference
+from levelhead.storage import read_json
 from levelhead.types import Estimate
 
 VERBS = {*(one.name for one in app.registered_groups), *(command.name for command in app.registered_commands)}
@@ -42,6 +43,23 @@ def test_a_shown_gap_leads_to_its_explanation_or_its_page() -> None:
     assert following.after_audit(found, ["explain", "file.csv"])[1] == ["explain", "file.csv"]
     assert "--html" in following.after_audit(found)[1]
     assert "--fail-if" in following.after_audit(found, page=True)[1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        ("--prediction=d", ["--favourable=yes"]),
+        ("--rank=p", ["--top=10"]),
+        ("--label=y", ["--prediction=p", "--regression"]),
+    ],
+)
+def test_the_gate_that_is_offered_is_one_that_the_audit_has(columns: str, options: list[str], tmp_path: Path) -> None:
+    rows = [f"{at % 2},{(at % 7) / 7},{'yes' if at % 3 else 'no'},{'ab'[at // 40]}" for at in range(80)]
+    (tmp_path / "p.csv").write_text("\n".join(["y,p,d,g", *rows]))
+    line = ["audit", str(tmp_path / "p.csv"), columns, *options, "--group=g", "--json", str(tmp_path / "p.json")]
+    assert run(*line) == 0
+    gate = following.GATES[read_json(tmp_path / "p.json")["kind"]]
+    assert run(*line, "--fail-if", gate) in (0, 1, 3)  # 2: no such figure
 
 
 @pytest.mark.parametrize("shortcut", [False, True])

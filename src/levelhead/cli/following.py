@@ -59,6 +59,14 @@ def rows_for(rate: float, rows: Sequence[int], comparisons: int = 1) -> tuple[st
     return None
 
 
+GATES = {
+    "decisions": "selection_ratio < 0.8",
+    "ranking": "selection_ratio < 0.8",
+    "regression audit": "mean_error_difference > 1",
+}
+"""A condition by the kind of audit: without classes and outcomes there is no error rate."""
+
+
 def after_audit(found: dict[str, Any], explained: Sequence[object] = (), *, page: bool = False) -> Step:
     """Say what an audit's headline means for its reader.
 
@@ -85,7 +93,8 @@ def after_audit(found: dict[str, Any], explained: Sequence[object] = (), *, page
         elif low is not None and (low > 0 or high < 0) and explained:
             return "The explanation says whether base rates or a shortcut cause this gap.", explained
     if page:
-        return "A gate in your tests fails when a gap is too large.", typed("--fail-if", "equal_opportunity > 0.05")
+        gate = GATES.get(str(found.get("kind")), "equal_opportunity > 0.05")
+        return "A gate in your tests fails when a gap is too large.", typed("--fail-if", gate)
     return "The page shows every rate, interval and definition, ready to send.", typed("--html", "audit.html")
 
 

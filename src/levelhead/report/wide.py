@@ -39,6 +39,10 @@ class Pair(str):
         made.first, made.second = first, second
         return made
 
+    def __getnewargs__(self) -> tuple[str, str, str]:  # type: ignore[override]
+        """Return what a copy or a pickle is made from."""
+        return self.first, self.second, self[len(self.first) : len(self) - len(self.second)]
+
 
 def by_group(report: Report) -> pd.DataFrame:
     """Return a row for each attribute and group, and a column for each figure."""
