@@ -11,15 +11,18 @@ the same items. The JSON gets aggregates alone, and a table of the main figures 
 goes on where it was stopped: trainings from their checkpoints, benchmarks item by item.
 
 BBQ, BOLD and the text are samples, so that the whole takes 30 to 40 minutes of one CPU core for 260,000 parameters:
---bbq-per-template, --bold-prompts and --documents make them larger. --limit is for trying things out.
+--bbq-per-template, --bold-prompts and --documents make them larger. --limit is for trying things out. --workers trains
+and scores that many models at once, each in its own process; --device auto takes a GPU where there is one.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,13 +112,30 @@ def measure(model: LanguageModel, folder: Path, split: TermSplit, arguments: arg
     return found | {f"gap/{name}": figure for name, figure in report.after.items()}
 
 
-def trained(config: KlaadConfig, folder: Path, split: TermSplit, arguments: argparse.Namespace) -> LanguageModel:
-    """Train one cell, or go on with it, or load it."""
+def loaded(config: KlaadConfig | None, folder: Path, split: TermSplit, arguments: argparse.Namespace) -> LanguageModel:
+    """Train one cell, or go on with it, or load it; without ``config``, load the model before."""
+    if config is None:
+        return LanguageModel.load(arguments.model, arguments.device)
     torch.manual_seed(config.seed)
     network, tokenizer = load_language_model(config.model)
     train_klaad(network, tokenizer, split.train[: arguments.limit], config, folder / "training")
     write_terms(folder / "training" / HELD_OUT_TERMS, split.held_out_terms)
-    return LanguageModel.load(folder / "training", "cpu" if config.train.device == "cpu" else "auto")
+    return LanguageModel.load(folder / "training", arguments.device)
+
+
+def split_of(arguments: argparse.Namespace) -> TermSplit:
+    """Return the one split by term that serves all models."""
+    return split_terms(
+        stereoset_triplets(arguments.data_root), seed=arguments.split_seed, share=arguments.held_out_share
+    )
+
+
+def work(config: KlaadConfig | None, folder: Path, arguments: argparse.Namespace) -> float:
+    """Train and score one model, so that its answers are kept; return seconds of a processor."""
+    torch.set_num_threads(1)
+    started, split = time.process_time(), split_of(arguments)
+    measure(loaded(config, folder, split, arguments), folder, split, arguments)
+    return time.process_time() - started
 
 
 def cells(arguments: argparse.Namespace, whole: KlaadConfig) -> Iterator[tuple[str, KlaadConfig | None, Path]]:
@@ -200,37 +220,45 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--perplexity", type=Path, help="a text, one document a line; default: WikiText-2's test part")
     parser.add_argument("--documents", type=int, default=200, help="of that text")
     parser.add_argument("--limit", type=int, help="triplets, pairs, and items of each category: to try it out")
+    parser.add_argument("--device", choices=("cpu", "cuda", "auto"), default="cpu")
+    parser.add_argument("--workers", type=int, default=1, help="models at once")
     return parser.parse_args()
 
 
 def main() -> None:
     """Train, score, sum up."""
     arguments = parse()
-    torch.set_num_threads(1)
     console = Console(stderr=True)
-    settings = [f"model.name={arguments.model}", "train.device=cpu", *arguments.settings]
+    settings = [f"model.name={arguments.model}", f"train.device={arguments.device}", *arguments.settings]
     whole = load_klaad(arguments.recipe, settings)
-    split = split_terms(
-        stereoset_triplets(arguments.data_root), seed=arguments.split_seed, share=arguments.held_out_share
-    )
+    split = split_of(arguments)
     rows = arguments.rows = tuple(row for row in ROWS if row in arguments.rows)
     plan = list(cells(arguments, whole))
     for benchmark in benchmarks(arguments, split):
         benchmark.read(arguments.data_root)  # mistakes first
-    found: dict[str, list[Figures]] = {name: [] for name in (BEFORE, *rows)}
     began = time.monotonic()
-    for number, (row, config, folder) in enumerate(plan, start=1):
-        started = time.process_time()
-        if config is None:
-            model = before = LanguageModel.load(arguments.model, "cpu")
-        else:
-            model = trained(config, folder, split, arguments)
-        found[row].append(measure(model, folder, split, arguments))
+
+    def tell(number: int, row: str, config: KlaadConfig | None, used: float) -> None:
         left = (time.monotonic() - began) / number * (len(plan) - number)
         name = row if config is None else f"{row}, seed {config.seed}"
-        used = time.process_time() - started
         line = f"{number} of {len(plan)}: {name}, {used:.0f} s of CPU; about {spent(left)} left"
         console.print(line, soft_wrap=True)
+
+    if arguments.workers > 1:
+        with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
+            jobs = {pool.submit(work, *cell[1:], arguments): cell for cell in plan}
+            for number, job in enumerate(as_completed(jobs), start=1):
+                tell(number, *jobs[job][:2], job.result())
+        began = time.monotonic()
+    torch.set_num_threads(1)
+    found: dict[str, list[Figures]] = {name: [] for name in (BEFORE, *rows)}
+    for number, (row, config, folder) in enumerate(plan, start=1):
+        started = time.process_time()
+        model = loaded(config, folder, split, arguments)
+        if config is None:
+            before = model
+        found[row].append(measure(model, folder, split, arguments))
+        tell(number, row, config, time.process_time() - started)
     figures = summary(found, rows)
     recipe = whole.to_dict()
     recipe["model"]["name"] = Path(arguments.model).name
@@ -249,7 +277,7 @@ def main() -> None:
             for kind in (StereoSet, CrowSPairs, BBQ, BOLD, Perplexity)
             for score, known in kind.headlines.items()
         },
-        "environment": environment(torch.device("cpu")),
+        "environment": environment(next(before.network.parameters()).device),
     }
     write_json(arguments.json, about | {"rows": figures})
     seeds = counted(len(parse_seeds(arguments.seeds)), "seed")
