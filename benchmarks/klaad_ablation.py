@@ -123,6 +123,11 @@ def loaded(config: KlaadConfig | None, folder: Path, split: TermSplit, arguments
     return LanguageModel.load(folder / "training", arguments.device)
 
 
+def device_of(arguments: argparse.Namespace) -> torch.device:
+    """Return the device that everything runs on here."""
+    return torch.device("cuda" if torch.cuda.is_available() and arguments.device != "cpu" else "cpu")
+
+
 def split_of(arguments: argparse.Namespace) -> TermSplit:
     """Return the one split by term that serves all models."""
     return split_terms(
@@ -130,15 +135,29 @@ def split_of(arguments: argparse.Namespace) -> TermSplit:
     )
 
 
-def work(config: KlaadConfig | None, folder: Path, arguments: argparse.Namespace) -> float:
-    """Train and score one model, so that its answers are kept; return seconds of a processor."""
+def work(config: KlaadConfig | None, folder: Path, arguments: argparse.Namespace) -> tuple[Figures, str, float]:
+    """Train and score one model; return its figures, its fingerprint and the seconds of a processor."""
     torch.set_num_threads(1)
     started, split = time.process_time(), split_of(arguments)
-    measure(loaded(config, folder, split, arguments), folder, split, arguments)
-    return time.process_time() - started
+    model = loaded(config, folder, split, arguments)
+    return measure(model, folder, split, arguments), model.fingerprint(), time.process_time() - started
 
 
-def cells(arguments: argparse.Namespace, whole: KlaadConfig) -> Iterator[tuple[str, KlaadConfig | None, Path]]:
+Cell = tuple[str, KlaadConfig | None, Path]
+
+
+def worked(plan: list[Cell], arguments: argparse.Namespace) -> Iterator[tuple[int, tuple[Figures, str, float]]]:
+    """Yield each model's place in the plan and what :func:`work` gives, as they are done."""
+    if arguments.workers == 1:
+        yield from ((at, work(*cell[1:], arguments)) for at, cell in enumerate(plan))
+        return
+    with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
+        jobs = {pool.submit(work, *cell[1:], arguments): at for at, cell in enumerate(plan)}
+        for job in as_completed(jobs):
+            yield jobs[job], job.result()
+
+
+def cells(arguments: argparse.Namespace, whole: KlaadConfig) -> Iterator[Cell]:
     """Yield each model's row, its training (None: the model before) and its folder."""
     yield BEFORE, None, arguments.runs / BEFORE
     for seed in parse_seeds(arguments.seeds):
@@ -236,36 +255,26 @@ def main() -> None:
     plan = list(cells(arguments, whole))
     for benchmark in benchmarks(arguments, split):
         benchmark.read(arguments.data_root)  # mistakes first
+    results: dict[int, tuple[Figures, str, float]] = {}
     began = time.monotonic()
-
-    def tell(number: int, row: str, config: KlaadConfig | None, used: float) -> None:
+    for number, (at, result) in enumerate(worked(plan, arguments), start=1):
+        row, config, _ = plan[at]
+        results[at] = result
         left = (time.monotonic() - began) / number * (len(plan) - number)
         name = row if config is None else f"{row}, seed {config.seed}"
-        line = f"{number} of {len(plan)}: {name}, {used:.0f} s of CPU; about {spent(left)} left"
-        console.print(line, soft_wrap=True)
-
-    if arguments.workers > 1:
-        with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
-            jobs = {pool.submit(work, *cell[1:], arguments): cell for cell in plan}
-            for number, job in enumerate(as_completed(jobs), start=1):
-                tell(number, *jobs[job][:2], job.result())
-        began = time.monotonic()
-    torch.set_num_threads(1)
+        console.print(
+            f"{number} of {len(plan)}: {name}, {result[-1]:.0f} s of CPU; about {spent(left)} left", soft_wrap=True
+        )
     found: dict[str, list[Figures]] = {name: [] for name in (BEFORE, *rows)}
-    for number, (row, config, folder) in enumerate(plan, start=1):
-        started = time.process_time()
-        model = loaded(config, folder, split, arguments)
-        if config is None:
-            before = model
-        found[row].append(measure(model, folder, split, arguments))
-        tell(number, row, config, time.process_time() - started)
+    for at, (row, *_) in enumerate(plan):
+        found[row].append(results[at][0])
     figures = summary(found, rows)
     recipe = whole.to_dict()
     recipe["model"]["name"] = Path(arguments.model).name
     options = ("seeds", "held_out_share", "split_seed", "bbq_per_template", "bold_prompts", "documents", "limit")
     about = {
         "model": Path(arguments.model).name,
-        "fingerprint": before.fingerprint(),
+        "fingerprint": results[0][1],
         "recipe": recipe,
         "options": {name: getattr(arguments, name) for name in options},
         "triplets": len(split.train[: arguments.limit]),
@@ -277,7 +286,7 @@ def main() -> None:
             for kind in (StereoSet, CrowSPairs, BBQ, BOLD, Perplexity)
             for score, known in kind.headlines.items()
         },
-        "environment": environment(next(before.network.parameters()).device),
+        "environment": environment(device_of(arguments)),
     }
     write_json(arguments.json, about | {"rows": figures})
     seeds = counted(len(parse_seeds(arguments.seeds)), "seed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from levelhead.lm.base import Answer, Benchmark, drawn_by
 from levelhead.lm.bold import BOLD
 from levelhead.lm.bold.data import read_items
 from levelhead.lm.comparison import comparison_summary, write_examples
+from levelhead.lm.intervals import paired_difference
 from levelhead.lm.perplexity import Perplexity
 from levelhead.lm.runner import run_benchmark, score_predictions, scored
 from levelhead.lm.stereoset import StereoSet
@@ -108,6 +110,15 @@ def test_the_summary_is_plain_and_complete(runs: tuple[Path, Path], root: Path) 
     assert sides["bold", "sentiment_gap"] == "bias"
     assert {one["unit"] for one in found["headlines"]} >= {"share", "bits"}
     assert next(one for one in found["headlines"] if one["score"] == "sentiment_gap")["part"] == "gender"
+
+
+def test_figures_can_be_sent_to_another_process(runs: tuple[Path, Path], root: Path) -> None:
+    benchmark = StereoSet(terms=frozenset(TERMS[:11]))
+    before, after = (score_predictions(benchmark, folder / "answers-stereoset.jsonl", root) for folder in runs)
+    for name, figure in before.overall.items():
+        there, back = pickle.loads(pickle.dumps(figure)), after.overall[name]
+        assert paired_difference(there, back) == paired_difference(figure, back)
+        assert paired_difference(there, back).defined
 
 
 def test_no_sentence_is_in_the_summary(runs: tuple[Path, Path], root: Path) -> None:

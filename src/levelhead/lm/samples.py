@@ -383,20 +383,21 @@ class _Discrimination(_Metrics):
     def score(self, task: str, keep: Keep) -> Scores:
         values, clusters, codes, ids = self.columns["log odds"].arrays(keep)
         names = [name.split("\n") for name in self.categories]
-
-        def difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-            return ratio(sums[:, :2]) - ratio(sums[:, 2:])
-
         overall = {}
         for name, (at, group, reference) in self._contrasts().items():
             sides = [np.array([each[at] == one for each in names], float)[codes] for one in (group, reference)]
             rows = np.stack([values * sides[0], sides[0], values * sides[1], sides[1]], axis=1)
             absent = f"there is no document of {reference}"
-            overall[name] = bootstrap(rows, clusters, difference, reason=absent, ids=ids)
+            overall[name] = bootstrap(rows, clusters, _difference, reason=absent, ids=ids)
         notes = ["Differences of means over the same questions; the harness fits a mixed model, with age in it."]
         if self.not_finite:
             notes.append(f"{self.not_finite} documents have no finite log-likelihoods and are left out.")
         return Scores(task, overall, {}, dict.fromkeys(overall, "log odds, 0: alike"), tuple(notes))
+
+
+def _difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the difference of two ratios; a function of this module, so that figures can be sent to a process."""
+    return ratio(sums[:, :2]) - ratio(sums[:, 2:])
 
 
 def _checked(log: SampleLog, results: Path) -> list[str]:
