@@ -23,6 +23,7 @@ from levelhead.lm.intervals import paired_difference
 from levelhead.lm.perplexity import Perplexity
 from levelhead.lm.runner import run_benchmark, score_predictions, scored
 from levelhead.lm.stereoset import StereoSet
+from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError
 
@@ -114,11 +115,12 @@ def test_the_summary_is_plain_and_complete(runs: tuple[Path, Path], root: Path) 
 
 def test_figures_can_be_sent_to_another_process(runs: tuple[Path, Path], root: Path) -> None:
     benchmark = StereoSet(terms=frozenset(TERMS[:11]))
-    before, after = (score_predictions(benchmark, folder / "answers-stereoset.jsonl", root) for folder in runs)
+    before, after = (score_predictions(benchmark, folder / "answers-stereoset.jsonl", root)[0] for folder in runs)
     for name, figure in before.overall.items():
         there, back = pickle.loads(pickle.dumps(figure)), after.overall[name]
-        assert paired_difference(there, back) == paired_difference(figure, back)
-        assert paired_difference(there, back).defined
+        found, expected = (estimate_to_dict(paired_difference(one, back)) for one in (there, figure))
+        assert found == expected
+        assert found["value"] is not None
 
 
 def test_no_sentence_is_in_the_summary(runs: tuple[Path, Path], root: Path) -> None:

@@ -265,7 +265,6 @@ class BackboneModel(ModelConfig):
             inputs = feature_inputs(
                 inputs, backbone, describe=described, device=device, batch_size=self.feature_batch_size
             )
-            backbone.to("cpu")  # the network that is trained on features does not need it
         return replace(examples, inputs=inputs)
 
     def build(self, class_names: tuple[str, ...]) -> Any:
