@@ -294,6 +294,8 @@ def test_fields_that_a_server_refuses_are_renamed_or_left_out(server: Server) ->
     reached = asked(server)
     assert len(dict(reached.generate(reached.dialogues(["a", "b"]), seed=0, max_new_tokens=9))) == 2
     assert {"max_completion_tokens", "seed"} < server.seen[-1][1].keys()
+    assert "takes no temperature: another run may get other answers." in reached.beginning
+    assert "takes no" not in asked(server).beginning
     server.reply = lambda payload, number: (404, b"", {})
     with pytest.raises(ConfigError, match="--chat"):
         list(asked(server).generate(["a"], seed=0, max_new_tokens=9))

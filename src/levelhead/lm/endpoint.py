@@ -128,7 +128,9 @@ class Endpoint:
     def beginning(self) -> str:
         """A sentence for notes: who was asked, and what stands before a text."""
         behind = f"; a text without a context is read behind {quoted(self.begin_with)}" if self.begin_with else ""
-        return f"Asked at {self.place}, where the server makes the tokens{behind}."
+        left = [name for name in ("temperature", "seed") if self._spelling.get(name) == ""]
+        drawn = f" It takes no {' and no '.join(left)}: another run may get other answers." if left else ""
+        return f"Asked at {self.place}, where the server makes the tokens{behind}.{drawn}"
 
     def probe(self) -> None:
         """Score a made-up sentence.
