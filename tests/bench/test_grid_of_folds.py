@@ -7,15 +7,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fold_runs import ROWS, answers, fake, grid
-from levelhead.bench.grid import make_cells, read_grid, remember, run_grid
+from fold_runs import BASE, ROWS, answers, fake, grid
+from levelhead.bench.grid import Grid, make_cells, read_grid, remember, run_grid
 from levelhead.bench.tables import collect
+from levelhead.bench.tuning import tune
+from levelhead.cli.app import main
 from levelhead.metrics.joint import joint
 from levelhead.runs.folder import digest
 from levelhead.runs.train import train_run
@@ -53,6 +56,35 @@ def test_ten_folds_make_one_answer_for_every_row(done: Path) -> None:
     found = next(run for run in group.runs if run.experiment.name == "dam" and run.experiment.seed == 1)
     assert found.predictions["prediction"].tolist() == whole["prediction"].tolist()
     assert comparison.table.rows["dam"]["accuracy"].by_seed[1] == (whole["prediction"] == whole["label"]).mean()
+
+
+def test_options_are_chosen_by_all_folds(tmp_path: Path) -> None:
+    rows = {f"jtt {weight}": {"method.name": "jtt", "method.upweight": weight} for weight in (2, 9)}
+    cells = make_cells(Grid(BASE, rows, (0,), folds=3), tmp_path)
+    assert not run_grid(cells, launch=fake)
+    for cell in cells:  # the second variant is better in two folds of three, and worse in the first
+        better = (cell.row == "jtt 9") == (cell.fold != 0)
+        scores = {"selected_by": "val_loss", "history": [], "validation": {"val_accuracy": 0.8 if better else 0.7}}
+        write_json(cell.folder / "metrics.json", scores)
+        frame = answers(cell, cell.experiment.data.rows("validation").numpy())
+        frame.to_parquet(cell.folder / "predictions-validation.parquet", index=False)
+    (group,) = collect([tmp_path], "test")
+    (choice,) = tune(group, "val_accuracy", min_count=1)[1]
+    assert choice.chosen == "jtt 9"
+
+
+def test_grids_of_different_margins_have_none_in_common(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = replace(grid(), margin=1.0)
+    cells = make_cells(other, tmp_path)
+    assert not run_grid(cells, launch=fake)
+    remember(grid(), done)
+    remember(other, tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["table", str(done), str(tmp_path)])
+    assert ended.value.code == 2
+    assert "different margins, 1.0, 2.0 points: name one with --margin" in " ".join(capsys.readouterr().err.split())
 
 
 def test_runs_come_seed_by_seed_and_fold_by_fold_so_that_whole_folds_are_done_first(tmp_path: Path) -> None:

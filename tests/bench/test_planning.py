@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 
-from fold_runs import fake, grid
-from levelhead.bench.grid import make_cells, remember, run_grid
-from levelhead.bench.planning import DISAGREEMENT, OVER_SEEDS, SHARED, assumed, columns, from_pilot
+from fold_runs import BASE, fake, grid
+from levelhead.bench.grid import Grid, make_cells, remember, run_grid
+from levelhead.bench.planning import DISAGREEMENT, OVER_SEEDS, SHARED, assumed, columns, from_pilot, show_plan
 from levelhead.cli.app import main
 from levelhead.metrics.joint import joint
+from levelhead.storage import write_json
 
 
 def test_one_seed_on_four_equal_cells_is_the_textbook_interval() -> None:
@@ -126,6 +128,23 @@ def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
     )
     assert "Test split: 60 rows" in printed
     assert not (tmp_path / "new").exists()
+
+
+def test_a_refit_is_planned_as_a_refit_and_not_as_a_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {"erm": {"method.name": "erm"}, "decorrelation": {"method.name": "decorrelation"}}
+    cells = make_cells(Grid(BASE, rows, (0, 1), folds=3), tmp_path)
+    run_grid([cell for cell in cells if cell.row == "erm"], launch=fake)
+    show_plan(cells, tmp_path, workers=1, console=Console(width=300))
+    told = " ".join(capsys.readouterr().out.split())
+    assert "6 of 12 runs are missing: about 0 seconds of one core" in told
+    assert "6 refits, of seconds each, not counted" in told
+    one = next(cell for cell in cells if cell.row == "decorrelation")
+    fake(one)
+    write_json(one.folder / "cost.json", {"seconds": 3602.0, "refit_seconds": 2.0})
+    show_plan(cells, tmp_path, workers=1, console=Console(width=300))
+    assert "5 of 12 runs are missing: about 10 seconds of one core" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_variant_that_fails_while_it_is_timed_is_named(

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -173,6 +174,22 @@ def test_answers_of_another_model_or_other_options_are_never_mixed(tmp_path: Pat
     with pytest.raises(ConfigError, match="other options of the benchmark"):
         ask(tmp_path, Oracle(), Parity(offset=2))
     assert len(kept(tmp_path)) == 13
+
+
+def test_answers_of_another_chat_template_are_another_models(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Chatted(Parity):
+        chat: bool = True
+
+    def asks(template: str, benchmark: Benchmark) -> Scores:
+        model = Oracle()
+        model.tokenizer = SimpleNamespace(chat_template=template)  # type: ignore[attr-defined]
+        return ask(tmp_path, model, benchmark)
+
+    asks("<user>{{ text }}", Chatted())
+    asks("<user>{{ text }}", Chatted())
+    with pytest.raises(ConfigError, match="another model"):
+        asks("[INST]{{ text }}", Chatted())
 
 
 def test_options_that_only_score_leave_the_answers_alone(tmp_path: Path) -> None:
