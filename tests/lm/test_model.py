@@ -314,6 +314,19 @@ def test_where_no_token_is_added_a_text_alone_is_read_behind_one(
     assert given[0] == (pytest.approx(naive_option(model, "a red", " bird")[0], abs=1e-4), 1)  # nothing put before it
 
 
+def test_of_two_tokens_that_begin_a_text_neither_is_scored_with_it() -> None:
+    model = make()
+    frame = [("<s>", 0), ("</s>", 1)]
+    model.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> </s> $A", special_tokens=frame
+    )
+    model = LanguageModel(model.network, model.tokenizer, causal=True, name="two")
+    text = "a red bird sings"
+    ids = model.tokenizer(text).input_ids
+    assert ids[:2] == [0, 1]
+    assert model.log_likelihoods([text]) == pytest.approx([naive(model, ids, 2)], abs=1e-4)
+
+
 @pytest.mark.parametrize(("bos", "eos"), [(True, True), (False, True), (False, False)])
 @pytest.mark.parametrize("stride", [None, 20, 63])
 def test_long_texts_are_read_in_windows_and_every_token_once(bos: bool, eos: bool, stride: int | None) -> None:

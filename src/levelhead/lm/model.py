@@ -196,6 +196,8 @@ class LanguageModel:
         """
         self._require(True, "log-likelihoods of whole texts")
         rows = self._encode(texts)
+        # Without a beginning, nothing predicts the first token. Some have two (GLM-4): neither belongs to the text.
+        start = max(1, len(self.beginning.every), len(self.beginning.alone))
         for index, row in enumerate(rows):
             name = _name(names, index)
             if len(row) == len(self.beginning.every):
@@ -205,7 +207,7 @@ class LanguageModel:
         found = [0.0] * len(rows)
         for batch in batches([len(row) for row in rows], min(self.batch_tokens, self._positions)):
             chosen = [rows[index] for index in batch]
-            sums = self._sums(chosen, [1] * len(chosen), 0, None)
+            sums = self._sums(chosen, [start] * len(chosen), 0, None)
             self._refuse_not_finite(sums, batch, names)
             for index, value in zip(batch, sums, strict=True):
                 found[index] = value
