@@ -93,6 +93,12 @@ def test_one_that_holds_outweighs_what_is_undecided() -> None:
     ]
 
 
+def test_the_mean_of_two_gaps_is_told_from_the_gap_that_an_audit_shows() -> None:
+    gap = Result(("race", None, "equalized_odds", Estimate(0.1, 0.05, 0.15, 100, None)))
+    said = check(gap, [Condition.parse("equalized_odds > 0.2")]).sentences()
+    assert said[:-1] == ["equalized_odds is the mean of two gaps; an audit shows the larger one, equalized_odds_worst."]
+
+
 def test_pipelines_read_the_xml_whatever_a_group_is_called() -> None:
     hostile = "<b>&\x1b[31m\"'\ud800"
     gate = check(

@@ -108,6 +108,8 @@ class Gate:
         """Return one sentence for each check that holds or is undecided, and one that counts them."""
         words = {"yes": "holds", "undecided": "is undecided"}
         said = [f"{one.condition} {words[one.answer]}: {one.about}." for one in self.checks if one.answer != "no"]
+        if any(one.figure == "equalized_odds" for one in self.checks):
+            said.append("equalized_odds is the mean of two gaps; an audit shows the larger one, equalized_odds_worst.")
         counts = {answer: sum(one.answer == answer for one in self.checks) for answer in EXIT}
         last = f"--fail-if: {counts['yes']} true, {counts['undecided']} undecided, {counts['no']} false."
         return [*said, last]
