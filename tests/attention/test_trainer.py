@@ -40,16 +40,13 @@ def arguments(folder, **options):
     return TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=6,
-        max_steps=1,
-        learning_rate=0.0,
+        **{"max_steps": 1, "learning_rate": 0.0, "save_strategy": "no"} | options,
         max_grad_norm=0.0,
         logging_steps=1,
         report_to=[],
         use_cpu=True,
         disable_tqdm=True,
-        save_strategy="no",
         dataloader_pin_memory=False,
-        **options,
     )
 
 
@@ -102,3 +99,24 @@ def test_evaluation_reports_the_task_loss(kind, family, tmp_path):
             torch.nn.functional.cross_entropy(model(**inputs).logits, LABELS).item() for inputs in Rows(family).inputs
         )
     assert report["eval_loss"] == pytest.approx(expected / 2, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["attach", "append"])
+def test_a_stopped_training_of_a_vit_goes_on_from_its_weights(kind, tmp_path):
+    """transformers saves a ViT under other names than it has, and Trainer reads the file as it is."""
+
+    def fresh():
+        torch.manual_seed(1)
+        if kind == "attach":
+            return attach(build("vit"))
+        return append_encoder(build("vit").vit, 3, freeze=False)
+
+    options = arguments(tmp_path, learning_rate=0.01, max_steps=2, save_strategy="steps", save_steps=1)
+    model = fresh()
+    Trainer(model, options, train_dataset=Rows("vit")).train()
+    again = fresh()
+    Trainer(again, options, train_dataset=Rows("vit")).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], tensor)
+    with pytest.raises(RuntimeError, match="stranger"):
+        again.load_state_dict({**model.state_dict(), "stranger": torch.zeros(1)})

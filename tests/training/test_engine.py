@@ -354,6 +354,17 @@ def test_a_killed_run_without_a_checkpoint_starts_again(tmp_path: Path) -> None:
     assert_identical(weights(fit(ERM(), make_lab(tmp_path))), reference)
 
 
+def test_a_training_on_the_cpu_leaves_a_gpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*_: object) -> None:
+        raise RuntimeError("all CUDA-capable devices are busy or unavailable")
+
+    lab = make_lab(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for name in ("get_rng_state", "set_rng_state"):
+        monkeypatch.setattr(torch.cuda, name, busy)
+    fit(ERM(), lab)
+
+
 def test_a_finished_run_is_loaded_not_trained(tmp_path: Path) -> None:
     first = weights(fit(ERM(), make_lab(tmp_path)))
     assert_identical(weights(fit(ERM(), make_lab(tmp_path, progress=killer(1)))), first)

@@ -35,6 +35,7 @@ from levelhead.attention.probe import (
     probe_inputs,
     readout_layer,
 )
+from levelhead.attention.saved_names import in_own_names
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.loading import OWN_TYPE, known_classifiers
 from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
@@ -243,6 +244,9 @@ def debiased_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
 
         def extra_repr(self) -> str:
             return one_row.describe(self)
+
+        def load_state_dict(self, state_dict: Any, *args: Any, **options: Any) -> Any:
+            return super().load_state_dict(in_own_names(self, state_dict), *args, **options)
 
         def save_pretrained(self, *args: Any, **options: Any) -> Any:
             with _of_its_own_type(self.config):

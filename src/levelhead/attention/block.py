@@ -34,6 +34,7 @@ from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment, rem
 from levelhead.attention.config import NOT_WANTED, DebiasConfig, Facts, Readout
 from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain, rows_in_words
 from levelhead.attention.parts import last_hidden_state
+from levelhead.attention.saved_names import in_own_names
 from levelhead.attention.standardize import QueryKeyStandardizer, in_backward
 from levelhead.types import ConfigError, refuse_absurd_network
 
@@ -470,6 +471,10 @@ class AppendedClassifier(PreTrainedModel):
             self.alignment_head = config.alignment_head(record["hidden_size"]).to(like.device, like.dtype)
             self.alignment_head.apply(self._init_weights)
         return self
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **options: Any) -> Any:
+        """Load as torch does, also from the names that :meth:`save_pretrained` writes."""
+        return super().load_state_dict(in_own_names(self, state_dict), *args, **options)
 
     def save_pretrained(self, *args: Any, **options: Any) -> Any:
         """Save as transformers does; raises :class:`~levelhead.ConfigError` while the backbone is taken away."""

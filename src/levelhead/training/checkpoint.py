@@ -119,7 +119,7 @@ class Keeper:
         every_epoch: bool = False,
     ) -> None:
         self.stage, self.accelerator, self.average = stage, accelerator, average
-        self.writes = accelerator.is_main_process
+        self.writes, self.on_gpu = accelerator.is_main_process, accelerator.device.type == "cuda"
         self.checkpoint = folder and folder / CHECKPOINTS / f"stage-{stage}.safetensors"
         self.best = folder and folder / CHECKPOINTS / f"stage-{stage}-best.safetensors"
         self.epochs = folder / EPOCHS if folder and every_epoch else None
@@ -171,7 +171,7 @@ class Keeper:
             return tensors[name].view(position.processes, -1)[self.accelerator.process_index].clone()
 
         torch.set_rng_state(own("generator.cpu"))
-        if "generator.cuda" in tensors and torch.cuda.is_available():
+        if "generator.cuda" in tensors and self.on_gpu:
             torch.cuda.set_rng_state(own("generator.cuda"))
         return position
 
@@ -180,7 +180,7 @@ class Keeper:
         if self.checkpoint is None:
             return
         generators = {"generator.cpu": self._of_processes(torch.get_rng_state())}
-        if torch.cuda.is_available():
+        if self.on_gpu:  # on a CPU, asking would take memory of a GPU that may be full
             generators["generator.cuda"] = self._of_processes(torch.cuda.get_rng_state())
         if not self.writes:
             return

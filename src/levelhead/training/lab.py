@@ -428,10 +428,15 @@ class Lab:
         if number:
             self.accelerator.free_memory()  # it still holds the stage before, whose hooks would sum gradients again
         config, objective = self.config, stage.objective.to(self.device)
-        optimizer = torch.optim.AdamW(
-            objective.param_groups(), lr=config.learning_rate, weight_decay=config.weight_decay
-        )
-        trained, optimizer = self.accelerator.prepare(objective, optimizer)
+        batches = (len(self.labels) if stage.rows is None else len(stage.rows)) // config.batch_size
+        epochs = stage.epochs or config.epochs
+        total = whole = epochs * batches
+        if config.max_steps is not None:
+            total = min(total, config.max_steps)
+        plain = torch.optim.AdamW(objective.param_groups(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        # Before accelerate replaces the optimizer's step, as it does for fp16: torch would warn of that.
+        schedule = torch.optim.lr_scheduler.LambdaLR(plain, lambda step: config.learning_rate_factor(step, total))
+        trained, optimizer = self.accelerator.prepare(objective, plain)
         if isinstance(trained, DistributedDataParallel):
             # Every process computes the same buffers from the same logits, and some are as long as the data.
             trained.broadcast_buffers = False
@@ -444,16 +449,8 @@ class Lab:
                 f"split: choose a method that does (levelhead list methods), or {', '.join(FOR_ANY_METHOD)}."
             )
         self.inferred = stage.groups if self._groups is None and self._known_groups is None else None
-        batches = (len(self.labels) if stage.rows is None else len(stage.rows)) // config.batch_size
-        epochs = stage.epochs or config.epochs
-        total = epochs * batches
-        self.whole_steps[f"{STAGE} {number + 1}"] = total
+        self.whole_steps[f"{STAGE} {number + 1}"] = whole
         self.whole_epochs += epochs
-        if config.max_steps is not None:
-            total = min(total, config.max_steps)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer.optimizer, lambda step: config.learning_rate_factor(step, total)
-        )
         average = None if config.average is None else WeightAverage(objective.model, config.average)
         keeper = Keeper(self._folder, number, self.accelerator, average, every_epoch=config.keep_epochs)
         loop = Loop(f"{STAGE} {number + 1}", objective, optimizer, schedule, keeper, config, total, self._progress)
