@@ -209,3 +209,26 @@ def test_a_rule_knows_the_scale_that_it_was_fitted_on(tmp_path: Path) -> None:
     found = postprocess_file(tmp_path / "new.csv", "z", "sex", rule=path)
     assert found.before.all()
     assert (found.scale.name, found.threshold) == ("log-odds", 0.0)
+
+
+@pytest.mark.parametrize("rows", [1, ROWS])
+def test_probabilities_are_not_decided_as_log_odds(tmp_path: Path, rows: int) -> None:
+    """A rule on log odds would take 0.36 for more than a half."""
+    frame, path = made(), tmp_path / "rule.json"
+    frame.to_csv(tmp_path / "old.csv", index=False)
+    path.write_text(json.dumps(postprocess_file(tmp_path / "old.csv", "z", "sex", label="y").to_dict()))
+    frame[:rows].to_csv(tmp_path / "new.csv", index=False)
+    with pytest.raises(DataError, match=r"all scores lie in 0 to 1, .* --scores probability\|log-odds"):
+        postprocess_file(tmp_path / "new.csv", "p", "sex", rule=path)
+    found = postprocess_file(tmp_path / "new.csv", "p", "sex", rule=path, scale="probability")
+    assert (found.before == (frame["p"][:rows] >= 0.5)).all()
+    record = found.to_dict()
+    assert (record["scale"], record["threshold"]) == ("probability", 0.5)  # of the rows, as the cut-offs shown
+    kept = postprocess_file(tmp_path / "new.csv", "p", "sex", rule=path, scale="log-odds")
+    assert kept.before.all()
+    frame[:rows].assign(z=frame["p"]).to_csv(tmp_path / "new.csv", index=False)
+    if rows == 1:  # one log odds of the rule's own column can lie in 0 to 1
+        assert postprocess_file(tmp_path / "new.csv", "z", "sex", rule=path).before.all()
+    else:
+        with pytest.raises(DataError, match="all scores lie in 0 to 1"):
+            postprocess_file(tmp_path / "new.csv", "z", "sex", rule=path)

@@ -20,7 +20,7 @@ from levelhead.auditing.paired import compare_rows
 from levelhead.auditing.paired_answer import PairedAudit
 from levelhead.auditing.postprocess import FittedRule, check_rule
 from levelhead.auditing.rule_page import rule_page
-from levelhead.auditing.scale import ASK, AUTO, OTHER, Scale, check_scale
+from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, SLACK, Scale, check_scale
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.report.result import Report
@@ -34,6 +34,8 @@ FloatArray = NDArray[np.float64]
 
 OUTPUT = ("before", "after", "fitted")
 """Columns written for each decision, after the id."""
+FEWEST_SURE = 10
+"""So many log odds hardly all lie in 0 to 1."""
 RATES = {None: "selection rate", 1: "true positive rate", 0: "false positive rate"}
 
 
@@ -112,6 +114,7 @@ class Postprocessed(Report):
         return {
             "kind": self.kind,
             **self.saved.to_dict(),
+            "scale": self.scale.name,  # of these rows, as threshold and cut-offs are; the rule takes probabilities
             "sentences": [*self.sentences(), self.scale.sentence(self.threshold)],
             "level": None if self.audit is None else self.audit.level,
             "warnings": self.warnings,
@@ -205,7 +208,8 @@ def postprocess_file(
         delta: see there.
         threshold: rows with at least this score are positive before any flip; None: 0.5 for probabilities, 0 for log
             odds.
-        scale: "probability", "log-odds" or "auto", as :func:`levelhead.audit` takes it.
+        scale: "probability", "log-odds" or "auto", as :func:`levelhead.audit` takes it. "auto" takes that of a rule
+            that was fitted before; if it is log odds, scores that all lie in 0 to 1 are an error.
         label_map: which class each label means, as :func:`levelhead.audit` takes it.
         positive: the class that the probability is about; None: the second of two in sorted order.
         min_count: smallest denominator of a rate to be compared.
@@ -233,11 +237,17 @@ def postprocess_file(
     given = None if rule is None else rule if isinstance(rule, SavedRule) else SavedRule.read(rule)
     if given is not None and positive is None:
         positive = given.classes[1]
+    asked = scale
     if given is not None and scale == AUTO:  # a few new rows say little of their scale
         scale = given.scale
     mapped = LabelMap(label_map)
     read = partial(_Read.of, label_map=mapped, scale=scale)
     rows = read(source_of(path), score, group, label, positive)
+    if given is not None and asked == AUTO and _like_probabilities(rows.scale, given, score):
+        raise DataError(
+            f"{source_of(path).title(score)}: all scores lie in 0 to 1, as probabilities do, and the rule was fitted "
+            f"on log odds. Say what they are: --scores {PROBABILITY}|{LOG_ODDS} (in Python scale=)."
+        )
     digest = _sha256(path)
     if given is not None:
         if label is not None and rows.classes != given.classes:
@@ -295,6 +305,12 @@ def postprocess_file(
         tuple(said for one in (path, validation) if one is not None for said in source_of(one).taken(named)),
         () if label is None else tuple(repeating_id(source_of(path), [score, group, label])),
     )
+
+
+def _like_probabilities(scale: Scale, rule: SavedRule, score: str) -> bool:
+    """Whether scores that a rule would take for log odds all lie in 0 to 1; a few of its own column may."""
+    inside = scale.name == LOG_ODDS and scale.low >= -SLACK and scale.high <= 1 + SLACK
+    return inside and (score != rule.columns.get("score") or scale.rows >= FEWEST_SURE)
 
 
 def _compared(
