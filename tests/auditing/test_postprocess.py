@@ -420,6 +420,19 @@ def test_no_rule_is_chosen_that_is_worse_than_none_on_the_rows_it_is_chosen_on(m
     assert (rule.decide(probability, group) == label).all()
 
 
+def test_groups_that_the_measured_gap_leaves_out_are_named(tmp_path: Path) -> None:
+    """Group c has 28 rows: about 7 of each label are measured."""
+    few = pd.DataFrame({"y": [0, 1] * 14, "p": np.linspace(0.05, 0.3, 28), "g": "c"})
+    pd.concat([made(2000), few]).to_csv(tmp_path / "p.csv", index=False)
+    fitted = postprocess_file(tmp_path / "p.csv", "p", "g", label="y")
+    applied = postprocess_file(tmp_path / "p.csv", "p", "g", label="y", rule=fitted.saved)
+    for found in (fitted, applied):
+        said = [one for one in found.to_dict()["warnings"] if one.startswith("g: group “c” has ")]
+        assert said
+        assert all("fewer than 10, and is left out of" in one and "equalized odds" in one for one in said)
+    assert not postprocess_file(tmp_path / "p.csv", "p", "g", label="y", min_count=2).warnings
+
+
 def test_without_labels_nothing_is_claimed(tmp_path: Path) -> None:
     made(500).drop(columns="y").to_csv(tmp_path / "p.csv", index=False)
     found = postprocess_file(tmp_path / "p.csv", "p", "g")

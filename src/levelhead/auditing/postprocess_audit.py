@@ -15,6 +15,7 @@ from scipy import special
 
 from levelhead.auditing.bias_rule import SavedRule, choose_rule, half
 from levelhead.auditing.clusters import repeating_id
+from levelhead.auditing.figures import left_out_sentences
 from levelhead.auditing.options import Roles
 from levelhead.auditing.paired import compare_rows
 from levelhead.auditing.paired_answer import PairedAudit
@@ -22,6 +23,7 @@ from levelhead.auditing.postprocess import FittedRule, check_rule
 from levelhead.auditing.rule_page import rule_page
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, SLACK, Scale, check_scale
 from levelhead.auditing.score_rows import ScoreRows
+from levelhead.metrics import Counts
 from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.report.result import Report
 from levelhead.report.text import Record, number
@@ -106,7 +108,7 @@ class Postprocessed(Report):
             said.append(
                 f"The rule was fitted on {known:,} of these rows, by the file's SHA-256: measured gaps leave them out."
             )
-        return [*said, *self.repeated]
+        return [*said, *([] if self.audit is None else self.audit.warnings), *self.repeated]
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -324,6 +326,7 @@ def _compared(
     rows = Rows({})
     rows.add({role: (one.astype(np.int64), list(measured.classes)) for role, one in decided.items()})
     rows.add({f"group {group}": (members.astype(np.int64), names.tolist())})
+    counts = Counts.from_codes(members, measured.label.astype(int), after.astype(int), names.tolist(), measured.classes)
     return compare_rows(
         rows,
         groups={group: [str(one) for one in groups]},
@@ -331,6 +334,7 @@ def _compared(
         label_map=LabelMap({one: one for one in measured.classes}),
         positive=measured.classes[1],
         names=("before", "after"),
+        warnings=left_out_sentences(group, counts, 1, options["min_count"], missing="group"),
         **options,
     )
 
