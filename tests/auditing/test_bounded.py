@@ -114,6 +114,33 @@ def test_what_cannot_be_measured_is_no_gap_of_0() -> None:
     assert audited(frame, bound="equal_opportunity=9%").findings["bound"].left_out == ()
 
 
+def test_a_group_that_a_half_has_too_few_rows_of_is_named_and_leaves_the_bound_undecided() -> None:
+    """All of group x score below any threshold: the audit sees that gap, either half has about 7 rows of each label."""
+    few = pd.DataFrame({"sex": "x", "y": [0, 1] * 14, "s": 0.01})
+    frame = pd.concat([table(6000, apart=0.0), few], ignore_index=True)
+    found, gap = audited(frame).findings["bound"], audited(frame).by_attribute["sex"].metrics["equalized_odds_worst"]
+    assert gap.low > 0.4
+    assert found.not_choosing == found.not_measured == {"sex": ("x",)}
+    assert found.within == "undecided"
+    said = found.sentences()
+    assert f"within 10 points on {found.chosen_on:,} rows without “x” of sex, " in said[0]
+    assert said[1] == "On the other rows that is inconclusive: too few rows of “x” of sex."
+    assert said[2] == "A group needs 10 rows under each rate there: pass more, or lower --min-count."
+    assert "by sex, the gap without “x” is " in said[3]
+    (figure,) = [one for *_, name, one in found.figures() if name == "bounded_equalized_odds"]
+    assert not figure.defined
+    assert audited(frame).to_dict()["bound"]["not_measured"] == {"sex": ["x"]}
+    above = replace(found, bound=0.0, within="no", chosen=found.plain)
+    above.plain.gaps["sex"] = replace(gap, low=0.2, high=0.3)
+    (figure,) = [one for *_, name, one in above.figures() if name == "bounded_equalized_odds"]
+    assert (figure.low, figure.high) == (0.2, 1.0)  # the group that is not measured can only make it larger
+    assert "The other rows show a gap above 0 points, even without “x” of sex: the choice" in above.sentences()[1]
+    # A group that the audit itself leaves out takes nothing from what is found.
+    fewer = pd.concat([table(6000, apart=0.0), few[:12]], ignore_index=True)
+    known = audited(fewer).findings["bound"]
+    assert (known.not_choosing, known.not_measured, known.within) == ({}, {}, "yes")
+
+
 def test_counts_at_all_thresholds_are_those_of_each() -> None:
     rows, draw = 500, np.random.default_rng(3)
     score, label = draw.integers(0, 20, rows) / 20, draw.random(rows) < 0.4

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from levelhead.metrics.separation import cost
 from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, counted, digits, level_text, number, percent, percent_interval, short
-from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
+from levelhead.types import ConfigError, DataError, Estimate, in_quotes, listed, printable, quoted
 
 BOUNDED = {
     "demographic_parity": "demographic_parity",
@@ -53,6 +53,8 @@ class Bounded(Answer):
 
     ``met``: whether the gap is within the ``bound`` on the rows that chose; else the threshold with the smallest gap.
     ``left_out``: columns without two groups of ``min_count`` rows there, which the choice does not know.
+    ``not_choosing`` and ``not_measured``: by column, groups that the audit's gap compares, and that of the rows which
+    chose, or of the others, does not. Groups ``not_measured`` leave ``within`` undecided, or "no" if the rest says so.
     """
 
     metric: str
@@ -66,6 +68,8 @@ class Bounded(Answer):
     level: float
     min_count: int = 1
     left_out: tuple[str, ...] = ()
+    not_choosing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    not_measured: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -76,20 +80,25 @@ class Bounded(Answer):
         bound, what = f"{100 * self.bound:g} points", METRICS[BOUNDED[self.metric]].subject
         one, other = self.chosen, self.plain
         how = "least cost" if one.cost is not None else "largest accuracy"
+        rows = f"{self.chosen_on:,} rows" + (f" without {_named(self.not_choosing)}" if self.not_choosing else "")
+        named, why = _named(self.not_measured, 1), "pass more, or name a smaller bound."
+        rest = f", even without {named}" if named else ""
+        if named:
+            why = f"too few rows of {named}."
         if self.met:
             first = (
-                f"Of the thresholds that keep the gap in {what} within {bound} on {self.chosen_on:,} rows, "
+                f"Of the thresholds that keep the gap in {what} within {bound} on {rows}, "
                 f"{digits(one.threshold)} has the {how}."
             )
         else:
             first = (
-                f"No threshold keeps the gap in {what} within {bound} on {self.chosen_on:,} rows: "
+                f"No threshold keeps the gap in {what} within {bound} on {rows}: "
                 f"{digits(one.threshold)} has the smallest gap."
             )
         verdict = {
             "yes": f"The other rows show a gap within {bound}.",
-            "no": f"The other rows show a gap above {bound}: the choice did not hold.",
-            "undecided": "On the other rows that is inconclusive: pass more, or name a smaller bound.",
+            "no": f"The other rows show a gap above {bound}{rest}: the choice did not hold.",
+            "undecided": f"On the other rows that is inconclusive: {why}",
         }
         said = [first, verdict[self.within]]
         if self.left_out:
@@ -97,8 +106,13 @@ class Bounded(Answer):
                 f"The choice leaves out {listed(self.left_out)}: fewer than two groups have "
                 f"{counted(max(1, self.min_count), 'row')} under each rate."
             )
+        if named:
+            few = counted(max(1, self.min_count), "row")
+            said.append(f"A group needs {few} under each rate there: pass more, or lower --min-count.")
         for name, gap in one.gaps.items():
             where = f"On the {self.measured_on:,} other rows, by {printable(name)}, the gap"
+            if name in self.not_measured:
+                where += f" without {listed(map(in_quotes, self.not_measured[name]))}"
             if gap.defined:
                 said.append(
                     f"{where} is {percent(gap)} points (interval {percent_interval(gap)}), and "
@@ -115,8 +129,18 @@ class Bounded(Answer):
         return said
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
-        """Yield the held-out figures at the chosen threshold."""
+        """Yield the held-out figures at the chosen threshold.
+
+        Groups that are not measured leave the upper end of a gap open, or all of it where it is not above the bound.
+        """
         for name, gap in self.chosen.gaps.items():
+            if name in self.not_measured and gap.defined:
+                few = {name: self.not_measured[name]}
+                gap = (
+                    replace(gap, high=1.0)
+                    if gap.low > self.bound
+                    else Estimate.undefined(f"too few rows of {_named(few)} among those that measure", gap.n)
+                )
             yield name, None, f"bounded_{self.metric}", gap
             yield name, None, "bounded_accuracy", self.chosen.accuracy
 
@@ -147,6 +171,11 @@ def check_bound(bound: Any) -> tuple[str, float] | None:
     return name, limit
 
 
+def _named(groups: Mapping[str, Sequence[str]], most: int = 2) -> str:
+    """Name groups by column."""
+    return listed([f"{in_quotes(one)} of {printable(name)}" for name, own in groups.items() for one in own], most)
+
+
 @dataclass(frozen=True)
 class _Rows:
     """Scores and labels (rows,), and each column's groups as places (rows,); -1: in no gap."""
@@ -173,6 +202,17 @@ class _Rows:
             codes = (codes + self.members[name] * 2 * shape[2])[inside]
         below = np.bincount(codes, minlength=math.prod(shape)).reshape(shape).cumsum(-1)
         return np.moveaxis(np.stack([below[..., :-1], below[..., -1:] - below[..., :-1]], -1), 2, 0)
+
+    def lacking(self, whole: _Rows, metric: str, min_count: int) -> dict[str, tuple[str, ...]]:
+        """Return by column the groups with ``min_count`` rows under each rate in the ``whole``, and fewer here."""
+        found = {}
+        for name, groups in self.names.items():
+            here, there = (_gaps(one.tables(name, np.zeros(1)), metric, min_count)[1] for one in (self, whole))
+            least = max(1, min_count)
+            few = tuple(one for one, n, of in zip(groups, here, there, strict=True) if n < least <= of)
+            if few:
+                found[name] = few
+        return found
 
     def counts(self, name: str, threshold: float) -> Counts:
         return Counts(self.tables(name, np.array([threshold]))[0], tuple(self.names[name]), (0, 1))
@@ -245,13 +285,18 @@ class BoundPart(Part):
         threshold, met, left_out = choose_threshold(own, metric, bound, plain, options.costs, options.min_count)
         chosen, before = (_measured(other, at, metric, frame) for at in (threshold, plain))
         known = [gap for gap in chosen.gaps.values() if gap.defined]
+        not_choosing, not_measured = (half.lacking(rows, metric, options.min_count) for half in (own, other))
         within = "undecided"
         if any(gap.low > bound for gap in known):
             within = "no"
-        elif known and len(known) == len(chosen.gaps) and all(gap.high <= bound for gap in known):
+        elif len(known) == len(chosen.gaps) and not not_measured and all(gap.high <= bound for gap in known):
             within = "yes"
         sizes = len(own.score), len(other.score)
-        return Bounded(metric, bound, chosen, before, met, within, *sizes, options.level, options.min_count, left_out)
+        lacking = {name: few for name, few in not_choosing.items() if name not in left_out}
+        return Bounded(
+            metric, bound, chosen, before, met, within, *sizes, options.level, options.min_count, left_out,
+            lacking, not_measured,
+        )  # fmt: skip
 
     @classmethod
     def sections(cls, result: Record) -> list[Record]:
