@@ -16,6 +16,7 @@ from scipy import special
 import levelhead as lh
 from levelhead.auditing.bias_rule import SavedRule, measured_gap
 from levelhead.auditing.postprocess import METRICS, fit_rule
+from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.cli.app import main
 from levelhead.types import ConfigError, DataError
 
@@ -97,6 +98,7 @@ def test_what_cannot_be_fitted_or_decided_is_refused() -> None:
         fitted.predict([0.2, 0.4], sensitive_features=pd.Series(["f", None]))
 
 
+@pytest.mark.filterwarnings("ignore:On the rows that the rule was fitted on")
 def test_the_checks_of_estimators_that_a_rule_can_pass() -> None:
     """scikit-learn's checks pass features and labels alone: here they become a probability and a group."""
     base = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed")
@@ -192,6 +194,35 @@ def test_a_rule_that_was_saved_decides_the_same(tmp_path: Path) -> None:
     assert command(*line) == 0
     decided = pd.read_csv(tmp_path / "out.csv")["decision"]
     assert decided.tolist() == rule.predict(rows["p"], sensitive_features=rows["sex"]).tolist()
+
+
+def test_a_bound_that_is_not_met_on_the_rows_fitted_on_is_said_and_kept(tmp_path: Path) -> None:
+    """Scores part the labels of group a, which no calibration in log odds says: the rule takes them as they are."""
+    chance = np.random.default_rng(0)
+    group, y = chance.choice(["a", "b"], 4000), chance.integers(0, 2, 4000)
+    p = 0.25 + 0.35 * y * np.where(group == "a", 1, 0.4) + 0.3 * chance.random(4000)
+    with pytest.warns(UserWarning, match=r"labels show a gap in equalized odds of .* exceeds the bound of 2 points"):
+        rule = lh.BiasRule().fit(p, y, sensitive_features=group)
+    gap = measured_gap(rule.decide(p, group), y == 1, group, "equalized_odds")
+    assert rule.rule_.fit_gap == gap > 0.2
+    assert f"the gap is {100 * gap:.1f} points by their labels" in rule.card()
+    rule.save(tmp_path / "rule.json")
+    assert lh.BiasRule.load(tmp_path / "rule.json").rule_.fit_gap == gap
+    record = json.loads((tmp_path / "rule.json").read_text())
+    del record["rule"]["fit_gap"]  # as earlier files are
+    (tmp_path / "rule.json").write_text(json.dumps(record))
+    assert "the gap is unknown: fit the rule on rows with labels" in lh.BiasRule.load(tmp_path / "rule.json").card()
+    # Told what they are, the same scores meet the bound, and nothing is warned of.
+    known = lh.BiasRule().fit(np.where(group == "a", 0.001 + 0.998 * y, p), y, sensitive_features=group)
+    assert known.rule_.fit_gap is not None
+    assert known.rule_.fit_gap <= 0.02
+    pd.DataFrame({"p": p, "y": y, "g": group}).to_csv(tmp_path / "p.csv", index=False)
+    found = postprocess_file(tmp_path / "p.csv", "p", "g", label="y")
+    own = found.fitted
+    gap = measured_gap(found.decisions[own], y[own] == 1, group[own], "equalized_odds")
+    assert found.saved.rule.fit_gap == found.to_dict()["rule"]["fit_gap"] == gap
+    assert f"that the rule was fitted on, the gap over all groups is {100 * gap:.1f} points" in found.sentences()[1]
+    assert any("exceeds the bound of 2 points, which is on the gap that scores" in one for one in found.warnings)
 
 
 def test_a_rule_of_another_schema_is_refused(rule: Path, tmp_path: Path) -> None:

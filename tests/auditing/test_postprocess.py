@@ -367,6 +367,8 @@ def test_no_column_of_the_decisions_is_the_id(tmp_path: Path) -> None:
         {"metric": "fairness"},
         {"groups": ["a", "a"]},
         {"lines": []},
+        {"fit_gap": "much"},
+        {"fit_gap": float("inf")},
     ],
 )
 def test_a_file_that_is_no_rule_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import inspect
+import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -95,7 +96,8 @@ class SavedRule:
 
 def _is_whole(rule: FittedRule) -> bool:
     """Whether the parts of a rule that was read fit together."""
-    numbers = [rule.delta, rule.threshold, *rule.multipliers.ravel(), *rule.shares.values(), *np.ravel(rule.lines)]
+    numbers = [rule.delta, rule.threshold, rule.fit_gap or 0.0, *rule.multipliers.ravel(), *rule.shares.values()]
+    numbers += np.ravel(rule.lines).tolist()
     needed: dict[str, set[int | None]] = {
         "demographic_parity": {None},
         "equal_opportunity": {1},
@@ -129,8 +131,8 @@ def choose_rule(
     """Fit rules with several bounds; of those whose gap by the labels is within delta, keep the one that costs least.
 
     A false positive costs ``threshold``, a false negative the rest to 1: at 0.5 the most accurate rule costs least.
-    With labels the probabilities are first calibrated in each group (Platt 1999). Without: the rule whose expected gap
-    is ``delta``. Where no gap is within delta: the smallest.
+    With labels the probabilities are first calibrated in each group (Platt 1999). Where no gap is within delta: the
+    smallest. ``fit_gap`` of the rule is that gap. Without labels: the rule whose expected gap is ``delta``.
 
     Raises:
         DataError: a group has no row of a label whose rate the metric compares; and what :func:`fit_rule` raises.
@@ -160,7 +162,7 @@ def choose_rule(
         decided = rule.decide(probability, group, seed=seed)
         gap = measured_gap(decided, label, group, metric)
         cost = float(np.where(label, (1 - threshold) * ~decided, threshold * decided).mean())
-        found.append((max(0.0, gap - delta), cost, len(found), rule))
+        found.append((max(0.0, gap - delta), cost, len(found), replace(rule, fit_gap=gap)))
         return decided
 
     # A bound of 1 flips nothing: where that is best, no other rule may make the gap larger.
@@ -192,14 +194,15 @@ def measured_gap(decided: NDArray[np.bool_], label: NDArray[np.bool_], group: ND
 
 
 class BiasRule:
-    """A rule that flips the decisions that cost least, until a gap between groups is within a bound. USES GROUPS.
+    """A rule that flips the decisions that cost least, to bring a gap between groups within a bound. USES GROUPS.
 
     Bias scoring (Chen, Klochkov and Liu, ICLR 2024; :mod:`levelhead.auditing.postprocess`). It takes the scores of a
-    fitted model and the group of each row, to fit and to decide, and has the methods of a scikit-learn estimator.
+    fitted model and the group of each row, to fit and to decide, and has the methods of a scikit-learn estimator. The
+    bound is on the gap that the scores predict; ``rule_.fit_gap`` is the gap by the labels of the rows fitted on.
 
     Args:
         metric: "demographic_parity", "equal_opportunity" or "equalized_odds" (both rates, each within ``delta``).
-        delta: largest gap, a fraction: 0.02 is 2 points.
+        delta: largest gap to aim at, a fraction: 0.02 is 2 points.
         threshold: rows with at least this probability are positive before any flip.
         positive: the class that probabilities are about. None: the second of two in sorted order.
         seed: of the chance that equalized odds need.
@@ -211,11 +214,12 @@ class BiasRule:
 
     Examples:
         >>> import levelhead as lh
-        >>> probability, group = [0.9, 0.6, 0.4, 0.3, 0.7, 0.4, 0.3, 0.1] * 50, (["a"] * 4 + ["b"] * 4) * 50
-        >>> y = [1, 1, 0, 0, 1, 0, 0, 0] * 50
+        >>> probability = [(row + 0.5) / 400 for row in range(400)]
+        >>> group = ["a" if 7 * row % 400 < row else "b" for row in range(400)]
+        >>> y = [int(11 * row % 400 < row) for row in range(400)]
         >>> rule = lh.BiasRule(metric="demographic_parity").fit(probability, y, sensitive_features=group)
-        >>> rule.predict([0.65, 0.2], sensitive_features=["a", "b"]).tolist()
-        [1, 0]
+        >>> rule.predict([0.65, 0.65], sensitive_features=["a", "b"]).tolist()
+        [0, 1]
     """
 
     def __init__(
@@ -238,7 +242,7 @@ class BiasRule:
             sensitive_features: (rows,) group of each row.
 
         Returns:
-            this object.
+            this object. A ``UserWarning`` says where the gap by ``y`` is above ``delta`` on these very rows.
 
         Raises:
             DataError: what :func:`levelhead.auditing.postprocess.fit_rule` raises, and classes that are not two.
@@ -268,6 +272,8 @@ class BiasRule:
             raise DataError(f"{len(group)} probabilities and {len(label)} labels. Pass one of each for every row.")
         self.rule_ = choose_rule(scores, group, label, **options)
         self.classes_, self.groups_, self.n_rows_ = classes, self.rule_.groups, len(scores)
+        if self.rule_.missed:
+            warnings.warn(self.rule_.missed_sentence(), UserWarning, stacklevel=3)
         return self
 
     @checked

@@ -18,8 +18,9 @@ positive costs t and a false negative 1 - t (Elkan, IJCAI 2001), so a flip costs
 flipped from the threshold on: costs get a :data:`TIES`-th of the distance to it. Equalized odds cannot in general be
 met without chance (Hardt, Price and Srebro, NIPS 2016): whole stretches of rows can be as good flipped as not. There,
 costs get noise of at most :data:`TIES` instead. The noise depends on the seed, the probability, the group, and how many
-equal rows stand before: a row gets the same decision alone as in a file. Bounds are about the model's own
-probabilities; what they come to on labelled rows is measured, on rows that were not used to fit.
+equal rows stand before: a row gets the same decision alone as in a file. The program bounds the gap that the model's
+own probabilities predict. On labelled rows the gap can be larger, also on those that the rule was fitted on: it is
+measured there (``fit_gap``), and on rows that were not used to fit.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ MOST_ROWS = 100_000
 MOST_PRICE = 1e4
 """Most cost that a full gap may take: a bound that no flips meet is missed by as little as can be."""
 TIES = 2e-3
+CLEARLY = 5e-3
+"""A gap this far above a bound is warned of: rows that are decided by chance move it by less."""
 SCHEMA = 2
 """Schema version of a rule's JSON. It grows when the meaning changes, not when keys are added."""
 
@@ -61,7 +64,8 @@ class FittedRule:
     ``multipliers`` (constraints,) are the dual variables; constraint k compares group ``pairs[k][0]`` with group
     ``pairs[k][1]`` for the label ``pairs[k][2]`` (None: all rows). ``shares`` are the shares that a group's rows, or a
     group's rows with a label, have of all rows. ``lines`` are intercept and slope of each group's log odds, which make
-    its probabilities calibrated. ``threshold`` decides rows before any flip.
+    its probabilities calibrated. ``threshold`` decides rows before any flip. ``delta`` is the bound to meet, and
+    ``fit_gap`` the gap of all groups on the rows that the rule was fitted on, by their labels; None without labels.
     """
 
     metric: str
@@ -72,6 +76,21 @@ class FittedRule:
     pairs: tuple[tuple[int, int, int | None], ...]
     shares: dict[tuple[int, int | None], float]
     lines: tuple[tuple[float, float], ...]
+    fit_gap: float | None = None
+
+    @property
+    def missed(self) -> bool:
+        """Whether the gap on the rows that the rule was fitted on is clearly above the bound."""
+        return self.fit_gap is not None and self.fit_gap > self.delta + CLEARLY
+
+    def missed_sentence(self) -> str:
+        """Say that the bound is not met on the rows that the rule was fitted on, and what to do."""
+        gap, words = 100 * (self.fit_gap or 0.0), self.metric.replace("_", " ")
+        return (
+            f"On the rows that the rule was fitted on, labels show a gap in {words} of {gap:.1f} points over all "
+            f"groups. That exceeds the bound of {100 * self.delta:g} points, which is on the gap that scores predict. "
+            "Recalibrate the scores in each group, round them less, merge small groups, or raise delta."
+        )
 
     @checked
     def decide(self, probability: ArrayLike, group: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
@@ -147,6 +166,7 @@ class FittedRule:
             "pairs": [list(pair) for pair in self.pairs],
             "shares": [[*key, share] for key, share in self.shares.items()],
             "lines": [list(line) for line in self.lines],
+            "fit_gap": self.fit_gap,
         }
 
     @classmethod
@@ -164,6 +184,7 @@ class FittedRule:
             tuple((int(a), int(b), None if label is None else int(label)) for a, b, label in record["pairs"]),
             {(int(a), None if label is None else int(label)): share for a, label, share in record["shares"]},
             tuple((float(intercept), float(slope)) for intercept, slope in record["lines"]),
+            None if (gap := record.get("fit_gap")) is None else float(gap),
         )
 
 
@@ -188,7 +209,7 @@ def fit_rule(
             another gap than the true one.
         group: (rows,) group of each row.
         metric: one of :data:`METRICS`. Equalized odds bounds the differences of both rates, each by ``delta``.
-        delta: largest gap, a fraction.
+        delta: largest expected gap, a fraction.
         threshold: rows with at least this probability are positive before any flip.
         lines: intercept and slope of each group's log odds, by its name, that calibrate it. None: 0 and 1.
         shift: by how much the rate of a group (its place in sorted order) among rows with a label (None: of all rows)

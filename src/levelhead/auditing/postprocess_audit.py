@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from levelhead.auditing.bias_rule import SavedRule, choose_rule, half
+from levelhead.auditing.bias_rule import SavedRule, choose_rule, half, measured_gap
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.figures import left_out_sentences
 from levelhead.auditing.options import Roles
@@ -37,7 +37,7 @@ FloatArray = NDArray[np.float64]
 OUTPUT = ("before", "after", "fitted")
 """Columns written for each decision, after the id."""
 FEWEST_SURE = 10
-"""So many log odds hardly all lie in 0 to 1."""
+"""Ten log odds or more hardly all lie in 0 to 1."""
 RATES = {None: "selection rate", 1: "true positive rate", 0: "false positive rate"}
 
 
@@ -102,6 +102,8 @@ class Postprocessed(Report):
     def warnings(self) -> list[str]:
         """Full sentences."""
         known, said = int(self.fitted.sum()), self.scale.warnings()
+        if self.rule.missed:
+            said.append(self.rule.missed_sentence())
         if self.applied and self.fitted.all():
             said.append("The rule was fitted on all of these rows: expect larger gaps on new ones.")
         elif self.applied and known:
@@ -167,10 +169,13 @@ class Postprocessed(Report):
             f"{number(100 * accuracy.difference.value, signed=True)} points, {span(accuracy.difference)}."
         )
         if gap.difference.defined and gap.new > self.rule.delta:
+            fit, bound = self.rule.fit_gap, f"the bound of {number(100 * self.rule.delta)} points"
             lines.insert(
                 1,
-                f"That exceeds the bound of {number(100 * self.rule.delta)} points, which holds only on the rows that "
-                "the rule was fitted on.",
+                f"That exceeds {bound}, which is on the gap that the scores predict."
+                if fit is None
+                else f"That exceeds {bound}. On the rows that the rule was fitted on, the gap over all groups is "
+                f"{number(100 * fit)} points.",
             )
         return lines
 
@@ -285,6 +290,10 @@ def postprocess_file(
     found = saved.rule
     before = rows.score >= found.threshold
     decisions = found.decide(rows.score, rows.group, seed=saved.chance)
+    if given is None and validation is None and rows.label is not None:  # the decisions that are written, by chance too
+        gap = measured_gap(decisions[fitted], rows.label[fitted], rows.group[fitted], found.metric)
+        found = replace(found, fit_gap=gap)
+        saved = replace(saved, rule=found)
     # Without labels a rule is fitted on all rows, and they are all that there is to look at.
     shown = np.ones(len(fitted), bool) if fitted.all() else ~fitted
     measured = rows.only(shown)

@@ -11,7 +11,7 @@ from levelhead.auditing.scale import LOG_ODDS
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.markdown import markdown
-from levelhead.report.text import Record, short
+from levelhead.report.text import Record, number, short
 
 USES_GROUPS = (
     "USES GROUPS: this rule reads each row's group to decide. In many places that is unlawful for decisions about "
@@ -57,12 +57,21 @@ def card_of(result: Record) -> str:
 def _finding(result: Record) -> str:
     if "flipped" in result:
         return f"The rule flips {result['flipped']:,} decisions."
-    return f"The rule bounds the gap in {_bound(result)}, among {len(result['rule']['groups'])} groups."
+    return (
+        f"The rule aims at a gap in {_bound(result)}, among {len(result['rule']['groups'])} groups. On the rows that "
+        f"it was fitted on, the gap is {_fit_gap(result)}."
+    )
 
 
 def _bound(result: Record) -> str:
     rule = result["rule"]
     return f"{rule['metric'].replace('_', ' ')}, at most {100 * rule['delta']:g} points"
+
+
+def _fit_gap(result: Record) -> str:
+    """Return the gap on the rows that a rule was fitted on; rules without labels, and older files, have none."""
+    gap = result["rule"].get("fit_gap")
+    return "unknown: fit the rule on rows with labels" if gap is None else f"{number(100 * gap)} points by their labels"
 
 
 def _threshold(result: Record) -> float:
@@ -76,7 +85,8 @@ def _terms(result: Record) -> list[tuple[str, str]]:
     measured = f", measured on {result['rows_to_measure']:,}" if "rows_to_measure" in result else ""
     rows = result.get("rows_to_fit", fitted.get("rows", 0))
     terms = [
-        ("Bounded gap", _bound(result)),
+        ("Bound", f"{_bound(result)}, as the scores predict"),
+        ("Gap on the rows fitted on", _fit_gap(result)),
         ("Threshold before", f"{_threshold(result):g}"),
         ("Groups", ", ".join(map(short, rule["groups"]))),
         ("Rows", f"fitted on {rows:,}{measured}"),

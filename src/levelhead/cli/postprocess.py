@@ -75,10 +75,11 @@ def postprocess_command(
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Flip the least costly decisions until a gap between groups is within a bound. USES GROUPS.
+    """Flip the least costly decisions to bring a gap between groups within a bound. USES GROUPS.
 
     Bias scoring (ICLR 2024) fits a rule that reads each row's group, on rows with labels, and measures it on other
-    rows: gaps and accuracy before and after, with 95% intervals. `levelhead apply` applies the rule to new rows.
+    rows: gaps and accuracy before and after, with 95% intervals. The bound is on the gap that the scores predict.
+    `levelhead apply` applies the rule to new rows.
 
     Example: levelhead postprocess --fit valid.csv --score p --group sex --label y --rule rule.json
 
