@@ -462,7 +462,7 @@ def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
         postprocess_file(tmp_path / "p.csv", "p", "g", label="g")
     with pytest.raises(DataError, match="There are 1 groups"):
         fit_rule([0.2, 0.7], ["a", "a"])
-    with pytest.raises(DataError, match="less than one row with label 1"):
+    with pytest.raises(DataError, match="scores of group 'b' predict less than one row with label 1 among its 5 rows"):
         fit_rule([0.9, 0.1] * 5, ["a", "b"] * 5, metric="equal_opportunity")
     with pytest.raises(ConfigError, match="metric='fairness' is unknown"):
         fit_rule([0.9, 0.1] * 5, ["a", "b"] * 5, metric="fairness")

@@ -242,7 +242,11 @@ def fit_rule(
         for label in labels:
             size = float(expected[label][codes == a].sum())
             if size < 1:
-                raise DataError(f"Group {quoted(str(name))} has less than one row with label {label}, as expected.")
+                own = counted(int((codes == a).sum()), "row")
+                raise DataError(
+                    f"The scores of group {quoted(str(name))} predict less than one row with label {label} among its "
+                    f"{own}. Calibrate them, merge the group with another, or bound demographic_parity."
+                )
             shares[(a, label)] = size / len(values)
     # All pairs: with three groups, two that are within delta of a third can be 2 delta apart.
     pairs = tuple((a, b, label) for label in labels for a in range(len(names)) for b in range(a + 1, len(names)))
