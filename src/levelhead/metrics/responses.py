@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from levelhead.metrics.between import normal_quantile, shared
 from levelhead.metrics.group import FloatArray
@@ -23,6 +24,9 @@ LEAST_SURE = 4.0
 """A group's share must be this many standard errors above 0: else the rates divide by what may be nothing."""
 UNSURE = (
     "a group's share is less than four standard errors above 0: more rows, or less noise in the answers, would help"
+)
+IMPOSSIBLE = (
+    "the declared noise is impossible for these answers: it implies a group's share below 0 or above 1 (p below 0.001)"
 )
 
 
@@ -55,6 +59,13 @@ def shares_of(reports: ArrayLike, matrix: FloatArray) -> tuple[FloatArray, Float
     return shares, np.sqrt(np.maximum(0, counts @ weight**2 / n - shares**2) / n)
 
 
+def contradicted(reports: FloatArray, matrix: FloatArray) -> bool:
+    """Whether no shares explain how many rows report each group under this noise (p below 0.001)."""
+    n = reports.sum()
+    few, many = stats.binom.cdf(reports, n, matrix.min(0)), stats.binom.sf(reports - 1, n, matrix.max(0))
+    return bool(min(few.min(), many.min()) < 0.001 / len(reports))
+
+
 def by_responses(counts: ArrayLike, matrix: FloatArray, *, level: float = 0.95) -> ByPair[ResponseGap]:
     """Estimate the gaps of every pair of groups.
 
@@ -64,7 +75,7 @@ def by_responses(counts: ArrayLike, matrix: FloatArray, *, level: float = 0.95) 
         level: confidence level of each pair; with more than two groups it is shared among the pairs (Bonferroni).
 
     Returns:
-        the gaps. Refused where a group's share is less than four standard errors above 0.
+        the gaps. Refused where a group's share is less than four standard errors above 0, or impossible.
     """
     table = np.asarray(counts, np.float64)
     weight = np.linalg.inv(matrix)
@@ -79,14 +90,15 @@ def by_responses(counts: ArrayLike, matrix: FloatArray, *, level: float = 0.95) 
             out[gap] = dict.fromkeys(pairs, ResponseGap(Estimate.refuse("no rows with this label", int(n))))
             continue
         share, share_error = shares_of(sizes, matrix)
+        wrong = contradicted(sizes, matrix)
         rate = (own[:, 1] @ weight / n) / np.where(share == 0, np.nan, share)
         # (report, prediction, group): what a row of this kind adds to the error of f_a
         psi = weight[:, None, :] * (np.array([0.0, 1.0])[None, :, None] - rate) / share
         reported = np.divide(own[:, 1], sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
         out[gap] = {}
         for a, b in pairs:
-            if (share[[a, b]] <= LEAST_SURE * share_error[[a, b]]).any():
-                out[gap][a, b] = ResponseGap(Estimate.refuse(UNSURE, int(n)))
+            if wrong or (share[[a, b]] <= LEAST_SURE * share_error[[a, b]]).any():
+                out[gap][a, b] = ResponseGap(Estimate.refuse(IMPOSSIBLE if wrong else UNSURE, int(n)))
                 continue
             variance = float((own * (psi[..., a] - psi[..., b]) ** 2).sum() / (n - 1))
             error = math.sqrt(variance / n)

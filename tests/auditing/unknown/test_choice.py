@@ -186,6 +186,20 @@ def test_randomised_answers(table: pd.DataFrame) -> None:
     assert abs(part_of(result).gaps[0].naive["reports as groups"]) < figure.low
 
 
+def test_noise_that_contradicts_the_answers_is_named(table: pd.DataFrame) -> None:
+    rng = np.random.default_rng(3)
+    answers = np.where(rng.random(len(table)) < 0.1, "f", "m")  # of flip=0.3, no fewer than 30% could say f
+    part = part_of(audit(table, responses=answers, response=Response(flip=0.3)))
+    assert part.refused.startswith("the declared noise is impossible for these answers")
+    assert part.help == "the flip or epsilon with which the answers were in fact randomised"
+    assert any("With flip=0.3, these answers imply shares of −" in line for line in part.rests_on)
+    assert part.shares == {}
+    rare = privacy.randomize(np.where(rng.random(len(table)) < 0.001, "f", "m"), 0.85, seed=1)
+    part = part_of(audit(table, responses=rare, response=Response(epsilon=0.85)))
+    assert "less than four standard errors above 0" in part.refused
+    assert part.shares == {}
+
+
 def test_two_attributes_with_a_budget_each(table: pd.DataFrame) -> None:
     reports = {
         name: privacy.randomize(table[name].to_numpy(), budget, seed=1) for name, budget in (("sex", 1.0), ("zip", 2.0))

@@ -21,10 +21,10 @@ from levelhead.auditing.unknown.privacy import Response
 from levelhead.auditing.unknown.tally import BINS
 from levelhead.metrics.labelled import FEWEST_SHOWN, FOLDS, LabelledGap, by_labelled_pairs, by_labelled_rows
 from levelhead.metrics.proxies import ProxyAnswer, by_proxies
-from levelhead.metrics.responses import by_responses, shares_of
+from levelhead.metrics.responses import IMPOSSIBLE, by_responses, shares_of
 from levelhead.metrics.signed import GAPS, ByPair, Found
 from levelhead.metrics.worst_case import GapBounds, bracket, by_probabilities, by_shares, sign_conditions
-from levelhead.report.text import counted
+from levelhead.report.text import counted, number
 from levelhead.tables.vocabulary import in_order
 from levelhead.types import DataError, Estimate, in_quotes, printable, quoted
 
@@ -172,6 +172,12 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     shares = dict(zip(map(str, groups), shares_of(counts.sum((1, 2)), matrix)[0].tolist(), strict=True))
     refused = "" if any(one.estimate.defined for one in gaps) else gaps[0].estimate.reason or ""
     helped = "more rows, or a larger epsilon for the next respondents" if refused else ""
+    if refused == IMPOSSIBLE:
+        implied = ", ".join(f"{number(100 * share)}% of {in_quotes(group)}" for group, share in shares.items())
+        said.append(f"With {response}, these answers imply shares of {implied}. A share lies between 0% and 100%.")
+        helped = "the flip or epsilon with which the answers were in fact randomised"
+    if refused:
+        shares = {}
     return IndirectPart(
         "randomised responses", assumes, gaps, _rests_on(said, gaps), refused, helped, shares, options.level
     )
