@@ -279,6 +279,30 @@ def test_nothing_known_gives_a_sentence_and_no_number(table: pd.DataFrame) -> No
     )
 
 
+@pytest.mark.parametrize("kind", [int, float, str, bool])
+def test_one_guess_coded_0_and_1_is_refused_as_words_are(table: pd.DataFrame, kind: type) -> None:
+    guess = (table["p1"] == "women").astype(int)
+    part = part_of(audit(table, proxies={"p1": guess.astype(kind)}))
+    assert part.refused.startswith("1 proxy without labelled rows cannot tell a gap")
+    assert all(one.bounds is None for one in part.gaps)
+    assert ("p1: every value is 0 or 1, so it is a guess and not a probability." in part.rests_on) == (kind is not bool)
+    part = part_of(audit(table, proxies={"p1": guess.where(np.arange(len(table)) > 5, 0.5)}))
+    assert part.gaps[0].bounds is not None
+
+
+def test_probabilities_that_are_all_0_or_1_are_refused(table: pd.DataFrame) -> None:
+    guess = (table["p1"] == "women").astype(float)
+    for given in ({"f": guess}, {"f": guess, "m": 1 - guess}):
+        part = part_of(audit(table, proxy_probabilities=given))
+        assert "cannot tell a gap from the proxy’s own errors" in part.refused
+        assert all(one.bounds is None and one.weighted is None for one in part.gaps)
+    part = part_of(audit(table, proxy_probabilities={"f": guess.where(np.arange(len(table)) > 5, 0.5)}))
+    assert part.gaps[0].weighted is not None
+    for same in (0, 1):
+        with pytest.raises(DataError, match="'a' is constant"):
+            audit(table, proxies={"a": np.full(len(table), same)})
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

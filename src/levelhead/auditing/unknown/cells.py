@@ -77,6 +77,13 @@ class Cells:
         return out
 
     @property
+    def hard(self) -> bool:
+        """Whether every probability is 0 or 1, and so a guess of the group."""
+        if self.probability:
+            return bool((self.sums[:, 0, 1] == self.sums[:, 0, 2]).all())
+        return bool((self.sums[:, 0] == np.diagonal(self.sums, axis1=1, axis2=2)).all())
+
+    @property
     def varies(self) -> bool:
         """Whether a probability varies."""
         rows, first, second = self.sums[:, 0].sum(0)

@@ -85,19 +85,30 @@ def answer(name: str, cells: Cells, known: Known, options: Options) -> IndirectP
         return _three_proxies(cells, known, why, options)
     if known.shares:
         return _shares(cells, known, known.shares, why, options)
-    if cells.probability:
+    if cells.probability and not cells.hard:
         return _probability(cells, why, options)
     for at, proxy in enumerate(known.proxies):
-        if len(said := cells.values(said_by(at))) == 1:
+        if len(said := cells.values((lambda one: one.bin) if cells.probability else said_by(at))) == 1:
             raise DataError(
                 f"Proxy {quoted(proxy)} " + ("is missing in every row. Leave it out." if None in said else SAME)
             )
-    reason = str(lacking)
     if known.proxies:
-        reason = (
-            f"{counted(len(known.proxies), 'proxy', 'proxies')} without labelled rows cannot tell a gap from the "
-            "proxy’s own errors"
-        )
+        return _guessed(known.proxies, why, options, cells.probability)
+    return _no_answer(str(lacking), why, options)
+
+
+def _guessed(proxies: Sequence[str], why: Sequence[str], options: Options, hard: bool) -> IndirectPart:
+    """Refuse proxies that guess the group; say why where they are ``hard`` probabilities, 0 or 1."""
+    said = [f"{', '.join(map(printable, proxies))}: every value is 0 or 1, so it is a guess and not a probability."]
+    return _no_answer(
+        f"{counted(len(proxies), 'proxy', 'proxies')} without labelled rows cannot tell a gap from the proxy’s own "
+        "errors",
+        [*why, *said] if hard else why,
+        options,
+    )
+
+
+def _no_answer(reason: str, why: Sequence[str], options: Options) -> IndirectPart:
     gaps = [IndirectGap(gap, ("one group", "another"), Estimate.refuse(reason, 0, "nothing")) for gap in GAPS]
     helped = f"{LABELLED_HELP}, three proxies from different sources, or the shares of the groups (--shares)"
     return IndirectPart("bounds", "nothing", gaps, [*why, NOTHING_KNOWN, PERSONS], reason, helped, level=options.level)
@@ -456,6 +467,8 @@ def _probabilities(cells: Cells, known: Known, options: Options) -> IndirectPart
     spread = np.diagonal(cells.sums, axis1=1, axis2=2)[:, 1:].sum(0) / rows - (p / rows) ** 2
     if (spread < 1e-12).all():
         raise DataError("The probabilities are constant, so they carry no information: pass --shares instead.")
+    if cells.hard:
+        return _guessed(list(known.probabilities.values()), [], options, hard=True)
     found, weighted = by_probabilities(table, level=options.level, seed=options.seed, assumes=CALIBRATED)
     pairs = weighted["demographic_parity"].items()
     largest, one = max(pairs, key=lambda item: abs(item[1].value))
@@ -477,12 +490,7 @@ def _probability(cells: Cells, why: list[str], options: Options) -> IndirectPart
     proxy = cells.proxies[0]
     bins = cells.table((lambda one: one.bin, range(BINS)), sums=cells.sums[:, 0])
     rows = bins[..., 0].sum((1, 2))
-    bins, rows = bins[rows > 0], rows[rows > 0]
-    mean = bins[..., 1].sum((1, 2)) / rows
-    if len(rows) == 1 and mean[0] in (0.0, 1.0):
-        raise DataError(f"Proxy {quoted(proxy)} {SAME}")
-    if not 0 < float(rows @ mean) / rows.sum() < 1:
-        raise DataError(f"Proxy {quoted(proxy)} puts every row into one group. There is no gap to bound.")
+    bins = bins[rows > 0]
     n, first, second = np.moveaxis(bins, -1, 0)
     rest, both = n - first, first - second  # sums of 1 - b and of b (1 - b)
     products = np.array([[n, rest, first], [rest, rest - both, both], [first, both, second]])
