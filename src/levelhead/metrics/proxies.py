@@ -52,6 +52,7 @@ class ProxyAnswer:
         p_value: its probability if the global model holds.
         refused: why there is no answer; empty if there is one.
         naive: by gap, pair and proxy: the gap with that proxy taken for the group.
+        share_errors: (groups,) standard errors of the shares, of the replicates; None where refused.
     """
 
     mode: str
@@ -62,6 +63,7 @@ class ProxyAnswer:
     p_value: float = math.nan
     refused: str = ""
     naive: ByPair[list[float]] = field(default_factory=dict)
+    share_errors: FloatArray | None = None
 
 
 class _Solved(NamedTuple):
@@ -254,7 +256,15 @@ def _fit_closed(flat: FloatArray, mode: str, level: float, replicates: int, seed
         arm = 1.02 * (high - low) / 2
         return min(low, values[0] - arm), max(high, values[0] + arm)
 
-    return ProxyAnswer(mode, _figures(cells, flat, ends, 0.01), cells[0].sum(-1), accuracy, statistic, p_value)
+    return _answered(mode, _figures(cells, flat, ends, 0.01), cells, accuracy, statistic, p_value)
+
+
+def _answered(
+    mode: str, gaps: ByPair[Estimate], cells: FloatArray, accuracy: FloatArray, statistic: float, p_value: float
+) -> ProxyAnswer:
+    shares = cells.sum(-1)  # (1 + replicates, groups)
+    errors = np.nanstd(shares[1:], axis=0, ddof=1)
+    return ProxyAnswer(mode, gaps, shares[0], accuracy, statistic, p_value, share_errors=errors)
 
 
 def _refusal(solved: _Solved, cells: FloatArray, mode: str) -> str:
@@ -310,7 +320,7 @@ def _fit_em(flat: FloatArray, mode: str, level: float, replicates: int, seed: in
         return values[0] - half, values[0] + half
 
     accuracy = says[0][0] if mode == "global" else np.full((proxies, groups, groups), np.nan)
-    return ProxyAnswer(mode, _figures(joint, flat, ends, 0.0), joint[0].sum(-1), accuracy, statistic, p_value)
+    return _answered(mode, _figures(joint, flat, ends, 0.0), joint, accuracy, statistic, p_value)
 
 
 def _best_start(table: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:

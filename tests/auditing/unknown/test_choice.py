@@ -15,7 +15,7 @@ import pytest
 import levelhead as lh
 from levelhead.auditing.unknown import privacy
 from levelhead.auditing.unknown.answer import PERSONS, IndirectGap, IndirectPart
-from levelhead.auditing.unknown.known import NOTHING_KNOWN, read_shares
+from levelhead.auditing.unknown.known import NOTHING_KNOWN, Shares, read_shares
 from levelhead.auditing.unknown.page import indirect_page
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.cli.app import main
@@ -163,6 +163,38 @@ def test_three_proxies(table: pd.DataFrame) -> None:
         "If within each group, proxy errors are independent of each other, of the label and of the prediction, the "
         "selection rate of “women” is "
     )
+
+
+def test_shares_beside_three_proxies_are_matched_by_name(table: pd.DataFrame) -> None:
+    given = {"proxies": table[["p1", "p2", "p3"]], "replicates": 100}
+    right = [{"men": 0.6, "women": 0.4}, {"women": 0.4, "men": 0.6}, {"women": 0.4}, {"men": 0.6}]
+    found = [audit(table, shares=shares, **given) for shares in right]
+    assert len({part_of(one).gaps[0].bounds for one in found}) == 1
+    assert part_of(found[0]).gaps[0].bounds.assumes == "nothing but the shares that were given"
+    assert not any(one.warnings for one in found)
+    (said,) = audit(table, shares={"women": 0.7}, **given).warnings
+    assert said.startswith("The given share of “men” is 30.0%; the proxies imply 6") or said.startswith(
+        "The given share of “women” is 70.0%; the proxies imply "
+    )
+    for wrong in ({"f": 0.4}, {"men": 0.5, "women": 0.3, "others": 0.2}):
+        with pytest.raises(ConfigError, match="Name the proxies’ groups, in the same words"):
+            audit(table, shares=wrong, **given)
+
+
+def test_shares_and_strata_that_are_not_used_are_named(table: pd.DataFrame) -> None:
+    strata, by_zip = table["zip"], Shares(("men", "women"), by_stratum={"north": (0.6, 0.4), "south": (0.6, 0.4)})
+    three = {"proxies": table[["p1", "p2", "p3"]], "replicates": 100}
+    both = "does not use the shares (--shares) or the strata (--strata)."
+    some = {"labelled": table["known"]}
+    for given, said in [
+        ({**some, "shares": {"men": 0.6}}, "“labelled subset” does not use the shares (--shares)."),
+        ({**some, "strata": strata}, "“labelled subset” does not use the strata (--strata)."),
+        ({**some, "strata": strata, "shares": by_zip}, f"“labelled subset” {both}"),
+        ({**three, "strata": strata, "shares": by_zip}, f"“three proxies” {both}"),
+        ({"proxies": table[["p1"]], "shares": {"women": 0.4}}, "“bounds” does not use the proxies (--proxy)."),
+    ]:  # fmt: skip
+        assert audit(table, **given).warnings == [f"Method {said}"]
+    assert not audit(table, strata=strata, shares=by_zip).warnings
 
 
 def test_no_number_is_cut_at_80_columns(table: pd.DataFrame) -> None:

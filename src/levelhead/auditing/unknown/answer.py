@@ -70,7 +70,8 @@ class IndirectGap(Finding):
 class IndirectPart(Finding):
     """What was found of one attribute: the method, what it assumes, the gaps, and what the answer is based on.
 
-    ``refused`` is why there is no estimate; empty if there is one. ``help`` says what would help.
+    ``refused`` is why there is no estimate; empty if there is one. ``help`` says what would help. ``warnings`` are also
+    among those of the audit.
     """
 
     method: str
@@ -81,6 +82,7 @@ class IndirectPart(Finding):
     help: str = ""
     shares: Mapping[str, float] = field(default_factory=dict)
     level: float = 0.95
+    warnings: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:

@@ -276,6 +276,7 @@ def _audit(
         if not labels:
             part = replace(part, gaps=[one for one in part.gaps if one.gap == "demographic_parity"])
         parts[name] = part
+        warnings += part.warnings
         if tally.rounded:
             warnings.append(f"In {counted(tally.rounded, 'row')} rounded probabilities were normalised to sum to 1.")
     return IndirectAudit(parts, warnings, sum(of_labels.values()), str(wanted), options.level)

@@ -71,7 +71,21 @@ class Lacking:
 
 
 def answer(name: str, cells: Cells, known: Known, options: Options) -> IndirectPart:
-    """Answer with the first method that can; say why the stronger ones could not."""
+    """Answer with the first method that can; say why the stronger ones could not, and what was not used."""
+    part = _strongest(name, cells, known, options)
+    shares = known.shares
+    bounded = shares is not None and part.method == "bounds"
+    unused = {
+        "the shares (--shares)": shares and not bounded and (part.method != "three proxies" or not shares.overall),
+        "the strata (--strata)": known.strata and not bounded,
+        "the proxies (--proxy)": known.proxies and bounded,
+    }
+    if left := " or ".join(one for one, given in unused.items() if given):
+        part = replace(part, warnings=(*part.warnings, f"Method “{part.method}” does not use {left}."))
+    return part
+
+
+def _strongest(name: str, cells: Cells, known: Known, options: Options) -> IndirectPart:
     if known.probabilities:
         return _probabilities(cells, known, options)
     if known.responses:
@@ -300,12 +314,13 @@ def _gained(main: Sequence[LabelledGap]) -> list[str]:
 def _three_proxies(cells: Cells, known: Known, why: list[str], options: Options) -> IndirectPart:
     """Find out from how often proxies agree how good each is."""
     groups = _proxy_groups(cells, known.proxies)
+    given = known.shares.of([str(one) for one in groups]) if known.shares and known.shares.overall else None
     counts = cells.table(*((said_by(at), groups) for at in range(len(known.proxies))))
     found = by_proxies(counts, level=options.level, replicates=options.replicates, seed=options.seed)
     outcome = counts.sum(tuple(range(len(known.proxies))))
     worst: ByPair[GapBounds] = {}
-    if known.shares and known.shares.overall and known.shares.groups == tuple(map(str, groups)):
-        worst = by_shares(outcome, known.shares.overall, level=options.level, assumes=GIVEN)
+    if given:
+        worst = by_shares(outcome, given, level=options.level, assumes=GIVEN)
     elif not found.refused and (found.shares > 0).all():
         implied = "the shares that the proxies imply"
         worst = by_shares(outcome, found.shares / found.shares.sum(), level=options.level, assumes=implied)
@@ -329,7 +344,23 @@ def _three_proxies(cells: Cells, known: Known, why: list[str], options: Options)
     shares = {} if found.refused else dict(zip(map(str, groups), found.shares.tolist(), strict=True))
     helped = f"{LABELLED_HELP}, or proxies from sources that err differently" if found.refused else ""
     return IndirectPart(
-        "three proxies", errors, gaps, _rests_on(said, gaps), found.refused, helped, shares, options.level
+        "three proxies", errors, gaps, _rests_on(said, gaps), found.refused, helped, shares, options.level,
+        _contradictions(given, found, groups),
+    )  # fmt: skip
+
+
+def _contradictions(given: Sequence[float] | None, found: ProxyAnswer, groups: Sequence[Hashable]) -> tuple[str, ...]:
+    """Warn of a given share that the proxies contradict, beyond three standard errors and its rounding to a percent."""
+    if not given or found.share_errors is None:
+        return ()
+    off = np.abs(found.shares - given) - 0.005 - 3 * found.share_errors
+    at = int(off.argmax())
+    if off[at] <= 0:
+        return ()
+    return (
+        f"The given share of {in_quotes(groups[at])} is {100 * given[at]:.1f}%; the proxies imply "
+        f"{100 * found.shares[at]:.1f}%. One of them is wrong, or the proxies share errors: do not rely on this answer "
+        "before you know which.",
     )
 
 

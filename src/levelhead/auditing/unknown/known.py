@@ -27,6 +27,25 @@ class Shares:
     overall: tuple[float, ...] | None = None
     by_stratum: Mapping[str, tuple[float, ...]] | None = None
 
+    def of(self, groups: Sequence[str]) -> tuple[float, ...]:
+        """Return the shares of all rows in the order of ``groups``; of one group of two, the other has the rest.
+
+        Raises:
+            ConfigError: the shares are of other groups.
+        """
+        rest, *given = self.groups
+        own = dict(zip(self.groups, self.overall or (), strict=True))
+        alone = len(given) == 1 and rest == f"not {given[0]}"
+        if alone and len(groups) == 2 and given[0] in groups:
+            own = {one: own[one if one == given[0] else rest] for one in groups}
+        if set(own) != set(groups):
+            named = ", ".join(map(quoted, (given if alone else self.groups)[:MOST_GROUPS]))
+            raise ConfigError(
+                f"--shares names {named}; the proxies name {', '.join(map(quoted, groups))}. Name the proxies’ groups, "
+                "in the same words."
+            )
+        return tuple(own[one] for one in groups)
+
 
 def read_shares(given: Sequence[str], strata: str | None = None) -> Shares:
     """Read ``women=0.52`` (repeated, or with commas), or the path of a csv of shares by stratum.
