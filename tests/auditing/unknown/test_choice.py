@@ -98,6 +98,58 @@ def test_labels_that_are_missing_not_at_random_are_refused_without_their_probabi
     assert part.gaps[0].estimate.low < 0.275 < part.gaps[0].estimate.high
 
 
+@pytest.mark.parametrize("proxies", [None, "p_female"])
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_probabilities_of_labelling_that_the_labels_contradict_are_refused(
+    table: pd.DataFrame, everywhere: bool, proxies: str | None
+) -> None:
+    hit, draw = table["yhat"].to_numpy() == 1, np.random.default_rng(6).random(len(table))
+    chance = np.where(hit, 0.1, 0.5)
+    known = np.where(draw < chance, table["sex"], None)
+    labelled = draw < chance
+    given = {"labelled": known} | ({"proxies": table[[proxies]]} if proxies else {})
+
+    def refused(claimed: Any) -> str:
+        inclusion = np.where(labelled | everywhere, claimed, np.nan)
+        part = part_of(audit(table, **given, inclusion=inclusion))
+        assert bool(part.refused) == ("in fact labelled (--inclusion)" in part.help)
+        assert all(one.estimate.refused for one in part.gaps) == bool(part.refused)
+        return str(part.refused)
+
+    assert not refused(chance)
+    assert not refused(chance.round(1))
+    said = refused(1 - chance)
+    assert said.startswith("the labelled rows do not fit --inclusion: ")
+    n = f"{labelled.sum():,}"
+    assert (f"there are {n}, and it implies " if everywhere else " rows instead of 20,000") in said
+    assert refused(np.full(len(table), 0.9))
+    # The right number of rows, and the wrong ones.
+    wanted = "the labelled rows do not fit --inclusion by label, prediction, proxy or probability (p below 0.0001)"
+    constant = np.full(len(table), labelled.mean())
+    assert refused(constant) == wanted
+
+
+def test_a_complement_that_implies_as_many_rows_is_refused(table: pd.DataFrame) -> None:
+    rng = np.random.default_rng(7)
+    chance = rng.choice([0.2, 0.8], len(table))
+    known = np.where(rng.random(len(table)) < chance, table["sex"], None)
+    assert not part_of(audit(table, labelled=known, inclusion=chance)).refused
+    assert "or probability" in part_of(audit(table, labelled=known, inclusion=1 - chance)).refused
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_right_probabilities_of_labelling_are_hardly_ever_refused(everywhere: bool) -> None:
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        frame = people(1500, seed)
+        chance = np.where(rng.random(len(frame)) < 0.8, 0.01, 0.6)  # few rows of a large weight
+        labelled = rng.random(len(frame)) < chance
+        known = np.where(labelled, frame["sex"], None)
+        inclusion = np.where(labelled | everywhere, chance, np.nan)
+        part = part_of(audit(frame, labelled=known, proxies=frame[["p_female"]], inclusion=inclusion))
+        assert "--inclusion" not in part.refused  # but one cell may have too few
+
+
 def three_groups(rows: int = 20_000) -> pd.DataFrame:
     """Selection rates of 30%, 50% and 60% in groups a, b and c, with proxies of them."""
     rng = np.random.default_rng(4)

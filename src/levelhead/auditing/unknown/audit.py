@@ -271,7 +271,9 @@ def _audit(
             hit = int(as_prediction[pattern.prediction] == wanted)
             key = pattern._replace(label=int(as_label[pattern.label] == wanted), prediction=hit)
             merged[key] = merged[key] + sums if key in merged else sums
-        cells = Cells(list(merged), np.array(list(merged.values())), tally.known.proxies, tally.probability)
+        every = np.array(list(merged.values()))
+        every, chances = (every[:, :3], every[:, 3:, 0]) if tally.known.inclusion else (every, None)
+        cells = Cells(list(merged), every, tally.known.proxies, tally.probability, chances)
         part = answer(name, cells, known, options)
         if not labels:
             part = replace(part, gaps=[one for one in part.gaps if one.gap == "demographic_parity"])

@@ -18,6 +18,9 @@ from levelhead.tables.vocabulary import in_order
 Axis = tuple[Callable[[Pattern], Hashable], Sequence[Hashable]]
 """What is read of a pattern, and its values."""
 
+LEAST_EFFECTIVE = 30
+"""Effective labelled rows of a cell, so that a sum of their weights is about normal."""
+
 
 def group_of(pattern: Pattern) -> Hashable:
     """Return the group; None where it is not known."""
@@ -34,12 +37,14 @@ class Cells:
     """Sums over the rows of each pattern, (patterns, 3, 3), with labels and predictions 0 and 1.
 
     ``proxies`` are the names of those that speak, and ``probability`` says whether the only one is a probability.
+    ``chances`` (patterns, 4) are the sums of the probability to be labelled, to the powers 1 to 4; NaN where one lacks.
     """
 
     patterns: list[Pattern]
     sums: FloatArray
     proxies: tuple[str, ...] = ()
     probability: bool = False
+    chances: FloatArray | None = None
 
     @cached_property
     def rows(self) -> FloatArray:
@@ -142,6 +147,36 @@ class Cells:
             return False
         return bool(stats.chi2_contingency(counts, correction=False).pvalue < 0.001)
 
+    def ill_weighted(self) -> str:
+        """Say how the labelled rows contradict their probabilities to be labelled (p below 0.0001); empty if not.
+
+        In all, and by label, prediction and proxy, the number of labelled rows is compared with the sum of the
+        probabilities; the sum of their probabilities p with that of all p^2, too. If rows without a label have no
+        probability, the sum of the labelled rows' weights is compared with the number of all rows.
+        """
+        assert self.chances is not None
+        sums = np.concatenate([self.sums[:, :, 0], self.chances], 1)
+        table = self.table((lambda pattern: pattern.group is not None, (False, True)), self._said(5), sums=sums)
+        table = table.reshape(2, -1, 7)
+        (n, w, w2, own, *_), (rows, _, _, p, p2, p3, p4) = table[1].T, table.sum(0).T
+        start = "the labelled rows do not fit --inclusion"
+        spread = 0.0
+        if np.isnan(p).any():
+            mean = w2.sum() / w.sum()  # weight of a row, of all
+            figures, size, spread = np.stack([w, rows, w2 - w], 1), rows / mean, mean - 1
+            if w.sum() < LEAST_EFFECTIVE * mean:
+                return ""
+            said = f"weighted by it, they represent {w.sum():,.0f} rows instead of {rows.sum():,.0f}"
+        else:
+            figures, size = np.stack([n, p, p - p2], 1), p - p2
+            said = f"there are {n.sum():,.0f}, and it implies {p.sum():,.0f}"
+        if _misfit(figures.sum(0)[None], spread):
+            return f"{start}: {said}"
+        squares = np.stack([own, p2, p3 - p4], 1).sum(0)[None]
+        if _misfit(_merged(figures, size), spread) or _misfit(squares):
+            return f"{start} by label, prediction, proxy or probability (p below 0.0001)"
+        return ""
+
     def _said(self, steps: int) -> Axis:
         """What the proxies say together; of a probability, in which of this many ranges it is."""
 
@@ -149,3 +184,25 @@ class Cells:
             return pattern.bin * steps // BINS if self.probability else pattern.said
 
         return said, sorted(self.values(said), key=str)
+
+
+def _merged(figures: FloatArray, size: FloatArray) -> FloatArray:
+    """Merge the smallest cells (cells, figures) until every ``size`` (cells,) is large enough for a test."""
+    order, few = np.argsort(size), int((size < LEAST_EFFECTIVE).sum())
+    while 0 < few < len(size) and size[order[:few]].sum() < LEAST_EFFECTIVE:
+        few += 1
+    return figures[order] if not few else np.concatenate([figures[order[:few]].sum(0)[None], figures[order[few:]]])
+
+
+def _misfit(figures: FloatArray, spread: float = 0.0) -> bool:
+    """Whether sums (cells, 3), each seen, expected and with its variance, differ more than by chance or rounding.
+
+    The variance of weights is that of the rows that were seen, and too small where those of a large weight were not:
+    it is scaled to all rows, and at least ``spread`` a row.
+    """
+    seen, expected, variance = figures.T
+    if spread:
+        variance = np.maximum(variance * np.maximum(1, expected / np.maximum(seen, 1)), spread * expected)
+    rounding = 0.005 * expected  # of probabilities such as 0.67 for two thirds
+    statistic = (seen - expected) ** 2 / (np.maximum(variance, 10) + rounding**2)
+    return bool(stats.chi2.sf(statistic.sum(), len(figures)) < 1e-4)

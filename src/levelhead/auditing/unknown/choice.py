@@ -224,7 +224,7 @@ def _labelled(name: str, cells: Cells, known: Known, options: Options) -> Indire
     """Correct what the proxies say of all rows by the labelled ones."""
     groups = _known_groups(name, cells, "this method compares")
     weighted = known.inclusion is not None
-    reason = NOT_RANDOM if not weighted and cells.not_random() else ""
+    reason = cells.ill_weighted() if weighted else NOT_RANDOM if cells.not_random() else ""
     way = 1.0
     found: ByPair[LabelledGap]
     if len(groups) == 2:
@@ -250,9 +250,8 @@ def _labelled(name: str, cells: Cells, known: Known, options: Options) -> Indire
     refused = reason or ("" if main else gaps[0].estimate.reason or "")
     helped = "more labelled rows, above all of the smaller group"
     if reason:
-        helped = (
-            "the probability with which each row was labelled, as a column (--inclusion), or labels of a random sample"
-        )
+        which = "in fact labelled" if weighted else "labelled, as a column"
+        helped = f"the probability with which each row was {which} (--inclusion), or labels of a random sample"
     return IndirectPart(
         "labelled subset", assumes, gaps, _rests_on([*said, *_gained(main)], gaps), refused,
         helped if refused else "", level=options.level,

@@ -54,8 +54,9 @@ class Tally:
     """Rows by pattern, of the columns that ``known`` names.
 
     ``sums`` has for each pattern the sums of w^i h^j, (3, 3): h is the probability if the only proxy is one
-    (``probability``), and w one over the chance to be labelled, both to the powers 0, 1 and 2. With a probability for
-    each group, it has the sums of v v' instead, v = (1, p_1, ...); ``rounded`` rows had sums of p that are not quite 1.
+    (``probability``), and w one over the chance to be labelled, both to the powers 0, 1 and 2. Where there are such
+    chances, it is (7, 3): the sums of the chance to the powers 1 to 4 follow. With a probability for each group, it
+    has the sums of v v' instead, v = (1, p_1, ...); ``rounded`` rows had sums of p that are not quite 1.
     """
 
     known: Known
@@ -79,7 +80,7 @@ class Tally:
             self._add_probabilities(label, prediction, [columns[name] for name in known.probabilities.values()])
             return
         group = self._few(known.labelled, columns[known.labelled]) if known.labelled else NOTHING
-        parts, h, weight = [label, prediction, group], None, None
+        parts, h, chance = [label, prediction, group], None, None
         for name in known.proxies:
             own = self._proxy(name, columns[name], alone=len(known.proxies) == 1)
             if isinstance(own, tuple):
@@ -93,8 +94,8 @@ class Tally:
         parts.append(one_bin if h is None else (np.minimum((h * BINS).astype(np.int64), BINS - 1), bins))
         parts.append(self._folds(group) if known.labelled and known.proxies else one_bin)
         if known.inclusion:
-            weight = self._weights(known.inclusion, columns, np.array([one is not None for one in group[1]])[group[0]])
-        self._count(parts, h, weight)
+            chance = self._chances(known.inclusion, columns, np.array([one is not None for one in group[1]])[group[0]])
+        self._count(parts, h, chance)
 
     def _add_probabilities(self, label: Column, prediction: Column, given: Sequence[Column]) -> None:
         """Count the rows of a batch by their probabilities, in steps, with the sums of all products of two of them."""
@@ -209,7 +210,8 @@ class Tally:
             "of a group, in every row, or the name of a group."
         )
 
-    def _weights(self, name: str, columns: Mapping[str, Column], known: NDArray[np.bool_]) -> FloatArray:
+    def _chances(self, name: str, columns: Mapping[str, Column], known: NDArray[np.bool_]) -> FloatArray:
+        """Return the chance to be labelled, (rows,); NaN where a row without a label has none."""
         codes, values = columns[name]
         if values:
             number = _as_numbers(values)
@@ -222,10 +224,10 @@ class Tally:
                 f"{self.titles[name]} must be the probability with which a row was labelled, above 0 and at most 1; "
                 f"{int(bad.sum()):,} labelled rows have another value."
             )
-        return np.where(known, 1 / np.where(known, chance, 1.0), 1.0)
+        return np.where((chance >= 0) & (chance <= 1), chance, np.nan)
 
     def _count(
-        self, parts: Sequence[Column], h: FloatArray | None, weight: FloatArray | None, vector: FloatArray | None = None
+        self, parts: Sequence[Column], h: FloatArray | None, chance: FloatArray | None, vector: FloatArray | None = None
     ) -> None:
         size = np.prod([float(len(values)) for _, values in parts])
         if size >= 2**62:
@@ -238,7 +240,9 @@ class Tally:
             found = np.empty((len(places), width, width))
             for i, j in itertools.combinations_with_replacement(range(width), 2):
                 found[:, i, j] = found[:, j, i] = np.bincount(within, weights=vector[:, i] * vector[:, j])
-        elif h is not None or weight is not None:
+        elif h is not None or chance is not None:
+            # Only labelled rows count by their weight; the others may lack a chance, or have one of 0.
+            weight = None if chance is None else 1 / np.where(chance > 0, chance, 1.0)
             few = size <= MOST_COUNTED_CELLS  # they are looked up faster than they are searched for
             within, there = (flat, places) if few else (np.searchsorted(places, flat), np.arange(len(places)))
             for i, j in itertools.product(range(1 if weight is None else 3), range(1 if h is None else 3)):
@@ -249,6 +253,9 @@ class Tally:
                 found[:, 1:] = found[:, :1]
             if h is None:
                 found[:, :, 1:] = found[:, :, :1]
+            if chance is not None:
+                own = [np.bincount(within, weights=chance**power)[there] for power in range(1, 5)]
+                found = np.concatenate([found, np.tile(np.stack(own, 1)[:, :, None], (1, 1, 3))], 1)
         for one, sums in zip(patterns_at(places, parts), found, strict=True):
             label, prediction, group, *said, stratum, part, fold = one
             pattern = Pattern(label, prediction, group, tuple(said), stratum, part, fold)
