@@ -55,6 +55,20 @@ def test_decisions_predictions_scores_and_explanations_are_measured_as_the_comma
     assert measured(path, "repaid", None, "p", ["sex"], "yes", explain=True).to_dict()["kind"] == "explanation"
 
 
+def test_a_favourable_outcome_is_not_the_class_of_a_score(tmp_path: Path) -> None:
+    import levelhead as lh
+
+    rows = [f"{at % 2},{0.2 + 0.6 * (at % 2) + 0.05 * (at % 3 - 1) * (at % 4)},{'ab'[at % 8 > 4]}" for at in range(240)]
+    path = tmp_path / "loans.csv"
+    path.write_text("\n".join(["default,p,sex", *rows]) + "\n")
+    for explain, call in ((False, lh.audit_file), (True, lh.explain_file)):
+        found = measured(str(path), "default", None, "p", ["sex"], "0", explain).to_dict()
+        options: Any = {} if explain else {"prediction": None}
+        expected = call(str(path), label="default", score="p", groups=["sex"], favourable="0", **options).to_dict()
+        assert found["by_attribute"] == expected["by_attribute"]
+        assert found.get("finding") == expected.get("finding")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

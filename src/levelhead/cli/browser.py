@@ -94,7 +94,7 @@ def measured(
     if explain:
         if not (label and score):
             raise ConfigError("An explanation needs a label and a score. Choose both columns.")
-        return explain_file(path, label, score, list(groups), positive=favourable)
+        return explain_file(path, label, score, list(groups), favourable=favourable)
     if prediction is None and score is None:
         raise ConfigError("Choose a prediction or a score.")
     if label is None:
@@ -103,7 +103,9 @@ def measured(
         return audit_decisions_file(path, str(prediction), list(groups), favourable=favourable)
     if score is not None and prediction is not None:
         raise ConfigError("Choose a prediction or a score, not both.")
-    return audit_file(path, label, prediction, list(groups), score=score, positive=favourable, favourable=favourable)
+    # A score is about one class, whichever outcome is favourable: the one that the command takes.
+    positive = None if score is not None else favourable
+    return audit_file(path, label, prediction, list(groups), score=score, positive=positive, favourable=favourable)
 
 
 def _folder() -> Path:
