@@ -62,7 +62,9 @@ def test_dates_are_months_and_other_values_periods() -> None:
         (["12/2023", "01/2024"], False),  # as texts, January would come first
         (["31.01.2024", "01.02.2024"], False),
         (["2024 Jan", "2024 Feb"], False),
-        (["9 days", "10 days"], False),
+        (["9 days", "10 days"], True),
+        (["sales_9.csv", "sales_10.csv"], True),
+        (["sales_9.csv", "Sales_10.csv"], False),
         (["4Q2023", "1Q2024"], False),
         (["2024/12", "2024-11"], False),
     ],
@@ -76,9 +78,9 @@ def test_months_before_their_year_keep_the_order_of_the_rows_and_that_is_said() 
     months = ROWS.assign(day=ROWS.day.dt.strftime("%m/%Y")).sort_index(ascending=False)
     found = audit(months).over_time
     assert found.periods == tuple(dict.fromkeys(months.day))
-    assert found.said[0].startswith("The periods of day are in the order of the rows: ")
+    assert "The periods of day are in the order of the rows (" in audit(months).warnings[-1]
     spelled = audit(ROWS.assign(day=np.where(np.arange(len(ROWS)) % 2, "2024 Q1", "2024 q1")))
-    assert "“2024 q1” and “2024 Q1” differ only in how a number, case or blanks are written" in spelled.warnings[-1]
+    assert "“2024 q1” and “2024 Q1” differ only in how a number, case or blanks are written" in spelled.warnings[-2]
 
 
 def test_a_growing_gap_is_found_with_its_figures() -> None:

@@ -146,7 +146,6 @@ def over_time(
     periods: Sequence[str],
     min_count: int,
     level: float,
-    said: Sequence[str] = (),
 ) -> OverTime:
     """Compare groups in each period.
 
@@ -158,7 +157,6 @@ def over_time(
         periods: in the order of time.
         min_count: smallest denominator of a rate of a group in a period.
         level: of the intervals.
-        said: sentences on the periods.
     """
     asked: list[tuple[Key, int, int, str]] = []
     for key, rates in cells.items():
@@ -191,7 +189,7 @@ def over_time(
     for trend in found.values():
         trend.sort(key=lambda one: (not one.slope.excludes_zero, one.first_outside is None, _or_one(one.p_value)))
     by_attribute = {key: tuple(trend) for key, trend in found.items()}
-    return OverTime(column, tuple(periods), by_attribute, comparisons, level, tuple(said))
+    return OverTime(column, tuple(periods), by_attribute, comparisons, level)
 
 
 def _estimate(gap: FloatArray, rows: int) -> Estimate:
@@ -255,13 +253,15 @@ def changes_over_time(
             rate: (_counted(at, member, used & hit, shape), _counted(at, member, used, shape))
             for rate, (used, hit) in rates.items()
         }
-    said = [] if known else [f"The periods of {printable(column)} are in the order of the rows: {_some(periods)}."]
     warnings = alike(printable(column), "periods", periods)
+    if not known:
+        warnings.append(
+            f"The periods of {printable(column)} are in the order of the rows ({_some(periods)}), and the sign of a trend "
+            "depends on it. Write dates as 2024-03-31."
+        )
     if len(periods) == 1:
         warnings.append(f"All rows are of the period {in_quotes(periods[0])}: a trend needs several periods.")
-    found = over_time(
-        cells, compared, reference, column=column, periods=periods, min_count=min_count, level=level, said=said
-    )
+    found = over_time(cells, compared, reference, column=column, periods=periods, min_count=min_count, level=level)
     return found, warnings
 
 

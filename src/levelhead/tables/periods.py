@@ -16,6 +16,8 @@ _DATE = re.compile(r"(\d{4})[-/](\d{1,2})[-/]\d{1,2}(?!\d).*", re.DOTALL)
 _MONTH = re.compile(r"(\d{4}[-/])(\d)")
 _PART = re.compile(r"(\d{4})(\D{1,3})(\d{1,2})")
 """A year and a month, a quarter or a week of it, or the year after."""
+_COUNTED = re.compile(r"(\D*)(\d+)(\D*)")
+"""A name with one number in it, such as ``week 3`` or ``sales_12.csv``."""
 
 
 def as_periods(column: Column) -> Column:
@@ -58,11 +60,14 @@ def places_of(periods: Sequence[str]) -> list[float]:
 def ordered(periods: Sequence[str]) -> tuple[list[str], bool]:
     """Return periods in time's order, and whether it is known: else they are as they came.
 
-    Known is that of numbers, and of parts of years that are all written alike, such as ``2024-03`` or ``2024-Q1``. That
-    of ``12/2023`` beside ``01/2024`` is not: sorted as texts, the later one would come first.
+    Known is that of numbers, of names that differ in one number alone, such as ``week 3``, and of parts of years that
+    are all written alike, such as ``2024-03`` or ``2024-Q1``. That of ``12/2023`` beside ``01/2024`` is not: sorted as texts, the later one would come first.
     """
     if all(number_of(one) is not None for one in periods):
         return [str(one) for one in in_order(periods)], True
+    counted = {one: found for one in periods if (found := _COUNTED.fullmatch(one))}
+    if len(counted) == len(periods) and len({(found[1], found[3]) for found in counted.values()}) == 1:
+        return sorted(counted, key=lambda one: (int(counted[one][2]), one)), True
     parts = {one: found for one in periods if (found := _PART.fullmatch(one))}
     if len(parts) < len(periods) or len({found[2] for found in parts.values()}) > 1:
         return list(periods), False
