@@ -62,6 +62,39 @@ def test_the_gate_that_is_offered_is_one_that_the_audit_has(columns: str, option
     assert run(*line, "--fail-if", gate) in (0, 1, 3)  # 2: no such figure
 
 
+def test_what_follows_takes_the_options_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chance = np.random.default_rng(0)
+    odds, group = chance.normal(size=1_200), chance.choice(["a", "b"], 1_200)
+    odds += 1.5 * (group == "a")
+    label = np.where(chance.random(1_200) < 1 / (1 + np.exp(-odds)), "Yes.", "No.")
+    rows = [f"{one},{odd},{name},{at // 2}" for at, (one, odd, name) in enumerate(zip(label, odds, group, strict=True))]
+    (tmp_path / "p.csv").write_text("\n".join(["y,l,g,id", *rows]))
+    words: list[str] = ["audit", str(tmp_path / "p.csv"), "--label", "y", "--score", "l", "--group", "g"]
+    words += ["--label-map", "Yes.=1,No.=0", "--positive", "1", "--scores", "log-odds", "--threshold", "0.5"]
+    for verb, more in (("explain", ["--cluster", "id"]), ("postprocess", [])):
+        assert run(*words, *more) == 0
+        words = shlex.split(capsys.readouterr().out.splitlines()[-1])[1:]
+        assert words[0] == verb
+        assert {"--label-map", "--threshold", "--scores", *more[:1]} <= {*words}
+    assert run(*words, "--rule", tmp_path / "rule.json") == 0
+    (tmp_path / "g.csv").write_text("\n".join(["id,side", *(f"{at},{'ab'[at % 2]}" for at in range(600))]))
+    words = ["explain", str(tmp_path / "p.csv"), "--label", "y", "--score", "l", "--group", "side"]
+    words += ["--join", str(tmp_path / "g.csv"), "--on", "id", "--label-map", "Yes.=1,No.=0", "--positive", "1"]
+    assert run(*words) == 0
+    assert "postprocess --" not in capsys.readouterr().out.splitlines()[-1].replace("postprocess --help", "")
+
+
+def test_a_score_of_the_other_class_takes_no_side() -> None:
+    chance = np.random.default_rng(0)
+    score, group = chance.random(900), np.repeat(["a", "b"], 450)
+    label = (chance.random(900) > np.clip(score - 0.3 * (group == "a"), 0, 1)).astype(int)
+    found = lh.explain_gap(label, score, sensitive_features=group)
+    sentence, words = following.after_explanation(found, ["postprocess"], ["list", "methods"])
+    assert sentence.startswith("These rows do not say which side the gap is on: the score does not rank the classes")
+    assert sentence.endswith("?")
+    assert words == ["explain", "--help"]
+
+
 @pytest.mark.parametrize("shortcut", [False, True])
 def test_an_explanation_names_the_side(shortcut: bool) -> None:
     chance = np.random.default_rng(0)

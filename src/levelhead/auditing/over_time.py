@@ -256,8 +256,8 @@ def changes_over_time(
     warnings = alike(printable(column), "periods", periods)
     if not known:
         warnings.append(
-            f"The periods of {printable(column)} are in the order of the rows ({_some(periods)}), and the sign of a trend "
-            "depends on it. Write dates as 2024-03-31."
+            f"The periods of {printable(column)} are in the order of the rows ({_some(periods)}), and the sign of a "
+            "trend depends on it. Write dates as 2024-03-31."
         )
     if len(periods) == 1:
         warnings.append(f"All rows are of the period {in_quotes(periods[0])}: a trend needs several periods.")

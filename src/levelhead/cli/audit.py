@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
 from levelhead.cli import audit_options as option
 from levelhead.cli.finishing import finish
-from levelhead.cli.following import after_audit
+from levelhead.cli.following import after_audit, words_of
 from levelhead.cli.options import Missing, source_joined
 from levelhead.storage import check_outputs, is_run
 from levelhead.types import ConfigError, quoted
@@ -218,11 +218,19 @@ def _audit(asked: SimpleNamespace) -> None:
 def _explained(asked: SimpleNamespace) -> list[object]:
     """Return the words of the command that explains the gap; none without scores, or with options it does not have."""
     lacking = ("join", "weight", "count", "control", "regression", "rank", "against", "without", "bins", "workers")
-    if not asked.score or len(asked.files) != 1 or _given(asked, lacking):
+    if (
+        not asked.score
+        or len(asked.files) != 1
+        or asked.scale == "other"
+        or _given(asked, lacking)
+        or len(asked.threshold or []) > 1
+    ):
         return []
     words = ["explain", asked.files[0], "--label", asked.label, "--score", asked.score]
     words += [word for name in asked.group for word in ("--group", name)]
-    return words + (["--positive", asked.positive] if asked.positive is not None else [])
+    names = {"--positive": "positive", "--favourable": "favourable", "--label-map": "label_map"}
+    names |= {"--threshold": "threshold", "--scores": "scale", "--cluster": "cluster", "--min-count": "min_count"}
+    return words + words_of({option: getattr(asked, name) for option, name in names.items()})
 
 
 def _conditions(texts: Sequence[str]) -> list[Condition]:

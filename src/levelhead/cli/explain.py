@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from levelhead.cli.finishing import finish
-from levelhead.cli.following import Step, after_explanation
+from levelhead.cli.following import Step, after_explanation, words_of
 from levelhead.cli.options import (
     AllTables,
     ClassOfLabel,
@@ -120,14 +120,24 @@ def explain_command(
     finish(
         result, json_file, html_file, source=scores.name, more=known, above=[matched] if matched else [],
         below=[area.sentence(printable(name)) for name, area in areas.items()], inputs=[scores, join], everything=all_,
-        step=_step(result, own_run is not None, given, positive),
+        step=_step(
+            result,
+            own_run is not None,
+            given,
+            {"--positive": positive, "--label-map": label_map, "--threshold": threshold, "--scores": scale},
+            joined=join is not None,
+        ),
     )  # fmt: skip
 
 
-def _step(result: Explanation, run: bool, given: Mapping[str, Any], positive: str | None) -> Step:
-    """Return the next step, whose commands name the columns of this explanation."""
+def _step(
+    result: Explanation, run: bool, given: Mapping[str, Any], more: Mapping[str, object], *, joined: bool
+) -> Step:
+    """Return the next step, whose commands name the columns and the options of this explanation."""
     rule = ["postprocess", given["FILE"], "--label", given["--label"], "--score", given["--score"]]
-    rule += ["--group", given["--group"][0], *([] if positive is None else ["--positive", positive])]
+    rule += ["--group", given["--group"][0], *words_of(more)]
+    if joined:  # groups of another file
+        rule = ["postprocess", "--help"]
     recipe = given["FILE"].parent / "config.yaml"
     methods = (
         ["compare", "--recipe", recipe, "--methods", "erm,jtt,dam"] if run and recipe.exists() else ["list", "methods"]

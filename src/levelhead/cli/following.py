@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,20 @@ def lines(step: Step) -> list[RenderableType]:
 def typed(*more: str) -> list[str]:
     """Return the words of the command that runs, and ``more``."""
     return [*(RUNNING.get() or ()), *more]
+
+
+def words_of(options: Mapping[str, object]) -> list[str]:
+    """Return the words of options that were given: neither None nor what the verbs take without them."""
+    from levelhead.auditing.options import MIN_COUNT
+
+    plain = {"--scores": "auto", "--min-count": MIN_COUNT}
+    given = {name: value for name, value in options.items() if value is not None and value != plain.get(name)}
+    return [
+        word
+        for name, value in given.items()
+        for one in (value if isinstance(value, list) else [value])
+        for word in (name, str(one))
+    ]
 
 
 def rows_for(rate: float, rows: Sequence[int], comparisons: int = 1) -> tuple[str, list[object]] | None:
@@ -119,6 +133,10 @@ def after_explanation(found: Explanation, ruled: Sequence[object], compared: Seq
     if not pair.measured.low > 0 and plan is not None:
         total, words = plan
         return f"These rows show no gap to explain; about {total} positives would detect one of 5 points.", words
+    if not pair.implied.defined:
+        why = str(pair.implied.reason)
+        said = f"These rows do not say which side the gap is on: {why}{'' if why.endswith('?') else '.'}"
+        return said, ["explain", "--help"]
     if pair.rho.low > 1 or (not pair.rho.defined and not pair.implied.low > 0):
         why = "the score exaggerates base rates" if pair.rho.defined else "base rates do not differ measurably"
         return f"Shortcut side: {why}. This speaks for methods that upweight errors, such as jtt.", compared

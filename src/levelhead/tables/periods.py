@@ -61,7 +61,8 @@ def ordered(periods: Sequence[str]) -> tuple[list[str], bool]:
     """Return periods in time's order, and whether it is known: else they are as they came.
 
     Known is that of numbers, of names that differ in one number alone, such as ``week 3``, and of parts of years that
-    are all written alike, such as ``2024-03`` or ``2024-Q1``. That of ``12/2023`` beside ``01/2024`` is not: sorted as texts, the later one would come first.
+    are all written alike, such as ``2024-03`` or ``2024-Q1``. That of ``12/2023`` beside ``01/2024`` is not: sorted as
+    texts, the later one would come first.
     """
     if all(number_of(one) is not None for one in periods):
         return [str(one) for one in in_order(periods)], True
