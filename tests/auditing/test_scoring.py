@@ -128,3 +128,14 @@ def test_predictions_in_other_words_are_no_gap_of_0(yes, no):
         lh.gap_score(labels, predicted, groups=groups, metric="equalized_odds_worst")
     # One class in a small fold, and another one predicted, is what a fold can be.
     assert math.isnan(lh.gap_score(["no"] * 40, ["yes"] * 40, groups=["a", "b"] * 20, metric="equal_opportunity"))
+
+
+def test_rows_in_another_order_than_the_groups_are_refused_by_their_labels() -> None:
+    from transformers import EvalPrediction
+
+    labels = np.arange(40) // 20
+    watch = lh.gap_metrics(["a", "b"] * 20, labels=labels.tolist())
+    logits = np.stack([np.zeros(40), np.linspace(-1, 1, 40)], 1)
+    assert watch(EvalPrediction(logits, labels))["accuracy"] == 1
+    with pytest.raises(DataError, match="it has other rows, or another order"):
+        watch(EvalPrediction(logits[::-1], labels[::-1]))

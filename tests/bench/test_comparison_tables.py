@@ -365,13 +365,34 @@ def test_where_a_rule_is_undefined_in_every_epoch_the_last_one_is_taken(
 ) -> None:
     """The first epoch was kept, without a word."""
     rows = rows_of(60, groups=("a",)).assign(group=["a"] * 55 + ["b"] * 5)
-    folder = write_run(tmp_path / "erm", answered(rows))
+    folder = write_run(tmp_path / "erm", answered(rows, 0.4))
     epochs = [answered(rows, error).assign(epoch=at) for at, error in enumerate((0.4, 0.1))]
     parts = [one[["probability_no", "probability_yes", "epoch"]].assign(row=range(60)) for one in epochs]
     write_parquet(folder / "predictions-test-epochs.parquet", pd.concat(parts, ignore_index=True))
     (found,) = collect([folder], "test")
     assert choose_epoch(found.runs[0], "test", "group", LEAKING)[0] == 1
     assert "LEAKING_equalized_odds is undefined in every epoch: the last one is taken." in caplog.text
+
+
+def test_epochs_of_rows_that_were_predicted_anew_are_refused(tmp_path: Path) -> None:
+    rows = rows_of(60)
+    folder = write_run(tmp_path / "erm", answered(rows.iloc[::-1].reset_index(drop=True)))
+    epoch = answered(rows).assign(epoch=0)[["probability_no", "probability_yes", "epoch"]]
+    write_parquet(folder / "predictions-test-epochs.parquet", epoch)
+    (found,) = collect([folder], "test")
+    with pytest.raises(DataError, match=r"holds other rows than .* which were made later"):
+        choose_epoch(found.runs[0], "test", "group", "val_loss")
+
+
+def test_runs_are_paired_by_their_ids(tmp_path: Path) -> None:
+    rows = rows_of(60).sort_values(["label", "group"]).reset_index(drop=True)
+    for name, ids in (("erm", range(60)), ("dam", [1, 0, *range(2, 60)])):
+        frame = answered(rows, 0.2)
+        frame.insert(0, "id", list(ids))
+        write_run(tmp_path / name, frame, name)
+    with pytest.raises(DataError, match="were evaluated on different rows or groups: evaluate them again"):
+        collect([tmp_path / "erm", tmp_path / "dam"], "test")
+    assert len(collect([tmp_path / "erm"], "test")) == 1
 
 
 def test_a_cluster_that_is_missing_is_refused(tmp_path: Path) -> None:

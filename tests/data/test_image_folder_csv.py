@@ -51,7 +51,16 @@ def test_splits_classes_and_groups_come_from_the_csv(tmp_path: Path) -> None:
     assert [len(data.examples(split).labels) for split in SPLITS] == [20, 10, 10]
 
 
-def test_without_a_split_column_rows_are_dealt_by_number_and_seed(tmp_path: Path) -> None:
+def test_a_row_less_leaves_the_split_of_all_others(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"root": write(tmp_path), "folder": "pets", "validation_share": 0.3, "test_share": 0.3}
+    before = {split: ImageFolderCsv(**options).ids(split) for split in SPLITS}
+    table = pd.read_csv(tmp_path / "pets" / "labels.csv")
+    table.drop(index=1).sample(frac=1, random_state=0).to_csv(tmp_path / "pets" / "labels.csv", index=False)
+    for split in SPLITS:
+        assert {*before[split]} - {*ImageFolderCsv(**options).ids(split)} <= {table["file"][1]}
+
+
+def test_without_a_split_column_rows_are_dealt_by_file_and_seed(tmp_path: Path) -> None:
     options: dict[str, Any] = {"root": write(tmp_path), "folder": "pets", "validation_share": 0.3, "test_share": 0.3}
     dealt = [ImageFolderCsv(**options, split_seed=seed).examples("train").fingerprint for seed in (0, 0, 1)]
     assert dealt[0] == dealt[1] != dealt[2]

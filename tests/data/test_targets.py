@@ -18,7 +18,7 @@ import yaml
 from levelhead.cli.app import main
 from levelhead.data.hub import Hub
 from levelhead.data.image_folder_csv import ImageFolderCsv
-from levelhead.data.splits import known_splits
+from levelhead.data.splits import known_splits, splits_setting
 from levelhead.data.text_csv import TextCsv
 from levelhead.runs.data_check import look_at
 from levelhead.runs.init import write_recipe
@@ -70,6 +70,12 @@ SPELLINGS = [
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pair", SPELLINGS)
+def test_a_word_that_names_no_split_is_left_for_its_owner_to_place() -> None:
+    typed = splits_setting(["Test", "Train", "dev", "holdout"])
+    assert typed.endswith(", with holdout added where it belongs")
+    assert "holdout" not in splits_setting(["Test", "Train", "dev"])
+
+
 def test_a_class_in_two_spellings_is_refused_before_training(pair: tuple[str, str], kind: type, tmp_path: Path) -> None:
     labels = ["other", pair[0]] * (ROWS // 2 - 5) + ["other", pair[1]] * 5
     data = build(tmp_path, kind, table(label=labels))

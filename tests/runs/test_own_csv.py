@@ -152,6 +152,8 @@ def test_other_data_is_evaluated_into_a_folder_of_its_own(own: Path, tmp_path: P
     for wrong in (("model.max_length=3",), ("method.name=erm",), ("seed=3",), ("train.epochs=1",)):
         with pytest.raises(ConfigError, match="only the data of a finished run can change"):
             evaluate_run(run, settings=wrong, out=out)
+    with pytest.raises(ConfigError, match=r"data.split_seed deals the rows of the run's own file to other splits"):
+        evaluate_run(run, settings=("data.split_seed=3",), out=out)
     with pytest.raises(ConfigError, match="--set and --out go together"):
         evaluate_run(run, settings=settings)
     with pytest.raises(ConfigError, match="--set and --out go together"):

@@ -23,7 +23,7 @@ from levelhead.runs.finished import open_finished
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.refit import Refitting, refit_run
 from levelhead.runs.train import train_run
-from levelhead.storage import read_json
+from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError
 from tiny import slow_but
 
@@ -101,6 +101,18 @@ def test_what_the_last_layer_gets_is_computed_once_and_damage_is_noticed(run: Pa
 
 @pytest.mark.slow  # two processes that import torch
 @pytest.mark.long
+def test_rows_that_have_changed_since_the_training_are_not_refitted_on(run: Path, tmp_path: Path) -> None:
+    before = read_json(run / "data.json")
+    changed = {**before, "validation": {**before["validation"], "fingerprint": "of other rows"}}
+    write_json(run / "data.json", changed)
+    try:
+        with pytest.raises(DataError, match="validation rows have changed since"):
+            refit_run(Refitting(run), build_experiment(recipe("decorrelation")), tmp_path / "new")
+    finally:
+        write_json(run / "data.json", before)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_grid_refits_the_run_that_it_trains_anyway(tmp_path: Path) -> None:
     grid = compare_methods(
         {key: value for key, value in RECIPE.items() if key != "method"},

@@ -354,6 +354,27 @@ def test_a_killed_run_without_a_checkpoint_starts_again(tmp_path: Path) -> None:
     assert_identical(weights(fit(ERM(), make_lab(tmp_path))), reference)
 
 
+def test_a_warm_up_longer_than_the_training_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    fit(ERM(), make_lab(warmup_steps=1000))
+    assert "train.warmup_steps is 1000: it never reaches its learning rate" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("arl", {"adversary_rate": -1.0}),
+        ("arl", {"adversary_rate": math.nan}),
+        ("kd", {"teacher_epochs": 0}),
+        ("dro", {"eta": math.nan}),
+        ("group-dro", {"step": math.nan}),
+        ("eiil", {"step": math.nan}),
+    ],
+)
+def test_options_that_train_backwards_or_not_at_all_are_refused(method: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        METHODS[method](**options)
+
+
 def test_a_training_on_the_cpu_leaves_a_gpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def busy(*_: object) -> None:
         raise RuntimeError("all CUDA-capable devices are busy or unavailable")

@@ -1,7 +1,7 @@
 """Weights under the names that transformers saves them by, back under those that the network has.
 
 transformers saves some networks under older names (a ViT's layers as ``vit.encoder.layer.0``), and ``from_pretrained``
-renames them as it loads. Trainer reads the file by itself and does not: ``resume_from_checkpoint`` and
+renames them as it loads. Trainer reads the file and does not rename: ``resume_from_checkpoint`` and
 ``load_best_model_at_end`` would leave most weights as they are, with nothing but a list of missing keys in the log
 (transformers' issue 43701).
 """

@@ -79,6 +79,7 @@ def gap_score(
 def gap_metrics(
     groups: Any,
     *,
+    labels: Any = None,
     metrics: Sequence[str] = GAPS,
     positive: int | None = None,
     min_count: int = 10,
@@ -92,6 +93,8 @@ def gap_metrics(
     Args:
         groups: (rows,) the group of each row of ``eval_dataset``, in its order; or several columns by name. Rows
             without a group count for accuracy alone.
+        labels: (rows,) the label of each row, as a number, in the same order. Give them: Trainer may evaluate in
+            another order (``train_sampling_strategy="group_by_length"``), or another set of as many rows.
         metrics: gaps to log.
         positive: index of the positive class; None: 1 of two, and of more classes the one with the largest gap.
         min_count: smallest denominator for a rate to enter a gap.
@@ -104,7 +107,7 @@ def gap_metrics(
 
     Raises:
         DataError: there are no groups, or columns differ in length. The function raises it where the evaluation has
-            another number of rows, or its predictions are not logits or classes.
+            another number of rows or other ``labels``, or its predictions are not logits or classes.
         ConfigError: unknown metric.
 
     Example:
@@ -125,9 +128,15 @@ def gap_metrics(
     if len(sizes) != 1 or 0 in sizes:
         raise DataError(f"The columns of groups have lengths {sorted(sizes)}. Pass one value for each evaluation row.")
     (size,) = sizes
+    expected = None if labels is None else np.asarray(labels).reshape(-1)
 
     def compute(prediction: Any) -> dict[str, float]:
         labels, predictions, classes = _classes(prediction)
+        if expected is not None and not np.array_equal(labels, expected):
+            raise DataError(
+                "The evaluation's labels are not those that gap_metrics was given: it has other rows, or another order. "
+                'Leave out train_sampling_strategy="group_by_length", and pass the rows of this eval_dataset.'
+            )
         if len(labels) != size:
             raise DataError(
                 f"The evaluation has {len(labels)} rows, and gap_metrics was given {size} groups. "

@@ -417,6 +417,13 @@ def choose_epoch(
         by_epoch = {epoch: part[columns].to_numpy() for epoch, part in frame.groupby("epoch")}
         if any(part.shape != (len(run.predictions), len(columns)) for part in by_epoch.values()):
             raise ValueError("an epoch has another number of rows than the run")
+    rounding = 0.02  # of probabilities on another device, in mixed precision
+    kept = run.predictions[columns].to_numpy()  # what the kept network says is what it said at the end of an epoch
+    if min(float(np.abs(part - kept).mean()) for part in by_epoch.values()) > rounding:
+        raise DataError(
+            f"{file} holds other rows than {run.folder}'s predictions, which were made later: train again with "
+            "train.keep_epochs=true, or leave out --select."
+        )
     if selection == LEAKING:
         names = np.array([str(column).removeprefix("probability_") for column in columns])
         known = run.predictions[attribute].notna().to_numpy()
@@ -581,9 +588,11 @@ def _classes(run: Run) -> list[str]:
 def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: str, new: RunSet) -> None:
     """Put a run to those on the same data, the first to a ``new`` set; refuse it if it was evaluated on other rows."""
     group = groups.setdefault(str(sorted(data.items())), new)
+    first = str(run.predictions.columns[0])  # ids, where there are any
+    known = {"cluster", first}.intersection(run.predictions, *(one.predictions for one in group.runs[:1]))
     if group.runs and not all(
         _classes(run) == _classes(group.runs[0]) and run.predictions[column].equals(group.runs[0].predictions[column])
-        for column in ("label", attribute, *{"cluster"}.intersection(run.predictions))
+        for column in ("label", attribute, *known)
     ):
         raise DataError(
             f"{run.folder} and {group.runs[0].folder} were evaluated on different rows or groups: evaluate them again."

@@ -24,7 +24,7 @@ class ImageFolderCsv(OwnTable):
     Classes and groups are the distinct values of their columns as text, to the letter, sorted. ``sensitive`` names one
     column or several. ``split_column`` holds train, validation (or val, valid, dev, eval) and test, or what ``splits``
     says that they are called there, as ``{"train": [0], "validation": [1], "test": [2]}``; None: rows are dealt by a
-    hash of their number and ``split_seed``, and so are the training rows of a column that names no validation or no
+    hash of the file's name and ``split_seed``, and so are the training rows of a column that names no validation or no
     test rows. ``person_column`` says whom each picture is of: rows are then dealt by person, and intervals take a
     person's rows together; an empty cell is somebody of its own. ``label_map`` says which class a value of the target
     represents, as ``{"yes ": "yes"}``; ``threshold`` makes two classes of a target of numbers: at least so much, or
@@ -60,7 +60,7 @@ class ImageFolderCsv(OwnTable):
 
     @property
     def _deals_by(self) -> tuple[str, ...]:
-        return ()
+        return (self.file_column,)  # a row more or less leaves all others where they are
 
     @property
     def _identifier(self) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from levelhead.data.base import SPLITS, Split
-from levelhead.types import ConfigError, DataError, quoted
+from levelhead.types import ConfigError, DataError, listed, quoted
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,9 @@ def splits_setting(values: Sequence[str]) -> str:
     shown = {split: [value for value in values[:10] if named.get(value) == split] or ["..."] for split in SPLITS}
     if len(values) == 2:
         shown = {split: found for split, found in shown.items() if found != ["..."]} or shown
-    return f"--set {shlex.quote(f'data.splits={json.dumps(shown)}')}"
+    typed = f"--set {shlex.quote(f'data.splits={json.dumps(shown)}')}"
+    left = [value for value in values[:10] if value not in named]
+    return f"{typed}, with {listed(left)} added where it belongs" if named and left else typed
 
 
 def check_shares(validation_share: float, test_share: float) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from levelhead.methods.base import Method
 from levelhead.objectives.adversarial import AdversarialReweighting
 from levelhead.training.stage import Stage
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, check_numbers
 
 if TYPE_CHECKING:
     from levelhead.training.lab import Lab
@@ -37,6 +37,7 @@ class ARL(Method):
     def __post_init__(self) -> None:
         if self.adversary_layers < 1 or self.pretrain_steps < 0:
             raise ConfigError("method arl needs adversary_layers >= 1 and pretrain_steps >= 0")
+        check_numbers("method", self, positive=("adversary_rate",))
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train learner and adversary together once."""

@@ -35,7 +35,7 @@ class DRO(Method):
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.eta < 0 or self.power < 1 or not 0 < self.alpha <= 1:
+        if not self.eta >= 0 or not self.power >= 1 or not 0 < self.alpha <= 1:
             raise ConfigError(
                 f"method dro needs eta >= 0, power >= 1 and 0 < alpha <= 1; got {self.eta}, {self.power}, {self.alpha}"
             )

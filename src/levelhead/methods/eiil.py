@@ -49,7 +49,7 @@ class EIIL(Method):
     anneal_steps: int = 100
 
     def __post_init__(self) -> None:
-        if self.step <= 0 or self.penalty < 0 or self.anneal_steps < 0:
+        if not self.step > 0 or not self.penalty >= 0 or self.anneal_steps < 0:
             raise ConfigError("method eiil needs step > 0, penalty >= 0 and anneal_steps >= 0")
 
     def stages(self, lab: Lab) -> Iterator[Stage]:

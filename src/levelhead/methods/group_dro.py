@@ -35,7 +35,7 @@ class GroupDRO(Method):
     balanced: bool = True
 
     def __post_init__(self) -> None:
-        if self.step <= 0 or self.adjustment < 0:
+        if not self.step > 0 or not self.adjustment >= 0:
             raise ConfigError("method group-dro needs step > 0 and adjustment >= 0")
 
     def stages(self, lab: Lab) -> Iterator[Stage]:

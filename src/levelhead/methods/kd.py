@@ -10,7 +10,7 @@ from levelhead.methods.base import Method
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
 from levelhead.objectives.distillation import Distillation
 from levelhead.training.stage import Stage
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, check_numbers
 
 if TYPE_CHECKING:
     from levelhead.training.lab import Lab
@@ -38,6 +38,7 @@ class KD(Method):
     def __post_init__(self) -> None:
         if not 0 <= self.soft <= 1 or self.teacher_layers < 1 or self.temperature <= 0:
             raise ConfigError("method kd needs 0 <= soft <= 1, teacher_layers >= 1 and temperature > 0")
+        check_numbers("method", self, at_least_one=("teacher_epochs",))
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train the teacher, take its probabilities once, train the student."""

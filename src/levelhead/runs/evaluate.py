@@ -22,11 +22,13 @@ from levelhead.runs.finished import FinishedRun, open_finished
 from levelhead.runs.folder import (
     digest,
     kept_epochs,
+    load_run,
     predictions_table,
     put_ids,
     write_parquet,
 )
 from levelhead.runs.joined import Join, groups_of
+from levelhead.runs.recipe import Experiment
 from levelhead.spelling import loosely
 from levelhead.storage import is_run, load_tensors, read_metrics, write_json
 from levelhead.training.finite import refuse_not_finite
@@ -71,6 +73,8 @@ def evaluate_run(
     run = open_finished(folder, data_root, settings)
     read_metrics(folder)  # the card needs them in the end
     experiment, device = run.experiment, run.device
+    if settings:
+        _refuse_dealing_anew(folder, data_root, experiment)
     groups = groups_of(experiment.data, split, join)  # first, for what is wrong with them would show after long work
     model = run.load_model(allow_mismatched_weights=allow_mismatched_weights)
     examples = run.prepared(split, model)
@@ -97,6 +101,18 @@ def evaluate_run(
     if frames:
         write_parquet(folder / f"predictions-{split}-epochs.parquet", pd.concat(frames))
     return write_evaluation(run, split, examples, groups, logits, out, cluster, min_count=min_count, missing=missing)
+
+
+def _refuse_dealing_anew(run: Path, data_root: Path | None, now: Experiment) -> None:
+    """Raise :class:`ConfigError` for data of the run's own file whose rows are dealt to other splits."""
+    before, after = (one.to_dict()["data"] for one in (load_run(run, data_root, running=()), now))
+    changed = {name for name in after if after[name] != before.get(name)}
+    dealt = sorted(changed & {"split_seed", "validation_share", "test_share"})
+    if dealt and not changed & {"name", "root", "folder", "file", "csv", "path"}:
+        raise ConfigError(
+            f"--set data.{dealt[0]} deals the rows of the run's own file to other splits: the network was trained on "
+            "some of the rows that it would be tested on. Leave it out, or train again."
+        )
 
 
 def _same_words(trained: Sequence[str], there: Sequence[str]) -> str:

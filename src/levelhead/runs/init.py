@@ -265,7 +265,8 @@ def _guess_split(
             return
         if len(values) <= MOST_SPLITS:
             raise DataError(
-                f"{quoted(name)} may name the splits, and its values {_list(values)} are not known. Say what they are: "
+                f"{quoted(name)} may name the splits, and its values "
+                f"{_list([value for value in values if not known_splits([value])])} are not known. Say what they are: "
                 f"--set {shlex.quote(f'data.split_column={name}')} {splits_setting(values)}. If it names none: --set "
                 "data.split_column=null."
             )
@@ -283,8 +284,9 @@ def _guess_person(
     guess.person = max(whose, key=lambda name: len(set(table[name])), default=None)
     if guess.person:
         guess.said.append(
-            f"{quoted(guess.person)} may identify people: rows of one person stay in one split and form clusters in "
-            "intervals. If not: --set data.person_column=null."
+            f"{quoted(guess.person)} may identify people: rows of one person "
+            f"{'' if guess.split else 'stay in one split and '}form clusters in intervals. If not: --set "
+            "data.person_column=null."
         )
     return whose
 
@@ -386,7 +388,8 @@ def _id_column(guess: Guess) -> list[str]:
 def _person_column(guess: Guess) -> list[str]:
     if not guess.person:
         return []
-    return [f"  person_column: {_value(guess.person)}     # whom a row is of: kept in one split, together in intervals"]
+    kept = "" if guess.split else "kept in one split, "
+    return [f"  person_column: {_value(guess.person)}     # whom a row is of: {kept}together in intervals"]
 
 
 TWIN = (

@@ -163,7 +163,13 @@ def refit_run(
         )
     method = experiment.method.base if isinstance(experiment.method, DAM) else experiment.method
     assert isinstance(method, LastLayerMethod), "it says what it refits"
-    refitting.inputs("validation")
+    held = refitting.inputs("validation").examples
+    recorded = source.folder / "data.json"
+    if recorded.exists() and read_json(recorded)["validation"]["fingerprint"] != held.fingerprint:
+        raise DataError(
+            f"The validation rows have changed since {source.folder} was trained, and some may be rows that it has "
+            "trained on. Restore the data, or train again."
+        )
     began = time.monotonic()
     model = refitting.refitted(method)  # before the folder is made: rows can be too few for a method
     seconds = time.monotonic() - began

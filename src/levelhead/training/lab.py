@@ -433,6 +433,14 @@ class Lab:
         total = whole = epochs * batches
         if config.max_steps is not None:
             total = min(total, config.max_steps)
+        if config.warmup_steps >= total and config.max_steps is None:
+            logger.warning(
+                "%s %d has %d steps, and train.warmup_steps is %d: it never reaches its learning rate. Lower it.",
+                STAGE,
+                number + 1,
+                total,
+                config.warmup_steps,
+            )
         plain = torch.optim.AdamW(objective.param_groups(), lr=config.learning_rate, weight_decay=config.weight_decay)
         # Before accelerate replaces the optimizer's step, as it does for fp16: torch would warn of that.
         schedule = torch.optim.lr_scheduler.LambdaLR(plain, lambda step: config.learning_rate_factor(step, total))
