@@ -70,12 +70,6 @@ SPELLINGS = [
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pair", SPELLINGS)
-def test_a_word_that_names_no_split_is_left_for_its_owner_to_place() -> None:
-    typed = splits_setting(["Test", "Train", "dev", "holdout"])
-    assert typed.endswith(", with holdout added where it belongs")
-    assert "holdout" not in splits_setting(["Test", "Train", "dev"])
-
-
 def test_a_class_in_two_spellings_is_refused_before_training(pair: tuple[str, str], kind: type, tmp_path: Path) -> None:
     labels = ["other", pair[0]] * (ROWS // 2 - 5) + ["other", pair[1]] * 5
     data = build(tmp_path, kind, table(label=labels))
@@ -292,3 +286,9 @@ def test_options_go_into_a_run_folder_and_back(tmp_path: Path) -> None:
     experiment = load_experiment(tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_text(json.dumps(experiment.to_dict()))
     assert load_experiment(tmp_path / "b.yaml") == experiment
+
+
+def test_a_word_that_names_no_split_is_left_for_its_owner_to_place() -> None:
+    typed = splits_setting(["Test", "Train", "dev", "holdout"])
+    assert typed.endswith(", with holdout added where it belongs")
+    assert "holdout" not in splits_setting(["Test", "Train", "dev"])
