@@ -134,8 +134,8 @@ def gap_metrics(
         labels, predictions, classes = _classes(prediction)
         if expected is not None and not np.array_equal(labels, expected):
             raise DataError(
-                "The evaluation's labels are not those that gap_metrics was given: it has other rows, or another order. "
-                'Leave out train_sampling_strategy="group_by_length", and pass the rows of this eval_dataset.'
+                "The evaluation's labels are not those that gap_metrics was given: it has other rows, or another "
+                'order. Leave out train_sampling_strategy="group_by_length", and pass the rows of this eval_dataset.'
             )
         if len(labels) != size:
             raise DataError(
