@@ -63,6 +63,8 @@ from levelhead.metrics.names import METRICS, gaps, metric_of
 from levelhead.types import ConfigError, DataError, Estimate, in_quotes, quoted
 
 MOST_REPLICATES = 1_000_000
+MANY = 10**9
+"""Rows from which on predictions are dealt by the normal law: NumPy takes no more, and SciPy may crash beyond."""
 
 
 @checked
@@ -192,7 +194,9 @@ def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[Int
         if min(len(groups), len(predicted)) < 2:
             return np.tile(cells, (replicates, 1, 1))
         sizes, totals = cells.sum(1), cells.sum(0)
-        if len(totals) == 2 and sizes.sum() < 10**9:  # the same law, in half the time, up to NumPy's limit
+        if sizes.sum() >= MANY:
+            return _deal_many(sizes, totals, replicates, rng)
+        if len(totals) == 2:  # the same law, in half the time, up to NumPy's limit
             second = rng.multivariate_hypergeometric(sizes, int(totals[1]), size=replicates)
             return np.stack([sizes - second, second], -1)
         dealt = np.zeros((replicates, *cells.shape), np.int64)
@@ -203,6 +207,16 @@ def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[Int
 
     by_label = [deal(table[:, k]) for k in range(table.shape[1])]
     return deal(table.sum(1))[:, :, None], np.stack(by_label, 2)
+
+
+def _deal_many(sizes: IntArray, totals: IntArray, replicates: int, rng: np.random.Generator) -> IntArray:
+    """Deal so many predictions (replicates, groups, classes) that their law is normal, with the same covariance."""
+    share, part = totals / totals.sum(), (sizes / sizes.sum())[:, None]
+    drawn = rng.standard_normal((replicates, len(sizes), len(totals)))
+    moved = np.sqrt(sizes)[:, None] * (np.sqrt(share) * drawn - share * (drawn @ np.sqrt(share))[..., None])
+    dealt = np.rint(sizes[:, None] * share + moved - part * moved.sum(1, keepdims=True)).clip(0).astype(np.int64)
+    dealt[..., -1] = (sizes - dealt[..., :-1].sum(-1)).clip(0)
+    return dealt
 
 
 @dataclass(frozen=True)
