@@ -97,6 +97,15 @@ def test_coarse_scores_with_ties_work() -> None:
     assert pair.implied.value == pytest.approx(0.409, abs=0.06)
 
 
+@pytest.mark.parametrize(("digits", "told"), [(1, True), (3, False)])
+def test_probabilities_rounded_to_0_and_1_are_told(digits: int, told: bool) -> None:
+    chance = np.random.default_rng(0)
+    label, group = chance.integers(0, 2, 2_000), np.repeat(["a", "b"], 1_000)
+    odds = chance.normal(np.where(label, 2, -2), 2)
+    found = explain_gap(label, special.expit(odds).round(digits), sensitive_features=group, replicates=100)
+    assert any("bias the share that the score uses" in said for said in found.warnings) is told
+
+
 def test_the_order_of_rows_does_not_matter() -> None:
     label, score, group = drawn(500)
     turned = explain_gap(label[::-1], score[::-1], sensitive_features=group[::-1])
