@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from levelhead.arrays import checked
+from levelhead.auditing.options import MIN_COUNT
 from levelhead.metrics.power import detectable_gap, rows_needed
 from levelhead.report import blocks
 from levelhead.report.result import Report
@@ -85,7 +86,13 @@ class Plan(Report):
         return (
             f"{self.total:,} rows detect a gap of {100 * self.gap:.1f} points between {which} in {100 * self.power:g} "
             f"of 100 audits, at a rate of {100 * self.rate:g}%."
+            + (f" But an audit leaves out groups of fewer than {MIN_COUNT} rows." if self.few else "")
         )
+
+    @property
+    def few(self) -> bool:
+        """Whether an audit would leave a group out, unless it is asked to keep it (``min_count``)."""
+        return min(self.rows.values()) < MIN_COUNT
 
     def __str__(self) -> str:
         return self.sentence
