@@ -155,6 +155,15 @@ def test_page_and_next_step_name_the_command_that_runs(tmp_path: Path, capsys: p
     assert "Command" not in result.to_html()
 
 
+def test_a_gate_that_was_given_is_not_offered_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("y,p,g\n" + "".join(f"{at % 2},{at % 3 % 2},{'ab'[at % 5 > 1]}\n" for at in range(60)))
+    words = ["audit", rows, "--label", "y", "--prediction", "p", "--group", "g", "--html", tmp_path / "a.html"]
+    run(*words, "--fail-if", "selection_ratio < 0.01")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.count("--fail-if") <= 1
+
+
 def test_every_command_is_a_verb() -> None:
     steps = [following.after_audit(audit(120, 0.0)), following.after_evaluation(None, Path("run"), explained=False)]
     steps += [following.after_evaluation(Estimate(0.1, 0.05, 0.2, 9), Path("run"), explained=one) for one in (0, 1)]

@@ -106,6 +106,8 @@ def after_audit(found: dict[str, Any], explained: Sequence[object] = (), *, page
                 return text, words
         elif low is not None and (low > 0 or high < 0) and explained:
             return "The explanation says whether base rates or a shortcut cause this gap.", explained
+    if page and "--fail-if" in typed():
+        return "The JSON holds every figure, for a later audit or a dashboard.", typed("--json", "audit.json")
     if page:
         gate = GATES.get(str(found.get("kind")), "equal_opportunity > 0.05")
         return "A gate in your tests fails when a gap is too large.", typed("--fail-if", gate)
