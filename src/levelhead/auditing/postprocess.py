@@ -18,9 +18,9 @@ positive costs t and a false negative 1 - t (Elkan, IJCAI 2001), so a flip costs
 flipped from the threshold on: costs get a :data:`TIES`-th of the distance to it. Equalized odds cannot in general be
 met without chance (Hardt, Price and Srebro, NIPS 2016): whole stretches of rows can be as good flipped as not. There,
 costs get noise of at most :data:`TIES` instead. The noise depends on the seed, the probability, the group, and how many
-equal rows stand before: a row gets the same decision alone as in a file, unless it equals another. The program bounds the gap that the model's
-own probabilities predict. On labelled rows the gap can be larger, also on those that the rule was fitted on: it is
-measured there (``fit_gap``), and on rows that were not used to fit.
+equal rows stand before: a row gets the same decision alone as in a file, unless it equals another. The program bounds
+the gap that the model's own probabilities predict. On labelled rows the gap can be larger, also on those that the rule
+was fitted on: it is measured there (``fit_gap``), and on rows that were not used to fit.
 """
 
 from __future__ import annotations
