@@ -128,11 +128,14 @@ def gap_metrics(
     if len(sizes) != 1 or 0 in sizes:
         raise DataError(f"The columns of groups have lengths {sorted(sizes)}. Pass one value for each evaluation row.")
     (size,) = sizes
-    expected = None if labels is None else np.asarray(labels).reshape(-1)
+    expected = None
+    if labels is not None:
+        at, values = distinct(labels, "labels", hint="")
+        expected = [IGNORED if place < 0 else values[place] for place in at]
 
     def compute(prediction: Any) -> dict[str, float]:
         labels, predictions, classes = _classes(prediction)
-        if expected is not None and not np.array_equal(labels, expected):
+        if expected is not None and labels.tolist() != expected:
             raise DataError(
                 "The evaluation's labels are not those that gap_metrics was given: it has other rows, or another "
                 'order. Leave out train_sampling_strategy="group_by_length", and pass the rows of this eval_dataset.'
