@@ -314,6 +314,6 @@ def _log_odds(score: FloatArray, title: str, wanted: str) -> tuple[Scale, FloatA
         warnings.append(
             f"{near:,} of {len(score):,} probabilities lie within {SMALLEST:g} of 0 or 1 and were clipped, because "
             "their log odds are infinite. Pass log odds if you have them."
-            + (" So many bias the share that the score uses: do not rely on it." if near > len(score) / 10 else "")
+            + (" More than a tenth are: the share that the score uses is biased, do not rely on it." if near > len(score) / 10 else "")
         )
     return scale, special.logit(np.clip(score, SMALLEST, 1 - SMALLEST)), warnings

@@ -210,7 +210,7 @@ def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[Int
 
 
 def _deal_many(sizes: IntArray, totals: IntArray, replicates: int, rng: np.random.Generator) -> IntArray:
-    """Deal so many predictions (replicates, groups, classes) that their law is normal, with the same covariance."""
+    """Deal predictions of very many rows, (replicates, groups, classes), by the normal law of the same covariance."""
     share, part = totals / totals.sum(), (sizes / sizes.sum())[:, None]
     drawn = rng.standard_normal((replicates, len(sizes), len(totals)))
     moved = np.sqrt(sizes)[:, None] * (np.sqrt(share) * drawn - share * (drawn @ np.sqrt(share))[..., None])
