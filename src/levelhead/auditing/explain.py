@@ -314,6 +314,7 @@ def _log_odds(score: FloatArray, title: str, wanted: str) -> tuple[Scale, FloatA
         warnings.append(
             f"{near:,} of {len(score):,} probabilities lie within {SMALLEST:g} of 0 or 1 and were clipped, because "
             "their log odds are infinite. Pass log odds if you have them."
-            + (" More than a tenth are: the share that the score uses is biased, do not rely on it." if near > len(score) / 10 else "")
         )
+    if near > len(score) / 10:
+        warnings.append("More than a tenth of the probabilities are 0 or 1, which biases the share that the score uses.")
     return scale, special.logit(np.clip(score, SMALLEST, 1 - SMALLEST)), warnings
