@@ -316,5 +316,5 @@ def _log_odds(score: FloatArray, title: str, wanted: str) -> tuple[Scale, FloatA
             "their log odds are infinite. Pass log odds if you have them."
         )
     if near > len(score) / 10:
-        warnings.append("More than a tenth of the probabilities are 0 or 1, which biases the share that the score uses.")
+        warnings.append("Over a tenth of the probabilities are 0 or 1, which biases the share that the score uses.")
     return scale, special.logit(np.clip(score, SMALLEST, 1 - SMALLEST)), warnings
