@@ -45,7 +45,7 @@ def test_a_difference_that_a_branch_explains_is_gone_within_it() -> None:
     assert found.control.sentences()[0] in found.to_dict()["sentences"]
 
 
-def test_levels_that_hold_one_group_or_few_rows_are_left_out() -> None:
+def test_levels_that_hold_one_group_or_few_rows_are_left_out(tmp_path: Path) -> None:
     frame = rows()
     frame.loc[:4, "branch"] = "tiny"
     frame.loc[(frame.sex == "f") & (frame.branch == "easy"), "branch"] = "hers"
@@ -56,7 +56,7 @@ def test_levels_that_hold_one_group_or_few_rows_are_left_out() -> None:
     nobody = audited(frame, control_features={"branch": frame.sex})
     assert "no two groups have enough rows" in nobody.control.sentences()[0]
     with pytest.raises(ConfigError, match="both a group and a control column"):
-        lh.regression_audit_file(written(frame, "a.csv"), "y", "p", ["sex"], control=["sex"])
+        lh.regression_audit_file(written(frame, tmp_path / "a.csv"), "y", "p", ["sex"], control=["sex"])
 
 
 def test_changes_are_those_of_each_row() -> None:
@@ -77,7 +77,7 @@ def test_changes_are_those_of_each_row() -> None:
     assert "the change has no interval, because it is the same in all rows" in alike.sentences()[-1]
 
 
-def written(frame: pd.DataFrame, name: str) -> Path:
+def written(frame: pd.DataFrame, name: str | Path) -> Path:
     path = Path(name)
     frame.to_csv(path, index=False)
     return path
