@@ -47,6 +47,8 @@ EXTREME = 1e-9
 """Closest level to 0 and 1 with a finite quantile."""
 LARGE = 1000
 """Standard deviation of hits, in rows, from which on they are taken as normal."""
+MANY = 10**9
+"""Rows that NumPy's hypergeometric law does not take, and beyond which SciPy's tables may crash."""
 DEALS = 2000
 """Deals of the hits behind a range by chance: the 95% quantile has a standard error of half a percent of the deals."""
 FEWEST_DRAWS, MOST_DRAWS, DRAWN = 20_000, 200_000, 2_000_000
@@ -394,7 +396,7 @@ def chance_range(hits: IntArray, rows: IntArray, *, deals: int = DEALS, seed: in
     share = hits / rows
     value = float(np.ptp(share))
     rng = np.random.default_rng([seed, 3])
-    if rows.sum() < 10**9:  # NumPy's limit
+    if rows.sum() < MANY:
         dealt = rng.multivariate_hypergeometric(rows, int(hits.sum()), size=deals) / rows
     else:
         dealt = rng.binomial(rows, hits.sum() / rows.sum(), size=(deals, len(rows))) / rows

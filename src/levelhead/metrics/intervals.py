@@ -55,7 +55,7 @@ from scipy import optimize, special, stats
 
 from levelhead.arrays import checked
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.between import check_level, normal_quantile
+from levelhead.metrics.between import MANY, check_level, normal_quantile
 from levelhead.metrics.contrasts import FEW, BoolArray, Contrasts, Enough, Moments
 from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
@@ -63,8 +63,6 @@ from levelhead.metrics.names import METRICS, gaps, metric_of
 from levelhead.types import ConfigError, DataError, Estimate, in_quotes, quoted
 
 MOST_REPLICATES = 1_000_000
-MANY = 10**9
-"""Rows from which on predictions are dealt by the normal law: NumPy takes no more, and SciPy may crash beyond."""
 
 
 @checked
