@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import shutil
@@ -121,14 +122,17 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def drop(page: Any, path: Path) -> None:
-    """Drop a file until the page has it: the field is there before the page's script listens to it."""
+    """Drop a file until the page has it: the field is there before the page's script listens to it.
+
+    A file that arrives after a wait has ended takes the field away. Its name as a text passes: its cell stays.
+    """
     driver = pytest.importorskip("playwright.sync_api")
+    field, shown = page.locator("input[type=file]").first, page.get_by_label(path.name, exact=True)
     for seconds in (3, 10, 30, 60):
-        page.locator("input[type=file]").first.set_input_files(str(path))
-        try:
-            return page.get_by_text(path.name).wait_for(timeout=1000 * seconds)
-        except driver.TimeoutError:
-            continue
+        with contextlib.suppress(driver.TimeoutError):
+            if not shown.is_visible():
+                field.set_input_files(str(path), timeout=1000 * seconds)
+            return shown.wait_for(timeout=1000 * seconds)
     raise AssertionError(f"the page never showed {path.name}")
 
 
