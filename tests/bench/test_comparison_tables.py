@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from rich.console import Console, RenderableType
 import levelhead as lh
 from command_line import run, said
 from levelhead.bench.comparison import LEAKING, Comparison
-from levelhead.bench.page import Comparisons, compared
+from levelhead.bench.page import Compared, Comparisons, compared
 from levelhead.bench.tables import choose_epoch, collect
 from levelhead.report import blocks
 from levelhead.report.terminal import DrawnTable
@@ -201,7 +202,13 @@ def test_a_row_that_lost_accuracy_by_a_decided_amount_is_never_marked_best(tmp_p
     marks = {row["head"]: [cell["mark"] for cell in row["cells"]] for row in table["rows"]}
     assert not any(marks["dam"])
     assert marks["erm"][-1] == "best"
-    assert "dam: measurably less accurate than erm, so never marked best." in table["notes"]
+    less = "dam: measurably less accurate than erm, so never marked best."
+    assert less in table["notes"]
+    # Beside a comparison where it is not less accurate, the page says where it is.
+    other = replace(comparison, table=replace(comparison.table, less_accurate=()))
+    seeds = "Every variant: one seed only. The intervals leave out the variance over seeds."
+    page = Comparisons([Compared(comparison, title="one"), Compared(other, title="two")]).page()
+    assert page["cautions"][:2] == [f"one: {less}", seeds]
     page = str(Comparisons([compared(found, comparison)]).page())
     assert "dam: measurably less accurate than erm" in page
     again = Comparison.from_dict(comparison.to_dict())

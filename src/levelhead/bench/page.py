@@ -136,7 +136,7 @@ class Comparisons(Report):
             about=_shared_data(every) if several else first.title,
             facts=[] if several else _facts(every[0]),
             lines=lines,
-            cautions=list(dict.fromkeys([*self.cautions, *(caution for one in every for caution in _cautions(one))])),
+            cautions=list(dict.fromkeys([*self.cautions, *_all_cautions(every)])),
             command=command,
             brief=None if several else brief(first),
         )
@@ -265,6 +265,15 @@ def _cautions(one: Compared) -> list[str]:
         if marked := _marked(comparison, mark):
             cautions.append(f"{_who(marked, comparison)}: {mark}. {meaning}")
     return cautions
+
+
+def _all_cautions(every: Sequence[Compared]) -> list[str]:
+    """Return every comparison's cautions; one that does not hold for all names those that it holds for."""
+    found: dict[str, list[str]] = {}
+    for one in every:
+        for caution in dict.fromkeys(_cautions(one)):
+            found.setdefault(caution, []).append(_title(one))
+    return [told if len(where) == len(every) else f"{'; '.join(where)}: {told}" for told, where in found.items()]
 
 
 def _few(sizes: Mapping[str, Mapping[str, int]]) -> list[str]:
