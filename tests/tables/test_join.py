@@ -94,6 +94,17 @@ def test_rows_without_a_partner_have_no_group(files: tuple[Path, Path, pd.DataFr
     assert "300 of 400 rows" in said
 
 
+def test_ids_of_several_files_are_compared_as_they_are_written(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"id": range(8), "y": [0, 1] * 4, "p": [0, 1] * 4})
+    kinds = (int, float, str, "category")
+    files = [tmp_path / f"{at}.parquet" for at in range(4)]
+    for at, (path, kind) in enumerate(zip(files, kinds, strict=True)):
+        rows[2 * at : 2 * at + 2].astype({"id": kind}).to_parquet(path)
+    pd.DataFrame({"id": range(8), "sex": list("ab" * 4)}).to_csv(tmp_path / "groups.csv", index=False)
+    found = lh.audit_file(files, "y", "p", ["sex"], join=tmp_path / "groups.csv", on="id")
+    assert {name: group.n for name, group in found.by_attribute["sex"].groups.items()} == {"a": 4, "b": 4}
+
+
 def test_what_cannot_be_joined_is_refused(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:
     predictions, groups, frame = files
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -124,25 +123,29 @@ def both_ids(on: str, names: Sequence[str] = ()) -> tuple[str, str | None]:
 
 def _ids(file: Stored, column: str) -> pyarrow.ChunkedArray:
     """Return the ids of a file as texts, or as bytes where they are no texts; null where one is missing."""
-    parts = [batch[column] for batch in file.read([column], plain=[column])]
+    parts = [_texts(batch[column], file.title(column)) for batch in file.read([column], plain=[column])]
     if not parts:
         raise DataError(f"{file} has a header but no rows. Write one line for each id.")
-    kind = parts[0].type
-    ids = pyarrow.chunked_array(parts, kind)
+    return pyarrow.chunked_array(parts, pyarrow.string())
+
+
+def _texts(ids: pyarrow.Array, title: str) -> pyarrow.Array:
+    """Return ids as they are written; files of one table may hold them in several types."""
+    kind = ids.type
     if pyarrow.types.is_dictionary(kind):
         ids = ids.cast(kind.value_type)
-    if pyarrow.types.is_floating(ids.type):  # whole numbers, most often, beside missing ones
-        ids = pyarrow.compute.if_else(pyarrow.compute.is_nan(ids), None, ids)
-        with suppress(pyarrow.ArrowInvalid):
-            ids = ids.cast(pyarrow.int64())
     try:
+        if pyarrow.types.is_floating(ids.type):  # whole numbers, most often, beside missing ones
+            numbers = ids.to_numpy(zero_copy_only=False)
+            whole = (numbers == np.floor(numbers)) & (np.abs(numbers) < 1 << 53)
+            texts = pyarrow.array(np.where(whole, numbers, 0).astype(np.int64)).cast(pyarrow.string())
+            texts = pyarrow.compute.if_else(pyarrow.array(whole), texts, ids.cast(pyarrow.string()))
+            ids = pyarrow.compute.if_else(pyarrow.array(np.isnan(numbers)), None, texts)
         ids = ids.cast(pyarrow.string())
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
         if "binary" not in str(ids.type):
-            raise DataError(
-                f"{file.title(column)} holds values of the type {kind}, and ids are texts or numbers."
-            ) from None
-        ids = pyarrow.chunked_array([[one if one is None else one.hex() for one in ids.to_pylist()]], pyarrow.string())
+            raise DataError(f"{title} holds values of the type {kind}, and ids are texts or numbers.") from None
+        ids = pyarrow.array([one if one is None else one.hex() for one in ids.to_pylist()], pyarrow.string())
     return pyarrow.compute.if_else(pyarrow.compute.equal(ids, ""), None, ids)
 
 
