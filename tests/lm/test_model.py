@@ -17,6 +17,8 @@ from transformers import (
     BertLMHeadModel,
     BloomConfig,
     BloomForCausalLM,
+    DogeConfig,
+    DogeForCausalLM,
     FNetConfig,
     FNetForMaskedLM,
     Gemma2Config,
@@ -33,6 +35,8 @@ from transformers import (
     MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForMaskedLM,
@@ -123,6 +127,22 @@ HYBRIDS: dict[str, Callable[[], Any]] = {
     ),
 }
 
+ROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+UNPADDED: dict[str, Callable[[], Any]] = {
+    "doge": lambda: DogeForCausalLM(DogeConfig(**SMALL, **IDS, num_key_value_heads=2, keep_window_size=4)),
+    "longrope": lambda: Phi3ForCausalLM(
+        Phi3Config(
+            **SMALL,
+            **IDS,
+            num_key_value_heads=2,
+            max_position_embeddings=64,
+            original_max_position_embeddings=16,
+            pad_token_id=0,
+            rope_parameters=ROPE | {"short_factor": [1.0, 1.0], "long_factor": [8.0, 8.0]},
+        )
+    ),
+}
+
 
 def make(
     name: str = "llama", *, bos: bool = True, eos: bool = True, adds: bool = True, **options: Any
@@ -130,7 +150,7 @@ def make(
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tokenizer = train_tokenizer(bos=bos, eos=eos, adds=adds)
-        return LanguageModel((NETWORKS | HYBRIDS)[name](), tokenizer, causal=True, **options)
+        return LanguageModel((NETWORKS | HYBRIDS | UNPADDED)[name](), tokenizer, causal=True, **options)
 
 
 def encode(model: LanguageModel, text: str) -> list[int]:
@@ -194,6 +214,30 @@ def test_a_network_that_goes_on_keeps_its_cache(name: str, recwarn: pytest.Warni
     list(model.generate(CONTEXTS[:1], seed=0, max_new_tokens=4))
     assert model._goes_on
     assert not [one for one in recwarn if "kept text" in str(one.message)]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", UNPADDED)
+def test_texts_that_padding_would_change_are_read_as_if_alone(name: str) -> None:
+    """Doge was off by nats beside longer texts, and longrope where a batch holds texts on both sides of its window."""
+    model = make(name, eos=False)
+    expected = [naive(model, encode(model, text), 1) for text in TEXTS]
+    assert model.log_likelihoods(TEXTS) == pytest.approx(expected, abs=1e-4)
+    found = dict(model.option_log_likelihoods(CONTEXTS + TEXTS[:1], [*OPTIONS, [" a", " the bird sings on"]]))
+    for index, (context, more) in enumerate(zip(CONTEXTS + TEXTS[:1], [*OPTIONS, [" a"]], strict=True)):
+        scores = [naive_option(model, context, option)[0] for option in more]
+        assert [value for value, _ in found[index]][: len(more)] == pytest.approx(scores, abs=1e-4)
+
+
+def test_what_is_generated_across_a_window_of_positions_comes_from_whole_texts() -> None:
+    model = make("longrope", eos=False)
+    ((_, text),) = model.generate(CONTEXTS[:1], seed=0, max_new_tokens=14, greedy=True)
+    whole = encode(model, CONTEXTS[0])
+    assert len(whole) < 16 < len(whole) + 13
+    with torch.no_grad():
+        for _ in range(14):
+            whole.append(int(model.network(torch.tensor([whole]), use_cache=False).logits[0, -1].argmax()))
+    assert text == model._text(whole[:-14], whole[-14:])
 
 
 def test_a_network_that_does_not_read_from_left_to_right_is_refused() -> None:
@@ -353,6 +397,15 @@ def test_answers_of_another_beginning_are_another_models() -> None:
     assert same[0].fingerprint() != same[1].fingerprint()
     masked = make_masked("bert")
     assert masked.fingerprint() == make_masked("bert").fingerprint()
+
+
+def test_another_config_or_tokenizer_of_the_same_weights_has_other_settings() -> None:
+    plain, other = make(), make()
+    assert plain.settings == make().settings
+    other.network.config.rms_norm_eps = 0.5
+    assert other.fingerprint() == plain.fingerprint()
+    assert other.settings != plain.settings
+    assert make(adds=False).settings != make().settings
 
 
 def test_a_long_context_is_refused_or_cut_from_the_left() -> None:

@@ -176,6 +176,32 @@ def test_answers_of_another_model_or_other_options_are_never_mixed(tmp_path: Pat
     assert len(kept(tmp_path)) == 13
 
 
+def test_answers_of_the_same_weights_with_another_config_are_never_mixed(tmp_path: Path) -> None:
+    def asks(settings: str) -> Scores:
+        model = Oracle()
+        model.settings = settings  # type: ignore[attr-defined]
+        return ask(tmp_path, model)
+
+    asks("ab")
+    asks("ab")
+    with pytest.raises(ConfigError, match=r"same weights with another config.json or tokenizer \(ab, now cd\)"):
+        asks("cd")
+    ask(tmp_path / "earlier", Oracle())  # of a version that wrote no settings
+    file = answers_file(tmp_path / "earlier", "parity")
+    file.rename(answers_file(tmp_path, "parity"))
+    asks("cd")
+
+
+def test_an_answer_without_a_finite_number_names_its_item(tmp_path: Path) -> None:
+    class Overflowing(Parity):
+        def ask(self, model: Any, items: Sequence[Item]) -> Iterator[Answer]:
+            yield Answer("n1", {"value": float("-inf")})
+
+    with pytest.raises(LevelheadError, match=r"no finite number for item 'n1'.*--precision float32 or bfloat16"):
+        ask(tmp_path, Oracle(), Overflowing())
+    assert len(kept(tmp_path)) == 1
+
+
 def test_answers_of_another_chat_template_are_another_models(tmp_path: Path) -> None:
     @dataclass(frozen=True)
     class Chatted(Parity):

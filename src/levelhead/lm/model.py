@@ -10,13 +10,15 @@ How it is fast. Texts are batched by length, the longest first. The context of s
 options continue from its cache. Batches are cut so that nothing is ever padded on the left: the part run once is as
 long
 as the shortest context of the batch, what is left of longer ones goes with their options, and padding on the right
-cannot be seen by what stands before it. So positions, sliding windows and recurrences are those of a single text.
+cannot be seen by what stands before it. So positions, sliding windows and recurrences are those of a single text. Where
+padding does change a text (Doge), as the first batch shows, only texts of equal length are read together.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -88,6 +90,7 @@ class LanguageModel:
         self._caches, self._keeps = "past_key_values" in takes, "logits_to_keep" in takes
         self._shares: bool | None = None if self._caches else False  # contexts run once: known after the first batch
         self._goes_on: bool | None = None if self._caches else False  # one token behind a kept text: after the first
+        self._pads: bool | None = None  # texts of unlike lengths are read together: known after the first of them
         if causal and (reason := NOT_SCORED.get(network.config.model_type)):
             raise ConfigError(f"--model {name} cannot be scored: {reason}.")
 
@@ -145,6 +148,16 @@ class LanguageModel:
         if self.causal and self.beginning.every != (() if bos is None else (bos,)):
             digest.update(repr(self.beginning.every).encode())  # kept answers of other beginnings are another model's
         return digest.hexdigest()
+
+    @cached_property
+    def settings(self) -> str:
+        """A hash of what answers depend on beside :meth:`fingerprint`: the config, and how a text becomes tokens."""
+        free = ("architectures", "dtype", "transformers_version")
+        config = {key: value for key, value in self.network.config.to_diff_dict().items()
+                  if key not in free and not key.startswith("_")}  # fmt: skip
+        cut = self.tokenizer("Its 12  words,\nÄRGER and naïve-ish don't; ＦＵＬＬ 犬 3.14!").input_ids
+        said = json.dumps([config, list(cut)], sort_keys=True, default=str)
+        return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
 
     @cached_property
     def longest(self) -> int | None:
@@ -289,17 +302,20 @@ class LanguageModel:
         owner = [place for place, question in enumerate(questions) for _ in question.rows]
         rows = [row for question in questions for row in question.rows]
         starts = [start for question in questions for start in question.starts]
-        shared = self._shares is not False and len(rows) > len(questions)
+        shared = self._shares is not False and self._pads is not False and len(rows) > len(questions)
         common = min(question.common for question in questions) if shared else 0
+        common = 0 if self._crosses([common, *map(len, rows)]) else common
         cache = None
         if common:
             prefixes = torch.tensor([question.rows[0][:common] for question in questions], device=self.device)
             cache = self._run(prefixes, None, 0, 1)[1]
             cache.reorder_cache(torch.tensor(owner, device=self.device))
         sums = self._sums(rows, starts, common, cache)
-        if common and self._shares is None:
+        if common and (self._shares is None or (self._pads is None and len({*map(len, rows)}) > 1)):
             alone = self._sums(rows, starts, 0, None)
-            self._shares = self._alike(sums, alone, [len(row) - start for row, start in zip(rows, starts, strict=True)])
+            tokens = [len(row) - start for row, start in zip(rows, starts, strict=True)]
+            what = "continue from a kept context as it reads the whole text"
+            self._shares = self._alike(sums, alone, tokens, what, "every option is scored with its context")
             sums = alone
         found: list[tuple[int, list[tuple[float, int]]]] = [(question.index, []) for question in questions]
         for place, value, row, start in zip(owner, sums, rows, starts, strict=True):
@@ -311,21 +327,35 @@ class LanguageModel:
         """Nats a token that rounding can make."""
         return 1e-3 if self.network.dtype == torch.float32 else 0.1
 
-    def _alike(self, shared: Sequence[float], alone: Sequence[float], tokens: Sequence[int]) -> bool:
-        """Say whether contexts that are run once give the sums that whole texts give; warn if not.
+    def _alike(
+        self, fast: Sequence[float], alone: Sequence[float], tokens: Sequence[int], what: str, instead: str
+    ) -> bool:
+        """Say whether a fast way gives the sums that texts alone give; warn if not.
 
         Hybrid and recurrent networks (Jamba, Bamba) may continue from a kept state by one token only, perfectly.
         """
-        off = [abs(a - b) for a, b in zip(shared, alone, strict=True)]
+        off = [abs(a - b) for a, b in zip(fast, alone, strict=True)]
         if all(not each > self._rounding * count for each, count in zip(off, tokens, strict=True)):
             return True
         warnings.warn(
-            f"{self.name} does not continue from a kept context as it reads the whole text (off by {max(off):.2g} "
-            "nats): "
-            "every option is scored with its context (slower).",
+            f"{self.name} does not {what} (off by {max(off):.2g} nats): {instead} (slower).",
             stacklevel=2,
         )
         return False
+
+    @cached_property
+    def _window(self) -> int | None:
+        """The tokens up to which positions are coded one way, and beyond which another (Phi-3's "longrope")."""
+        config = self.network.config.get_text_config()
+        ropes = getattr(config, "rope_parameters", None) or {}
+        found = [rope for rope in (ropes, *ropes.values()) if isinstance(rope, dict)]
+        long = [rope for rope in found if rope.get("rope_type") == "longrope"]
+        windows = [rope.get("original_max_position_embeddings", config.max_position_embeddings) for rope in long]
+        return min(windows, default=None)
+
+    def _crosses(self, lengths: Sequence[int]) -> bool:
+        """Say whether some lengths are within the window of positions and others beyond it."""
+        return self._window is not None and min(lengths) <= self._window < max(lengths)
 
     def shared_pseudo_log_likelihoods(
         self, pairs: Sequence[tuple[str, str]], names: Sequence[str] | None = None
@@ -412,6 +442,7 @@ class LanguageModel:
         ended = torch.zeros(len(rows), dtype=torch.bool, device=self.device)
         whole, cache, new = ids, None, []
         for step in range(steps):
+            cache = None if self._crosses([whole.shape[1] - ids.shape[1], whole.shape[1]]) else cache
             logits, cache = self._run(ids if cache is not None else whole, cache, whole.shape[1] - ids.shape[1], 1)
             if step == 1 and self._goes_on is None:
                 self._goes_on = self._keeps_on(logits[0, -1], self._run(whole[:1], None, 0, 1)[0][0, -1])
@@ -457,7 +488,30 @@ class LanguageModel:
         return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(new, **options)
 
     def _sums(self, rows: list[list[int]], starts: list[int], common: int, cache: Any) -> list[float]:
-        """Sum the log-probabilities of each row's tokens from its start on; the first ``common`` are in the cache."""
+        """Sum the log-probabilities of each row's tokens from its start on; the first ``common`` are in the cache.
+
+        Rows of unlike lengths are read apart where padding changes what they give.
+        """
+        lengths = [len(row) for row in rows]
+        if cache is not None or min(lengths) == max(lengths):
+            return self._padded_sums(rows, starts, common, cache)
+        if self._pads and not self._crosses(lengths):
+            return self._padded_sums(rows, starts, 0, None)
+        found = [0.0] * len(rows)
+        for length in set(lengths):
+            places = [place for place, own in enumerate(lengths) if own == length]
+            sums = self._padded_sums([rows[place] for place in places], [starts[place] for place in places], 0, None)
+            for place, value in zip(places, sums, strict=True):
+                found[place] = value
+        if self._pads is None and not self._crosses(lengths):
+            padded = self._padded_sums(rows, starts, 0, None)
+            tokens = [length - start for length, start in zip(lengths, starts, strict=True)]
+            what = "ignore tokens behind a text, as causal models do"
+            self._pads = self._alike(padded, found, tokens, what, "no text is padded, and scores are of whole texts")
+        return found
+
+    def _padded_sums(self, rows: list[list[int]], starts: list[int], common: int, cache: Any) -> list[float]:
+        """Return the sums of :meth:`_sums` from one batch, padded on the right."""
         width = max(map(len, rows)) - common
         ids = torch.zeros(len(rows), width, dtype=torch.long)
         counted = torch.zeros(len(rows), width, dtype=torch.bool)

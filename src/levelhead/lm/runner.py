@@ -24,7 +24,7 @@ from levelhead.lm.intervals import FEW_CLUSTERS, cluster_count, paired_differenc
 from levelhead.metrics import estimate_to_dict
 from levelhead.report.text import estimate_from_dict
 from levelhead.storage import check_outputs, read_json, write_json, writing
-from levelhead.types import ConfigError, DataError, Estimate, quoted
+from levelhead.types import ConfigError, DataError, Estimate, LevelheadError, quoted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,6 +85,8 @@ def run_benchmark(
         "model": fingerprint,
         "name": Path(model.name).name,
     }
+    if settings := getattr(model, "settings", None):
+        header["settings"] = settings
     began = time.monotonic()
     with _opened(answers_file(folder, benchmark.name)) as (file, path):
         answers = _continued(file, path, benchmark, header, items)
@@ -334,7 +336,13 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 def _append(file: BinaryIO, record: dict[str, Any]) -> None:
-    line = memoryview(json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+    try:
+        line = memoryview(json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+    except ValueError:
+        raise LevelheadError(
+            f"The model gives no finite number for item {quoted(record.get('id'))}. Nothing is scored. If "
+            "numbers overflow, use --precision float32 or bfloat16; if its weights hold NaN, restore them."
+        ) from None
     with writing(Path(file.name)):
         while line:
             line = line[file.write(line) :]
@@ -358,8 +366,9 @@ def _continued(
         ("benchmark", "another benchmark"),
         ("model", "another model"),
         ("options", "other options of the benchmark"),
+        ("settings", "a model of the same weights with another config.json or tokenizer"),
     ):
-        if there.get(key) != header[key]:
+        if there.get(key) != header.get(key) and (key != "settings" or key in there):  # earlier files have none
             raise ConfigError(
                 f"{path} holds answers of {text} ({_shown(there, key)}, now {_shown(header, key)}): "
                 "choose another --out, or move that file away."
