@@ -139,6 +139,10 @@ def test_one_training_that_changed_says_what_it_leaves_open() -> None:
     sentence, words = following.after_comparison(comparison, Path("out"), page=False)
     assert sentence == "few-label reduced the gap on one seed; a plan says what more seeds would show."
     assert words[-2:] == ["--seeds", "0-5"]
+    comparison.differences = lambda: [Difference("few-label", Estimate(0.0, math.nan, math.nan, 1_500, "no draw"))]
+    comparison.table.rows = {"erm": {"equalized_odds": SimpleNamespace(estimate=Estimate(0.0, 0.0, 0.01, 1_500))}}
+    sentence, _ = following.after_comparison(comparison, Path("out"), page=False)
+    assert sentence == "erm has no measured gap to reduce; a plan says what more seeds would show."
 
 
 def test_page_and_next_step_name_the_command_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

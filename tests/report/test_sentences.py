@@ -70,7 +70,8 @@ def test_no_interval_is_written_where_every_draw_gives_the_same_change() -> None
     )
     other = replace(same, estimate=replace(same.estimate, value=0.1))
     assert "+10.0 points; inconclusive (no interval" in difference_sentence(other, "ERM")
-    assert comparison_sentence([same, same], "ERM").endswith("from 0.0 to 0.0 points, without intervals.")
+    assert comparison_sentence([same, same], "ERM") == "2 of 2 methods have the same gap in equalized odds as ERM."
+    assert comparison_sentence([same, other], "ERM").endswith("from 0.0 to +10.0 points, without intervals.")
     both = comparison_sentence([same, UNDECIDED], "ERM")
     assert "with intervals from" in both
     assert "nan" not in both

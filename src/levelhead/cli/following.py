@@ -195,6 +195,8 @@ def after_comparison(comparison: Comparison, folder: Path, page: bool) -> Step:
         seeds = max((len(each) for each in comparison.seeds.values()), default=1)
         alone = joined([one.method for one in smaller if one.on_one_seed])
         found = f"{alone} reduced the gap on one seed" if alone else "No method without group labels reduced the gap"
+        if not smaller and comparison.table.rows[baseline]["equalized_odds"].estimate.value == 0:
+            found = f"{baseline} has no measured gap to reduce"
         return f"{found}; a plan says what more seeds would show.", [
             "compare",
             folder,

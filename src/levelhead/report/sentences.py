@@ -147,6 +147,8 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
                 "All are" if len(equal) == count else f"{len(equal)} of {count} {'is' if len(equal) == 1 else 'are'}"
             )
             unknown = f" {which} equivalent to {other} within {number(100 * equal[0].margin)} points.{unknown}"
+        elif all(one.estimate.value == 0 and math.isnan(one.estimate.low) for one in defined):
+            return f"{len(defined)} of {count} methods have the same {what.removeprefix('the ')} as {other}.{unknown}"
         return f"None of the {count} methods measurably changed {what} relative to {other}: {_range(defined)}.{unknown}"
     said: list[str] = []
     for verb in dict.fromkeys(_changed(metric, one.estimate.value) for one in decided):
