@@ -194,6 +194,13 @@ class Estimate:
         """Whether the interval leaves out 0; False where there is none."""
         return self.low > 0 or self.high < 0
 
+    @property
+    def size(self) -> Estimate:
+        """The absolute value of a signed figure; its interval starts at 0 where that of the signed one holds 0."""
+        ends = sorted((abs(self.low), abs(self.high)))
+        low = ends[0] if self.excludes_zero or math.isnan(self.low) else 0.0
+        return replace(self, value=abs(self.value), low=low, high=ends[1])
+
     @classmethod
     def undefined(cls, reason: str, n: int = 0) -> Estimate:
         """Make a NaN figure that carries the reason for being undefined."""

@@ -119,7 +119,10 @@ def test_several_groups_give_every_pair_and_several_columns_each_their_own() -> 
     assert [pair.groups for pair in result.by_attribute["three"].pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert [pair.groups for pair in result.pairs] == [("a", "b")]
     starts = [one for one in result.sentences() if one.startswith("The gap in equalized odds between")]
-    assert [", the clearest of 3 by three." in one for one in starts] == [False, True]
+    assert [", the clearest of 3 by three (intervals adjusted for all)." in one for one in starts] == [False, True]
+    kept = np.flatnonzero(three != "c")
+    alone = explain_gap(label[kept], score[kept], sensitive_features=group[kept], level=1 - 0.05 / 3).pairs[0]
+    assert result.by_attribute["three"].pairs[0].measured == alone.measured
     assert "more sentences: --all" in result.text()
     assert len(result.text().splitlines()) <= 20
     assert "Sources of the gap by three" in result.text(all=True)

@@ -13,6 +13,7 @@ import levelhead as lh
 from levelhead.metrics.names import Key
 from levelhead.report.gate import Condition, check
 from levelhead.report.result import Report
+from levelhead.report.wide import Pair
 from levelhead.types import ConfigError, Estimate
 
 
@@ -97,6 +98,19 @@ def test_the_mean_of_two_gaps_is_told_from_the_gap_that_an_audit_shows() -> None
     gap = Result(("race", None, "equalized_odds", Estimate(0.1, 0.05, 0.15, 100, None)))
     said = check(gap, [Condition.parse("equalized_odds > 0.2")]).sentences()
     assert said[:-1] == ["equalized_odds is the mean of two gaps; an audit shows the larger one, equalized_odds_worst."]
+
+
+@pytest.mark.parametrize(("group", "name"), [(Pair("a", "b"), "area"), ("a", "difference")])
+def test_a_limit_on_a_difference_is_one_on_its_size_because_the_audit_chooses_its_order(group: Key, name: str) -> None:
+    def answers(low: float, high: float, *texts: str) -> list[str]:
+        found = Result(("sex", group, name, Estimate((low + high) / 2, low, high, 100)))
+        return [one.answer for one in check(found, [Condition.parse(name + text) for text in texts]).checks]
+
+    asked = (" > 0.05", " <= 0.05", ".low > 0.05", " > 0", " < -0.05")
+    assert answers(-0.3, -0.2, *asked) == ["yes", "no", "yes", "yes", "yes"]
+    assert answers(0.2, 0.3, *asked) == ["yes", "no", "yes", "yes", "no"]
+    assert answers(-0.3, 0.1, *asked) == ["undecided", "undecided", "no", "undecided", "undecided"]
+    assert answers(-0.02, 0.01, *asked) == ["no", "yes", "no", "undecided", "no"]
 
 
 def test_pipelines_read_the_xml_whatever_a_group_is_called() -> None:

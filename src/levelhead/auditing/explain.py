@@ -79,7 +79,7 @@ def explain_gap(
         scale: "probability", "log-odds", or "auto": probabilities where all scores lie in 0 to 1, give or take 1e-6;
             log odds where some are negative and most lie outside 0 to 1.
         min_count: positives, and negatives, that a group needs to be compared.
-        level: confidence level of the intervals.
+        level: confidence level of the intervals; those of pairs of groups hold for all pairs of a column together.
         replicates: bootstrap replicates.
         seed: of the bootstrap.
         cluster: (rows,) what rows that belong together have in common, such as a person's id, as ``cluster`` of

@@ -16,6 +16,7 @@ from levelhead.auditing.clusters import few_clusters
 from levelhead.auditing.explanation import CalibrationBin, ExplainedAttribute, ExplainedGroup, ExplainedPair
 from levelhead.auditing.scale import OTHER, check_scale
 from levelhead.metrics import Counts, estimate, proportion
+from levelhead.metrics.between import shared
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.explained import Figures, ScoredCells, fieller, gap_estimate, quantile, replicates
 from levelhead.metrics.implied import Rates, gap_of, trade_off
@@ -104,7 +105,7 @@ class ExplainedColumn:
             assert self.clustered.cells.clusters is not None
             units = self.clustered.cells.clusters
             kept = [a for a in kept if units[a].min() >= FEWEST]
-        self.units = units
+        self.units, self.pair_level = units, shared(self.options.level, math.comb(len(kept), 2))
         if len(kept) > MOST_GROUPS:
             raise DataError(
                 f"{column_title(self.name)} has {len(kept)} groups with at least {self.options.min_count} rows of each "
@@ -192,15 +193,15 @@ class ExplainedColumn:
     def _pair(
         self, a: int, b: int, i: int, j: int, counts: Counts, seen: Figures, bins: tuple[Figures, list[Figures]]
     ) -> ExplainedPair:
-        options, pair = self.options, (self.names[a], self.names[b])
+        options, level, pair = self.options, self.pair_level, (self.names[a], self.names[b])
         two = Counts(counts.table[[a, b]], pair, counts.classes)
         if self.clustered is None:
             measured = estimate(
-                two, "equalized_odds", positive=1, level=options.level, replicates=options.replicates, seed=options.seed
+                two, "equalized_odds", positive=1, level=level, replicates=options.replicates, seed=options.seed
             )
         else:
             own = self.clustered.keep(pair)
-            measured = weighted_estimates(own, positive=1, level=options.level, min_count=1)["equalized_odds"]
+            measured = weighted_estimates(own, positive=1, level=level, min_count=1)["equalized_odds"]
         rows, fewest = measured.n, int(self.units[[a, b]].min())
         reason = self._no_model(a, b)
         if reason is not None:
@@ -218,17 +219,17 @@ class ExplainedColumn:
             return np.array([rate[..., i] - rate[..., j] for rate in getattr(seen, which)])
 
         fail = "the AUC of a group is too close to 1/2 or 1 for an interval"
-        implied = gap_estimate(now("implied"), moved("implied"), rows, fewest, options.level, fail)
+        implied = gap_estimate(now("implied"), moved("implied"), rows, fewest, level, fail)
         if not np.isfinite(seen.fit.slope):
             none = Estimate.undefined("no increasing logistic curve of the label on the score can be fitted", rows)
             return ExplainedPair(pair, measured, implied, none, none, none)
         fail = "the logistic regression of the label on the score is too unstable for an interval"
-        predicted = gap_estimate(now("predicted"), moved("predicted"), rows, fewest, options.level, fail)
+        predicted = gap_estimate(now("predicted"), moved("predicted"), rows, fewest, level, fail)
         rest = Estimate.undefined(predicted.reason or "", rows)
         if predicted.defined:
             draws = np.concatenate([gap_of(one.measured, i, j) - gap_of(one.predicted, i, j) for one in replicates])
             center = measured.value - predicted.value
-            half = quantile(options.level, fewest) * float(draws[np.isfinite(draws)].std())
+            half = quantile(level, fewest) * float(draws[np.isfinite(draws)].std())
             rest = Estimate(center, center - half, center + half, rows)
         rho = self._rho(seen, replicates, i, j, rows, fewest)
         # What another share would do is a matter of these two figures: without them there is nothing to say.
@@ -256,7 +257,7 @@ class ExplainedColumn:
         draws = draws[np.isfinite(draws).all(-1)]
         if 20 * len(draws) < 19 * self.options.replicates:
             return Estimate.undefined("the logistic regression is too unstable for an interval", rows)
-        found = fieller(used, base, draws, quantile(self.options.level, fewest))
+        found = fieller(used, base, draws, quantile(self.pair_level, fewest))
         if found is None:
             shown = " and ".join(f"{100 * seen.base[c]:.1f}%" for c in (i, j))
             return Estimate.undefined(f"the base rates, {shown}, do not differ measurably", rows)

@@ -10,9 +10,10 @@ from levelhead.types import Estimate
 
 FIGURES = ("measured", "implied", "rho", "predicted", "rest")
 NOTE = (
-    "Gaps are in equalized odds, (|dTPR| + |dFPR|) / 2, in percentage points, with confidence intervals over rows. The "
-    "implied gap is what base rates imply for a score that is calibrated inside every group and ranks as well as this "
-    "one. It is neither a lower bound nor an excuse: the labels behind the base rates can be unjust."
+    "Gaps are in equalized odds, (|dTPR| + |dFPR|) / 2, in percentage points, with confidence intervals over rows, "
+    "adjusted for all pairs of groups of a column (Bonferroni). The implied gap is what base rates imply for a score "
+    "that is calibrated inside every group and ranks as well as this one. It is neither a lower bound nor an excuse: "
+    "the labels behind the base rates can be unjust."
 )
 TITLES = {
     "measured": "Measured gap",

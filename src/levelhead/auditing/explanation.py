@@ -158,7 +158,9 @@ class Explanation(Report):
         for name, part in self.by_attribute.items():
             if known := [pair for pair in part.pairs if pair.measured.defined]:
                 pair = min(known, key=lambda one: clearest(one.measured))
-                of = f", the clearest of {len(part.pairs)} by {printable(name)}" if len(part.pairs) > 1 else ""
+                of = ""
+                if len(part.pairs) > 1:
+                    of = f", the clearest of {len(part.pairs)} by {printable(name)} (intervals adjusted for all)"
                 said += _sentences(pair, part.groups, self.positive, Words(self.to_words()), of)
         return said
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
-from levelhead.metrics.names import group_name
+from levelhead.metrics.names import Key, group_name
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted, visible
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class Condition:
     """A figure's name, a sign and a number: a question about each figure of that name.
 
     The name of a figure asks about the quantity behind it: yes or no only if its whole interval says so. With
-    ``.value``, ``.low`` or ``.high`` behind the name it asks about that number.
+    ``.value``, ``.low`` or ``.high`` behind the name it asks about that number. Of a difference between two groups,
+    whose order the audit chooses, a bound of 0 or more is one on its size, whichever group is ahead.
     """
 
     text: str
@@ -147,8 +148,13 @@ def check(result: Report, conditions: Iterable[Condition]) -> Gate:
             raise ConfigError(_unknown(condition, [one[2] for one in every]))
         for attribute, group, name, figure in found:
             shown = None if group is None else group_name(group)
-            checks.append(Check(condition.text, attribute, shown, name, condition.ask(figure), _said(figure)))
+            asked = figure.size if condition.bound >= 0 and _is_difference(group, name) else figure
+            checks.append(Check(condition.text, attribute, shown, name, condition.ask(asked), _said(figure)))
     return Gate(checks)
+
+
+def _is_difference(group: Key | None, figure: str) -> bool:
+    return getattr(group, "joint", "") == " minus " or "difference" in figure
 
 
 def _names(attribute: str, figure: str) -> Sequence[str]:

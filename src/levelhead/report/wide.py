@@ -32,16 +32,17 @@ class Pair(str):
 
     first: str
     second: str
+    joint: str
 
     def __new__(cls, first: str, second: str, joint: str = " minus ") -> Pair:
         """Join the names of two groups."""
         made = super().__new__(cls, f"{first}{joint}{second}")
-        made.first, made.second = first, second
+        made.first, made.second, made.joint = first, second, joint
         return made
 
     def __getnewargs__(self) -> tuple[str, str, str]:  # type: ignore[override]
         """Return what a copy or a pickle is made from."""
-        return self.first, self.second, self[len(self.first) : len(self) - len(self.second)]
+        return self.first, self.second, self.joint
 
 
 def by_group(report: Report) -> pd.DataFrame:

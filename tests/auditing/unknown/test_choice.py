@@ -92,7 +92,9 @@ def test_labels_that_are_missing_not_at_random_are_refused_without_their_probabi
         "whether a row was labelled goes with its label, prediction or proxy, so the labelled rows are no random sample"
     )
     assert "--inclusion" in part.help
-    assert all(one.estimate.refused for one in part.gaps)
+    # No gate can pass on the labelled rows alone, and no sentence speaks of the interval that is not given.
+    assert all(one.estimate.refused and one.alone is not None and one.alone.refused for one in part.gaps)
+    assert not [said for said in part.rests_on if "narrower" in said]
     part = part_of(audit(table, labelled=known, proxies={"p": table["p_female"]}, inclusion=chance))
     assert not part.refused
     assert part.gaps[0].estimate.low < 0.275 < part.gaps[0].estimate.high

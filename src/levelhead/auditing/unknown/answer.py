@@ -45,12 +45,7 @@ class IndirectGap(Finding):
     @property
     def absolute(self) -> Estimate:
         """The absolute gap with its interval, which starts at 0 where that of the signed one holds 0."""
-        figure = self.estimate
-        if not figure.defined:
-            return figure
-        ends = sorted((abs(figure.low), abs(figure.high)))
-        low = ends[0] if figure.excludes_zero or math.isnan(ends[0]) else 0.0
-        return Estimate(abs(figure.value), low, ends[1], figure.n, assumes=figure.assumes)
+        return self.estimate.size
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""

@@ -240,11 +240,11 @@ def _labelled(name: str, cells: Cells, known: Known, options: Options) -> Indire
     }
     gaps = []
     for gap, at, pair, one in _by_pair(found, groups):
-        figure = Estimate.refuse(reason, one.estimate.n) if reason else one.estimate
+        both = (Estimate.refuse(reason, one.n) if reason else one for one in (one.estimate, one.classical))
+        figure, alone = (replace(one, assumes=of_figures) for one in both)
         own = {proxy: way * value for proxy, value in naive[at].get(gap, {}).items()}
-        alone = replace(one.classical, assumes=of_figures)
-        gaps.append(IndirectGap(gap, pair, replace(figure, assumes=of_figures), own, alone))
-    main = [one for one in found["demographic_parity"].values() if one.estimate.defined]
+        gaps.append(IndirectGap(gap, pair, figure, own, alone))
+    main = [] if reason else [one for one in found["demographic_parity"].values() if one.estimate.defined]
     assumes = WEIGHTED if weighted else SAMPLE
     said = [*_labelled_rows(cells), f"Assumption: {assumes}. The proxy needs no assumption.", *_of_proxies(cells)]
     refused = reason or ("" if main else gaps[0].estimate.reason or "")
