@@ -228,3 +228,30 @@ def test_a_pooled_figure_holds_rows_and_runs():
     assert folds.high - folds.value == pytest.approx(np.hypot(0.02 / np.sqrt(3), between), abs=1e-4)
     assert pooled([Estimate(0.5, 0.4, 0.6, 9), Estimate.undefined("no rows")]).reason == "in 1 of 2 runs no rows"
     assert pooled([several[0]]) == several[0]
+
+
+def test_runs_that_are_no_seeds_or_folds_of_one_training_are_not_pooled(runs):
+    with pytest.raises(ConfigError, match=r"differ in method\.name: 'erm' and 'dam'.*--against"):
+        inspect_runs([runs["erm0"], runs["dam0"]])
+    with pytest.raises(ConfigError, match="are one training"):
+        inspect_runs([runs["dam0"]], [runs["erm0"], runs["erm0"]])
+
+
+def test_long_names_of_groups_stay_apart_and_rows_without_a_group_are_counted():
+    rows, _ = texts(120)
+    model, long = BertForSequenceClassification(bert_config()), "x" * 300
+    values = [*["b"] * 40, *[f"{long}1"] * 30, *[f"{long}2"] * 40, *[None] * 10]
+    found = lh.inspect(model, rows, {"x": values}, permutations=19)
+    assert found.groups == {"b": 40, f"{long}2": 40}
+    assert any(one.startswith("10 of 120 rows have no group in “x”") for one in found.warnings)
+    assert long not in found.to_html()
+
+
+def test_a_change_without_an_interval_has_a_reason():
+    rows, groups = texts()
+    model = BertForSequenceClassification(bert_config())
+    with torch.no_grad():
+        model.classifier.bias[1] += 100  # every row is of one class, whatever is taken off
+    found = lh.inspect(model, rows, groups, permutations=19)
+    assert "every draw" in found.models["model"].places["query"].gap_change.reason
+    assert "No interval: every draw" in " ".join(str(found.text(all=True)).split())

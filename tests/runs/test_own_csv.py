@@ -196,3 +196,21 @@ def test_texts_of_a_set_from_the_hub_are_looked_at_trained_and_evaluated(
     predictions = pd.read_parquet(tmp_path / "run" / "predictions-test.parquet")
     assert predictions["letter"].tolist() == frame["letter"][100:].tolist()
     assert "predict the column outcome" in model_card(tmp_path / "run")
+
+
+def test_an_evaluation_says_that_rows_have_changed_since_the_training(
+    own: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, file = tmp_path / "run", own / "letters.csv"
+    train_run(build_experiment(recipe(own, "erm", id_column="letter")), run)
+    evaluate_run(run)
+    assert "have changed" not in caplog.text
+    frame = pd.read_csv(file)
+    kept = pd.read_parquet(run / "predictions-validation.parquet")["letter"]
+    frame.loc[frame["letter"] == kept[0], "message"] += " indeed"  # which deals it to another split, perhaps
+    frame.to_csv(file, index=False)
+    evaluate_run(run)
+    assert "validation rows have changed since" in caplog.text
+    caplog.clear()
+    evaluate_run(run, settings=[f"data.file={file}"], out=tmp_path / "other")
+    assert "have changed" not in caplog.text

@@ -42,7 +42,7 @@ from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
-from levelhead.storage import load_tensors, read_metrics
+from levelhead.storage import load_tensors, read_metrics, save_tensors
 from levelhead.training.checkpoint import forget_epochs, forget_progress
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
@@ -345,6 +345,19 @@ def test_what_takes_long_between_two_stages_is_not_done_twice(tmp_path: Path) ->
     assert list((tmp_path / "b" / "checkpoints").glob("answers-*"))
     forget_progress(tmp_path / "b")
     assert not list((tmp_path / "b" / "checkpoints").glob("answers-*"))
+
+
+def test_a_run_that_is_resumed_on_another_device_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(Killed):
+        fit(ERM(), make_lab(tmp_path, progress=killer(4)))
+    file = tmp_path / "checkpoints" / "stage-0.safetensors"
+    tensors, about = load_tensors(file)
+    fit(ERM(), make_lab(tmp_path))
+    assert "written on" not in caplog.text
+    shutil.rmtree(tmp_path / "checkpoints")
+    save_tensors(file, tensors, {**about, "position": {**about["position"], "device": "NVIDIA H100"}})
+    fit(ERM(), make_lab(tmp_path))
+    assert "was written on NVIDIA H100; this is cpu." in caplog.text
 
 
 def test_a_killed_run_without_a_checkpoint_starts_again(tmp_path: Path) -> None:

@@ -163,10 +163,13 @@ class DataSet(ABC):
         Empty where the data set names none: it can be trained on and evaluated, but not by group.
         """
 
-    def require_groups(self, split: Split, *, partly: bool = False) -> tuple[Groups, ...]:
+    def require_groups(
+        self, split: Split, *, partly: bool = False, attribute: str | None = None
+    ) -> tuple[Groups, ...]:
         """Return :meth:`groups`, or raise :class:`~levelhead.types.ConfigError` where there are none.
 
-        Raises :class:`~levelhead.types.DataError` if rows have no group in the main attribute, unless ``partly``.
+        Raises :class:`~levelhead.types.DataError` if rows have no group in ``attribute`` (None: the main one), unless
+        ``partly``.
         """
         found = self.groups(split)
         if not found:
@@ -174,11 +177,12 @@ class DataSet(ABC):
                 "This needs groups: name their column in data.sensitive (training does not open it), or join them "
                 "later: levelhead audit --join."
             )
-        without = int((found[0].values < 0).sum())
+        asked = next((one for one in found if one.attribute == attribute), found[0])
+        without = int((asked.values < 0).sum())
         if without and not partly:
             raise DataError(
-                f"{without} of {len(found[0].values)} rows of the {split} split have no group in "
-                f"{quoted(found[0].attribute)}, and this needs the group of each. Fill these fields, or drop the rows."
+                f"{without} of {len(asked.values)} rows of the {split} split have no group in "
+                f"{quoted(asked.attribute)}, and this needs the group of each. Fill these fields, or drop the rows."
             )
         return found
 

@@ -27,6 +27,8 @@ from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct
 from levelhead.own.compare import class_names_of, open_model
 from levelhead.own.rows import GroupColumns, OwnRows, base_of
+from levelhead.runs.folder import read_run, require_finished
+from levelhead.runs.recipe import flatten
 from levelhead.tables.files import File
 from levelhead.terminal import Progress, silent
 from levelhead.types import (
@@ -38,6 +40,7 @@ from levelhead.types import (
     listed,
     printable,
     quoted,
+    visible,
 )
 
 MAX_ROWS = 2000
@@ -132,8 +135,10 @@ def inspect(
         raise ConfigError(f"groups has {len(columns)} columns: {listed(columns)}. Inspect one at a time.")
     ((attribute, values),) = columns.items()
     codes, known = distinct(values, f"The group column {quoted(attribute)}")
-    counts = {printable(name): int((codes == at).sum()) for at, name in enumerate(known)}
-    chosen, said = _two(counts, None if pair is None else tuple(map(printable, pair)), attribute)
+    counts = {visible(str(name)): int((codes == at).sum()) for at, name in enumerate(known)}
+    chosen, said = _two(counts, None if pair is None else tuple(visible(str(one)) for one in pair), attribute)
+    if without := int((codes < 0).sum()):
+        said.append(f"{without:,} of {len(codes):,} rows have no group in {in_quotes(attribute)} and are left out.")
     index, member = _drawn(codes, [list(counts).index(one) for one in chosen], max_rows, seed)
     found = {}
     for name, one in zip(names, models, strict=False):
@@ -189,6 +194,8 @@ def inspect_runs(
     """
     options = Options(permutations=permutations, seed=seed)
     _check(max_rows, options)
+    for folders in (runs, against):
+        _refuse_other_trainings(folders)
     found: dict[str, list[ModelInside]] = {}
     panels: list[Panel] = []
     said: dict[str, None] = {}
@@ -209,6 +216,7 @@ def inspect_runs(
                 raise ConfigError(f"The runs are of several data sets: {listed(sorted(data))}. Inspect one at a time.")
             codes = opened.groups.values.numpy()
             chosen, about = _two(opened.source.groups, pair, opened.source.attribute)
+            pair = chosen  # the two largest of another fold can be others
             places = [opened.groups.names.index(one) for one in chosen]
             index, member = _drawn(codes, places, max_rows, seed)
             said |= dict.fromkeys([*about, *_sampled(len(index), int(np.isin(codes, places).sum()))])
@@ -254,6 +262,26 @@ def inspect_runs(
         panels=tuple(panels),
         permutations=permutations,
     )
+
+
+def _refuse_other_trainings(folders: Sequence[Path]) -> None:
+    """Raise :class:`ConfigError` unless finished runs, which are pooled, are seeds or folds of one training."""
+    known: list[dict[str, Any]] = []
+    for folder in map(Path, folders):
+        require_finished(folder)
+        recipe = flatten(read_run(folder).recipe)
+        known.append({key: recipe[key] for key in recipe if key not in ("data.root", "name")})
+        first, last = known[0], known[-1]
+        if last in known[:-1]:
+            twice = folders[known.index(last)]
+            raise ConfigError(f"{twice} and {folder} are one training: give each seed or fold once.")
+        options = sorted(key for key in first | last if key.split(".")[0] in ("method", "model"))
+        for key in ("method.name", "data.target", *options):
+            if first.get(key) != last.get(key):
+                raise ConfigError(
+                    f"{folders[0]} and {folder} differ in {key}: {quoted(first.get(key))} and {quoted(last.get(key))}. "
+                    "Give seeds or folds of one method, and the other method as --against."
+                )
 
 
 def _two(counts: Mapping[str, int], pair: tuple[str, ...] | None, attribute: str) -> tuple[tuple[str, str], list[str]]:

@@ -231,7 +231,8 @@ def _pooled_estimate(several: Sequence[Estimate], folds: int, level: float) -> E
         ends.append(float(values.mean() + sign * math.sqrt(float((arms**2).mean()) / folds + between)))
     bounded = all(0 <= one.low <= one.high <= 1 for one in several)
     low, high = (max(0.0, ends[0]), min(1.0, ends[1])) if bounded else ends
-    return Estimate(float(values.mean()), low, high, rows)
+    reason = next((one.reason for one in several if math.isnan(one.low)), None)
+    return Estimate(float(values.mean()), low, high, rows, reason)
 
 
 def _estimates(found: Any, name: str = "") -> Iterator[tuple[str, Estimate]]:

@@ -311,7 +311,7 @@ def _gaps(
 def _or_undefined(found: Estimate | None, rows: int) -> Estimate:
     if found is None:
         return Estimate.undefined("there is no difference", rows)
-    return Estimate(found.value, found.low, found.high, found.n, found.reason if not found.defined else None)
+    return Estimate(found.value, found.low, found.high, found.n, found.reason if np.isnan(found.low) else None)
 
 
 def _padded(parts: Sequence[Array]) -> Array:

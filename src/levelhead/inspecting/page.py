@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
@@ -277,13 +277,22 @@ def _use(models: Mapping[str, Record], level: str, groups: tuple[str, str]) -> R
                 for one in model["places"].values()
                 if one["slope"] is not None
             ],
-            notes=[f"Gap as it is: {_text(model['gap'])} points. Temperature: {number(model['temperature'], 2)}."],
+            notes=[
+                f"Gap as it is: {_text(model['gap'])} points. Temperature: {number(model['temperature'], 2)}.",
+                *_reasons([one["gap_change"] for one in model["places"].values() if one["gap_change"] is not None]),
+            ],
             page_columns=[5, 6],
             where=blocks.BOTH,
         )
         for name, model in models.items()
     ]
     return blocks.section("Effect on the answer", tables, rank=3)
+
+
+def _reasons(figures: Sequence[Record]) -> list[str]:
+    """Return a note on why figures are undefined, or have no interval; none where all have one."""
+    said = dict.fromkeys(one["reason"] for one in figures if one["low"] is None and one.get("reason"))
+    return [f"{_capital('; '.join(said))}."] if said else []
 
 
 def _text(figure: Record) -> str:
@@ -309,9 +318,10 @@ def _explanation(models: Mapping[str, Record], level: str, groups: tuple[str, st
             for kind, title in kinds.items()
         ],
         notes=[
-            f"On {next(iter(models.values()))['curves']['rows']:,} rows, as many of each group and label. The gap "
-            "holds label and correctness fixed. Deletion below, and insertion above, the random order: attention "
-            "points at the decisive tokens."
+            f"On {next(iter(models.values()))['curves']['rows']:,} rows, drawn evenly from groups and labels as far as "
+            "they have rows. The gap holds label and correctness fixed. Deletion below, and insertion above, the "
+            "random order: attention points at the decisive tokens.",
+            *_reasons([model["curves"]["by_chance"] for model in models.values()]),
         ],
         where=blocks.BOTH,
     )

@@ -129,7 +129,7 @@ def open_run(folder: Path, split: Split, data_root: Path | None, attribute: str 
     """
     run = open_finished(folder, data_root, running=["data"])  # it shows its rows; how they were trained on, it does not
     experiment = run.experiment
-    everything = {groups.attribute: groups for groups in experiment.data.require_groups(split)}
+    everything = {groups.attribute: groups for groups in experiment.data.require_groups(split, attribute=attribute)}
     if attribute is not None and attribute not in everything:
         raise ConfigError(f"{attribute!r} is no sensitive attribute of this run; there is {', '.join(everything)}.")
     groups = everything[attribute or next(iter(everything))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from levelhead.auditing.result import AuditResult
 
 
+logger = logging.getLogger(__name__)
+
+
 def evaluate_run(
     folder: Path,
     split: Split = "test",
@@ -75,6 +79,14 @@ def evaluate_run(
     experiment, device = run.experiment, run.device
     if settings:
         _refuse_dealing_anew(folder, data_root, experiment)
+    elif changed := run.changed():
+        logger.warning(
+            "The %s rows have changed since %s was trained: it may have been trained on rows of the %s split. Restore "
+            "the data, or train again.",
+            " and ".join(changed),
+            folder,
+            split,
+        )
     groups = groups_of(experiment.data, split, join)  # first, for what is wrong with them would show after long work
     model = run.load_model(allow_mismatched_weights=allow_mismatched_weights)
     examples = run.prepared(split, model)

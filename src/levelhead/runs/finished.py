@@ -9,11 +9,14 @@ from typing import Any
 
 import torch
 
-from levelhead.data import Examples, Split
+from levelhead.data import Examples, Fold, Split
+from levelhead.data.made_up import MadeUp
 from levelhead.models.networks import load_model
 from levelhead.runs.folder import load_run, require_finished
 from levelhead.runs.recipe import Experiment
 from levelhead.runs.train import device_of, prepared
+from levelhead.storage import as_written, read_json
+from levelhead.types import LevelheadError
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,25 @@ class FinishedRun:
     def prepared(self, split: Split, model: Any) -> Examples:
         """Return a split with inputs as ``model``, the run's own network, takes them; no sensitive column is opened."""
         return prepared(self.experiment, split, model)
+
+    def changed(self) -> list[str]:
+        """Return which of the training and validation splits hold other inputs or labels than in training.
+
+        No sensitive column is opened. A split that cannot be read any more has changed.
+        """
+        file, data = self.folder / "data.json", self.experiment.data
+        if not file.exists() or isinstance(data.data if isinstance(data, Fold) else data, MadeUp):
+            return []
+        with as_written(file):
+            recorded = {split: about["fingerprint"] for split, about in read_json(file).items()}
+        found = []
+        for split, before in recorded.items():
+            try:
+                same = data.examples(split).fingerprint == before
+            except LevelheadError:
+                same = False
+            found += [] if same else [split]
+        return found
 
 
 def open_finished(

@@ -163,12 +163,14 @@ def refit_run(
         )
     method = experiment.method.base if isinstance(experiment.method, DAM) else experiment.method
     assert isinstance(method, LastLayerMethod), "it says what it refits"
-    held = refitting.inputs("validation").examples
-    recorded = source.folder / "data.json"
+    held, recorded = refitting.inputs("validation").examples, source.folder / "data.json"
+    changed = source.changed()
     if recorded.exists() and read_json(recorded)["validation"]["fingerprint"] != held.fingerprint:
+        changed = ["validation"]  # of made-up data, too
+    if changed:
         raise DataError(
-            f"The validation rows have changed since {source.folder} was trained, and some may be rows that it has "
-            "trained on. Restore the data, or train again."
+            f"The {' and '.join(changed)} rows have changed since {source.folder} was trained, and some may be rows "
+            "that it has trained on. Restore the data, or train again."
         )
     began = time.monotonic()
     model = refitting.refitted(method)  # before the folder is made: rows can be too few for a method

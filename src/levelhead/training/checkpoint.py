@@ -48,6 +48,7 @@ class Position(Work):
     threads: int = 1
     torch_version: str = ""
     processes: int = 1
+    device: str = ""
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -120,6 +121,7 @@ class Keeper:
     ) -> None:
         self.stage, self.accelerator, self.average = stage, accelerator, average
         self.writes, self.on_gpu = accelerator.is_main_process, accelerator.device.type == "cuda"
+        self.device = torch.cuda.get_device_name(accelerator.device) if self.on_gpu else accelerator.device.type
         self.checkpoint = folder and folder / CHECKPOINTS / f"stage-{stage}.safetensors"
         self.best = folder and folder / CHECKPOINTS / f"stage-{stage}-best.safetensors"
         self.epochs = folder / EPOCHS if folder and every_epoch else None
@@ -134,6 +136,7 @@ class Keeper:
                 threads=torch.get_num_threads(),
                 torch_version=torch.__version__,
                 processes=self.accelerator.num_processes,
+                device=self.device,
             )
         tensors, metadata = load_tensors(self.checkpoint)
         position = Position(**metadata["position"])
@@ -151,6 +154,14 @@ class Keeper:
                 position.torch_version,
                 torch.__version__,
             )
+        if position.device not in ("", self.device):
+            logger.warning(
+                "The checkpoint was written on %s; this is %s. The run is resumed, but its weights may differ from those of "
+                "an uninterrupted run.",
+                position.device,
+                self.device,
+            )
+        position.device = self.device
         load_trained_state(objective, _without_prefix(tensors, "objective."), f"Checkpoint {self.checkpoint}")
         state: dict[int, dict[str, Tensor]] = {}
         for name, tensor in _without_prefix(tensors, "optimizer.").items():
