@@ -156,8 +156,8 @@ class Keeper:
             )
         if position.device not in ("", self.device):
             logger.warning(
-                "The checkpoint was written on %s; this is %s. The run is resumed, but its weights may differ from those of "
-                "an uninterrupted run.",
+                "The checkpoint was written on %s; this is %s. The run is resumed, but its weights may differ from an "
+                "uninterrupted run.",
                 position.device,
                 self.device,
             )
