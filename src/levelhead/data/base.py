@@ -163,9 +163,7 @@ class DataSet(ABC):
         Empty where the data set names none: it can be trained on and evaluated, but not by group.
         """
 
-    def require_groups(
-        self, split: Split, *, partly: bool = False, attribute: str | None = None
-    ) -> tuple[Groups, ...]:
+    def require_groups(self, split: Split, *, partly: bool = False, attribute: str | None = None) -> tuple[Groups, ...]:
         """Return :meth:`groups`, or raise :class:`~levelhead.types.ConfigError` where there are none.
 
         Raises :class:`~levelhead.types.DataError` if rows have no group in ``attribute`` (None: the main one), unless
