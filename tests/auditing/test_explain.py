@@ -55,6 +55,17 @@ def test_the_share_and_the_gaps_of_drawn_scores_are_found(rho: float) -> None:
         assert figure.high - figure.low < 0.1
 
 
+def test_rows_without_a_group_are_left_out_as_an_audit_leaves_them_out() -> None:
+    label, score, group = drawn(2_000)
+    alone = explain_gap(label, score, sensitive_features=group)
+    more = [*group, *[None] * 500]
+    found = explain_gap([*label, *[0, 1] * 250], [*score, *[-5.0] * 500], sensitive_features=more)
+    assert found.warnings == ["group: 500 rows without a group are not compared."]
+    assert found.pairs == alone.pairs
+    with pytest.raises(DataError, match="every value is missing"):
+        explain_gap(label, score, sensitive_features=[None] * 2_000)
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(("rho", "seed"), [(1.0, 1), (0.4, 2)])

@@ -30,7 +30,7 @@ from levelhead.auditing.figures import favourable_of
 from levelhead.auditing.options import Roles
 from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.score_rows import ScoreRows
-from levelhead.metrics.names import MISSING_GROUP
+from levelhead.report.text import counted
 from levelhead.tables.columns import name_of, outcome_of, outcomes_of, positive_index
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.source import Arrays, Source
@@ -73,7 +73,7 @@ def explain_gap(
         y_true: (rows,) true classes, two of them, or more if ``positive`` is given.
         score: (rows,) probability or log odds of the positive class.
         sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each explained on its own.
-            A missing value is a group of its own, named "(missing)". At most 20 groups are compared.
+            Rows without a group are left out of that column's. At most 20 groups are compared.
         positive: the class that the score is about. None: the second of two classes in sorted order.
         threshold: rows with at least this score are decided positive. None: 0.5 for a probability, 0 for log odds.
         scale: "probability", "log-odds", or "auto": probabilities where all scores lie in 0 to 1, give or take 1e-6;
@@ -266,15 +266,29 @@ def _explain(source: Source, roles: Roles, options: ExplainOptions) -> Explanati
             )
     for name in roles.groups:
         known, codes = rows.known[f"group {name}"], rows.whole(f"group {name}")[order]
-        present = [group for group, code in known.items() if (codes == code).any()]
-        warnings += alike(name, "groups", [group for group in present if group is not None])
-        ordered = [*in_order([group for group in present if group is not None]), *([None] if None in present else [])]
+        there = codes != known.get(None, len(known))
+        if absent := int((~there).sum()):
+            verb = "is" if absent == 1 else "are"
+            warnings.append(f"{printable(name)}: {counted(absent, 'row')} without a group {verb} not compared.")
+        if not there.any():
+            raise DataError(f"{source.title(name)}: every value is missing. Leave the column out.")
+        present = [group for group, code in known.items() if group is not None and (codes == code).any()]
+        warnings += alike(name, "groups", present)
         place = np.zeros(len(known), np.int64)
-        for position, group in enumerate(ordered):
+        for position, group in enumerate(ordered := in_order(present)):
             place[known[group]] = position
-        names = [MISSING_GROUP if group is None else str(group) for group in ordered]
         column = ExplainedColumn(
-            name, names, place[codes], truth, score, log_odds, decided, cut, str(positive), options, cluster
+            name,
+            list(map(str, ordered)),
+            place[codes][there],
+            truth[there],
+            score[there],
+            log_odds[there],
+            decided[there],
+            cut,
+            str(positive),
+            options,
+            None if cluster is None else cluster[there],
         )
         by_attribute[name] = column.explain()
         warnings += column.warnings
