@@ -226,6 +226,12 @@ def test_perplexity_by_hand(root: Path) -> None:
     accents = [item.__class__("line 1", {"text": "éé"}) for item in items[:1]]
     figures = benchmark.score(accents, given[:1]).overall
     assert figures["bits_per_character"].value == pytest.approx(2 * figures["bits_per_byte"].value)
+    other = benchmark.score(items, [given[0], Answer("line 3", {"log_likelihood": -14.0, "tokens": 4})]).overall
+    pairs = {
+        name: paired_difference(figures, other[name]) for name, figures in benchmark.score(items, given).overall.items()
+    }
+    assert pairs["perplexity_per_token"].reason == "the two are on different items, or tokens of them"
+    assert pairs["bits_per_byte"].value == 0
     with pytest.raises(DataError, match="line 3 has no finite"):
         benchmark.score(items, [given[0], Answer("line 3", {"log_likelihood": None, "tokens": 3})])
 

@@ -251,6 +251,10 @@ def test_a_table_of_bbq_in_another_language_is_scored(tmp_path: Path) -> None:
         BBQ(file=bbq_table(tmp_path), columns=COLUMNS.replace("choices=antworten,", "")).read(None)
     with pytest.raises(ConfigError, match="go together"):
         BBQ(file=tmp_path)
+    with pytest.raises(DataError, match=r"row 1 .*is ambiguous, and a person is the right answer: name the column"):
+        BBQ(file=bbq_table(tmp_path), columns=COLUMNS.replace(",condition=art", "")).read(None)
+    with pytest.raises(DataError, match="biased answer is the unknown one"):
+        BBQ(file=bbq_table(tmp_path, stereotyp="Unklar"), columns=COLUMNS).read(None)
     without = BBQ(file=bbq_table(tmp_path), columns=COLUMNS.replace(",biased=stereotyp", "")).read(None)
     assert {item.content["target"] for item in without} == {"missing"}
 

@@ -21,7 +21,7 @@ from levelhead.cli.report import page_of
 from levelhead.lm import gap_report as module
 from levelhead.lm.gap_analysis import PairGaps, pair_gaps
 from levelhead.lm.gap_report import GapReport, gap_report, held_out_triplets
-from levelhead.lm.triplets import Triplet, split_terms
+from levelhead.lm.triplets import Triplet, split_terms, terms_held_out
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
 
@@ -170,8 +170,16 @@ def test_terms_that_a_training_has_seen_are_not_used(tmp_path: Path) -> None:
     (tmp_path / "terms").write_text("p\nq\n")
     named = {**options, "terms": tmp_path / "terms"}
     assert [row.term for row in held_out_triplets(ROWS, [first], **named)[0]] == ["p"]
+    assert held_out_triplets(ROWS, [first], **named)[1] == "the terms of terms, 2 of them trained on"
     with pytest.raises(DataError, match="No triplet is about"):
         held_out_triplets(ROWS[:3], [first], **named)
+
+
+def test_a_model_in_the_working_folder_keeps_its_held_out_terms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(training(tmp_path / "run", "abc"))
+    assert terms_held_out(".") == {"a", "b", "c"}
 
 
 def table(path: Path) -> Path:

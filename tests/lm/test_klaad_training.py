@@ -319,6 +319,28 @@ def test_a_refused_training_leaves_the_held_out_terms_alone(tmp_path: Path) -> N
     assert (out / "held-out-terms.txt").read_text() == terms
 
 
+def test_a_length_that_cuts_pairs_before_they_differ_is_refused() -> None:
+    """With one token a sentence, cross-entropy and divergence were 0.0: nothing was trained on."""
+    config = replace(CONFIG, train=replace(CONFIG.train, max_length=1))
+    with pytest.raises(DataError, match=r"train.max_length=1 cuts 4 of 4 pairs before their sentences differ"):
+        train_klaad(language_model("llama"), tokenizer(), TRIPLETS, config)
+
+
+def test_terms_that_an_earlier_training_has_seen_are_not_held_out(tmp_path: Path) -> None:
+    from levelhead.cli.klaad import train_command
+
+    language_model("llama").save_pretrained(tmp_path / "base")
+    tokenizer().save_pretrained(tmp_path / "base")
+    triplet = f"{TRIPLETS[0].stereotype},{TRIPLETS[0].anti_stereotype},{TRIPLETS[0].unrelated}"
+    lines = ["stereo,anti,unrelated,term", *(f"{triplet},{term}" for term in "abcdefgh")]
+    (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
+    train_command("klaad_small", tmp_path / "own.csv", tmp_path / "a", [f"model.name={tmp_path / 'base'}"], 0.2, 0)
+    again = [f"model.name={tmp_path / 'a'}"]
+    with pytest.raises(ConfigError, match=r"trained by KLAAD on 1 of the 3 terms to hold out: give its --split-seed"):
+        train_command("klaad_small", tmp_path / "own.csv", tmp_path / "b", again, 0.4, 0)
+    train_command("klaad_small", tmp_path / "own.csv", tmp_path / "c", again, 0.2, 0)
+
+
 def test_the_seed_of_a_training_does_not_choose_its_held_out_terms(tmp_path: Path, capsys: Any) -> None:
     from levelhead.cli.klaad import train_command
 

@@ -513,5 +513,20 @@ def test_a_benchmark_that_cannot_be_used_says_why(own: Path, name: str, text: st
 
 def test_two_benchmarks_of_one_name_are_refused(own: Path) -> None:
     (own / "other.py").write_text(OWN)
+    app = typer.Typer()
+    app.command()(bench_command)
     with pytest.raises(ConfigError, match="Benchmark names must be unique, mine, mine"):
-        bench_command("mine:Mine,other:Mine", model="m")
+        CliRunner().invoke(app, ["mine:Mine,other:Mine", "--model", "m"], catch_exceptions=False)
+
+
+def test_an_option_that_would_do_nothing_is_refused(commands: typer.Typer, tmp_path: Path) -> None:
+    log = tmp_path / "samples_task_2025-01-01T00-00-00.jsonl"
+    for arguments, text in (
+        (["parity", "--model", "6", "--price", "1,2"], "--price would do nothing: an option of --endpoint alone"),
+        (["parity", "--predictions", "x", "--precision", "auto"], "--precision would do nothing: an option of --model"),
+        (["parity", "--predictions", "x", "--prompt-noise"], "an option of --model and --endpoint alone"),
+        (["parity", "--model", "6", "--max-new-tokens", "4"], "--max-new-tokens is for free answers"),
+        (["--samples", str(log), "--limit", "3"], "--samples goes with --cluster"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            CliRunner().invoke(commands, ["bench", *arguments], catch_exceptions=False)

@@ -42,7 +42,8 @@ def train_command(
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks and writes
     check_outputs({}, folders={"--out": out})
     from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table
-    from levelhead.lm.triplets import TRAINING, TermSplit, read_triplets, split_terms
+    from levelhead.lm.loading import place_of
+    from levelhead.lm.triplets import TRAINING, TermSplit, read_triplets, refuse_trained_terms, split_terms
 
     cells = read_cells(recipe, settings or [])
     grid = "" not in cells  # one training without a grid has no name
@@ -52,6 +53,8 @@ def train_command(
     split = split_terms(rows, seed=split_seed, share=held_out_share) if held_out_share else TermSplit(rows, ())
     if held_out_share:
         console.print(f"{split}, by --split-seed {split_seed}.", soft_wrap=True, markup=False)
+    for config in cells.values():
+        refuse_trained_terms(place_of(config.model.name), split)
     figures = {}
     for number, (name, config) in enumerate(cells.items(), start=1):
         measured = out / name / HELD_OUT_FIGURES

@@ -28,6 +28,7 @@ console = Terminal()
 
 
 def bench_command(
+    context: typer.Context,
     benchmarks: ask.Benchmarks = "",
     model: ask.Model = None,
     endpoint: ask.Endpoint = None,
@@ -86,11 +87,14 @@ def bench_command(
         runs=[model],
     )
     if samples:
-        if names or model or predictions or out or endpoint:
+        if names or model or predictions or out or endpoint or _given_beside(context, LOGS):
             raise ConfigError("--samples goes with --cluster, --by, --json and --html alone: repeat it for each log.")
         score_samples(samples, cluster, by, json_file, html_file, console)
         return
     _refuse_sources(model, predictions, endpoint, api_model, of_samples=cluster or by)
+    _refuse_unused(_given_beside(context, ()), model, endpoint)
+    if max_new_tokens and not ({"bold", "counterfactual"} & {*names} or choose == "generate"):
+        raise ConfigError("--max-new-tokens is for free answers: add --choose generate, or leave it out.")
     options: dict[str, dict[str, Any]] = {
         "stereoset": _given(terms=None if terms is None else _terms(terms), normalise=normalise),
         "bbq": _given(choose=choose, template=template, per_template=per_template, chat=chat or None, system=system)
@@ -122,8 +126,8 @@ def bench_command(
         _announce(reached, chosen, data_root, limit, noise=prompt_noise)
         _run(reached, asked, chosen, data_root, folder, limit, json_file, html_file, noise=prompt_noise)
         return
-    if "stereoset" in names and terms is None:
-        _refuse_trained_terms(str(model), data_root)
+    if "stereoset" in names:
+        _refuse_trained_terms(str(model), data_root, options["stereoset"].get("terms"))
     spread = None if device_map is None else "auto"
     loaded = _loaded(str(model), device, precision.value, spread, allow_mismatched_weights, chosen)
     if prompt_noise:
@@ -143,6 +147,27 @@ def _refuse_sources(model: Any, predictions: Any, endpoint: Any, api_model: Any,
         raise ConfigError("--endpoint and --api-model go together: the address of a server, and a model's name there.")
 
 
+def _given_beside(context: typer.Context, known: Sequence[str]) -> list[str]:
+    """Return the options of the command line, as they are typed, that are not among ``known``."""
+    typed = [
+        one
+        for one in context.command.params
+        if one.name not in known and getattr(context.get_parameter_source(str(one.name)), "name", "") == "COMMANDLINE"
+    ]
+    return [max(one.opts, key=len) for one in typed]
+
+
+def _refuse_unused(given: Sequence[str], model: str | None, endpoint: str | None) -> None:
+    """Raise :class:`ConfigError` for an option that the source of answers would not heed."""
+    for source, there, takes in (
+        ("--endpoint", endpoint, SERVED),
+        ("--model", model, LOADED),
+        ("--model and --endpoint", model or endpoint, ("--prompt-noise",)),
+    ):
+        if there is None and (unused := [option for option in given if option in takes]):
+            raise ConfigError(f"{listed(unused)} would do nothing: an option of {source} alone. Leave it out.")
+
+
 def _loaded(
     model: str, device: str, dtype: Any, device_map: Any, mismatched: bool, chosen: Sequence[Benchmark]
 ) -> LanguageModel:
@@ -156,6 +181,10 @@ def _loaded(
     return loaded
 
 
+LOGS = ("samples", "cluster", "by", "json_file", "html_file")
+SERVED = ("--api-key-env", "--begin-with", "--concurrency", "--requests-per-minute", "--timeout", "--price")
+LOADED = ("--device", "--device-map", "--precision", "--allow-mismatched-weights")
+"""Options of one source of answers."""
 SHARED = {
     "columns": ("counterfactual", "bbq"),
     "classifiers": ("bold", "counterfactual"),
@@ -364,15 +393,20 @@ def _terms(file: Path) -> frozenset[str]:
     return read_terms(file)
 
 
-def _refuse_trained_terms(model: str, data_root: Path | None) -> None:
-    """Raise :class:`ConfigError` for a model that was trained on other terms of StereoSet."""
+def _refuse_trained_terms(model: str, data_root: Path | None, terms: frozenset[str] | None) -> None:
+    """Raise :class:`ConfigError` for a model trained on other terms of StereoSet; warn of trained ``terms``."""
     from levelhead.lm.loading import place_of
     from levelhead.lm.stereoset.data import same_term
-    from levelhead.lm.triplets import HELD_OUT_TERMS, stereoset_triplets, terms_held_out
+    from levelhead.lm.triplets import HELD_OUT_TERMS, known_held_out, stereoset_triplets, terms_held_out
 
-    held_out = terms_held_out(place_of(model))
+    held_out = (terms_held_out if terms is None else known_held_out)(place_of(model))
     if held_out and held_out & {same_term(triplet.term) for triplet in stereoset_triplets(data_root)}:
-        file = Path(place_of(model)).parent / HELD_OUT_TERMS
+        if terms is not None:
+            if trained := set(map(same_term, terms)) - held_out:
+                said = f"Warning: --model was trained on {len(trained)} of the {len(terms)} terms of --terms"
+                console.print(f"{said}: their scores measure memorisation.", soft_wrap=True)
+            return
+        file = Path(place_of(model)).resolve().parent / HELD_OUT_TERMS
         raise ConfigError(
             f"--model {model} was trained on StereoSet's other terms, so its StereoSet scores would measure "
             f"memorisation. Give --terms {file}, also for the model compared with it."

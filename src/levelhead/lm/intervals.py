@@ -113,7 +113,7 @@ def paired_difference(first: Estimate, second: Estimate) -> Estimate:
     if a is None or b is None:
         return Estimate.undefined("the score keeps no items")
     if not _same_rows(a, b):
-        return Estimate.undefined("the two are on different items")
+        return Estimate.undefined("the two are on different items, or tokens of them")
     split = a.values.shape[1]
 
     def difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -222,6 +222,7 @@ def train_klaad(
     if not triplets:
         raise DataError("There are no triplets to train on.")
     refuse_shared_terms(triplets, held_out)
+    _refuse_cut_pairs(tokenizer, [*triplets, *held_out], config.train.max_length)
     accelerator = make_accelerator(TrainConfig(device=config.train.device, precision=config.train.precision))
     if folder is not None:
         _refuse_changes(folder, config, triplets, Beginning.of(tokenizer), accelerator)
@@ -236,6 +237,19 @@ def train_klaad(
             tokenizer.save_pretrained(folder / "model")
     accelerator.wait_for_everyone()  # whoever reads the folder next finds it whole
     return model.eval()
+
+
+def _refuse_cut_pairs(tokenizer: Any, triplets: Sequence[TripletLike], longest: int | None) -> None:
+    """Raise :class:`~levelhead.types.DataError` where two sentences differ beyond ``longest`` tokens alone."""
+    cut = 0
+    for triplet in triplets if longest is not None else ():
+        first, second, _ = collate(tokenizer, [triplet], longest).input_ids.tolist()
+        cut += first == second and triplet.stereotype != triplet.anti_stereotype
+    if cut:
+        raise DataError(
+            f"train.max_length={longest} cuts {cut:,} of {len(triplets):,} pairs before their sentences differ: give a "
+            "larger one, or none."
+        )
 
 
 def _refuse_changes(

@@ -151,20 +151,44 @@ def write_terms(path: Path, terms: frozenset[str]) -> None:
     write_text(path, "".join(f"{term}\n" for term in sorted(terms)))
 
 
+def known_held_out(place: str) -> frozenset[str] | None:
+    """Return the terms that the file beside a model names as held out, in one spelling; None without such a file."""
+    file = Path(place).resolve().parent / HELD_OUT_TERMS
+    return frozenset(map(same_term, read_terms(file))) if file.is_file() else None
+
+
 def terms_held_out(place: str) -> frozenset[str] | None:
     """Return the terms that the KLAAD training of a model has held out, in one spelling; None if there was none.
 
     Raises :class:`~levelhead.types.DataError` for a training that held nothing out.
     """
-    folder = Path(place).parent
-    if (folder / HELD_OUT_TERMS).is_file():
-        return frozenset(same_term(term) for term in read_terms(folder / HELD_OUT_TERMS))
-    if Path(place).is_dir() and (folder / TRAINING).is_file():
+    found, folder = known_held_out(place), Path(place).resolve().parent
+    if found is None and Path(place).is_dir() and (folder / TRAINING).is_file():
         raise DataError(
             f"{place} was trained by KLAAD, and {folder} has no {HELD_OUT_TERMS}: its held-out terms are unknown. "
             "Give --terms with a file of such terms, one per line."
         )
-    return None
+    return found
+
+
+def refuse_trained_terms(place: str, split: TermSplit) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` if a KLAAD training of this model has seen terms held out here.
+
+    Terms that the earlier training's triplets may not have had are left alone.
+    """
+    try:
+        before = terms_held_out(place)
+    except DataError:  # it held nothing out
+        before = frozenset()
+    if before is None:
+        return
+    held_out = {same_term(term) for term in split.held_out_terms}
+    seen = held_out - before
+    if seen and (not before or before & {same_term(one.term) for one in (*split.train, *split.held_out)}):
+        raise ConfigError(
+            f"model.name {place} was trained by KLAAD on {len(seen)} of the {len(held_out)} terms to hold out: give "
+            "its --split-seed and --held-out-share, or the model before."
+        )
 
 
 def _table(path: Path) -> list[Triplet]:

@@ -59,6 +59,12 @@ def _item(cells: Mapping[str, str], row: int, path: Path) -> Item:
     category, condition = cells.get("category", path.stem), cells.get("condition", "ambig").strip().lower()
     if not condition.startswith(("amb", "dis")):
         raise DataError(f"{where}: the condition {quoted(condition)} begins with neither 'amb' nor 'dis'.")
+    label, unknown = (_option(cells[name], options, f"{where}: {name}") for name in ("label", "unknown"))
+    biased = [_option(cells["biased"], options, f"{where}: biased")] if cells.get("biased") else []
+    if condition.startswith("amb") and label != unknown:
+        raise DataError(f"{where} is ambiguous, and a person is the right answer: name the column of its condition.")
+    if unknown in biased:
+        raise DataError(f"{where}: the biased answer is the unknown one: name a person, or leave the cell empty.")
     return Item(
         cells.get("id", f"{category}/{row}"),
         {
@@ -70,10 +76,10 @@ def _item(cells: Mapping[str, str], row: int, path: Path) -> Item:
             "context": cells["context"],
             "question": cells["question"],
             "options": options,
-            "label": _option(cells["label"], options, f"{where}: label"),
-            "unknown": _option(cells["unknown"], options, f"{where}: unknown"),
-            "biased": [_option(cells["biased"], options, f"{where}: biased")] if cells.get("biased") else [],
-            "target": "table" if cells.get("biased") else "missing",
+            "label": label,
+            "unknown": unknown,
+            "biased": biased,
+            "target": "table" if biased else "missing",
         },
     )
 

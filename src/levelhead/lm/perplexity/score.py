@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ def score_answers(items: Sequence[Item], answers: Sequence[Answer], *, replicate
     given = answers_by_id(items, answers, "perplexity")
     costs, tokens = np.array([_numbers(given[item.id]) for item in items]).reshape(-1, 2).T
     texts = [item.content["text"] for item in items]
+    named: list[Any] = [item.id for item in items]
+    cut = list(zip(named, tokens.tolist(), strict=True))  # tokens of another tokenizer are no pair to these
     sizes = {
         "perplexity_per_token": (tokens, _perplexity),
         "bits_per_byte": (np.array([len(text.encode()) for text in texts], dtype=float), _bits),
@@ -43,7 +46,14 @@ def score_answers(items: Sequence[Item], answers: Sequence[Answer], *, replicate
     return Scores(
         benchmark="perplexity",
         overall={
-            name: bootstrap(np.stack([costs, size], axis=1), None, statistic, replicates=replicates, seed=seed)
+            name: bootstrap(
+                np.stack([costs, size], axis=1),
+                None,
+                statistic,
+                replicates=replicates,
+                seed=seed,
+                ids=cut if statistic is _perplexity else named,
+            )
             for name, (size, statistic) in sizes.items()
         },
         units=UNITS,
