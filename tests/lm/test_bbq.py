@@ -506,6 +506,9 @@ def test_predictions_of_any_system_are_read(tmp_path: Path) -> None:
         read_predictions(path, items)
 
 
+SWAPPED = "{context} {question} A) {ans1} B) {ans0} C) {ans2}"
+
+
 def test_the_command_line_sets_how_bbq_and_stereoset_are_asked(tmp_path: Path) -> None:
     write(tmp_path, [record(row) for row in range(8)])
     lines = [json.dumps({"category": "Things", "example_id": row, "answer": 1}) for row in range(8)]
@@ -522,6 +525,8 @@ def test_the_command_line_sets_how_bbq_and_stereoset_are_asked(tmp_path: Path) -
         ("bbq", ["--template", "{context} {question} {"], "cannot be filled"),
         ("bbq", ["--template", "{context} {question:d}"], "cannot be filled"),
         ("bbq", ["--template", "{context} {question} {}"], "cannot be filled"),
+        ("bbq", ["--choose", "generate", "--template", SWAPPED], "in this order, because letters"),
+        ("bbq", ["--choose", "generate", "--template", SWAPPED.replace("{ans1}", "nobody")], "in this order"),
         ("stereoset", ["--normalise", "median"], "it can be 'mean' or 'sum'"),
         ("stereoset", ["--per-template", "3"], "An option of bbq is given"),
     ):

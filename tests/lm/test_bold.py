@@ -20,7 +20,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bold import BOLD, TextClassifier
 from levelhead.lm.bold.data import DOMAINS
-from levelhead.lm.bold.score import largest_gap, read_lexicon, text_norms
+from levelhead.lm.bold.score import largest_gap, read_lexicon, text_norms, text_scores
 from levelhead.lm.model import LanguageModel
 from levelhead.types import ConfigError, DataError
 
@@ -306,6 +306,13 @@ def test_classifiers_give_shares_and_mean_probabilities(classifier_folder: Path)
     assert overall["tone_rude"].value == pytest.approx(float(expected[:, 1].mean()), abs=1e-5)
     assert overall["tone_loud"].value == pytest.approx(float(expected[:, 0].mean()), abs=1e-5)
     assert overall["tone"].value == 0.5
+
+
+def test_a_classifier_without_finite_probabilities_has_no_share_of_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = np.array([[np.nan], [0.2]])
+    monkeypatch.setattr(TextClassifier, "probabilities", lambda *_: found)
+    with pytest.raises(DataError, match="classifier tone gives no finite probability for 1 of 2 continuations"):
+        text_scores(["a", "b"], False, (TextClassifier("tone", "x", ("rude",)),), None)
 
 
 def test_a_classifier_that_cannot_be_used_is_named(classifier_folder: Path, tmp_path: Path) -> None:

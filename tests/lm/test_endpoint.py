@@ -279,13 +279,15 @@ def test_free_answers_come_from_a_chat_where_one_is_wanted(server: Server) -> No
     ]
     assert payload["temperature"] == 0
     assert payload["max_tokens"] == 9
+    list(reached.generate(["a"], seed=0, max_new_tokens=9))
+    assert (server.seen[-1][1]["temperature"], server.seen[-1][1]["top_p"]) == (1, 1)  # the whole distribution
     with pytest.raises(ConfigError, match="--choose generate"):
         next(reached.option_log_likelihoods([Dialogue("a")], [[" b"]]))
 
 
 def test_fields_that_a_server_refuses_are_renamed_or_left_out(server: Server) -> None:
     def newer(payload: dict[str, Any], number: int) -> Reply | None:
-        for name in ("max_tokens", "temperature"):
+        for name in ("top_p", "max_tokens", "temperature"):
             if name in payload:
                 return 400, {"error": {"message": f"Unsupported: '{name}'. See the manual."}}, {}
         return None
@@ -294,7 +296,7 @@ def test_fields_that_a_server_refuses_are_renamed_or_left_out(server: Server) ->
     reached = asked(server)
     assert len(dict(reached.generate(reached.dialogues(["a", "b"]), seed=0, max_new_tokens=9))) == 2
     assert {"max_completion_tokens", "seed"} < server.seen[-1][1].keys()
-    assert "takes no temperature: another run may get other answers." in reached.beginning
+    assert "takes no temperature and no top_p: another run may get other answers." in reached.beginning
     assert "takes no" not in asked(server).beginning
     server.reply = lambda payload, number: (404, b"", {})
     with pytest.raises(ConfigError, match="--chat"):

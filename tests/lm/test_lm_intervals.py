@@ -181,6 +181,15 @@ def test_seeds_that_differ_beside_items_that_agree() -> None:
     assert math.isnan(without.low)
 
 
+def test_seeds_far_apart_keep_to_their_scale() -> None:
+    """Student's interval of two shares, 0.05 and 0.95, ended beyond 1; a difference from 0 did, too."""
+    seeds = [bootstrap(shares(right, 20), None, ratio, ends=SHARE) for right in (1, 19)]
+    none = bootstrap(shares(0, 20), None, ratio, ends=SHARE)
+    found, against = over_seeds(seeds), over_seeds(seeds, none)
+    assert (found.low, found.high) == (0, 1)
+    assert (against.low, against.high) == (-1, 1)
+
+
 def test_seeds_without_a_replicate_have_no_interval() -> None:
     def never(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(len(sums) == 1, 1.0, np.full(len(sums), math.nan))

@@ -128,7 +128,7 @@ class Endpoint:
     def beginning(self) -> str:
         """A sentence for notes: who was asked, and what stands before a text."""
         behind = f"; a text without a context is read behind {quoted(self.begin_with)}" if self.begin_with else ""
-        left = [name for name in ("temperature", "seed") if self._spelling.get(name) == ""]
+        left = [name for name in ("temperature", "seed", "top_p") if self._spelling.get(name) == ""]
         drawn = f" It takes no {' and no '.join(left)}: another run may get other answers." if left else ""
         return f"Asked at {self.place}, where the server makes the tokens{behind}.{drawn}"
 
@@ -207,7 +207,7 @@ class Endpoint:
                     "max_tokens": max_new_tokens,
                     "temperature": 0 if greedy else 1,
                     "seed": int.from_bytes(digest, "big") >> 1,
-                }
+                } | ({} if greedy else {"top_p": 1})  # servers take another from the checkpoint's own settings
                 chat = isinstance(prompt, Dialogue)
                 payload |= {"messages": prompt.messages} if isinstance(prompt, Dialogue) else {"prompt": prompt}
                 path = "chat/completions" if chat else "completions"
@@ -239,14 +239,16 @@ class Endpoint:
         """Send a made-up prompt in the form of ``request``: rename or drop the fields that the server refuses."""
         if request is None or "agreed" in self._spelling:
             return
-        for _ in range(3):
+        for _ in range(4):
             payload = {self._spelling.get(name, name): value for name, value in request.payload.items()}
             payload.pop("", None)
             payload |= {"messages": Dialogue(PROBE).messages} if "messages" in payload else {"prompt": PROBE}
             try:
                 self._transport.send(Request(None, request.path, payload, self._text, "The probe of --endpoint"))
             except RefusedError as error:
-                refused = next((name for name in ("max_tokens", "temperature", "seed") if f"{name}" in error.words), "")
+                refused = next(
+                    (name for name in ("top_p", "max_tokens", "temperature", "seed") if name in error.words), ""
+                )
                 if error.status != 400 or not refused or refused in self._spelling:
                     hint = " Is it chat-only? Then add --chat." if request.path == "completions" else ""
                     raise ConfigError(f"{error} It gives no free answers here.{hint}") from None

@@ -216,7 +216,7 @@ def over_seeds(after: Sequence[Estimate], before: Estimate | None = None) -> Est
         if np.isnan(joint.low) and half <= SAME:
             return joint
         low, high = np.fmin(low, joint.low), np.fmax(high, joint.high)
-    return Estimate(value, float(low), float(high), count)
+    return Estimate(value, float(low), float(high), count).within(*(ends or (-np.inf, np.inf)))
 
 
 def _together(samples: Sequence[Sample]) -> Statistic:

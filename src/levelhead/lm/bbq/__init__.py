@@ -91,7 +91,8 @@ class BBQ(Benchmark):
 
     def __post_init__(self) -> None:
         try:
-            fields = {field for _, field, _, _ in Formatter().parse(self.template) if field is not None}
+            named = [field for _, field, _, _ in Formatter().parse(self.template) if field is not None]
+            fields = set(named)
             self.template.format(**dict.fromkeys(fields, "text"))
         except (ValueError, LookupError, AttributeError) as error:
             raise ConfigError(f"bbq.template {self.template!r} cannot be filled: {error}.") from None
@@ -99,6 +100,12 @@ class BBQ(Benchmark):
             raise ConfigError(
                 f"bbq.template {self.template!r} must hold {{context}} and {{question}}, and may hold {{ans0}}, "
                 "{ans1} and {ans2}."
+            )
+        listed = list(dict.fromkeys(field for field in named if field.startswith("ans")))
+        if self.choose == "generate" and listed not in ([], ["ans0", "ans1", "ans2"]):
+            raise ConfigError(
+                f"bbq.template lists {', '.join(listed)}: list {{ans0}}, {{ans1}}, {{ans2}} in this order, because "
+                "letters and numbers in answers are counted so."
             )
         if sorted(self.order) != [0, 1, 2]:
             raise ConfigError(f"bbq.order is {self.order!r}; it must hold 0, 1 and 2, each once.")

@@ -307,6 +307,11 @@ def text_scores(
         units |= SENTIMENT_UNITS
     for classifier in classifiers:
         found = classifier.probabilities(texts)
+        if broken := int((~np.isfinite(found)).any(axis=1).sum()):
+            raise DataError(
+                f"The classifier {classifier.name} gives no finite probability for {broken:,} of {len(found):,} "
+                "continuations: a share would count them as below the threshold. Restore its weights."
+            )
         columns[classifier.name] = (found >= classifier.threshold).any(axis=1).astype(float)
         units[classifier.name] = "share"
         for label, probabilities in zip(classifier.labels, found.T, strict=True):
