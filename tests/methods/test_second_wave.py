@@ -116,7 +116,7 @@ def test_a_class_in_a_single_part_is_refused_or_kept_as_one(monkeypatch: pytest.
     answers = lab.labels.clone()
     answers[0] = 1
     monkeypatch.setattr(lab, "logits", lambda model: nn.functional.one_hot(answers, 2).float())
-    with pytest.raises(ConfigError, match=r"single part in class 1: .*method\.single_part=keep"):
+    with pytest.raises(ConfigError, match=r"single part in class 'bright': .*method\.single_part=keep"):
         list(XRM().stages(lab))
     stage = list(XRM(single_part="keep").stages(lab))[1]
     assert stage.groups is not None
@@ -360,14 +360,14 @@ def test_options_that_cannot_be_right_are_refused(method: type[Method], options:
 @pytest.mark.parametrize("method", [SPARE(clusters=30), GEORGE(most_clusters=30)], ids=["spare", "george"])
 def test_fewer_rows_than_clusters_are_refused_before_any_training(method: Method) -> None:
     lab = lab_of(make_examples(48))
-    with pytest.raises(ConfigError, match="into 30 parts or fewer, and class 0 has 24"):
+    with pytest.raises(ConfigError, match="into 30 parts or fewer, and class 'dark' has 24"):
         fit(method, lab)
     assert lab.steps == 0
 
 
 def test_a_class_without_rows_is_named() -> None:
-    with pytest.raises(ConfigError, match="class 1 has 0 training rows"):
-        rows_of_classes(torch.tensor([0, 2, 2, 0]), 1, "spare")
+    with pytest.raises(ConfigError, match="class 'b' has 0 training rows"):
+        rows_of_classes(torch.tensor([0, 2, 2, 0]), 1, "spare", "abc")
 
 
 def test_a_batch_too_small_for_pairs_is_refused() -> None:

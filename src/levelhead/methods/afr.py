@@ -66,9 +66,9 @@ class AFR(LastLayerMethod):
         labels = lab.labels[held]
         absent = sorted(set(lab.labels.tolist()) - set(labels.tolist()))
         if absent:
+            name = quoted(lab.validation.class_names[absent[0]])
             raise ConfigError(
-                f"method.holdout {self.holdout:g} holds out {count} rows, and none of class {quoted(absent[0])}: raise "
-                "it."
+                f"method.holdout {self.holdout:g} holds out {count} rows, and none of class {name}: raise it."
             )
         model = lab.new_model()
         last_layer(model)  # a network without one is refused before it is trained
@@ -83,7 +83,7 @@ class AFR(LastLayerMethod):
     def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:
         """Return the layer that weighs most what the trained one gets wrong."""
         weights = row_weights(held.logits, held.labels, self.gamma)
-        _warn_of_few(weights, held.labels)
+        _warn_of_few(weights, held)
         return solve(held.features, held.labels, weights, (held.weight, held.bias), self.penalty)
 
 
@@ -105,15 +105,15 @@ def row_weights(logits: FloatArray, labels: IntArray, gamma: float) -> FloatArra
     return np.asarray(softmax(-gamma * probability - np.log(np.bincount(labels))[labels]))
 
 
-def _warn_of_few(weights: FloatArray, labels: IntArray) -> None:
-    for label in np.unique(labels):
-        own = weights[labels == label]
+def _warn_of_few(weights: FloatArray, held: HeldOut) -> None:
+    for label in np.unique(held.labels):
+        own = weights[held.labels == label]
         carry = float(own.sum() ** 2 / (own**2).sum())
         if carry < FEW:
             logger.warning(
-                "AFR: the effective sample size of class %d is %.1f of its %d held-out rows; the last layer will "
+                "AFR: the effective sample size of class %s is %.1f of its %d held-out rows; the last layer will "
                 "overfit them. Lower gamma, or raise holdout",
-                label,
+                quoted((held.names or range(label + 1))[label]),
                 carry,
                 len(own),
             )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, quoted
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -117,8 +119,8 @@ def silhouettes(points: FloatArray, found: IntArray, generator: np.random.Genera
     return np.where(sizes[found] > 1, parted, 0.0), names[found]
 
 
-def rows_of_classes(labels: Tensor, clusters: int, method: str) -> list[IntArray]:
-    """Return the rows of each class, from class 0 to the highest; ``method`` is named in the error.
+def rows_of_classes(labels: Tensor, clusters: int, method: str, names: Sequence[str]) -> list[IntArray]:
+    """Return the rows of each class, from class 0 to the highest; errors name the ``method`` and a class of ``names``.
 
     Errors: :class:`~levelhead.ConfigError` where a class has fewer rows than ``clusters``, or none.
     """
@@ -126,7 +128,7 @@ def rows_of_classes(labels: Tensor, clusters: int, method: str) -> list[IntArray
     few = int(sizes.argmin())
     if sizes[few] < clusters:
         raise ConfigError(
-            f"Method {method} divides each class into {clusters} parts or fewer, and class {few} has {sizes[few]} "
-            "training rows: set fewer parts, or drop the class."
+            f"Method {method} divides each class into {clusters} parts or fewer, and class {quoted(names[few])} has "
+            f"{sizes[few]} training rows: set fewer parts, or drop the class."
         )
     return [np.flatnonzero(labels.numpy() == label) for label in range(len(sizes))]

@@ -57,7 +57,7 @@ class GEORGE(Method):
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train the reference, cluster each class, train the kept network on the clusters."""
-        classes = rows_of_classes(lab.labels, self.most_clusters, "george")
+        classes = rows_of_classes(lab.labels, self.most_clusters, "george", lab.validation.class_names)
         if self.reduction == "hardness" and len(classes) != 2:
             raise ConfigError(f"method.reduction=hardness needs two classes, and there are {len(classes)}: choose pca.")
         reference = lab.new_auxiliary()

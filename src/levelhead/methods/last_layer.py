@@ -63,7 +63,7 @@ class HeldOut:
     ``features`` (rows, width) are what the layer gets, ``labels`` (rows,) the classes, ``weight`` (classes, width) and
     ``bias`` (classes,) the layer as it was trained. ``groups`` (rows,) are the demographic groups that the method gets,
     -1 for a row without a known group; None if it gets none. ``seed`` is for what is drawn. ``train`` are
-    the training rows of a method that gets their people.
+    the training rows of a method that gets their people, ``names`` those of the classes.
     """
 
     features: FloatArray
@@ -73,6 +73,7 @@ class HeldOut:
     groups: IntArray | None = None
     seed: int = 0
     train: PeopleRows | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def logits(self) -> FloatArray:
@@ -108,7 +109,9 @@ class HeldOut:
         weight, bias = (each.detach().double().cpu().numpy() for each in (layer.weight, layer.bias))
         known = None if groups is None else groups.numpy()
         rows = None if train is None else PeopleRows(train[0].double().numpy(), train[1].numpy(), train[2].numpy())
-        return cls(features.double().numpy(), labels.numpy(), weight, bias, known, seed, rows)
+        known = getattr(getattr(model, "config", None), "id2label", None) or {}
+        names = tuple(str(known.get(at, at)) for at in range(len(bias)))
+        return cls(features.double().numpy(), labels.numpy(), weight, bias, known, seed, rows, names)
 
 
 @dataclass(frozen=True)

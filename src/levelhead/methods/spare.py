@@ -46,7 +46,7 @@ class SPARE(Method):
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train briefly, divide the classes, train again on rows drawn by the sizes of the parts."""
-        classes = rows_of_classes(lab.labels, self.clusters, "spare")
+        classes = rows_of_classes(lab.labels, self.clusters, "spare", lab.validation.class_names)
         reference = lab.new_auxiliary()
         yield Stage(WeightedCrossEntropy(reference), epochs=self.reference_epochs, select="last")
         before, logits = lab.validation_accuracy(reference), lab.logits(reference).double().numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,7 +16,7 @@ from levelhead.methods.group_dro import worst_group_stage
 from levelhead.methods.last_layer import last_layer
 from levelhead.objectives.cross_risk import CrossRisk
 from levelhead.training.stage import Stage
-from levelhead.types import ConfigError, check_numbers, listed
+from levelhead.types import ConfigError, check_numbers, listed, quoted
 
 if TYPE_CHECKING:
     from levelhead.training.lab import Lab
@@ -61,12 +61,13 @@ class XRM(Method):
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train the twins, infer the parts, train the kept network on them."""
-        classes = rows_of_classes(lab.labels, 2, "xrm")
+        classes = rows_of_classes(lab.labels, 2, "xrm", lab.validation.class_names)
         first, second = (_with_blank_head(lab.new_auxiliary()) for _ in range(2))
         side = torch.rand(len(lab.labels), generator=lab.rng) < 0.5
         yield Stage(CrossRisk(first, second, lab.labels, side, lab.seed), epochs=self.twin_epochs, select="last")
         parts = infer_mistakes(lab.logits(first), lab.logits(second), lab.labels)
-        self._check([parts[rows] for rows in classes])
+        names = lab.validation.class_names
+        self._check({name: parts[rows] for name, rows in zip(names, classes, strict=False)})
         before = lab.validation_accuracy(first)
         inputs, labels = lab.validation.inputs, lab.validation.labels
         held_out = infer_mistakes(lab.predict(first, inputs), lab.predict(second, inputs), labels)
@@ -81,9 +82,9 @@ class XRM(Method):
         yield stage
         warn_of_fall("XRM", before, lab.validation_accuracy(stage.objective.model), "compare it with method erm")
 
-    def _check(self, parts: Sequence[Tensor]) -> None:
-        """Refuse a class, the first of ``parts`` being that of class 0, whose rows are all of one part."""
-        alone = [label for label, own in enumerate(parts) if len(own.unique()) < 2]
+    def _check(self, parts: Mapping[str, Tensor]) -> None:
+        """Refuse a class, by its name, whose rows are all of one part."""
+        alone = [quoted(name) for name, own in parts.items() if len(own.unique()) < 2]
         if alone and self.single_part == "refuse":
             raise ConfigError(
                 f"Method xrm found a single part in class {listed(alone)}: the twins get all of its rows right, or all "
