@@ -109,6 +109,15 @@ def test_a_target_of_shares_asks_for_a_threshold(kind: type, tmp_path: Path) -> 
     assert replace(few, label_map=yaml.safe_load(text)).class_names() == ("0", "0.4", "1")
 
 
+def test_shares_in_float32_reach_the_threshold_that_they_are_printed_as(tmp_path: Path) -> None:
+    share = np.tile([0.7, 0.2], ROWS // 2).astype(np.float32)
+    hub = build(tmp_path, Hub, table(label=share), threshold=0.7)
+    table(label=share).to_parquet(tmp_path / "t.parquet")
+    own = TextCsv(folder=str(tmp_path), file="t.parquet", text_column="comment_text", threshold=0.7)
+    for data in (hub, own):
+        assert sum(int(data.examples(split).labels.sum()) for split in ("train", "validation", "test")) == ROWS // 2
+
+
 def test_a_threshold_makes_the_labels_that_it_says(tmp_path: Path) -> None:
     share = np.random.default_rng(0).random(ROWS).round(3)
     share[:3] = 0.5

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, overload
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -41,7 +42,7 @@ from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.splits import check_shares, deal, rows_of
 from levelhead.data.targets import check_target_options, classes_of
-from levelhead.data.text_files import as_text
+from levelhead.data.text_files import as_text, cells_of
 from levelhead.data.texts import Texts, text_fingerprint, texts_of
 from levelhead.storage import refuse_pipes
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
@@ -358,7 +359,8 @@ class Hub(DataSet):
             labels, values = self._values(splits, self.target, source, rows)
         else:
             self._refuse_kind(splits, self.target)
-            cells = {name: list(map(as_text, _column(splits[name], self.target))) for name in self._names()}
+            kind = pa.float32() if splits[source].features[self.target].dtype == "float32" else None
+            cells = {name: cells_of(pa.array(_column(splits[name], self.target), kind)) for name in self._names()}
             chosen = [cells[source][row] for row in rows.tolist()]
             self._refuse_empty([not cell for cell in chosen], self.target, source, rows)
             values = tuple(sorted({cell for column in cells.values() for cell in column} - {""}))

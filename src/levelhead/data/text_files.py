@@ -262,6 +262,13 @@ def as_text(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else str(value)
 
 
+def cells_of(column: pa.Array) -> list[str]:
+    """Return a column (rows,) as texts; a float32 as it is printed, so that 0.7 reaches a threshold of 0.7."""
+    if pa.types.is_float32(column.type):
+        column = column.cast(pa.string()).cast(pa.float64())
+    return list(map(as_text, column.to_pylist()))
+
+
 def _parquet_fields(path: Path) -> list[pa.Field]:
     """Return the fields of a parquet file with their types; none of another file."""
     if suffix_of(path) != ".parquet":
@@ -290,5 +297,5 @@ def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | Non
             batches = file.iter_batches(count or BATCH_ROWS, columns=wanted)
             for batch in batches if count is None else itertools.islice(batches, 1):
                 for name, values in found.items():
-                    values += map(as_text, batch.column(name).to_pylist())
+                    values += cells_of(batch.column(name))
     return found
