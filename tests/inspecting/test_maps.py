@@ -114,3 +114,25 @@ def test_intervals_of_gaps_of_means_cover():
 
 def test_the_mean_height_of_curves():
     assert maps.area_under_steps(np.array([0, 0.5, 1]), np.array([[1, 1, 1], [1, 0.5, 0]])) == pytest.approx([1, 0.5])
+
+
+def test_intervals_and_chance_take_rows_of_a_person_together():
+    person = np.repeat(np.arange(40), 10)
+    held = {"mean": [], "gap": []}
+    chance = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        member = rng.permutation(np.arange(40) % 2 == 0)[person]
+        label = (rng.random(400) < np.where(member, 0.6, 0.4)).astype(int)  # labels differ within a person
+        values = rng.normal(size=40)[person] + 0.3 * rng.normal(size=400) + label
+        mean = maps.mean_of_rows(values - label, ends=(-9, 9), cluster=person)
+        gap = maps.gap_of_means(values, member, label, bound=9, cluster=person)
+        held["mean"].append(mean.low <= 0 <= mean.high)
+        held["gap"].append(gap.low <= 0 <= gap.high)
+        shares = np.stack([1 / (1 + np.exp(values)), 1 / (1 + np.exp(-values))], 1)
+        found = maps.between_groups(shares, member, label, maps.total_variation, cluster=person, deals=39, seed=seed)
+        chance.append(found.p <= 0.05)
+    assert min(map(np.mean, held.values())) >= 0.88  # 0.3 to 0.5 without people
+    assert np.mean(chance) <= 0.12  # 0.5 with groups dealt again label by label
+    alone = maps.gap_of_means(np.arange(40.0), np.arange(40) < 20, np.zeros(40), bound=99, cluster=np.arange(40) // 20)
+    assert alone.reason == maps.ONE_CLUSTER

@@ -98,20 +98,23 @@ def explanation_curves(
                 heights[kind][part, step] = shown[np.arange(len(own)), predicted[part]]
         progress("Leaving tokens out", at + 1, len(starts), "")
     areas = {kind: area_under_steps(SHARES, found) for kind, found in heights.items()}
-    member = rows.member[chosen]
+    member, cluster = rows.member[chosen], None if rows.cluster is None else rows.cluster[chosen]
     cell = 2 * rows.label[chosen] + (predicted == rows.label[chosen])
     sides = dict(zip(rows.groups, (~member, member), strict=True))
 
     def by_group(kind: str) -> dict[str, Estimate]:
-        return {name: mean_of_rows(areas[kind][side], options.level) for name, side in sides.items()}
+        return {
+            name: mean_of_rows(areas[kind][side], options.level, cluster=None if cluster is None else cluster[side])
+            for name, side in sides.items()
+        }
 
     return Curves(
         len(chosen),
         by_group("deletion"),
         by_group("insertion"),
-        mean_of_rows(areas["random"], options.level),
-        gap_of_means(areas["deletion"], member, cell, level=options.level),
-        gap_of_means(areas["insertion"], member, cell, level=options.level),
+        mean_of_rows(areas["random"], options.level, cluster=cluster),
+        gap_of_means(areas["deletion"], member, cell, level=options.level, cluster=cluster),
+        gap_of_means(areas["insertion"], member, cell, level=options.level, cluster=cluster),
         tuple(SHARES.tolist()),
         {name: tuple(heights["deletion"][side].mean(0).tolist()) for name, side in sides.items() if side.any()},
     )

@@ -18,6 +18,8 @@ from levelhead.metrics.scores import student
 from levelhead.report.record import Finding
 from levelhead.types import Estimate
 
+ONE_CLUSTER = "all rows of a group belong together"
+
 
 @dataclass(frozen=True)
 class AgainstChance(Finding):
@@ -44,10 +46,12 @@ def attention_iou(first: Array, second: Array) -> Array:
         return np.asarray((one * other).sum(-1) / (((one + other) / 2) ** 2).sum(-1))
 
 
-def iou_with_masks(maps: Array, masks: Array, *, deals: int = 200, level: float = 0.95, seed: int = 0) -> AgainstChance:
+def iou_with_masks(
+    maps: Array, masks: Array, *, deals: int = 200, level: float = 0.95, seed: int = 0, cluster: Ints | None = None
+) -> AgainstChance:
     """Mean Attention-IoU of maps (rows, cells) with their masks, beside that with the masks of other pictures.
 
-    The interval is Student's, over pictures whose map and mask are no zeros.
+    The interval is Student's, over pictures (clusters of them) whose map and mask are no zeros.
     """
     rng = np.random.default_rng(seed)
     kept = (masks.sum(1) > 0) & (maps.sum(1) > 0) & np.isfinite(maps).all(1)
@@ -56,15 +60,29 @@ def iou_with_masks(maps: Array, masks: Array, *, deals: int = 200, level: float 
         reason = f"fewer than {FEWEST} pictures show this part"
         return AgainstChance.of(Estimate.undefined(reason, len(maps)), np.zeros(0))
     null = np.array([attention_iou(maps, masks[rng.permutation(len(maps))]).mean() for _ in range(deals)])
-    return AgainstChance.of(mean_of_rows(attention_iou(maps, masks), level), null)
+    own = None if cluster is None else cluster[kept]
+    return AgainstChance.of(mean_of_rows(attention_iou(maps, masks), level, cluster=own), null)
 
 
-def mean_of_rows(values: Array, level: float = 0.95, ends: tuple[float, float] = (0.0, 1.0)) -> Estimate:
-    """Return the mean of (rows,) with Student's interval, cut off at ``ends``."""
+def mean_of_rows(
+    values: Array, level: float = 0.95, ends: tuple[float, float] = (0.0, 1.0), cluster: Ints | None = None
+) -> Estimate:
+    """Return the mean of (rows,) with Student's interval over ``cluster`` (rows,), or rows, cut off at ``ends``."""
     rows = len(values)
     if rows < 2 or not np.isfinite(values).all():
         return Estimate.undefined("fewer than two rows" if rows < 2 else "some rows have no figure", rows)
-    return student(float(values.mean()), float(values.var(ddof=1)) / rows, rows - 1, rows, level, ends)
+    if cluster is not None and (cluster == cluster[0]).all():
+        return Estimate.undefined(ONE_CLUSTER, rows)
+    variance, freedom = _variance((values - values.mean()) / rows, cluster)
+    return student(float(values.mean()), variance, freedom, rows, level, ends)
+
+
+def _variance(parts: Array, cluster: Ints | None) -> tuple[float, float]:
+    """Return the variance of a sum of what rows (rows,) add to a figure, of mean 0, and its degrees of freedom."""
+    if cluster is not None:
+        parts = np.bincount(np.unique(cluster, return_inverse=True)[1], parts)
+    number = max(len(parts), 2)
+    return float(parts @ parts) * number / (number - 1), number - 1.0
 
 
 def total_variation(first: Array, second: Array) -> Array:
@@ -118,26 +136,36 @@ def rollout(layers: Sequence[NDArray[Any]], row: Ints) -> Array:
     return found
 
 
-def gap_of_means(values: Array, member: Bools, cell: Ints, *, level: float = 0.95, bound: float = 1.0) -> Estimate:
+def gap_of_means(
+    values: Array, member: Bools, cell: Ints, *, level: float = 0.95, bound: float = 1.0, cluster: Ints | None = None
+) -> Estimate:
     """Mean of the second group less that of the first, with the mix of cells held fixed.
 
     Means are taken in each cell (a label and whether the model is right), and both groups get the mix of cells of all
-    rows that are compared. Cells where a group has fewer than two rows are left out. Welch's interval.
+    rows that are compared. Cells where a group has fewer than two rows are left out. Welch's interval; with ``cluster``
+    (rows,), rows of one code add to it together.
     """
     parts = []
     for one in np.unique(cell):
-        own = cell == one
-        sides = [values[own & side] for side in (member, ~member)]
+        sides = [np.flatnonzero((cell == one) & side) for side in (member, ~member)]
         if min(map(len, sides)) >= 2:
-            parts.append((int(own.sum()), *sides))
-    rows = sum(size for size, *_ in parts)
+            parts.append(sides)
+    rows = sum(len(second) + len(first) for second, first in parts)
     if not parts or not np.isfinite(values).all():
         return Estimate.undefined("no label has two right or two wrong rows of both groups", len(values))
-    value, terms = 0.0, []
-    for size, second, first in parts:
-        share = size / rows
-        value += share * float(second.mean() - first.mean())
-        terms += [(share**2 * float(side.var(ddof=1)) / len(side), len(side) - 1.0) for side in (second, first)]
+    value, terms, added = 0.0, [], np.zeros(len(values))
+    for sides in parts:
+        share, means = sum(map(len, sides)) / rows, [float(values[side].mean()) for side in sides]
+        value += share * (means[0] - means[1])
+        for side, mean in zip(sides, means, strict=True):
+            added[side] = share * (values[side] - mean) / len(side)
+            terms.append(_variance(added[side], None))
+    if cluster is not None:
+        there = np.concatenate([side for sides in parts for side in sides])
+        by_group = [there[member[there]], there[~member[there]]]
+        if any((cluster[side] == cluster[side[0]]).all() for side in by_group):
+            return Estimate.undefined(ONE_CLUSTER, rows)
+        terms = [_variance(added[side], cluster[side]) for side in by_group]
     variance = sum(one for one, _ in terms)
     spread = sum(one**2 / freedom for one, freedom in terms)
     freedom = variance**2 / spread if spread > 0 else 1.0

@@ -271,9 +271,11 @@ def _used(slope: Array, logits: Array, rows: Rows, options: Options) -> dict[str
     top = special.softmax(logits, axis=1).max(1)
     unbounded = (0.0, float("inf"))
     return {
-        "slope": mean_of_rows(strength, options.level, unbounded),
-        "slope_probability": mean_of_rows(strength * top * (1 - top), options.level, unbounded),
-        "slope_gap": gap_of_means(strength, rows.member, rows.label, level=options.level, bound=float("inf")),
+        "slope": mean_of_rows(strength, options.level, unbounded, rows.cluster),
+        "slope_probability": mean_of_rows(strength * top * (1 - top), options.level, unbounded, rows.cluster),
+        "slope_gap": gap_of_means(
+            strength, rows.member, rows.label, level=options.level, bound=float("inf"), cluster=rows.cluster
+        ),
     }
 
 
@@ -371,9 +373,11 @@ def _parts(attention: Array, rows: Rows, options: Options) -> dict[str, MaskPart
     for part, mask in rows.masks.items():
         inside = (maps * mask).sum(1)
         found[part] = MaskPart(
-            iou_with_masks(maps, mask, deals=options.permutations, level=options.level, seed=options.seed),
-            mean_of_rows(inside, options.level),
+            iou_with_masks(
+                maps, mask, deals=options.permutations, level=options.level, seed=options.seed, cluster=rows.cluster
+            ),
+            mean_of_rows(inside, options.level, cluster=rows.cluster),
             float(mask.mean()),
-            gap_of_means(inside, rows.member, rows.label, level=options.level),
+            gap_of_means(inside, rows.member, rows.label, level=options.level, cluster=rows.cluster),
         )
     return found

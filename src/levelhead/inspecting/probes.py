@@ -31,6 +31,8 @@ Ints = NDArray[np.int64]
 FOLDS = 5
 FEWEST = 20
 """Rows of each group that a probe needs."""
+ALIKE = 8
+"""Clusters whose groups are exchanged for chance."""
 HIDDEN = 200
 COMPONENTS = 24
 """Leading components of the vectors that hidden units see."""
@@ -184,7 +186,8 @@ def folds(rows: int, cluster: Ints | None, rng: np.random.Generator) -> Ints:
 def dealt(member: Bools, cell: Ints, cluster: Ints | None, deals: int, rng: np.random.Generator) -> Array:
     """Return groups (rows, 1 + deals) of 0 and 1: as they are, then drawn again within each cell.
 
-    Rows of one cluster and cell go together, with the group of the first of them.
+    Rows of one cluster go together, with the group of the first of them. It is exchanged with at most :data:`ALIKE` - 1
+    others whose rows lie in the cells in like shares. Dealt cell by cell, a person would be two, and chance too narrow.
     """
     drawn = np.empty((len(member), 1 + deals))
     drawn[:, 0] = member
@@ -193,8 +196,15 @@ def dealt(member: Bools, cell: Ints, cluster: Ints | None, deals: int, rng: np.r
             own = np.flatnonzero(cell == one)
             drawn[own, 1:] = rng.permuted(np.repeat(member[own, None], deals, axis=1), axis=0)
         return drawn
-    _, first, block = np.unique(np.stack([cell, cluster]), axis=1, return_index=True, return_inverse=True)
-    drawn[:, 1:] = dealt(member[first], cell[first], None, deals, rng)[block.ravel(), 1:]
+    _, first, block = np.unique(cluster, return_index=True, return_inverse=True)
+    cells, place = np.unique(cell, return_inverse=True)
+    counts = np.bincount(block * len(cells) + place, minlength=len(first) * len(cells)).reshape(len(first), -1)
+    most, share = counts.argmax(1), counts.max(1) / counts.sum(1)
+    order = np.lexsort((rng.random(len(first)), share, most))  # equal ones by chance
+    rank = np.empty(len(first), np.int64)
+    rank[order] = np.arange(len(first)) - np.searchsorted(most[order], most[order])
+    alike = np.unique(np.stack([most, rank // ALIKE]), axis=1, return_inverse=True)[1].ravel()
+    drawn[:, 1:] = dealt(member[first], alike, None, deals, rng)[block, 1:]
     return drawn
 
 
