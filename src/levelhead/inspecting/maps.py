@@ -80,7 +80,7 @@ def mean_of_rows(
 def _variance(parts: Array, cluster: Ints | None) -> tuple[float, float]:
     """Return the variance of a sum of what rows (rows,) add to a figure, of mean 0, and its degrees of freedom."""
     if cluster is not None:
-        parts = np.bincount(np.unique(cluster, return_inverse=True)[1], parts)
+        parts = np.bincount(np.unique(cluster, return_inverse=True)[1], parts).astype(np.float64)
     number = max(len(parts), 2)
     return float(parts @ parts) * number / (number - 1), number - 1.0
 

@@ -109,8 +109,8 @@ class HeldOut:
         weight, bias = (each.detach().double().cpu().numpy() for each in (layer.weight, layer.bias))
         known = None if groups is None else groups.numpy()
         rows = None if train is None else PeopleRows(train[0].double().numpy(), train[1].numpy(), train[2].numpy())
-        known = getattr(getattr(model, "config", None), "id2label", None) or {}
-        names = tuple(str(known.get(at, at)) for at in range(len(bias)))
+        named = getattr(getattr(model, "config", None), "id2label", None) or {}
+        names = tuple(str(named.get(at, at)) for at in range(len(bias)))
         return cls(features.double().numpy(), labels.numpy(), weight, bias, known, seed, rows, names)
 
 
