@@ -103,6 +103,7 @@ def test_the_command_writes_a_page_and_a_gate(tmp_path: Path, capsys: pytest.Cap
     ("options", "said"),
     [
         (["--top", "5"], "missing: --rank"),
+        (["--lowest-first", "--label", "y"], "missing: --rank"),
         (["--rank", "points"], "missing: --top"),
         (["--rank", "points", "--top", "5", "--label", "y"], "--rank reads no outcomes and no classes: remove --label"),
     ],

@@ -169,6 +169,8 @@ def _slope(scaled: FloatArray, values: FloatArray, level: float) -> Estimate:
     residual = values - values.mean() - slope * centred
     leverage = 1 / rows + centred**2 / squares
     spread = float(((centred * residual / np.maximum(1 - leverage, 1e-12)) ** 2).sum() / squares**2)
+    if spread == 0:
+        return Estimate(slope, math.nan, math.nan, rows, "no interval: every row lies on the line")
     arm = float(stats.t.ppf((1 + level) / 2, rows - 2)) * spread**0.5
     return Estimate(slope, slope - arm, slope + arm, rows)
 

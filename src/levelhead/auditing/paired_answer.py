@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,7 +127,9 @@ def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> l
     if gap is not None and gap.difference.defined:
         low, high = _points(gap.difference.low), _points(gap.difference.high)
         what = f"The measured gap in equalized odds changed from {100 * gap.old:.1f} to {100 * gap.new:.1f} points"
-        if gap.difference.excludes_zero:
+        if math.isnan(gap.difference.low):
+            lines.append(f"{what}; {gap.difference.reason or 'no interval'}.")
+        elif gap.difference.excludes_zero:
             lines.append(f"{what}: a change of {_points(gap.difference.value)}, interval {low} to {high}.")
         else:
             lines.append(f"{what}; inconclusive: interval of the change {low} to {high}.")

@@ -82,9 +82,10 @@ class Plan(Report):
         if math.isnan(self.gap):
             return f"{self.total:,} rows are too few to detect any gap in a rate of {100 * self.rate:g}%."
         pairs = len(self.rows) * (len(self.rows) - 1) // 2
+        points = f"{100 * self.gap:.1f}" if self.gap >= 0.001 else f"{100 * self.gap:.2g}"
         which = "the two groups" if pairs == 1 else f"any two of {len(self.rows)} groups"
         return (
-            f"{self.total:,} rows detect a gap of {100 * self.gap:.1f} points between {which} in {100 * self.power:g} "
+            f"{self.total:,} rows detect a gap of {points} points between {which} in {100 * self.power:g} "
             f"of 100 audits, at a rate of {100 * self.rate:g}%."
             + (f" But an audit leaves out groups of fewer than {MIN_COUNT} rows." if self.few else "")
         )

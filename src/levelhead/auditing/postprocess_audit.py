@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -151,6 +152,8 @@ class Postprocessed(Report):
         gap, accuracy = changes[metric], changes["accuracy"]
 
         def span(figure: Estimate) -> str:
+            if math.isnan(figure.low):
+                return figure.reason or "no interval"
             return f"interval {number(100 * figure.low, signed=True)} to {number(100 * figure.high, signed=True)}"
 
         where = f"On {self.measured_on:,} rows that the rule was {'' if self.fitted.all() else 'not '}fitted on"

@@ -316,7 +316,8 @@ class _Column:
 
     def audit(self, thresholds: Sequence[float], replicates: int, seed: int) -> AttributeScores:
         counts, sizes = self.counts, self.counts.sizes
-        included = (sizes >= self.min_count).all(-1) & self.compared & self.areas.enough.all(-1)
+        least = max(self.min_count, score_metrics.FEWEST)  # fewer have no AUC to compare
+        included = (sizes >= least).all(-1) & self.compared & self.areas.enough.all(-1)
         enough = (sizes.sum(-1) >= self.min_count) & self.compared
         if self.rows is not None:
             enough &= self.means.clusters >= FEWEST
@@ -330,7 +331,7 @@ class _Column:
         curves = self._curves(grid, tables[:, enough]) if self.rows is None else self._clustered_curves(enough)
         pairs = list(itertools.combinations(kept.tolist(), 2))
         if not pairs:
-            few = f"fewer than two groups have {self.min_count} positives and {self.min_count} negatives"
+            few = f"fewer than two groups have {least} positives and {least} negatives"
             few += "" if self.rows is None else f" from {FEWEST} clusters each"
             return AttributeScores(groups, (), Estimate.undefined(few), at, curves, 0, *more)
         found, gap = self._pairs(np.array(pairs))

@@ -118,7 +118,7 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "decisions": (
         "{} needs outcomes: name their column with --label, or leave it out.",
         (
-            *(name for name in CLASSES_ALONE if name != "time"), "cluster", "on", "continuous", "regression",
+            *(name for name in CLASSES_ALONE if name != "time"), "score", "cluster", "on", "continuous", "regression",
             "positive", "label_map",
         ),
     ),
@@ -186,7 +186,7 @@ def _audit(asked: SimpleNamespace) -> None:
     rows, matched = _rows(asked)
     found: AuditResult | DecisionAudit | RankingAudit | RegressionAudit
     about = {name: getattr(asked, name) for name in WORDS_OF_PAGE if getattr(asked, name)}
-    if asked.rank is not None or asked.top is not None:
+    if asked.rank is not None or asked.top is not None or asked.lowest_first:
         found = _ranking(rows, asked, about)
     elif rows is not None and asked.label is None and asked.prediction and asked.group and asked.favourable:
         found = _decisions(rows, asked, about)
@@ -340,10 +340,10 @@ def _decisions(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str
 
 def _ranking(rows: Path | Stored | None, asked: SimpleNamespace, about: dict[str, str]) -> RankingAudit:
     """Audit who is in the first places."""
-    _refuse(asked, "ranking")
     if rows is None or not asked.rank or not asked.top or not asked.group:
         lacking = _lacking(asked, ("predictions", "rank", "top", "group"))
         raise ConfigError(f"An audit of a ranking needs FILE, --rank, --top and --group; missing: {lacking}.")
+    _refuse(asked, "ranking")
     from levelhead.auditing.ranking import audit_ranking_file
 
     same = ("top", "lowest_first", "reference", "intersect", "min_count", "bins", "count")

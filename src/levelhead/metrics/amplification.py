@@ -12,6 +12,7 @@ columns give +0.25. :func:`amplification` with ``single_column=True`` is what th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,15 +156,20 @@ def audited_amplification(
         sums, sizes = np.bincount(place, of_rows * members.rows), np.bincount(place, members.rows)
         variance = (sums**2).sum() * len(sums) / max(1, len(sums) - 1) / used.sum() ** 2
         effective = max(1.0, float(sizes.sum() ** 2 / (sizes**2).sum()) - 1)
-        value = student(float(found[used].mean()), float(variance), effective, rows, level)
-        return Amplification(value, pairs)
+        return Amplification(_student(float(found[used].mean()), float(variance), effective, rows, level), pairs)
     n = n[there]
     mean = (table * adds).sum((-2, -1))[there] / n
     squares = (table * adds**2).sum((-2, -1))[there] / n
     spread = np.maximum(0, squares - mean**2) / np.maximum(1, n - 1) / used.sum() ** 2
     freedom = spread.sum() ** 2 / max(1e-300, float((spread**2 / np.maximum(1, n - 1)).sum()))
-    value = student(float(found[used].mean()), float(spread.sum()), max(1.0, float(freedom)), rows, level)
+    value = _student(float(found[used].mean()), float(spread.sum()), max(1.0, float(freedom)), rows, level)
     return Amplification(value, pairs)
+
+
+def _student(value: float, variance: float, freedom: float, rows: int, level: float) -> Estimate:
+    if variance <= 0:
+        return Estimate(value, math.nan, math.nan, rows, "no interval: every row of a group changes it alike")
+    return student(value, variance, freedom, rows, level)
 
 
 def amplification_sentence(name: str, found: Amplification) -> str:
@@ -172,7 +178,8 @@ def amplification_sentence(name: str, found: Amplification) -> str:
     one = found.value
     if not one.defined:
         return f"{where}, bias amplification is undefined: {one.reason}."
-    size = f"{100 * one.value:+.1f} points, interval {100 * one.low:+.1f} to {100 * one.high:+.1f}"
+    span = one.reason if math.isnan(one.low) else f"interval {100 * one.low:+.1f} to {100 * one.high:+.1f}"
+    size = f"{100 * one.value:+.1f} points, {span}"
     if one.low > 0:
         return f"{where}, predictions exaggerate the differences between groups in the labels by {size}."
     if one.high < 0:

@@ -251,8 +251,8 @@ def area_interval(
         low = np.maximum(low, np.minimum(edge - (1 - value), value - 2 * arm))
         high = np.minimum(high, np.maximum(1 - edge + value, value + 2 * arm))
         separated = (value >= 1) | (value <= 0) | (variance == 0)
-        low = np.where(separated, np.minimum(value, edge), low)
-        high = np.where(separated, np.maximum(value, 1 - edge), high)
+        low = np.where(separated, np.maximum(0.0, value - (1 - edge)), low)
+        high = np.where(separated, np.minimum(1.0, value + (1 - edge)), high)
         low, high = np.where(value <= 0, 0.0, low), np.where(value >= 1, 1.0, high)
     few = least < FEWEST
     return np.where(few, np.nan, low), np.where(few, np.nan, high)

@@ -292,7 +292,8 @@ def by_probabilities(
 def _squares(constant: Any, of_a: Any, of_b: Any, sums: FloatArray, a: int, b: int) -> FloatArray:
     """Sums of (constant + of_a p_a + of_b p_b)^2 over the rows of each cell, label and prediction."""
     vector = {0: constant, a + 1: of_a, b + 1: of_b}
-    return np.asarray(sum(vector[i] * vector[j] * sums[..., i, j] for i in vector for j in vector))
+    found = sum(vector[i] * vector[j] * sums[..., i, j] for i in vector for j in vector)
+    return np.maximum(0.0, found)  # rounding can take a sum of squares below 0
 
 
 def _error(first: _Extreme, second: _Extreme, sums: FloatArray, a: int, b: int) -> float:
