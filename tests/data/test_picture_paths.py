@@ -122,7 +122,7 @@ def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", TABLES)
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_a_pipe_does_not_hang(make: Callable[..., DataSet], tmp_path: Path) -> None:
     data = make(tmp_path, "pipe.png")
     os.mkfifo(home(tmp_path) / "pipe.png")
@@ -130,7 +130,7 @@ def test_a_pipe_does_not_hang(make: Callable[..., DataSet], tmp_path: Path) -> N
         data.examples("train")
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_a_pipe_among_the_names_of_utkface_does_not_hang(tmp_path: Path) -> None:
     (tmp_path / "utkface").mkdir()
     for row in range(ROWS):
