@@ -154,6 +154,11 @@ def test_other_data_is_evaluated_into_a_folder_of_its_own(own: Path, tmp_path: P
             evaluate_run(run, settings=wrong, out=out)
     with pytest.raises(ConfigError, match=r"data.split_seed deals the rows of the run's own file to other splits"):
         evaluate_run(run, settings=("data.split_seed=3",), out=out)
+    pd.read_csv(own / "letters.csv").assign(other=[f"other {row}" for row in range(160)]).to_csv(
+        own / "letters.csv", index=False
+    )
+    with pytest.raises(ConfigError, match=r"data.text_column deals the rows of the run's own file to other splits"):
+        evaluate_run(run, settings=("data.text_column=other",), out=out)
     with pytest.raises(ConfigError, match="--set and --out go together"):
         evaluate_run(run, settings=settings)
     with pytest.raises(ConfigError, match="--set and --out go together"):

@@ -6,6 +6,7 @@ import json
 import logging
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.data import DataSet, Examples, Fold, Groups, Split
+from levelhead.data.own_table import OwnTable
+from levelhead.data.text_csv import TextCsv
 from levelhead.metrics.clustered import cluster_codes
 from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
@@ -78,7 +81,7 @@ def evaluate_run(
     read_metrics(folder)  # the card needs them in the end
     experiment, device = run.experiment, run.device
     if settings:
-        _refuse_dealing_anew(folder, data_root, experiment)
+        _refuse_dealing_anew(folder, data_root, experiment, split)
     elif changed := run.changed():
         logger.warning(
             "The %s rows have changed since %s was trained: it may have been trained on rows of the %s split. Restore "
@@ -115,12 +118,21 @@ def evaluate_run(
     return write_evaluation(run, split, examples, groups, logits, out, cluster, min_count=min_count, missing=missing)
 
 
-def _refuse_dealing_anew(run: Path, data_root: Path | None, now: Experiment) -> None:
+def _refuse_dealing_anew(run: Path, data_root: Path | None, now: Experiment, split: Split) -> None:
     """Raise :class:`ConfigError` for data of the run's own file whose rows are dealt to other splits."""
-    before, after = (one.to_dict()["data"] for one in (load_run(run, data_root, running=()), now))
-    changed = {name for name in after if after[name] != before.get(name)}
-    dealt = sorted(changed & {"split_seed", "validation_share", "test_share"})
-    if dealt and not changed & {"name", "root", "folder", "file", "csv", "path"}:
+    earlier = load_run(run, data_root, running=())
+    before, after = (one.to_dict()["data"] for one in (earlier, now))
+    changed = {name for name in after.keys() | before.keys() if after.get(name) != before.get(name)}
+    if changed & {"name", "root", "folder", "file", "csv", "path"}:
+        return
+    dealt = sorted(changed & {"split_seed", "validation_share", "test_share", "fold", "folds"})
+    if not dealt and split != "train" and isinstance(now.data, OwnTable):
+        rows = [
+            set((replace(one, id_column=None) if isinstance(one, TextCsv) else one).ids(where) or ())
+            for one, where in ((earlier.data, "train"), (now.data, split))
+        ]
+        dealt = sorted(changed) if rows[0] & rows[1] else []
+    if dealt:
         raise ConfigError(
             f"--set data.{dealt[0]} deals the rows of the run's own file to other splits: the network was trained on "
             "some of the rows that it would be tested on. Leave it out, or train again."
