@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -255,3 +257,22 @@ def test_a_change_without_an_interval_has_a_reason():
     found = lh.inspect(model, rows, groups, permutations=19)
     assert "every draw" in found.models["model"].places["query"].gap_change.reason
     assert "No interval: every draw" in " ".join(str(found.text(all=True)).split())
+
+
+def test_labels_meet_the_classes_of_a_model_by_name():
+    rows, groups = texts(120)
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(bert_config())
+    column = datasets.ClassLabel(names=["neg", "pos"])
+    frame = [{"input_ids": one["input_ids"].tolist(), "labels": one["labels"]} for one in rows]
+    made = datasets.Dataset.from_list(frame).cast_column("labels", column)
+    right = lh.inspect(model, rows, groups, permutations=19).models["model"].accuracy.value
+    assert lh.inspect(model, made, groups, permutations=19).models["model"].accuracy.value == right  # LABEL_0, LABEL_1
+    turned = copy.deepcopy(model)
+    turned.config.id2label, turned.config.label2id = {0: "pos", 1: "neg"}, {"pos": 0, "neg": 1}
+    found = lh.inspect(turned, made, groups, permutations=19).models["model"].accuracy.value
+    assert found == pytest.approx(1 - right)
+    named = copy.deepcopy(model)
+    named.config.id2label, named.config.label2id = {0: "neg", 1: "pos"}, {"neg": 0, "pos": 1}
+    with pytest.raises(ConfigError, match="different orders"):
+        lh.inspect(named, rows, groups, against=turned, permutations=19)

@@ -25,7 +25,7 @@ from levelhead.inspecting.rows import Options, Rows
 from levelhead.inspecting.source import OpenedRun, RunFigure, open_run
 from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct
-from levelhead.own.compare import class_names_of, open_model
+from levelhead.own.compare import matched_classes, open_model
 from levelhead.own.rows import GroupColumns, OwnRows, base_of
 from levelhead.runs.folder import read_run, require_finished
 from levelhead.runs.recipe import flatten
@@ -141,14 +141,18 @@ def inspect(
         said.append(f"{without:,} of {len(codes):,} rows have no group in {in_quotes(attribute)} and are left out.")
     index, member = _drawn(codes, [list(counts).index(one) for one in chosen], max_rows, seed)
     found = {}
-    for name, one in zip(names, models, strict=False):
-        classes = class_names_of(one)
-        codes_of_labels = own.labels(classes, own.class_names() or classes).numpy()[index.numpy()]
+    both = [models[0], models[-1]]
+    classes, orders, numbered, by_position = matched_classes(both, names, own.class_names())
+    labels = own.labels(classes, numbered).numpy()[index.numpy()]
+    for name, one, order in zip(names, models, orders, strict=False):
         device = next((parameter.device for parameter in one.parameters()), torch.device("cpu"))
-        rows = Rows(own.inputs(one, tokenizer), index, codes_of_labels, member, chosen, grid=_grid(base_of(one)))
+        rows = Rows(
+            own.inputs(one, tokenizer), index, np.array(order)[labels], member, chosen, grid=_grid(base_of(one))
+        )
         found[name] = [measure(one, rows, device=device, batch_size=batch_size, options=options, progress=progress)]
     sizes = {chosen[0]: int((~member).sum()), chosen[1]: int(member.sum())}
-    warnings = [*closed.said, *said, *_sampled(len(index), sum(counts[one] for one in chosen)), _one_training(found)]
+    warnings = [*by_position, *closed.said, *said, *_sampled(len(index), sum(counts[one] for one in chosen))]
+    warnings += [_one_training(found)]
     return Inspection.of(
         attribute, sizes, found, warnings=tuple(one for one in warnings if one), level=level, permutations=permutations
     )
@@ -200,7 +204,7 @@ def inspect_runs(
     panels: list[Panel] = []
     said: dict[str, None] = {}
     groups: dict[str, int] = {}
-    measured_on: set[tuple[str, str]] = set()
+    measured_on: dict[str, set[str]] = {}
     data: set[str] = set()
     name_of_attribute = ""
     for side, folders in enumerate((runs, against)):
@@ -249,7 +253,7 @@ def inspect_runs(
             )
             found.setdefault(name, []).append(inside)
             panels += [_panel(one.figure(opened), name) for one in alive]
-            measured_on.add((opened.source.data, _fingerprint(opened)))
+            measured_on.setdefault(name, set()).add(_fingerprint(opened))
             groups = groups or opened.source.groups
             name_of_attribute = opened.source.attribute
     warnings = [*said, _one_training(found)]
@@ -257,7 +261,7 @@ def inspect_runs(
         name_of_attribute,
         groups,
         found,
-        folds=len(measured_on),
+        folds={name: len(rows) for name, rows in measured_on.items()},
         warnings=tuple(one for one in warnings if one),
         panels=tuple(panels),
         permutations=permutations,

@@ -77,12 +77,12 @@ class Inspection(Report):
         groups: dict[str, int],
         models: Mapping[str, Sequence[ModelInside]],
         *,
-        folds: int = 1,
+        folds: Mapping[str, int] | None = None,
         **more: Any,
     ) -> Inspection:
-        """Pool the runs of each model; ``folds`` is how many sets of rows they were measured on."""
+        """Pool the runs of each model; ``folds`` says on how many sets of rows, by model (None: one)."""
         level = more.get("level", 0.95)
-        found = {name: pooled(several, folds, level) for name, several in models.items()}
+        found = {name: pooled(several, (folds or {}).get(name, 1), level) for name, several in models.items()}
         differences = {}
         if len(found) == 2:
             first, second = found.values()

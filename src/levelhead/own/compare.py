@@ -204,7 +204,7 @@ def compare_models(
     if closed is not None and rows.label in (*closed.names, *closed.passed):
         raise ConfigError(f"{quoted(rows.label)} is both the label and a group. Name another group column.")
     models = [open_model(one, name) for one, name in zip((plain, debiased), names, strict=True)]
-    classes, orders, numbered, by_position = _classes(models, names, rows.class_names())
+    classes, orders, numbered, by_position = matched_classes(models, names, rows.class_names())
     labels = rows.labels(classes, numbered)
     audit_options = {"positive": classes[1] if len(classes) == 2 else None, "level": level} | audit_options
     for name in ("positive", "favourable"):
@@ -282,7 +282,7 @@ def unnamed(classes: Sequence[str]) -> bool:
     return all(name == f"LABEL_{place}" for place, name in enumerate(classes))
 
 
-def _classes(
+def matched_classes(
     models: Sequence[Any], names: Sequence[str], of_data: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], list[list[int]], tuple[str, ...] | None, list[str]]:
     """Match the classes of two models and of the rows by name.
