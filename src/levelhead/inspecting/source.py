@@ -128,6 +128,7 @@ def open_run(folder: Path, split: Split, data_root: Path | None, attribute: str 
     Raises :class:`~levelhead.types.LevelheadError` for a run that is not finished, and for groups that have no rows.
     """
     run = open_finished(folder, data_root, running=["data"])  # it shows its rows; how they were trained on, it does not
+    run.warn_of_changes(split)
     experiment = run.experiment
     everything = {groups.attribute: groups for groups in experiment.data.require_groups(split, attribute=attribute)}
     if attribute is not None and attribute not in everything:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,19 +30,15 @@ from levelhead.runs.folder import (
 )
 from levelhead.runs.joined import Join, groups_of
 from levelhead.runs.recipe import Experiment
-from levelhead.spelling import loosely
 from levelhead.storage import is_run, load_tensors, read_metrics, write_json
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
 from levelhead.training.weights import load_trained_state
-from levelhead.types import ConfigError, DataError, listed, quoted
+from levelhead.types import ConfigError, listed, quoted
 
 if TYPE_CHECKING:
     from levelhead.auditing.overall import Overall
     from levelhead.auditing.result import AuditResult
-
-
-logger = logging.getLogger(__name__)
 
 
 def evaluate_run(
@@ -82,25 +75,11 @@ def evaluate_run(
     experiment, device = run.experiment, run.device
     if settings:
         _refuse_dealing_anew(folder, data_root, experiment, split)
-    elif changed := run.changed():
-        logger.warning(
-            "The %s rows have changed since %s was trained: it may have been trained on rows of the %s split. Restore "
-            "the data, or train again.",
-            " and ".join(changed),
-            folder,
-            split,
-        )
+    else:
+        run.warn_of_changes(split)
     groups = groups_of(experiment.data, split, join)  # first, for what is wrong with them would show after long work
     model = run.load_model(allow_mismatched_weights=allow_mismatched_weights)
     examples = run.prepared(split, model)
-    trained = tuple(str(model.config.id2label[position]) for position in range(model.config.num_labels))
-    if trained != examples.class_names:
-        raise DataError(
-            f"{folder} was trained to tell {listed(trained)}, and the {split} split now has "
-            f"{listed(examples.class_names)}: restore the data, or train again."
-            + _same_words(trained, examples.class_names)
-        )
-
     classify_one(model, examples.inputs.batch(torch.tensor([0])), folder / "model")
 
     def predicted() -> Tensor:
@@ -137,15 +116,6 @@ def _refuse_dealing_anew(run: Path, data_root: Path | None, now: Experiment, spl
             f"--set data.{dealt[0]} deals the rows of the run's own file to other splits: the network was trained on "
             "some of the rows that it would be tested on. Leave it out, or train again."
         )
-
-
-def _same_words(trained: Sequence[str], there: Sequence[str]) -> str:
-    """Return what to type where the data spell the classes of a network in another way; else nothing."""
-    known = {loosely(name): name for name in trained}
-    pairs = {name: known[form] for name in there if name not in trained and (form := loosely(name)) in known}
-    if not pairs:
-        return ""
-    return f" If these are the same classes: --set {shlex.quote(f'data.label_map={json.dumps(pairs)}')} --out FOLDER."
 
 
 def write_evaluation(

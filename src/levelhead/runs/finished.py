@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import json
+import logging
+import shlex
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,11 @@ from levelhead.models.networks import load_model
 from levelhead.runs.folder import load_run, require_finished
 from levelhead.runs.recipe import Experiment
 from levelhead.runs.train import device_of, prepared
+from levelhead.spelling import loosely
 from levelhead.storage import as_written, read_json
-from levelhead.types import LevelheadError
+from levelhead.types import DataError, LevelheadError, listed
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,19 @@ class FinishedRun:
         return load_model(folder, allow_mismatched_weights=allow_mismatched_weights).to(self.device)
 
     def prepared(self, split: Split, model: Any) -> Examples:
-        """Return a split with inputs as ``model``, the run's own network, takes them; no sensitive column is opened."""
-        return prepared(self.experiment, split, model)
+        """Return a split with inputs as ``model``, the run's own network, takes them; no sensitive column is opened.
+
+        Raises :class:`~levelhead.types.DataError` if the classes are others than those that it was trained to tell.
+        """
+        examples = prepared(self.experiment, split, model)
+        trained = tuple(str(model.config.id2label[position]) for position in range(model.config.num_labels))
+        if trained != examples.class_names:
+            raise DataError(
+                f"{self.folder} was trained to tell {listed(trained)}, and the {split} split now has "
+                f"{listed(examples.class_names)}: restore the data, or train again."
+                + _same_words(trained, examples.class_names)
+            )
+        return examples
 
     def changed(self) -> list[str]:
         """Return which of the training and validation splits hold other inputs or labels than in training.
@@ -67,6 +84,17 @@ class FinishedRun:
                 same = False
             found += [] if same else [split]
         return found
+
+    def warn_of_changes(self, split: Split) -> None:
+        """Log where rows of ``split`` may be some that the run was trained on, because its data have changed."""
+        if changed := self.changed():
+            logger.warning(
+                "The %s rows have changed since %s was trained: it may have been trained on rows of the %s split. "
+                "Restore the data, or train again.",
+                " and ".join(changed),
+                self.folder,
+                split,
+            )
 
 
 def open_finished(
@@ -88,3 +116,13 @@ def open_finished(
     experiment = load_run(folder, data_root, settings, running=running)
     experiment.data.check()
     return FinishedRun(folder, experiment)
+
+
+def _same_words(trained: Sequence[str], there: Sequence[str]) -> str:
+    """Return what to type where the data spell the classes of a network in another way; else nothing."""
+    known = {loosely(name): name for name in trained}
+    pairs = {name: known[form] for name in there if name not in trained and (form := loosely(name)) in known}
+    if not pairs:
+        return ""
+    setting = shlex.quote(f"data.label_map={json.dumps(pairs)}")
+    return f" If these are the same classes, evaluate takes --set {setting} --out FOLDER."
