@@ -106,11 +106,10 @@ def _refuse_dealing_anew(run: Path, data_root: Path | None, now: Experiment, spl
         return
     dealt = sorted(changed & {"split_seed", "validation_share", "test_share", "fold", "folds"})
     if not dealt and split != "train" and isinstance(now.data, OwnTable):
-        rows = [
-            set((replace(one, id_column=None) if isinstance(one, TextCsv) else one).ids(where) or ())
-            for one, where in ((earlier.data, "train"), (now.data, split))
-        ]
-        dealt = sorted(changed) if rows[0] & rows[1] else []
+        seen, asked = (
+            replace(one, id_column=None) if isinstance(one, TextCsv) else one for one in (earlier.data, now.data)
+        )
+        dealt = sorted(changed) if {*(seen.ids("train") or ())} & {*(asked.ids(split) or ())} else []
     if dealt:
         raise ConfigError(
             f"--set data.{dealt[0]} deals the rows of the run's own file to other splits: the network was trained on "
