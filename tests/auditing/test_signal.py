@@ -43,6 +43,17 @@ def test_a_loss_knows_the_group_by_itself_and_adds_nothing() -> None:
     assert view.with_signal.value == pytest.approx(view.without.value + view.difference.value)
 
 
+@pytest.mark.parametrize("rows", [300, 3000])
+def test_a_loss_adds_nothing_where_the_groups_differ_in_the_spread_of_their_scores(rows: int) -> None:
+    rng = np.random.default_rng(0)
+    group, label = rng.integers(0, 2, rows), rng.integers(0, 2, rows)
+    odds = rng.normal(1.5 * label - 0.75) * (1 + group)
+    loss = np.logaddexp(0, np.where(label == 1, -odds, odds))
+    found = signal_area(label, 1 / (1 + np.exp(-odds)), loss, group=group)
+    assert found.difference.low < 0 < found.difference.high
+    assert abs(found.difference.value) < 0.02
+
+
 def test_noise_is_told_apart_no_more_often_than_it_should() -> None:
     told = 0
     for seed in range(60):

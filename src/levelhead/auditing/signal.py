@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, special
+from scipy import optimize, special, stats
 
 from levelhead.arrays import checked, put_in_order
 from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.report.record import Finding
+from levelhead.report.text import number
 from levelhead.tables.columns import numbers_of_array, outcome_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.rows import Rows
@@ -27,6 +28,8 @@ Codes = tuple[NDArray[np.int64], Sequence[Hashable]]
 FOLDS = 5
 FEWEST = 20
 """Rows of each group that are needed."""
+ROWS_A_DEGREE, MOST_DEGREES = 30, 6
+"""Rows of the smaller group for each degree of the polynomial of the score's rank, and the most degrees."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,12 @@ class SignalArea(Finding):
 
     def sentence(self, signal: str) -> str:
         """Return the finding as one plain sentence."""
+        one = self.difference
+        difference, low, high = (number(100 * value, signed=True) for value in (one.value, one.low, one.high))
         return (
             f"Label and score predict the group with an AUC of {100 * self.without.value:.1f}; adding {signal} gives "
-            f"{100 * self.with_signal.value:.1f} ({100 * self.difference.value:+.1f} points, interval "
-            f"{100 * self.difference.low:+.1f} to {100 * self.difference.high:+.1f}). Alone, {signal} has an AUC of "
-            f"{100 * self.alone.value:.1f}."
+            f"{100 * self.with_signal.value:.1f} ({difference} points, interval {low} to {high}). Alone, {signal} has "
+            f"an AUC of {100 * self.alone.value:.1f}."
         )
 
 
@@ -62,8 +66,9 @@ def signal_area(
 
     A method that sees no groups can act on what it has: losses, errors, clusters, a view of the input. If such a signal
     adds nothing to label and score, a method that follows it treats alike all who get the same score.
-    Both areas are those of a logistic regression of the group on the label, the score and their product, without and
-    with the signal and its product with the label; each row is guessed by coefficients from the other four fifths.
+    Both areas are those of a logistic regression of the group on the label, the score, polynomials of its rank (of
+    degree 6 with 180 rows of each group or more) and their products with the label, without and with the signal and its
+    product with the label; each row is guessed by coefficients from the other four fifths.
 
     Args:
         y_true: (rows,) labels, two of them.
@@ -130,7 +135,11 @@ def _area(label: Codes, group: Codes, numbers: dict[str, FloatArray], level: flo
     if (fewest := min(inside.sum(), (~inside).sum())) < FEWEST:
         raise DataError(f"The smaller group has {fewest} rows; at least {FEWEST} are needed.")
     scaled = {name: (values - values.mean()) / values.std() for name, values in numbers.items()}
-    plain = np.stack([truth, scaled["score"], truth * scaled["score"]], 1).astype(float)
+    # A signal such as a loss bends the score: polynomials of its rank, as many as rows allow, leave that no news.
+    degree = int(np.clip(fewest // ROWS_A_DEGREE, 1, MOST_DEGREES))
+    places = 2 * stats.rankdata(scaled["score"]) / len(labels) - 1
+    bent = np.column_stack([scaled["score"], np.polynomial.legendre.legvander(places, degree)[:, 1:]])
+    plain = np.column_stack([truth, bent, truth[:, None] * bent]).astype(float)
     more = np.column_stack([plain, scaled["signal"], truth * scaled["signal"]])
     fold = np.random.default_rng(seed).permutation(len(labels)) % FOLDS
     guesses = {name: _cross_fitted(inputs, inside, fold) for name, inputs in (("without", plain), ("with", more))}
