@@ -108,6 +108,11 @@ def test_the_command_trains_every_cell_and_goes_on(
     assert "divergence" in printed
     assert {folder.name for folder in out.iterdir()} == {"margin-0.1", "margin-0.5"}
     assert (out / "margin-0.5" / "model").is_dir()
+    for other in ({"settings": [*options, "seed=1"]}, {"split_seed": 5}):  # the figures of another grid were shown
+        with pytest.raises(ConfigError, match=r"margin-0.1 holds a training with other settings"):
+            command.train_command(
+                str(path), tmp_path / "own.csv", out, **{"settings": options, "held_out_share": 0.4, **other}
+            )
     with pytest.raises(ConfigError, match="held-out-share"):
         command.train_command(str(path), tmp_path / "own.csv", out, options, 0.0)
     single = recipe(tmp_path, "{klaad.margin: [0.1]}")

@@ -41,6 +41,7 @@ def train_command(
     """
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks and writes
     check_outputs({}, folders={"--out": out})
+    from levelhead.lm.klaad_training import refuse_other_training
     from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table
     from levelhead.lm.loading import place_of
     from levelhead.lm.triplets import TRAINING, TermSplit, read_triplets, refuse_trained_terms, split_terms
@@ -61,6 +62,7 @@ def train_command(
         if grid:
             console.print(f"{number} of {len(cells)}: {escape(name)}", soft_wrap=True)
             if measured.exists():
+                refuse_other_training(out / name, config, split.train)
                 figures[name] = read_json(measured)
                 continue
         if is_run(out / name) and not (out / name / TRAINING).exists():

@@ -38,7 +38,8 @@ class Sample:
     """What an estimate was drawn from.
 
     ``values`` (rows, terms); ``clusters`` (rows,) cluster of each row, or None; ``statistic`` as in :func:`bootstrap`;
-    ``ids`` name the rows, or None where rows are all items in their order; ``ends`` of its scale, or None.
+    ``ids`` name the rows, or None where rows are all items in their order; ``ends`` of its scale, or None; ``arms``:
+    samples of the same rows whose smallest statistic is this one, see :func:`least`; ``kinked``: it is made of such.
     """
 
     values: NDArray[np.float64]
@@ -46,6 +47,8 @@ class Sample:
     statistic: Statistic
     ids: tuple[Hashable, ...] | None = None
     ends: tuple[float, float] | None = None
+    arms: tuple[Sample, ...] = ()
+    kinked: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,12 +117,37 @@ def paired_difference(first: Estimate, second: Estimate) -> Estimate:
         return Estimate.undefined("the score keeps no items")
     if not _same_rows(a, b):
         return Estimate.undefined("the two are on different items, or tokens of them")
+    figure = _difference(a, b)
+    if not (a.arms or b.arms) or not isinstance(figure, SampledEstimate) or figure.sample is None:
+        return figure
+    # min(b) - min(a) is the smallest over b's arms of the largest difference to one of a's.
+    pairs = [[_difference(one, other) for one in a.arms or (a,)] for other in b.arms or (b,)]
+    low, high = (min(max(getattr(pair, end) for pair in row) for row in pairs) for end in ("low", "high"))
+    ends = _less(b.ends, a.ends) or (-np.inf, np.inf)
+    sample = replace(figure.sample, kinked=True)
+    return replace(figure, low=low, high=high, sample=sample).within(*ends)
+
+
+def _difference(a: Sample, b: Sample) -> Estimate:
     split = a.values.shape[1]
 
     def difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(b.statistic(sums[:, split:]) - a.statistic(sums[:, :split]))
 
     return _estimate(_joined([a, b], difference, _less(b.ends, a.ends)), "one of the two is undefined")
+
+
+def least(figure: Estimate, arms: Sequence[Estimate]) -> Estimate:
+    """Return a figure that is the smallest of ``arms``, all of :func:`bootstrap`, with the interval of these.
+
+    A minimum of noisy values is too small, so its own replicates lie too low where two arms are close.
+    """
+    samples = tuple(one for arm in arms if (one := getattr(arm, "sample", None)) is not None)
+    if not isinstance(figure, SampledEstimate) or figure.sample is None or len(samples) < len(arms):
+        return figure
+    low, high = float(np.min([arm.low for arm in arms])), float(np.min([arm.high for arm in arms]))
+    kept = replace(figure.sample, arms=samples, kinked=True)
+    return replace(figure, low=low, high=high, sample=kept).within(*(kept.ends or (-np.inf, np.inf)))
 
 
 def p_value(difference: Estimate) -> float:
@@ -168,7 +196,14 @@ def pooled(figures: Sequence[Estimate]) -> Estimate:
     def mean(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(each(sums).mean(0))
 
-    return _estimate(_joined(samples, mean, _mean_ends(samples)), "one of the figures is undefined")
+    figure = _estimate(joined := _joined(samples, mean, _mean_ends(samples)), "one of the figures is undefined")
+    drawn = _replicates(joined)
+    if np.isnan(figure.low) or drawn is None or not any(sample.kinked for sample in samples):
+        return figure
+    half = 1.96 * float(drawn.std(ddof=1))  # percentiles of a mean of minima lie too low, see :func:`least`
+    return replace(figure, low=figure.value - half, high=figure.value + half).within(
+        *(joined.ends or (-np.inf, np.inf))
+    )
 
 
 def over_seeds(after: Sequence[Estimate], before: Estimate | None = None) -> Estimate:

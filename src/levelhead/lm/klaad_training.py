@@ -252,13 +252,18 @@ def _refuse_cut_pairs(tokenizer: Any, triplets: Sequence[TripletLike], longest: 
         )
 
 
+def _settings(config: KlaadConfig, triplets: Sequence[TripletLike]) -> dict[str, Any]:
+    """Return what a training's folder says about it."""
+    texts = [[one.stereotype, one.anti_stereotype, one.unrelated, one.context, one.term, one.task] for one in triplets]
+    digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+    return {**config.to_dict(), "triplets": len(triplets), "triplets_sha256": digest}
+
+
 def _refuse_changes(
     folder: Path, config: KlaadConfig, triplets: Sequence[TripletLike], beginning: Beginning, accelerator: Any
 ) -> None:
     """Write the settings of a new training; raise :class:`ConfigError` where the folder holds another one's."""
-    texts = [[one.stereotype, one.anti_stereotype, one.unrelated, one.context, one.term, one.task] for one in triplets]
-    digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
-    wanted = {**config.to_dict(), "triplets": len(triplets), "triplets_sha256": digest}
+    wanted = _settings(config, triplets)
     wanted |= {"begin_alone": list(beginning.alone)} if beginning.alone else {}
     path = folder / TRAINING
     new = not path.exists()
@@ -267,7 +272,16 @@ def _refuse_changes(
         if accelerator.is_main_process:
             write_json(path, wanted)
         return
-    there = read_json(path)
+    _refuse_others(folder, wanted)
+
+
+def refuse_other_training(folder: Path, config: KlaadConfig, triplets: Sequence[TripletLike]) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` if a finished training had other settings or triplets."""
+    _refuse_others(folder, _settings(config, triplets), free=("begin_alone",))
+
+
+def _refuse_others(folder: Path, wanted: dict[str, Any], free: Sequence[str] = ()) -> None:
+    there = {key: value for key, value in read_json(folder / TRAINING).items() if key not in free}
     # How often progress is written changes nothing that is trained.
     for free in ("checkpoint_seconds", "log_every", "device"):
         there.get("train", {})[free] = wanted["train"][free]

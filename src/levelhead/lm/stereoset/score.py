@@ -10,21 +10,21 @@ All are shares here: 0.72 is the published 72.
 
 *Interval of ICAT.* It is the smaller of two smooth arms, 2 LMS SS and 2 LMS (1 - SS). Its own bootstrap replicates lie
 too low where SS is near one half, because a minimum of noisy values is too small. So the interval is that of the arms:
-from the smaller of their lower ends to the smaller of their upper ends, or to 1.
+from the smaller of their lower ends to the smaller of their upper ends, or to 1. A difference of two ICATs has the
+interval of the differences of their arms.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id
-from levelhead.lm.intervals import FEW_CLUSTERS, Statistic, bootstrap, group_means
+from levelhead.lm.intervals import FEW_CLUSTERS, Statistic, bootstrap, group_means, least
 from levelhead.lm.stereoset.data import INTER, SENTENCES, TASKS
 from levelhead.types import DataError, Estimate, quoted
 
@@ -127,11 +127,10 @@ def _estimates(items: Sequence[Item], outcomes: Sequence[tuple[float, float]], s
         return bootstrap(values, None, statistic, seed=seed, ids=ids, ends=(0.0, highest))
 
     arms = [estimate(_arm_above, 2.0), estimate(_arm_below, 2.0)]
-    low, high = float(np.min([arm.low for arm in arms])), float(np.min([1.0, *(arm.high for arm in arms)]))
     return {
         "stereotype_score": estimate(_stereotype),
         "language_modeling_score": estimate(_language),
-        "icat": replace(estimate(_icat), low=low, high=high),
+        "icat": least(estimate(_icat), arms),
     }
 
 
