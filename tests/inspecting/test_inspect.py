@@ -235,6 +235,8 @@ def test_a_pooled_figure_holds_rows_and_runs():
 def test_runs_that_are_no_seeds_or_folds_of_one_training_are_not_pooled(runs):
     with pytest.raises(ConfigError, match=r"differ in method\.name: 'erm' and 'dam'.*--against"):
         inspect_runs([runs["erm0"], runs["dam0"]])
+    with pytest.raises(ConfigError, match="No run was given"):
+        inspect_runs([])
     with pytest.raises(ConfigError, match="are one training"):
         inspect_runs([runs["dam0"]], [runs["erm0"], runs["erm0"]])
 

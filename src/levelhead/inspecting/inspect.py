@@ -198,13 +198,14 @@ def inspect_runs(
     """
     options = Options(permutations=permutations, seed=seed)
     _check(max_rows, options)
+    if not runs:
+        raise ConfigError("No run was given: name a folder that `levelhead train` made.")
     for folders in (runs, against):
         _refuse_other_trainings(folders)
     found: dict[str, list[ModelInside]] = {}
     panels: list[Panel] = []
     said: dict[str, None] = {}
-    groups: dict[str, int] = {}
-    measured_on: dict[str, set[str]] = {}
+    measured_on: dict[str, dict[str, dict[str, int]]] = {}  # rows of the groups, by model and set of rows
     data: set[str] = set()
     name_of_attribute = ""
     for side, folders in enumerate((runs, against)):
@@ -253,13 +254,13 @@ def inspect_runs(
             )
             found.setdefault(name, []).append(inside)
             panels += [_panel(one.figure(opened), name) for one in alive]
-            measured_on.setdefault(name, set()).add(_fingerprint(opened))
-            groups = groups or opened.source.groups
+            measured_on.setdefault(name, {})[_fingerprint(opened)] = opened.source.groups
             name_of_attribute = opened.source.attribute
     warnings = [*said, _one_training(found)]
+    folds = next(iter(measured_on.values())).values()
     return Inspection.of(
         name_of_attribute,
-        groups,
+        {group: sum(one[group] for one in folds) for group in pair or ()},
         found,
         folds={name: len(rows) for name, rows in measured_on.items()},
         warnings=tuple(one for one in warnings if one),
