@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,6 +107,22 @@ def test_an_explanation_names_the_side(shortcut: bool) -> None:
     sentence, words = following.after_explanation(found, ["postprocess"], ["compare"])
     assert sentence.startswith("Shortcut side" if shortcut else "Base-rate side")
     assert words == (["compare"] if shortcut else ["postprocess"])
+
+
+def test_base_rates_do_not_explain_a_gap_that_runs_against_them() -> None:
+    chance = np.random.default_rng(0)
+    group = chance.integers(0, 2, 4000)
+    rate = np.where(group == 1, 0.6, 0.3)
+    label = (chance.random(4000) < rate).astype(int)
+    odds = chance.normal(label - 0.5) - np.log(rate / (1 - rate))
+    found = lh.explain_gap(label, odds, sensitive_features=group, scale="log-odds", replicates=200)
+    assert "it runs against the base rates, so they do not explain this gap." in " ".join(found.sentences())
+    said = following.after_explanation(found, ["postprocess"], ["compare"])[0]
+    assert said.startswith("Shortcut side: the score runs against the base rates.")
+    unknown = replace(found.pairs[0], rho=Estimate(0.0, -0.2, 0.2, 4000))
+    part = replace(next(iter(found.by_attribute.values())), pairs=(unknown,))
+    found = replace(found, by_attribute={"group": part})
+    assert following.after_explanation(found, ["postprocess"], ["compare"])[0].startswith("Inconclusive")
 
 
 @pytest.mark.parametrize(

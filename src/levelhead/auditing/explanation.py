@@ -198,6 +198,8 @@ def _sentences(
                 f"The score uses {share}, more than a calibrated score would: it exploits a shortcut or a stereotype, "
                 "beyond the labels."
             )
+        elif rho.high < 0:
+            said.append(f"The score uses {share}: it runs against the base rates, so they do not explain this gap.")
         elif rho.high < 1:
             said.append(f"The score uses {share}, less than a score that is calibrated in each group.")
         else:

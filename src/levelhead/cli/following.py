@@ -139,10 +139,14 @@ def after_explanation(found: Explanation, ruled: Sequence[object], compared: Seq
         why = str(pair.implied.reason)
         said = f"These rows do not say which side the gap is on: {why}{'' if why.endswith('?') else '.'}"
         return said, ["explain", "--help"]
-    if pair.rho.low > 1 or (not pair.rho.defined and not pair.implied.low > 0):
-        why = "the score exaggerates base rates" if pair.rho.defined else "base rates do not differ measurably"
+    reasons = {
+        "the score exaggerates base rates": pair.rho.low > 1,
+        "the score runs against the base rates": pair.rho.high < 0,
+        "base rates do not differ measurably": not pair.rho.defined and not pair.implied.low > 0,
+    }
+    if why := next((one for one, holds in reasons.items() if holds), ""):
         return f"Shortcut side: {why}. This speaks for methods that upweight errors, such as jtt.", compared
-    if pair.implied.low > 0:
+    if pair.implied.low > 0 and pair.rho.low > 0:
         text = "Base-rate side: do not expect training without groups to close it; a rule that reads the group can."
         return text, ruled
     return "Inconclusive between base rates and a shortcut; methods of both kinds deserve a comparison.", compared
