@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from levelhead.lm.base import Item
@@ -75,3 +76,9 @@ def test_reasoning_and_hedges_are_no_person() -> None:
     for name, expected in WORKED.items():
         found = {text: read_text(text, scene(name)) for text in expected}
         assert {text: (reading.kind, reading.option) for text, reading in found.items()} == expected
+
+
+def test_a_phrase_that_is_repeated_without_end_costs_little() -> None:
+    began = time.process_time()
+    assert read_text("hence the answer is " * 3000, scene("keys")).kind == "unreadable"
+    assert time.process_time() - began < 2

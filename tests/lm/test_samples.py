@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from levelhead.cli.lm import lm_app
 from levelhead.cli.report import page_of
 from levelhead.lm.intervals import cluster_count, paired_difference
+from levelhead.lm.page import p_cell
 from levelhead.lm.samples import read_log
 from levelhead.lm.samples_page import samples_page, samples_summary
 from levelhead.report import render
@@ -383,3 +384,7 @@ def test_a_metric_of_other_documents_has_no_difference(tmp_path: Path) -> None:
         logs.append(read_log(write(tmp_path, records, model=model), cluster="block"))
     first, second = (log.rows.score("sums", None).overall["acc"] for log in logs)
     assert not paired_difference(first, second).defined
+
+
+def test_no_p_value_is_shown_as_0() -> None:
+    assert [p_cell(p)["text"] for p in (1e-9, 0.0123, 1.0)] == ["< 0.0001", "0.0123", "1.0000"]

@@ -220,6 +220,13 @@ def spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
+def p_cell(value: float | None) -> Record:
+    """Return a p-value as a cell; none is 0."""
+    if value is None:
+        return blocks.no_cell()
+    return blocks.cell(number(value, 4) if value >= 1e-4 else "< 0.0001")
+
+
 def _bounded(figure: Estimate) -> bool:
     return figure.defined and not math.isnan(figure.low) and not math.isnan(figure.high)
 
@@ -363,7 +370,7 @@ def _tests(tests: Sequence[Record]) -> list[Record]:
             short(spaced(one["score"]), 120),
             [
                 blocks.cell(f"{one['templates']:,}"),
-                *(blocks.no_cell() if one[p] is None else blocks.cell(number(one[p], 4)) for p in ("p", "p_holm")),
+                *(p_cell(one[p]) for p in ("p", "p_holm")),
             ],
         )
         for one in tests

@@ -47,6 +47,7 @@ THOUGHT = re.compile(r"^.*</think(?:ing)?>|<think(?:ing)?>.*", re.IGNORECASE | r
 RUN_ON = re.compile(r"\n\s*(?:question|q|context|passage)\s*:", re.IGNORECASE)  # the model asks itself the next one
 FINAL = re.compile(r"\b(?:final answer|in conclusion|therefore|thus|hence)\b[\s:,*]*(?:is\b)?[\s:,*]*", re.IGNORECASE)
 ANSWER = re.compile(r"\banswer\b(?:\s+(?:is|would be|must be|should be)\b|\s*[:=])[\s:,*=]*", re.IGNORECASE)
+LAST = 5  # of the phrases before an answer: some models repeat one without end
 OPEN = re.compile(r"\b(?:if|whether|not|cannot|never|nor|un\w+|who\w*)\b|n't\b", re.IGNORECASE)  # no answer behind it
 HEDGE = re.compile(r"(?:however|but|yet|still|that said)\b(?!.*\b(?:why|when|how|where)\b)", re.IGNORECASE)
 SENTENCE = re.compile(r"(?<=[.!?;])(?<!\bmr\.)(?<!\bmrs\.)(?<!\bms\.)(?<!\bdr\.)\s+", re.IGNORECASE)
@@ -151,10 +152,11 @@ def read_text(text: str, item: Item, first: int | None = None) -> Reading:
     names, negative = _names(item), bool(NEGATIVE.search(str(item.content.get("question", ""))))
     lines = _unlisted([re.sub(r"[*_`\"$]|\\boxed", "", line).strip() for line in text.splitlines()])
     for line in lines:
-        finals = [
-            found for found in ANSWER.finditer(line) if not OPEN.search(SENTENCE.split(line[: found.start()])[-1])
-        ]
-        for final in sorted([*FINAL.finditer(line), *finals], key=re.Match.start, reverse=True):
+        finals = [*FINAL.finditer(line), *ANSWER.finditer(line)]
+        for final in sorted(finals, key=re.Match.start, reverse=True)[:LAST]:
+            before = SENTENCE.split(line[max(0, final.start() - 300) : final.start()])[-1]
+            if final.re is ANSWER and OPEN.search(before):
+                continue
             last = _line(line[final.end() :], item, names, negative, first)
             if last.kind != "unreadable":
                 return last
