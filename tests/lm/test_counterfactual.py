@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,7 @@ def test_a_table_is_compared_by_its_columns(tmp_path: Path) -> None:
     other.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     scores = run(tmp_path, Ruled(1, 3), "odds", templates=other, columns="text=t,group=g,option=a,against=b")
     assert scores.overall["log odds, kettle minus lamp"].value == pytest.approx(2)
+    assert any("the first row of one group is compared with the first of another" in note for note in scores.notes)
 
 
 @pytest.mark.parametrize(
@@ -255,6 +257,10 @@ def test_a_table_of_bbq_in_another_language_is_scored(tmp_path: Path) -> None:
         BBQ(file=bbq_table(tmp_path), columns=COLUMNS.replace(",condition=art", "")).read(None)
     with pytest.raises(DataError, match="biased answer is the unknown one"):
         BBQ(file=bbq_table(tmp_path, stereotyp="Unklar"), columns=COLUMNS).read(None)
+    alone = replace(benchmark, file=bbq_table(tmp_path), columns=COLUMNS.replace(",template=vorlage", ""))
+    assert not any("too narrow" in note for note in scores.notes)
+    notes = alone.score(alone.read(None), [Answer(item.id, {"answer": 0}) for item in items]).notes
+    assert "intervals resample rows, and are too narrow if rows share a template." in notes[-1]
     without = BBQ(file=bbq_table(tmp_path), columns=COLUMNS.replace(",biased=stereotyp", "")).read(None)
     assert {item.content["target"] for item in without} == {"missing"}
 

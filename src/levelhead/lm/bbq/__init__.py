@@ -14,7 +14,8 @@ from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, drawn_b
 from levelhead.lm.bbq.data import read_items
 from levelhead.lm.bbq.reading import first_number, match_option, read_predictions
 from levelhead.lm.bbq.score import score_answers
-from levelhead.lm.bbq.tables import read_table
+from levelhead.lm.bbq.tables import KNOWN, read_table
+from levelhead.lm.counterfactual.data import columns_of
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
@@ -212,7 +213,11 @@ class BBQ(Benchmark):
         """Score answers, see :func:`levelhead.lm.bbq.score.score_answers`; kept log-likelihoods choose again."""
         first = first_number(self.template)
         given = [self._chosen(answer) for answer in answers]
-        return score_answers(items, given, replicates=self.replicates, seed=self.bootstrap_seed, first=first)
+        scores = score_answers(items, given, replicates=self.replicates, seed=self.bootstrap_seed, first=first)
+        if self.file is None or "template" in columns_of(self.columns, KNOWN):
+            return scores
+        note = "No column names templates: intervals resample rows, and are too narrow if rows share a template."
+        return replace(scores, notes=(*scores.notes, note))
 
     def _chosen(self, answer: Answer) -> Answer:
         sums, tokens = answer.content.get("log_likelihoods"), answer.content.get("tokens")

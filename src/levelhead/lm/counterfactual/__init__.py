@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -103,7 +103,7 @@ class Counterfactual(Benchmark):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score the answers, see :func:`levelhead.lm.counterfactual.score.score_answers`."""
-        return score_answers(
+        scores = score_answers(
             items,
             answers,
             sentiment=self.sentiment,
@@ -111,3 +111,7 @@ class Counterfactual(Benchmark):
             lexicon=self.lexicon,
             seed=self.seed,
         )
+        if not self.columns or "template" in columns_of(self.columns):
+            return scores
+        note = "No column names templates: the first row of one group is compared with the first of another, and so on."
+        return replace(scores, notes=(*scores.notes, note))
