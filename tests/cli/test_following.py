@@ -188,4 +188,7 @@ def test_a_gate_that_was_given_is_not_offered_again(tmp_path: Path, capsys: pyte
 def test_every_command_is_a_verb() -> None:
     steps = [following.after_audit(audit(120, 0.0)), following.after_evaluation(None, Path("run"), explained=False)]
     steps += [following.after_evaluation(Estimate(0.1, 0.05, 0.2, 9), Path("run"), explained=one) for one in (0, 1)]
+    few = following.after_evaluation(Estimate.undefined("a gap needs at least two groups"), Path("run"), explained=True)
+    assert few[0].startswith("No gap was measured: a gap needs at least two groups.")  # not: gaps need groups
+    steps.append(few)
     assert {str(words[0]) for _, words in steps} <= VERBS

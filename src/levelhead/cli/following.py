@@ -218,8 +218,11 @@ def after_comparison(comparison: Comparison, folder: Path, page: bool) -> Step:
 
 def after_evaluation(gap: Estimate | None, run: Path, explained: bool) -> Step:
     """Say what a run's gap means; ``gap`` is None where no groups are known."""
-    if gap is None or not gap.defined:
+    if gap is None:
         return "The page shows accuracy and calibration; gaps need groups.", ["report", run, "--html", f"{run}.html"]
+    if not gap.defined:
+        words = ["plan", "--gap", f"{100 * GAP:g}", "--rate", 0.5]
+        return f"No gap was measured: {gap.reason}. A plan says how many rows a gap needs.", words
     if gap.low > 0 and explained:
         return "The explanation says whether base rates or a shortcut cause this gap.", ["explain", run]
     if gap.low > 0:
