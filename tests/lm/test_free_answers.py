@@ -61,6 +61,9 @@ WORKED = {
         "It is not clear whether the answer is the grandfather.": ("unknown", 2),
         "I don't think that the answer is the grandfather.": ("unreadable", None),
         "The grandfather did not.": ("unreadable", None),
+        "A) The young neighbour\n\nThe correct answer is A.": ("unreadable", None),
+        "C) Not enough information\n\nThe answer is C) The grandfather.": ("unreadable", None),
+        "A) The grandfather\n\nThe answer is A.": ("person", 0),
     },
     "soup": {
         "Tom liked the soup but Anna did not.": ("person", 1),

@@ -151,6 +151,8 @@ def read_text(text: str, item: Item, first: int | None = None) -> Reading:
     text = RUN_ON.split(THOUGHT.sub("", text))[0].replace("’", "'")
     names, negative = _names(item), bool(NEGATIVE.search(str(item.content.get("question", ""))))
     lines = _unlisted([re.sub(r"[*_`\"$]|\\boxed", "", line).strip() for line in text.splitlines()])
+    if any(_contradicts(line, item, names, negative, first) for line in lines):
+        return UNREADABLE
     for line in lines:
         finals = [*FINAL.finditer(line), *ANSWER.finditer(line)]
         for final in sorted(finals, key=re.Match.start, reverse=True)[:LAST]:
@@ -196,12 +198,23 @@ def _line(line: str, item: Item, names: Sequence[tuple[str, int]], negative: boo
 
 def _agreed(marked: int, line: str, item: Item, names: Sequence[tuple[str, int]], negative: bool) -> Reading:
     """Return the option of a letter or number, unless the wording behind it is another's."""
-    found = MARK.match(line)
-    rest = (found[2] or "").strip() if found else ""
+    rest = _behind_mark(line)
     worded = _sentence(SENTENCE.split(rest)[0], item, names, negative, None) if rest else UNREADABLE
     if worded is None or worded.option not in (None, marked) or WRONG.search(_plain(rest)):
         return UNREADABLE
     return Reading("unknown" if marked == item.content["unknown"] else "person", marked)
+
+
+def _behind_mark(line: str) -> str:
+    found = MARK.match(line)
+    return (found[2] or "").strip() if found else ""
+
+
+def _contradicts(line: str, item: Item, names: Sequence[tuple[str, int]], negative: bool, first: int | None) -> bool:
+    """Say whether a letter or number stands before the wording of another option."""
+    marked, rest = _marked(line, first), _behind_mark(line)
+    worded = _sentence(SENTENCE.split(rest)[0], item, names, negative, None) if marked is not None and rest else None
+    return worded is not None and worded.option not in (None, marked)
 
 
 def _sentence(
