@@ -203,6 +203,16 @@ def test_texts_of_a_set_from_the_hub_are_looked_at_trained_and_evaluated(
     assert "predict the column outcome" in model_card(tmp_path / "run")
 
 
+def test_a_rehearsal_is_called_one_wherever_it_is_read(
+    own: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, asked = tmp_path / "run", recipe(own, "erm")
+    train_run(build_experiment({**asked, "train": {**asked["train"], "max_steps": 3}}), run)  # type: ignore[dict-item]
+    evaluate_run(run)
+    assert "A rehearsal: each stage stopped after 3 steps" in caplog.text
+    assert "- A rehearsal: each stage stopped after 3 steps" in model_card(run)
+
+
 def test_an_evaluation_says_that_rows_have_changed_since_the_training(
     own: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

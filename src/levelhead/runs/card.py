@@ -65,9 +65,11 @@ def model_card(run: Path) -> str:
 
 
 def _model_card(run: Path) -> str:
+    from levelhead.runs.folder import REHEARSED
     from levelhead.runs.recipe import read_recipe
 
     recipe = read_recipe(run / "config.yaml")
+    steps = (recipe.get("train") or {}).get("max_steps")
     metrics = read_metrics(run)
     network = read_record(run / "model" / "config.json")
     record = network.get("levelhead") or {}
@@ -80,7 +82,7 @@ def _model_card(run: Path) -> str:
         _method(recipe, record, metrics),
         _measured(run, metrics),
         _cost(run),
-        bullets("Limits", [escaped(card.caution), *LIMITS]),
+        bullets("Limits", [*([] if steps is None else [REHEARSED % steps]), escaped(card.caution), *LIMITS]),
         _made(run, recipe, metrics),
         citation(bool(record.get("debias")), escaped(card.citation)),
     ]

@@ -15,7 +15,7 @@ import torch
 from levelhead.data import Examples, Fold, Split
 from levelhead.data.made_up import MadeUp
 from levelhead.models.networks import load_model
-from levelhead.runs.folder import load_run, require_finished
+from levelhead.runs.folder import load_run, require_finished, warn_of_rehearsal
 from levelhead.runs.recipe import Experiment
 from levelhead.runs.train import device_of, prepared
 from levelhead.spelling import loosely
@@ -114,6 +114,7 @@ def open_finished(
     """
     require_finished(folder)
     experiment = load_run(folder, data_root, settings, running=running)
+    warn_of_rehearsal(experiment)
     experiment.data.check()
     return FinishedRun(folder, experiment)
 
