@@ -66,9 +66,7 @@ from levelhead.training.finite import refuse_not_finite
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 CONFIG, REHEARSAL = "config.yaml", "rehearsal.json"
-REHEARSED = (
-    "A rehearsal: each stage of training stopped after %d steps (train.max_steps), so its figures are no result."
-)
+REHEARSED = "A rehearsal: each stage stopped after %d steps (train.max_steps). Its figures are no result."
 
 logger = logging.getLogger(__name__)
 
