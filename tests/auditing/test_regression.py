@@ -156,6 +156,13 @@ def test_groups_that_are_small_or_missing_are_shown_and_not_compared():
     assert as_group.comparisons == 3 * 6
 
 
+def test_groups_that_differ_only_in_how_they_are_written_are_named() -> None:
+    rng = np.random.default_rng(0)
+    found = lh.regression_audit(rng.normal(size=90), rng.normal(size=90), sensitive_features=["a", "A", "b"] * 30)
+    assert any("“A” and “a” differ only in how" in said for said in found.warnings)
+    assert "of the variance" not in found.text(all=True)  # below 0%, which a warning says
+
+
 def test_crossings_ranges_and_numbers():
     label, prediction, sex = rows(400)
     ages = np.arange(400) % 50 + 20

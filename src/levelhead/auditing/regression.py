@@ -62,6 +62,7 @@ from levelhead.tables.columns import by_name, finite, name_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.join import both_ids
 from levelhead.tables.source import Arrays
+from levelhead.tables.vocabulary import alike
 from levelhead.types import ConfigError, DataError, Estimate, in_quotes, printable, quoted
 
 FloatArray = NDArray[np.float64]
@@ -342,6 +343,8 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
         groups_of[key] = {member: groups[code] for member, code in zip(found.places, codes, strict=True)}
         at_of = {group: int(np.flatnonzero(codes == place)[0]) for place, group in enumerate(groups)}
         by_attribute[key], kept[key] = {}, {}
+        if isinstance(key, str) and (key not in rows.cuts or rows.cuts[key].values):
+            warnings += alike(key, "groups", groups)
         for group, at in at_of.items():
             absent = is_left_out(group, rows.asked.missing)
             included = moments.rows[at] >= rows.asked.min_count and not absent
@@ -487,7 +490,7 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
     said += [one for part in (found.control, found.against) if part is not None for one in part.sentences()]
     overall = found.overall
     explained = (
-        "" if math.isnan(found.explained) else f" Predictions explain {number(100 * found.explained)}% of the variance."
+        "" if not found.explained >= 0 else f" Predictions explain {number(100 * found.explained)}% of the variance."
     )
     said.append(
         f"Over all {overall.n:,} rows the mean absolute error is {digits(overall.mean_absolute_error.value)}, the root "
