@@ -65,6 +65,13 @@ def test_what_trainer_gives_is_read():
     assert math.isnan(watch(given(logits, [-100, -100] * 20))["sex_demographic_parity"])
 
 
+@pytest.mark.parametrize("metric", ["equal_opportunity", "equalized_odds", "equalized_odds_worst"])
+def test_a_fold_of_one_class_has_no_gap_in_error_rates(metric: str) -> None:
+    one, groups = [0] * 40, list("ab") * 20
+    assert math.isnan(lh.gap_score(one, one, groups=groups, metric=metric))
+    assert lh.gap_score(one, one, groups=groups, metric="demographic_parity") == 0
+
+
 def test_a_gap_that_cannot_be_computed_is_not_0():
     assert math.isnan(lh.gap_score([1, 0], [1, 0], groups=["a", "b"]))
     assert math.isnan(lh.gap_score([1, 0], [1, 0], groups=[None, None]))

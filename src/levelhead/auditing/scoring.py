@@ -42,7 +42,8 @@ def gap_score(
         min_count: smallest denominator for a rate to enter the gap.
 
     Returns:
-        the gap as a fraction, smaller is better; NaN where fewer than two groups have enough rows.
+        the gap as a fraction, smaller is better; NaN where fewer than two groups have enough rows, and of error rates
+        where all labels and predictions are one class, which may be the negative one.
 
     Raises:
         DataError: lengths differ, or a label or a prediction is missing.
@@ -72,6 +73,8 @@ def gap_score(
             f"{listed(both[1], 5)}. Write both alike."
         )
     place = positive_index(list(counts.classes), positive)
+    if len(counts.classes) < 2 and positive is None and metric != "demographic_parity":
+        return float("nan")
     return estimate(counts, metric, positive=place, min_count=min_count, replicates=100).value
 
 
