@@ -227,7 +227,11 @@ def _sentence(
     if marked is not None:
         return _agreed(marked, sentence, item, names, negative)
     line, unknown = _plain(sentence), Reading("unknown", item.content["unknown"])
+    own = re.escape(_plain(item.content["options"][item.content["unknown"]]))
     people, joined = _people(line, names, negative)
+    either = "|".join(re.escape(words) for words, _ in names)
+    if re.search(rf"\b(?:{either}){JOINER.pattern}{own}\b|\b{own} or (?:the |a |an )?(?:{either})\b", line):
+        return None  # a list of the options, repeated
     not_said = bool(NOT_SAID.search(line)) or f" {_plain(item.content['options'][unknown.option or 0])} " in f" {line} "
     not_said |= any(f" {_plain(words)} " in f" {line} " for words in UNKNOWN)
     refusal, not_known = bool(REFUSAL.search(line)), bool(NOT_KNOWN.search(line))
