@@ -107,8 +107,8 @@ def _check_saved(
     if not largest <= 0.02 * (1 + float(logits[index].abs().max())):
         raise LevelheadError(
             f"The network saved in {folder / 'model'} gives other logits than the trained one (by up to "
-            f"{largest:.2g}). If it was trained on kept features, they are damaged: `levelhead features prune --all`, "
-            "then train again."
+            f"{largest:.2g}). Kept features may be damaged, or too coarse for its last layer: train again with "
+            "--set model.features=false, or after `levelhead features prune --all`."
         )
 
 
