@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from levelhead.data import Examples, Fold, Split
+from levelhead.data import SPLITS, Examples, Fold, Split
 from levelhead.data.made_up import MadeUp
+from levelhead.data.texts import Texts
 from levelhead.models.networks import load_model
 from levelhead.runs.folder import load_run, require_finished, warn_of_rehearsal
 from levelhead.runs.recipe import Experiment
@@ -69,20 +70,25 @@ class FinishedRun:
     def changed(self) -> list[str]:
         """Return which of the training and validation splits hold other inputs or labels than in training.
 
-        No sensitive column is opened. A split that cannot be read any more has changed.
+        No sensitive column is opened. A split that cannot be read any more has changed. Of pictures, which take long to
+        decode, the validation split alone is looked at.
         """
         file, data = self.folder / "data.json", self.experiment.data
         if not file.exists() or isinstance(data.data if isinstance(data, Fold) else data, MadeUp):
             return []
         with as_written(file):
             recorded = {split: about["fingerprint"] for split, about in read_json(file).items()}
-        found = []
-        for split, before in recorded.items():
+        found: list[str] = []
+        for split in SPLITS[1::-1]:
             try:
-                same = data.examples(split).fingerprint == before
+                examples = data.examples(split)
             except LevelheadError:
-                same = False
-            found += [] if same else [split]
+                found.insert(0, split)
+                continue
+            if split in recorded and examples.fingerprint != recorded[split]:
+                found.insert(0, split)
+            if not isinstance(examples.inputs, Texts):
+                break
         return found
 
     def warn_of_changes(self, split: Split) -> None:
