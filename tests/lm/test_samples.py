@@ -388,3 +388,15 @@ def test_a_metric_of_other_documents_has_no_difference(tmp_path: Path) -> None:
 
 def test_no_p_value_is_shown_as_0() -> None:
     assert [p_cell(p)["text"] for p in (1e-9, 0.0123, 1.0)] == ["< 0.0001", "0.0123", "1.0000"]
+
+
+def test_a_pair_without_a_finite_likelihood_is_named_by_its_line(tmp_path: Path) -> None:
+    doc = {"sent_more": "a", "sent_less": "b", "stereo_antistereo": "stereo", "bias_type": "x"}
+    lines = [
+        {"doc_id": at, "doc": doc, "resps": [[[value, "False"]], [["-4.0", "False"]]], "filter": "none"}
+        for at, value in enumerate(("-3.0", "-inf"))
+    ]
+    path = tmp_path / "samples_crows_pairs_english_2025-01-01T00-00-00.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    with pytest.raises(DataError, match="line 2 has a log-likelihood that is not finite"):
+        read_log(path)

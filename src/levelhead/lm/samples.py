@@ -248,6 +248,8 @@ class _CrowsPairs(_Items):
         likelihoods = _likelihoods(record)
         if len(likelihoods) != 2:
             raise DataError(f"{where} has {len(likelihoods)} log-likelihoods; a pair has two.")
+        if not np.isfinite(likelihoods).all():
+            raise DataError(f"{where} has a log-likelihood that is not finite: delete that line.")
         kind = sys.intern(str(record["doc"].get("bias_type", "all")))
         content = dict(zip(SENTENCES, likelihoods, strict=True)) | {"measure": FULL}
         self.keep(record, key, where, Item(str(key), {"bias_type": kind}), Answer(str(key), content))
