@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import levelhead as lh
@@ -111,6 +112,18 @@ def test_a_limit_on_a_difference_is_one_on_its_size_because_the_audit_chooses_it
     assert answers(0.2, 0.3, *asked) == ["yes", "no", "yes", "yes", "no"]
     assert answers(-0.3, 0.1, *asked) == ["undecided", "undecided", "no", "undecided", "undecided"]
     assert answers(-0.02, 0.01, *asked) == ["no", "yes", "no", "undecided", "no"]
+
+
+def test_a_pair_that_is_not_named_breaks_no_limit() -> None:
+    """Six large groups have 15 decided pairs, more than are named; the small one's interval goes beyond the limit."""
+    rng, rates = np.random.default_rng(0), {"a": 0.25, "b": 0.3, "c": 0.35, "d": 0.4, "e": 0.45, "f": 0.5, "x": 0.37}
+    group = np.concatenate([np.full(80 if name == "x" else 40_000, name) for name in rates])
+    label, stratum = rng.integers(0, 2, len(group)), rng.integers(0, 2, len(group))
+    decided = (rng.random(len(group)) < np.vectorize(rates.get)(group)).astype(int)
+    found = lh.audit(label, decided, sensitive_features=group, control_features={"k": stratum}, replicates=100)
+    for figure in ("true_positive_rate_difference", "selection_rate_difference_within_levels"):
+        gate = check(found, [Condition.parse(f"{figure} > 0.28")])
+        assert (gate.answer, len(gate.checks) <= 11) == ("undecided", True)
 
 
 def test_pipelines_read_the_xml_whatever_a_group_is_called() -> None:

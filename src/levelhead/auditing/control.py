@@ -110,7 +110,7 @@ def controlled(
     pairs: list[dict[str, Any]] = []
     for one in made:
         found = one.averages(level, comparisons)
-        kept = [int(at) for at in found.order if one.used[:, at].any()][:NAMED_PAIRS]
+        kept = [int(at) for at in found.named(NAMED_PAIRS) if one.used[:, at].any()]
         by_level = one.by_level(level, each)
         pairs += [_pair(one, at, found, by_level) for at in kept]
     pairs.sort(key=lambda pair: clearest(Estimate(pair["difference"], pair["low"], pair["high"], 0)))

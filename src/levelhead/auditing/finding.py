@@ -107,7 +107,7 @@ def find(
             else own.differences(rate.first, rate.second, level=level, comparisons=allowed)
         )
         at_most = max(at_most, float(np.maximum(-found.low, found.high).max()))
-        pairs += [_pair(rate, int(at), found) for at in found.order[:NAMED_PAIRS]]
+        pairs += [_pair(rate, int(at), found) for at in found.named(NAMED_PAIRS)]
         # Hits of weighted rows cannot be drawn again.
         if len(rate.groups) > 2 and rate.weighted is None:
             hits, rows = rate.hits.astype(np.int64), rate.rows.astype(np.int64)
@@ -116,7 +116,12 @@ def find(
     pairs.sort(key=_clearest)
     named = []
     for attribute in columns:
-        named += [pair for pair in pairs if pair["attribute"] == attribute][:NAMED_PAIRS]
+        theirs = [pair for pair in pairs if pair["attribute"] == attribute]
+        kept = theirs[:NAMED_PAIRS]
+        # And of each rate the interval that ends farthest: what these keep for sure, all keep.
+        of_rates = {_rate_of(pair): [one for one in theirs if _rate_of(one) == _rate_of(pair)] for pair in kept}
+        farthest = [max(those, key=_reach) for those in of_rates.values()]
+        named += [*kept, *(pair for pair in farthest if pair not in kept)]
     named.sort(key=_clearest)
     finding = {
         "pair": pairs[0] if pairs else None,
@@ -130,6 +135,14 @@ def find(
 
 def _clearest(pair: Mapping[str, Any]) -> tuple[bool, float]:
     return clearest(estimate_from_dict(pair["difference"]))
+
+
+def _rate_of(pair: Mapping[str, Any]) -> tuple[str, str]:
+    return pair["rate"], pair["class"]
+
+
+def _reach(pair: Mapping[str, Any]) -> float:
+    return estimate_from_dict(pair["difference"]).size.high
 
 
 def _rates(

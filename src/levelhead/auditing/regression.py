@@ -469,8 +469,8 @@ def _pairs(
         first, second = np.where(smaller, other, one), np.where(smaller, one, other)
         apart = value[first] - value[second]
         ends = mover(value[first], (low[first], high[first]), value[second], (low[second], high[second]))
-        order = Differences(apart, *ends).order
-        for at in order[known[order]][: NAMED_PAIRS // len(QUANTITIES)]:
+        named = Differences(*(part[known] for part in (apart, *ends))).named(NAMED_PAIRS // len(QUANTITIES))
+        for at in np.flatnonzero(known)[named]:
             rows = figures[first[at]].n + figures[second[at]].n
             difference = Estimate(float(apart[at]), float(ends[0][at]), float(ends[1][at]), rows)
             both = (group_name(names[first[at]]), group_name(names[second[at]]))

@@ -209,6 +209,15 @@ class Differences(NamedTuple):
         """Places of the pairs (pairs,): decided ones first, then the largest."""
         return np.lexsort((-np.abs(self.value), ~self.decided))
 
+    def named(self, most: int) -> IntArray:
+        """The first ``most`` places of :attr:`order`, among them that of the interval that ends farthest from 0.
+
+        A limit that every named pair keeps for sure is then kept by all.
+        """
+        kept, reach = self.order[:most], np.nan_to_num(np.maximum(-self.low, self.high))
+        farthest = int(reach.argmax()) if len(kept) else 0
+        return kept if len(kept) < most or farthest in kept else np.append(kept[:-1], farthest)
+
 
 def clearest(figure: Estimate) -> tuple[bool, float]:
     """Return what sorts differences as :attr:`Differences.order` does: decided ones first, then the largest."""
