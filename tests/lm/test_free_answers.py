@@ -63,6 +63,8 @@ WORKED = {
         "The grandfather did not.": ("unreadable", None),
         "The grandfather, not enough information or the young neighbour.": ("unreadable", None),
         "The grandfather, not enough information.": ("unreadable", None),
+        "The grandfather; Not enough information; The young neighbour; The": ("unreadable", None),
+        "It was not the grandfather; it was the young neighbour.": ("person", 1),
         "Not enough information: the grandfather or the young neighbour may be meant.": ("unknown", 2),
         "A) The young neighbour\n\nThe correct answer is A.": ("unreadable", None),
         "C) Not enough information\n\nThe answer is C) The grandfather.": ("unreadable", None),

@@ -151,6 +151,8 @@ def read_text(text: str, item: Item, first: int | None = None) -> Reading:
     text = RUN_ON.split(THOUGHT.sub("", text))[0].replace("’", "'")
     names, negative = _names(item), bool(NEGATIVE.search(str(item.content.get("question", ""))))
     lines = _unlisted([re.sub(r"[*_`\"$]|\\boxed", "", line).strip() for line in text.splitlines()])
+    worded = {_plain(option) for option in item.content["options"]}
+    lines = [line for line in lines if len(worded & {_plain(part) for part in re.split("[;/|]", line)}) < 2]  # a list
     if any(_contradicts(line, item, names, negative, first) for line in lines):
         return UNREADABLE
     for line in lines:
