@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import runpy
+import shlex
 import sys
 import warnings
 from pathlib import Path
@@ -226,6 +227,14 @@ def test_texts_in_two_splits_are_counted_and_texts_are_masked(tmp_path: Path) ->
     assert any(said.startswith("5 of 30 validation rows hold a text that training sees, too") for said in look.said)
     assert masked_text("Call 555-0199, Ana!\nNow") == "C··· 5··-0···, A··! N·· (23 characters)"
     assert masked_text("a" * 100_000) == f"a{'·' * 59}… (100,000 characters)"
+
+
+def test_the_comments_of_a_recipe_name_its_own_file(tmp_path: Path) -> None:
+    reviews().to_csv(tmp_path / "a.csv", index=False)
+    place = tmp_path / "my first.yaml"
+    assert run("init", str(tmp_path / "a.csv"), "--out", str(place)) == 0
+    assert f"# levelhead train {shlex.quote(str(place))}" in place.read_text().splitlines()
+    assert "a.yaml" not in place.read_text()
 
 
 @pytest.mark.parametrize(

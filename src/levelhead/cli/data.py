@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -76,7 +77,8 @@ def init_command(
     )
     from levelhead.runs.recipe import load_experiment
 
-    place = out or Path(f"{path.resolve().name.split('.')[0] or 'mine'}.yaml")
+    usual = f"{path.resolve().name.split('.')[0] or 'mine'}.yaml"
+    place = out or Path(usual)
     check_outputs({"--out": place})
     refuse_existing(place, force)
     if method not in METHODS and ":" not in method and not method.startswith("dam+"):
@@ -106,6 +108,9 @@ def init_command(
         recipe, guess = write_recipe(path, backbone, settings)
         if guess.pictures and text:
             raise ConfigError(f"--text names a column of texts, and {path} holds pictures: remove it.")
+    if str(place).isprintable():  # what its comments say to type is about this file
+        heading, data, rest = recipe.partition("\ndata:")
+        recipe = heading.replace(f" {usual}", f" {shlex.quote(str(place))}") + data + rest
     write_text(place, with_method(recipe, method) if method != "erm" else recipe)
     load_experiment(place)
     console = Terminal()
