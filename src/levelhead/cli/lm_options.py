@@ -74,7 +74,12 @@ Cluster = Annotated[
 ]
 By = Annotated[str, typer.Option(help="--samples: field with a document's category.", rich_help_panel=OF_LOGS)]
 Out = Annotated[Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Most items per category; for BBQ, spread over templates.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Most items, the first ones: of BOLD per group, of BBQ per category, spread over templates."
+    ),
+]
 Terms = Annotated[
     Path | None,
     typer.Option(
