@@ -68,6 +68,7 @@ def test_the_ratio_is_that_of_the_favourable_class(capsys: pytest.CaptureFixture
         ([*DECISIONS, "--junit", "a.xml"], "--junit writes the conditions of --fail-if"),
         ([*DECISIONS, "--weight", "y"], "--weight needs outcomes: name their column with --label"),
         ([*DECISIONS, "--score", "y"], "--score needs outcomes: name their column with --label"),
+        ([*DECISIONS, "--cost-false-positive", "0"], "--cost-false-positive needs outcomes"),
         ([*DECISIONS[:4], "--group", "race"], "Decisions without outcomes need --favourable instead of --label"),
         ([*DECISIONS, "--label", "decision"], "'decision' is named as label and as prediction. For decisions"),
         ([*DECISIONS, "--fail-if", "accuracy < 1", "--junit", "rows.csv"], "rows.csv"),

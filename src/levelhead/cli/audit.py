@@ -149,7 +149,10 @@ PLAIN = {"scale": "auto", "adjust": option.Adjust.bonferroni, "workers": 1}
 
 def _given(asked: SimpleNamespace, names: Sequence[str]) -> list[str]:
     """Return those options that were given, as one types them."""
-    there = [name for name in names if getattr(asked, name) and getattr(asked, name) != PLAIN.get(name)]
+    values = {name: getattr(asked, name) for name in names}
+    # A number of 0 is given, and False is none.
+    there = [one for one, value in values.items() if value is not False and (value or value == 0)]
+    there = [name for name in there if values[name] != PLAIN.get(name)]
     return [CALLED.get(name, f"--{name.replace('_', '-')}") for name in there]
 
 
