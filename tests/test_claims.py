@@ -122,6 +122,7 @@ def test_the_front_page_tells_the_leak_by_its_size() -> None:
     ("file", "method", "metric", "shown"),
     [
         ("multinli_le_small", "dam", "equalized_odds", "larger by {:.1f} points [{:.1f}, {:.1f}]"),
+        ("multinli_le_smollm2", "dam", "equalized_odds", "smaller by {:.1f} points [{:.1f}, {:.1f}]"),
         ("methods_celeba64_attractive", "GroupDRO", "equalized_odds", "smaller by {:.1f} points [{:.1f}, {:.1f}]"),
     ],
 )

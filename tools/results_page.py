@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "results.md"
 VERDICTS = {"within": "equal within 2 points", "undecided": "inconclusive"}
 AFTER_THREE_TASKS = {("decide_celeba64_blond", "DAM"): "larger; inconclusive after correction for three tasks"}
 TEXTS = {"hatexplain": "HateXplain", "multinli": "MultiNLI"}
-TRAINED = {"le": "last encoder", "ft": "all"}
+TRAINED = {"le_small": "last layer on MiniLM", "le_smollm2": "last layer on SmolLM2", "ft_small": "MiniLM, whole"}
 
 
 def first(name: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def texts() -> str:
     def rows() -> Iterator[list[str]]:
         for name, title in TEXTS.items():
             for short, trained in TRAINED.items():
-                comparison = first(f"{name}_{short}_small")
+                comparison = first(f"{name}_{short}")
                 dam = comparison["methods"]["dam"]
                 plain = points(comparison["methods"]["erm"]["equalized_odds"]["estimate"], "")
                 differences = [points(dam[metric]["difference"]) for metric in ("equalized_odds", "accuracy")]

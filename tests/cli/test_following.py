@@ -160,6 +160,10 @@ def test_one_training_that_changed_says_what_it_leaves_open() -> None:
     comparison.table.rows = {"erm": {"equalized_odds": SimpleNamespace(estimate=Estimate(0.0, 0.0, 0.01, 1_500))}}
     sentence, _ = following.after_comparison(comparison, Path("out"), page=False)
     assert sentence == "erm has no measured gap to reduce; a plan says what more seeds would show."
+    comparison.differences = list
+    sentence, words = following.after_comparison(comparison, Path("out"), page=False)
+    assert sentence == "A second variant gives something to compare."
+    assert words == ["compare", Path("out"), "--resume", "--methods", "dam"]
 
 
 def test_page_and_next_step_name_the_command_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

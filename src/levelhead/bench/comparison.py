@@ -102,7 +102,7 @@ class Comparison:
         """Which rows are never the best for their accuracy, and which groups and rows no gap compares."""
         lost = self.table.less_accurate
         less = f"measurably less accurate than {self.table.baseline}, so never marked best"
-        return [*([f"{', '.join(map(printable, lost))}: {less}."] if lost else []), *self.warnings]
+        return [*([f"{'; '.join(map(printable, lost))}: {less}."] if lost else []), *self.warnings]
 
     @property
     def number_of_seeds(self) -> str:

@@ -192,9 +192,12 @@ def after_comparison(comparison: Comparison, folder: Path, page: bool) -> Step:
     """Say what a comparison's headline means for the choice of a method."""
     from levelhead.report.text import joined
 
-    smaller = [one for one in comparison.differences() if one.estimate.value < 0 and not one.marks]
-    helped = [one for one in smaller if one.decided]
     baseline = comparison.table.baseline
+    if not (every := comparison.differences()):
+        other = "erm" if baseline.lower().startswith("dam") else "dam"
+        return "A second variant gives something to compare.", ["compare", folder, "--resume", "--methods", other]
+    smaller = [one for one in every if one.estimate.value < 0 and not one.marks]
+    helped = [one for one in smaller if one.decided]
     if not helped:
         seeds = max((len(each) for each in comparison.seeds.values()), default=1)
         alone = joined([one.method for one in smaller if one.on_one_seed])
