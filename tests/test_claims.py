@@ -140,7 +140,7 @@ def test_the_front_page_calls_hatexplain_inconclusive_as_it_is() -> None:
     ]
     figure = comparison["methods"]["dam"]["equalized_odds"]["difference"]
     assert figure["low"] <= 0 <= figure["high"]
-    assert "on HateXplain the difference is inconclusive" in " ".join(EVIDENCE.split())
+    assert "On HateXplain the difference is inconclusive" in " ".join(EVIDENCE.split())
 
 
 def test_the_first_page_reads_the_picture_as_the_results_are() -> None:
