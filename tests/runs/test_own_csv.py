@@ -21,6 +21,7 @@ from levelhead.data.phrases import vocabulary
 from levelhead.runs.card import model_card
 from levelhead.runs.data_check import look_at
 from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.folder import _say_rehearsal
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.types import ConfigError, DataError
@@ -207,6 +208,7 @@ def test_a_rehearsal_is_called_one_wherever_it_is_read(
     own: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run, asked = tmp_path / "run", recipe(own, "erm")
+    _say_rehearsal.cache_clear()  # it is said once in a process
     train_run(build_experiment({**asked, "train": {**asked["train"], "max_steps": 3}}), run)  # type: ignore[dict-item]
     evaluate_run(run)
     assert "A rehearsal: each stage stopped after 3 steps" in caplog.text

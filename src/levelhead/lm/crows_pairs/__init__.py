@@ -34,7 +34,7 @@ class CrowSPairs(Benchmark):
     headlines: ClassVar[Mapping[str, Headline]] = {
         "metric_score": ("bias", "half", 0.5),
         "causal_stereotype_likelier": ("bias", "half", 0.5),
-        "causal_likelihood_difference": ("bias", "low", 0.0),
+        "causal_likelihood_difference": ("bias", "low", None),
     }
     free_options: ClassVar[frozenset[str]] = frozenset({"seed"})
     card: ClassVar[Card] = Card(
