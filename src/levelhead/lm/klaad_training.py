@@ -283,8 +283,8 @@ def refuse_other_training(folder: Path, config: KlaadConfig, triplets: Sequence[
 def _refuse_others(folder: Path, wanted: dict[str, Any], free: Sequence[str] = ()) -> None:
     there = {key: value for key, value in read_json(folder / TRAINING).items() if key not in free}
     # How often progress is written changes nothing that is trained.
-    for free in ("checkpoint_seconds", "log_every", "device"):
-        there.get("train", {})[free] = wanted["train"][free]
+    for name in ("checkpoint_seconds", "log_every", "device"):
+        there.get("train", {})[name] = wanted["train"][name]
     changed = sorted(key for key in wanted.keys() | there.keys() if wanted.get(key) != there.get(key))
     if changed:
         raise ConfigError(

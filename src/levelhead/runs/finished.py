@@ -67,14 +67,15 @@ class FinishedRun:
             )
         return examples
 
-    def changed(self) -> list[str]:
+    def changed(self, *, made_up: bool = False) -> list[str]:
         """Return which of the training and validation splits hold other inputs or labels than in training.
 
         No sensitive column is opened. A split that cannot be read any more has changed. Of pictures, which take long to
-        decode, the validation split alone is looked at.
+        decode, the validation split alone is looked at; of made-up data nothing, unless ``made_up``.
         """
         file, data = self.folder / "data.json", self.experiment.data
-        if not file.exists() or isinstance(data.data if isinstance(data, Fold) else data, MadeUp):
+        drawn = isinstance(data.data if isinstance(data, Fold) else data, MadeUp)
+        if not file.exists() or (drawn and not made_up):
             return []
         with as_written(file):
             recorded = {split: about["fingerprint"] for split, about in read_json(file).items()}

@@ -163,11 +163,8 @@ def refit_run(
         )
     method = experiment.method.base if isinstance(experiment.method, DAM) else experiment.method
     assert isinstance(method, LastLayerMethod), "it says what it refits"
-    held, recorded = refitting.inputs("validation").examples, source.folder / "data.json"
-    changed = source.changed()
-    if recorded.exists() and read_json(recorded)["validation"]["fingerprint"] != held.fingerprint:
-        changed = ["validation"]  # of made-up data, too
-    if changed:
+    refitting.inputs("validation")
+    if changed := source.changed(made_up=True):
         raise DataError(
             f"The {' and '.join(changed)} rows have changed since {source.folder} was trained, and some may be rows "
             "that it has trained on. Restore the data, or train again."
