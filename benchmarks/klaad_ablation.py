@@ -115,12 +115,14 @@ def measure(model: LanguageModel, folder: Path, split: TermSplit, arguments: arg
 def loaded(config: KlaadConfig | None, folder: Path, split: TermSplit, arguments: argparse.Namespace) -> LanguageModel:
     """Train one cell, or go on with it, or load it; without ``config``, load the model before."""
     if config is None:
-        return LanguageModel.load(arguments.model, arguments.device)
+        return LanguageModel.load(arguments.model, arguments.device, dtype=arguments.score_type)
     torch.manual_seed(config.seed)
     network, tokenizer = load_language_model(config.model)
+    if device_of(arguments).type == "cpu":
+        network.set_attn_implementation("eager")  # a step took 3.0 s so, and 4.3 s with torch's fused attention
     train_klaad(network, tokenizer, split.train[: arguments.limit], config, folder / "training")
     write_terms(folder / "training" / HELD_OUT_TERMS, split.held_out_terms)
-    return LanguageModel.load(folder / "training", arguments.device)
+    return LanguageModel.load(folder / "training", arguments.device, dtype=arguments.score_type)
 
 
 def device_of(arguments: argparse.Namespace) -> torch.device:
@@ -240,6 +242,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--documents", type=int, default=200, help="of that text")
     parser.add_argument("--limit", type=int, help="triplets, pairs, and items of each category: to try it out")
     parser.add_argument("--device", choices=("cpu", "cuda", "auto"), default="cpu")
+    parser.add_argument("--score-type", choices=("float32", "bfloat16"), default="float32", help="numbers to score in")
     parser.add_argument("--workers", type=int, default=1, help="models at once")
     return parser.parse_args()
 
@@ -271,7 +274,7 @@ def main() -> None:
     figures = summary(found, rows)
     recipe = whole.to_dict()
     recipe["model"]["name"] = Path(arguments.model).name
-    options = ("seeds", "held_out_share", "split_seed", "bbq_per_template", "bold_prompts", "documents", "limit")
+    options = ("seeds", "held_out_share", "split_seed", "bbq_per_template", "bold_prompts", "documents", "limit", "score_type")
     about = {
         "model": Path(arguments.model).name,
         "fingerprint": results[0][1],

@@ -318,7 +318,7 @@ class _Training:
         """Train to the end, from where the folder's checkpoint stands."""
         train = self.config.train
         learnt = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW(learnt, lr=train.learning_rate, weight_decay=train.weight_decay)
+        optimizer = torch.optim.AdamW(learnt, lr=train.learning_rate, weight_decay=train.weight_decay, fused=True)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: min(1.0, (step + 1) / max(1, train.warmup_steps))
         )
