@@ -3,9 +3,13 @@
 A probe is a ridge regression of the group on the vectors, fitted on four folds and measured on the fifth: Fisher's
 discriminant. With hidden units it regresses on random rectified units of the leading components as well, so that it
 sees differences that are no shift of the mean. The area under the ROC curve counts pairs of rows of one fold alone
-(and of one label, where the label is given): scores of two folds have no common scale. Its interval is that of DeLong,
-DeLong and Clarke-Pearson (Biometrics 1988) for such pairs, on the scale of log odds. Chance is measured, not assumed:
+(and of one label, where the label is given): scores of two folds have no common scale. Chance is measured, not assumed:
 groups are drawn again within folds and labels.
+
+The interval of the area is on the scale of log odds. Its variance is that of DeLong, DeLong and Clarke-Pearson
+(Biometrics 1988), which takes the probes as given. Probes vary with the rows, too: the areas of redrawn groups vary
+more than DeLong says, up to twice as much. That excess is added within three standard deviations of chance, and fades
+beyond: where there is much to read, probes hardly vary.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ COMPONENTS = 24
 """Leading components of the vectors that hidden units see."""
 RIDGE = 0.01
 """Of the mean variance of a feature: below it a direction counts as noise."""
+DEALS_OF_VARIANCE = 20
+"""Deals whose variance by DeLong is compared with the variance between deals."""
 STILL = 1e-7
 """A feature that varies less than this share of the largest is constant."""
 
@@ -155,16 +161,21 @@ class Probe:
         return found
 
     def _measured(self, scores: Array, drawn: Array, cell: Ints, given: bool) -> Readability:
-        areas, area, variance = _areas(scores, drawn, cell, self.cluster)
+        areas = _areas(scores, drawn, cell)
+        area, null = float(areas[0]), areas[1:][np.isfinite(areas[1:])]  # dealt by cluster, a group may lack its pairs
         if not np.isfinite(area):
             more = " with one label" if given else ""
             return _undefined(f"no fold has two rows of both groups{more}", len(self.member))
-        null = areas[1:]
         p = (1 + int((null >= area - 1e-12).sum())) / (1 + self.deals)
         sizes = int(self.member.sum()), int((~self.member).sum())
-        return Readability(
-            area_estimate(area, variance, sizes, self.level), float(null.mean()), float(np.quantile(null, 0.95)), p
+        variance, *dealt = (
+            _variance(scores[:, one], drawn[:, one] > 0, cell, self.cluster)
+            for one in range(min(len(areas), 1 + DEALS_OF_VARIANCE))
         )
+        excess = max(0.0, float(null.var() - np.nanmean(dealt)))
+        excess /= max(1.0, (area - float(null.mean())) ** 2 / (9 * float(null.var()) or 1.0))
+        estimate = area_estimate(area, variance, excess, sizes, self.level)
+        return Readability(estimate, float(null.mean()), float(np.quantile(null, 0.95)), p)
 
 
 def varying(vectors: Array) -> Array:
@@ -247,30 +258,33 @@ def _within(values: Array, stratum: Ints) -> Array:
     return np.asarray(values - means[stratum])
 
 
-def _areas(scores: Array, drawn: Array, cell: Ints, cluster: Ints | None) -> tuple[Array, float, float]:
-    """Areas of all columns from pairs of one cell; of the first column its variance, too."""
+def _areas(scores: Array, drawn: Array, cell: Ints) -> Array:
+    """Areas of all columns (rows, columns) from pairs of rows of one cell."""
     wins, pairs = np.zeros(scores.shape[1]), np.zeros(scores.shape[1])
-    influence: Array = np.zeros(len(scores))
-    kept = []
     for one in np.unique(cell):
         own = np.flatnonzero(cell == one)
         ranks, members = _ranks(scores[own]), drawn[own]
         inside = members.sum(0)
         wins += (ranks * members).sum(0) - inside * (inside + 1) / 2
         pairs += inside * (len(own) - inside)
-        yes = members[:, 0] > 0
+    return np.divide(wins, pairs, out=np.full(len(wins), np.nan), where=pairs > 0)
+
+
+def _variance(scores: Array, member: Bools, cell: Ints, cluster: Ints | None) -> float:
+    """DeLong's variance of the area of one column: of what each row, or cluster, adds to it."""
+    placed, others = np.zeros(len(scores)), np.zeros(len(scores))
+    for one in np.unique(cell):
+        own = np.flatnonzero(cell == one)
+        yes = member[own]
         if yes.any() and not yes.all():
-            kept.append((own, yes))
-    areas = np.divide(wins, pairs, out=np.full(len(wins), np.nan), where=pairs > 0)
-    area = float(areas[0])
-    for own, yes in kept:
-        placed = _placements(scores[own, 0], yes)
-        # What a row adds to the weighted mean over cells: its own pairs, over all pairs.
-        influence[own] = np.where(yes, (~yes).sum(), yes.sum()) * (placed - area) / pairs[0]
+            placed[own], others[own] = _placements(scores[own], yes), np.where(yes, (~yes).sum(), yes.sum())
+    pairs = others[member].sum()
+    # What a row adds to the weighted mean over cells: its own pairs, over all pairs.
+    influence = others * (placed - (others * placed)[member].sum() / pairs) / pairs
     if cluster is not None:
         influence = np.bincount(np.unique(cluster, return_inverse=True)[1], influence).astype(float)
     number = max(2, int((influence != 0).sum()))
-    return areas, area, float((influence**2).sum()) * number / (number - 1)
+    return float((influence**2).sum()) * number / (number - 1)
 
 
 def _ranks(scores: Array) -> Array:
@@ -293,12 +307,15 @@ def _placements(scores: Array, yes: Bools) -> Array:
     return placed
 
 
-def area_estimate(area: float, variance: float, sizes: tuple[int, int], level: float) -> Estimate:
-    """Return an area with its interval on the scale of log odds; at 0 and 1 that of Newcombe, which has a width."""
+def area_estimate(area: float, variance: float, excess: float, sizes: tuple[int, int], level: float) -> Estimate:
+    """Return an area with its interval on the scale of log odds; at 0 and 1 that of Newcombe, which has a width.
+
+    ``excess`` is more variance at an area of 1/2, where the slope of log odds is 4.
+    """
     z, rows = normal_quantile(level), sum(sizes)
     if not 0 < area < 1 or variance <= 0:
         return Estimate(area, *score_interval(area, *sizes, z), rows)
-    arm = z * variance**0.5 / (area * (1 - area))
+    arm = z * (variance / (area * (1 - area)) ** 2 + 16 * excess) ** 0.5
     low, high = special.expit(special.logit(area) + np.array([-arm, arm]))
     return Estimate(area, float(low), float(high), rows)
 
