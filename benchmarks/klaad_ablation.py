@@ -274,12 +274,12 @@ def main() -> None:
     figures = summary(found, rows)
     recipe = whole.to_dict()
     recipe["model"]["name"] = Path(arguments.model).name
-    options = ("seeds", "held_out_share", "split_seed", "bbq_per_template", "bold_prompts", "documents", "limit", "score_type")
+    seen = ("held_out_share", "split_seed", "bbq_per_template", "bold_prompts", "documents", "limit", "score_type")
     about = {
         "model": Path(arguments.model).name,
         "fingerprint": results[0][1],
         "recipe": recipe,
-        "options": {name: getattr(arguments, name) for name in options},
+        "options": {name: getattr(arguments, name) for name in ("seeds", *seen)},
         "triplets": len(split.train[: arguments.limit]),
         "held_out_terms": len(split.held_out_terms),
         "weights": {row: weights_of(row, whole.klaad.weights) for row in rows},
