@@ -110,6 +110,13 @@ def test_building_draws_the_same_weights_whether_the_backbone_was_loaded_before_
     assert torch.equal(drawn(), drawn())
 
 
+def test_a_recipe_runs_the_backbone_on_few_rows_at_a_time(bert: Path) -> None:
+    model = BackboneModel(str(bert), mode="fine_tune", length_parts=2, micro_batch=3).build(("a", "b"))
+    assert (model.length_parts, model.micro_batch) == (2, 3)
+    with pytest.raises(ConfigError, match=r"model\.micro_batch"):
+        BackboneModel(str(bert), micro_batch=0)
+
+
 def test_layers_are_appended(bert: Path) -> None:
     model = BackboneModel(str(bert), layers=3, heads=4, intermediate_size=8).build(("a", "b"))
     assert len(model.below) == 2

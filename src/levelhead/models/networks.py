@@ -201,6 +201,7 @@ class BackboneModel(ModelConfig):
     features: bool = True
     feature_batch_size: int = 64
     length_parts: int = 1
+    micro_batch: int | None = None
     allow_mismatched_weights: bool = False
 
     def __post_init__(self) -> None:
@@ -209,8 +210,8 @@ class BackboneModel(ModelConfig):
         folder = Path(self.backbone).expanduser()
         if folder.is_dir():  # one spelling for one folder: runs and model cards compare and publish it
             object.__setattr__(self, "backbone", str(folder.resolve()))
-        counts = ("layers", "heads", "intermediate_size", "max_length", "feature_batch_size", "length_parts")
-        check_numbers("model", self, at_least_one=counts)
+        sizes = ("layers", "heads", "intermediate_size", "max_length", "feature_batch_size", "length_parts")
+        check_numbers("model", self, at_least_one=(*sizes, "micro_batch"))
         refuse_absurd_network("model.layers", 0, self.layers)
 
     def check(self) -> None:
@@ -282,7 +283,7 @@ class BackboneModel(ModelConfig):
             activation=self.activation,
             **_names(class_names),
         )
-        model.length_parts = self.length_parts
+        model.length_parts, model.micro_batch = self.length_parts, self.micro_batch
         if self.from_features:
             model.backbone = None
         return model
