@@ -163,6 +163,13 @@ def test_a_folder_with_a_table_for_each_split(tmp_path: Path) -> None:
     assert look.counts == {"bad": [40, 20, 20], "good": [40, 20, 20]}
 
 
+def test_the_look_names_the_groups_of_a_data_set_that_has_its_own() -> None:
+    sizes = ["data.train_size=200", "data.validation_size=200", "data.test_size=200"]
+    look = look_at(load_experiment("portraits_erm", sizes))
+    assert "Only evaluation opens the groups (drawing style: round or angular)." in look.said
+    assert not any("No groups are named" in one for one in look.said)
+
+
 @pytest.mark.slow
 def test_from_a_csv_to_a_served_model_without_an_editor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

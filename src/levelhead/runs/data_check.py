@@ -65,12 +65,15 @@ def look_at(experiment: Experiment) -> DataLook:
     identifier = getattr(data, "id_column", None)
     closed = [quoted(one) for one in as_names(getattr(data, "sensitive", ()) or ())]
     closed += [f"{quoted(identifier)} (the id)"] if identifier else []
-    look.said.append(
-        f"Only evaluation opens {', '.join(closed)}."
-        if closed
-        else "No groups are named (data.sensitive): an evaluation gives figures by class, and groups can be joined "
-        "to its predictions later."
-    )
+    if closed:
+        look.said.append(f"Only evaluation opens {', '.join(closed)}.")
+    elif not hasattr(data, "sensitive"):  # a data set with groups of its own
+        look.said.append(f"Only evaluation opens the groups ({data.card.groups}).")
+    else:
+        look.said.append(
+            "No groups are named (data.sensitive): an evaluation gives figures by class, and groups can be joined to "
+            "its predictions later."
+        )
     look.said += _people(data)
     if isinstance(first.inputs, Texts):
         look.said += _repeated({split: examples.inputs for split, examples in splits.items()})
