@@ -12,7 +12,7 @@ SCHEMA = ROOT / "src/levelhead/report/audit.schema.json"
 PAGE = ROOT / "docs/json.md"
 HEAD = """# The JSON of an audit
 
-After this page you can read what `levelhead audit FILE ... --json audit.json` writes, and check it.
+Read and check what `levelhead audit FILE ... --json audit.json` writes.
 
 The [JSON Schema](https://json-schema.org) comes with the package, as `levelhead/report/audit.schema.json`. Keys with a
 star are always there. Keys are only added to version 1; readers must ignore unknown keys. `result.to_dict()` in Python
