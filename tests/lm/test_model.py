@@ -216,6 +216,18 @@ def test_a_network_that_goes_on_keeps_its_cache(name: str, recwarn: pytest.Warni
     assert not [one for one in recwarn if "kept text" in str(one.message)]
 
 
+def test_the_last_digit_of_a_logit_in_bfloat16_is_no_network_that_begins_anew() -> None:
+    model = make("llama")
+    model.network.to(torch.bfloat16)
+    whole = torch.linspace(1, 20, 50).bfloat16()
+    digit, nats = whole.clone(), whole.clone()
+    digit[-1] += 0.125
+    nats[-2] -= 2
+    assert model._keeps_on(digit, whole)
+    with pytest.warns(UserWarning, match="kept text"):
+        assert not model._keeps_on(nats, whole)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", UNPADDED)
 def test_texts_that_padding_would_change_are_read_as_if_alone(name: str) -> None:
