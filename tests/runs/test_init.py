@@ -182,8 +182,9 @@ def test_from_a_csv_to_a_served_model_without_an_editor(
     assert run("init", "reviews.csv", "--backbone", "backbone") == 0
     assert run("init", "reviews.csv") != 0
     assert "exists already. Choose another --out, or overwrite it with --force" in capsys.readouterr().err
-    assert run("data", "check", "reviews.yaml") == 0
+    assert run("data", "check", "reviews.yaml", "--data-root", ".", "--set", "train.epochs=1") == 0
     printed = capsys.readouterr().out
+    assert "levelhead train reviews.yaml --data-root . --set train.epochs=1" in printed
     assert "Training opens 'review' (the text), 'verdict' (the class)." in printed
     assert "Only evaluation opens 'review_id' (the id)." in printed
     assert not any(text in printed for text in table["review"])

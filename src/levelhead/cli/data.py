@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.following import lines
+from levelhead.cli.following import lines, words_of
 from levelhead.cli.options import DataRoot, Recipe, Settings
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_text
@@ -151,5 +151,6 @@ def check_command(
         console.print(escape(example), soft_wrap=True)
     for sentence in found.said:
         console.print(escape(sentence), soft_wrap=True)
-    for line in lines(("Train it if classes and splits are right.", ["train", recipe])):
+    same = words_of({"--data-root": data_root, "--set": settings})
+    for line in lines(("Train it if classes and splits are right.", ["train", recipe, *same])):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
