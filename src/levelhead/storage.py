@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 import itertools
 import json
+import logging
 import math
 import os
 import stat
@@ -21,6 +23,8 @@ from levelhead.types import ConfigError, DataError, LevelheadError, UnwritableEr
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit writes only text
     from torch import Tensor
+
+logger = logging.getLogger(__name__)
 
 RUN_FILES = (
     *("config.yaml", "grid.yaml", "klaad.json", "environment.json", "data.json", "pretrained.json", "metrics.json"),
@@ -39,6 +43,8 @@ RUN_FILES = (
 
 RUN_FOLDERS = ("model", "checkpoints", "epochs", "pretraining")
 """The folders within a run folder; every file in them is a file of the run."""
+
+REHEARSED = "A rehearsal: each stage stopped after %d steps (train.max_steps). Its figures are no result."
 
 
 def data_home(root: str | Path | None) -> Path:
@@ -106,6 +112,13 @@ def is_run(folder: Path) -> bool:
         return True
     parts = (".lock", "environment.json", "metrics.json", "checkpoints", "model/config.json")
     return (folder / "config.yaml").is_file() and any((folder / name).exists() for name in parts)
+
+
+@functools.cache
+def warn_of_rehearsal(steps: int | None) -> None:
+    """Log, once for many runs, that a run stopped after so few steps and is a rehearsal; None: it is not."""
+    if steps is not None:
+        logger.warning(REHEARSED, steps)
 
 
 def _owner(path: Path, *, folder: bool) -> str | None:

@@ -408,3 +408,16 @@ def test_a_cluster_that_is_missing_is_refused(tmp_path: Path) -> None:
     (found,) = collect(folders, "test")
     with pytest.raises(DataError, match="Cluster column 'site' is missing in 1 of 60 rows"):
         found.compare("erm", cluster="site")
+
+
+def test_a_table_names_the_rows_whose_trainings_were_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of()
+    plan: dict[str, dict[str, object]] = {"erm": {}, "jtt": {"train": {"max_steps": 3}}}
+    folders = [write_run(tmp_path / name, answered(rows), name, **more) for name, more in plan.items()]
+    assert run("table", *folders, "--json", tmp_path / "table.json") == 0
+    warning = "jtt (train.max_steps=3): A rehearsal: each stage stopped after 3 steps (train.max_steps). Its figures are no result."
+    assert warning in " ".join(capsys.readouterr().out.split())
+    (one,) = read_json(tmp_path / "table.json")["comparisons"]
+    assert one["warnings"][-1] == warning

@@ -14,6 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 import levelhead as lh
+from levelhead.auditing.of_run import own_predictions
 from levelhead.auditing.overall import NOBODYS_GROUP, Overall
 from levelhead.cli.app import app
 from levelhead.data import DATASETS
@@ -21,9 +22,10 @@ from levelhead.data.phrases import vocabulary
 from levelhead.runs.card import model_card
 from levelhead.runs.data_check import look_at
 from levelhead.runs.evaluate import evaluate_run
-from levelhead.runs.folder import _say_rehearsal
+from levelhead.runs.page import run_page
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
+from levelhead.storage import warn_of_rehearsal
 from levelhead.types import ConfigError, DataError
 from words import save_tiny_backbone
 
@@ -208,11 +210,17 @@ def test_a_rehearsal_is_called_one_wherever_it_is_read(
     own: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run, asked = tmp_path / "run", recipe(own, "erm")
-    _say_rehearsal.cache_clear()  # it is said once in a process
+    warn_of_rehearsal.cache_clear()  # it is said once in a process
     train_run(build_experiment({**asked, "train": {**asked["train"], "max_steps": 3}}), run)  # type: ignore[dict-item]
     evaluate_run(run)
     assert "A rehearsal: each stage stopped after 3 steps" in caplog.text
-    assert "- A rehearsal: each stage stopped after 3 steps" in model_card(run)
+    said = "A rehearsal: each stage stopped after 3 steps (train.max_steps). Its figures are no result."
+    assert f"- {said}" in model_card(run)
+    assert said in run_page(run)["cautions"]
+    warn_of_rehearsal.cache_clear()
+    caplog.clear()
+    assert own_predictions(run) is not None  # what audit, explain and postprocess read
+    assert said in caplog.text
 
 
 def test_an_evaluation_says_that_rows_have_changed_since_the_training(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet
 
-from levelhead.storage import as_written, is_run, read_record
+from levelhead.plain_yaml import read_yaml
+from levelhead.storage import as_written, is_run, read_record, warn_of_rehearsal
 from levelhead.types import DataError
 
 OUTCOMES = "label", "prediction"
@@ -50,6 +51,10 @@ def own_predictions(folder: Path | None, split: str = "test") -> OwnPredictions 
         columns = [str(name) for name in pyarrow.parquet.read_schema(file).names]
         classes = tuple(name.removeprefix(SCORE) for name in columns if name.startswith(SCORE))
         first = columns[0]
+    config = folder / "config.yaml"
+    with as_written(config):
+        recipe = read_yaml(config.read_text(encoding="utf-8"), str(config))
+        warn_of_rehearsal((recipe.get("train") or {}).get("max_steps"))
     groups = tuple(name for name in evaluated["by_attribute"] if name in columns)
     cluster = "cluster" if evaluated.get("clusters") and "cluster" in columns else None
     return OwnPredictions(file, groups, None if first in OUTCOMES else first, cluster, classes)

@@ -34,7 +34,7 @@ from levelhead.runs.cost_table import REASONS
 from levelhead.runs.folder import CONFIG, digest, read_run, require_finished
 from levelhead.runs.recipe import Experiment, flatten, read_recipe
 from levelhead.runs.stand_in import StandIn, StandInMethod, named
-from levelhead.storage import as_written, read_metrics, read_record
+from levelhead.storage import REHEARSED, as_written, read_metrics, read_record
 from levelhead.training.select import FOR_ANY_METHOD, score_of
 from levelhead.types import (
     ConfigError,
@@ -121,6 +121,15 @@ def _not_recorded(runs: Iterable[Run]) -> list[str]:
     ]
 
 
+def _rehearsals(rows: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Return a sentence for each number of steps that training was stopped after, with the rows that it is true of."""
+    stopped: dict[int, list[str]] = {}
+    for name, runs in rows.items():
+        if (steps := runs[0].experiment.train.max_steps) is not None:
+            stopped.setdefault(steps, []).append(printable(name))
+    return [f"{', '.join(names)}: {REHEARSED % steps}" for steps, names in stopped.items()]
+
+
 @dataclass(frozen=True)
 class RunSet:
     """Runs on the same rows; ``ordered`` if they stand in an order that was requested, which tables then keep."""
@@ -194,7 +203,7 @@ class RunSet:
         )
         whole = JointCounts.from_rows(labels.to_numpy(), group, [predictions[name][0]], classes).marginal(0)
         warnings = [*together, *left_out_sentences(self.attribute, whole, positive, min_count, missing)]
-        warnings += _not_recorded(self.runs)
+        warnings += [*_rehearsals(rows), *_not_recorded(self.runs)]
         return self._comparison(
             rows, table, selection=selection, positive_rate=rate, areas=areas, warnings=tuple(warnings)
         )

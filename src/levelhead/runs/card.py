@@ -31,7 +31,7 @@ from levelhead.report.card import (
 )  # fmt: skip
 from levelhead.report.markdown import markdown_table
 from levelhead.report.marks import meaning
-from levelhead.storage import as_written, read_json, read_metrics, read_record, write_text
+from levelhead.storage import REHEARSED, as_written, read_json, read_metrics, read_record, write_text
 from levelhead.types import printable
 
 CARD = Path("model") / "README.md"
@@ -65,7 +65,6 @@ def model_card(run: Path) -> str:
 
 
 def _model_card(run: Path) -> str:
-    from levelhead.runs.folder import REHEARSED
     from levelhead.runs.recipe import read_recipe
 
     recipe = read_recipe(run / "config.yaml")

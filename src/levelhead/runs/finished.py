@@ -16,11 +16,11 @@ from levelhead.data import SPLITS, Examples, Fold, Split
 from levelhead.data.made_up import MadeUp
 from levelhead.data.texts import Texts
 from levelhead.models.networks import load_model
-from levelhead.runs.folder import load_run, require_finished, warn_of_rehearsal
+from levelhead.runs.folder import load_run, require_finished
 from levelhead.runs.recipe import Experiment
 from levelhead.runs.train import device_of, prepared
 from levelhead.spelling import loosely
-from levelhead.storage import as_written, read_json
+from levelhead.storage import as_written, read_json, warn_of_rehearsal
 from levelhead.types import DataError, LevelheadError, listed
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def open_finished(
     """
     require_finished(folder)
     experiment = load_run(folder, data_root, settings, running=running)
-    warn_of_rehearsal(experiment)
+    warn_of_rehearsal(experiment.train.max_steps)
     experiment.data.check()
     return FinishedRun(folder, experiment)
 

@@ -29,9 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import hashlib
-import logging
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -66,9 +64,6 @@ from levelhead.training.finite import refuse_not_finite
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 CONFIG, REHEARSAL = "config.yaml", "rehearsal.json"
-REHEARSED = "A rehearsal: each stage stopped after %d steps (train.max_steps). Its figures are no result."
-
-logger = logging.getLogger(__name__)
 
 
 def refuse_foreign(folder: Path) -> str:
@@ -189,17 +184,6 @@ def require_finished(folder: Path) -> None:
         raise DataError(
             f"The run {folder} is not finished. Finish it first: levelhead train {recipe} --out {out} --resume"
         )
-
-
-def warn_of_rehearsal(experiment: Experiment) -> None:
-    """Log, once for many runs, that a run was a rehearsal."""
-    if experiment.train.max_steps is not None:
-        _say_rehearsal(experiment.train.max_steps)
-
-
-@functools.cache
-def _say_rehearsal(steps: int) -> None:
-    logger.warning(REHEARSED, steps)
 
 
 def load_run(

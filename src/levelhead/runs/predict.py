@@ -11,8 +11,9 @@ import torch
 from levelhead.data import Examples
 from levelhead.data.text_files import read_columns, table_header
 from levelhead.models.networks import classify_one, load_model
-from levelhead.runs.folder import load_run, require_finished, warn_of_rehearsal
+from levelhead.runs.folder import load_run, require_finished
 from levelhead.runs.train import device_of
+from levelhead.storage import warn_of_rehearsal
 from levelhead.terminal import tracked
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
@@ -41,7 +42,7 @@ def predict_file(folder: Path, table: Path, *, allow_mismatched_weights: bool = 
     if not table.is_file():
         raise DataError(f"There is no file {table}. Check the path.")
     experiment = load_run(folder, running=("data",))
-    warn_of_rehearsal(experiment)
+    warn_of_rehearsal(experiment.train.max_steps)
     header = table_header(table)
     inputs = experiment.data.new_rows(table)
     model = load_model(folder / "model", allow_mismatched_weights=allow_mismatched_weights).to(device_of(experiment))
