@@ -118,8 +118,8 @@ def test_without_a_favourable_class_there_is_no_four_fifths_verdict() -> None:
         "“approved” is predicted for women 0.40 times as often as for men, interval 0.31 to 0.51."
     )
     assert question == (
-        "For the four-fifths rule, name the favourable outcome: --favourable 'denied' or --favourable "
-        "'approved' (favourable= in Python)."
+        "For the four-fifths rule, name the favourable outcome: levelhead audit --favourable 'denied' or "
+        "--favourable 'approved' (favourable= in Python)."
     )
 
 
@@ -191,7 +191,8 @@ def test_three_classes_have_a_favourable_one_beside_a_positive_one() -> None:
     other = lh.audit(label, predicted, sensitive_features=group, positive="deny", replicates=100).to_dict()
     assert "another class than the positive one is predicted for a" in other["rates"]["group"]["sentences"][0]
     assert (
-        "four-fifths rule, name the favourable outcome: --favourable CLASS" in other["rates"]["group"]["sentences"][1]
+        "four-fifths rule, name the favourable outcome: levelhead audit --favourable CLASS"
+        in other["rates"]["group"]["sentences"][1]
     )
 
 

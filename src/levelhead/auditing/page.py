@@ -428,10 +428,8 @@ def how(result: Record, source: str) -> Record:
         ("Positive class", "each class against the rest" if positive is None else words.of_class(str(positive)))
     )
     if positive is not None:
-        named = (
-            words.outcome if words.favourable else "not named, so the four-fifths rule is not applied (--favourable)"
-        )
-        items.append(("Favourable outcome", named))
+        unnamed = "not named, so the four-fifths rule is not applied (levelhead audit --favourable)"
+        items.append(("Favourable outcome", words.outcome if words.favourable else unnamed))
     level = level_text(result.get("level", 0.95))
     method = (
         _WEIGHTED

@@ -322,7 +322,7 @@ def _both_ratios(name: str, part: MoreRates) -> list[str]:
     classes = " or ".join(f"--favourable {quoted(text)}" for text in texts) if len(texts) > 1 else "--favourable CLASS"
     return [
         f"By {printable(name)}, {'; '.join(told)}.",
-        f"For the four-fifths rule, name the favourable outcome: {classes} (favourable= in Python).",
+        f"For the four-fifths rule, name the favourable outcome: levelhead audit {classes} (favourable= in Python).",
     ]
 
 
