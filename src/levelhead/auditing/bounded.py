@@ -277,7 +277,10 @@ class BoundPart(Part):
         assert options.bound is not None
         metric, bound = options.bound
         rows = _rows_of(frame)
-        first = np.random.default_rng([options.seed, 2]).random(len(rows.score)) < 0.5
+        first = np.empty(len(rows.score), bool)
+        # Drawn for sorted rows: equal rows are interchangeable, so the order of a file changes no figure.
+        order = np.lexsort((*rows.members.values(), rows.label, rows.score))
+        first[order] = np.random.default_rng([options.seed, 2]).random(len(order)) < 0.5
         if first.all() or not first.any():
             raise DataError(f"A threshold is chosen on half of the rows, and there are {len(rows.score):,}. Pass more.")
         own, other = rows.only(first), rows.only(~first)

@@ -125,7 +125,8 @@ def continuous_gap(
             raise DataError(
                 f"{what} has missing or infinite values, first in row {np.flatnonzero(~np.isfinite(one))[0] + 1}."
             )
-    rows = len(values)
+    order = np.lexsort((values, along))  # the permutations must not depend on the order of the rows
+    rows, values, along = len(values), values[order], along[order]
     low, high = (float(along.min()), float(along.max())) if rows else (np.nan, np.nan)
     if rows < FEWEST or low == high:
         why = f"{rows} rows, fewer than {FEWEST}" if rows < FEWEST else f"every {title} is {low:g}"

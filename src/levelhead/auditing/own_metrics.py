@@ -107,7 +107,8 @@ def own_metrics(
         DataError: a function raises an error, or returns no number, on the rows of a group.
     """
     found: dict[str, OwnMetric] = {}
-    members = [np.flatnonzero(codes == at) for at in range(len(groups))]
+    order = np.lexsort([one.astype(str) for one in (labels, predictions)])  # resamples do not depend on that of rows
+    members = [order[codes[order] == at] for at in range(len(groups))]
     tick = _Ticks(console, len(metrics) * len(groups) * replicates)
     with tick:
         for name, function in metrics.items():

@@ -134,6 +134,9 @@ def _area(label: Codes, group: Codes, numbers: dict[str, FloatArray], level: flo
     truth, inside = labels == classes.index(second[0]), members == groups.index(second[1])
     if (fewest := min(inside.sum(), (~inside).sum())) < FEWEST:
         raise DataError(f"The smaller group has {fewest} rows; at least {FEWEST} are needed.")
+    # Sorted, so that folds and rounding do not depend on the order of the rows.
+    order = np.lexsort((truth, inside, *numbers.values()))
+    truth, inside, numbers = truth[order], inside[order], {name: values[order] for name, values in numbers.items()}
     scaled = {name: (values - values.mean()) / values.std() for name, values in numbers.items()}
     # A signal such as a loss bends the score: polynomials of its rank, as many as rows allow, leave that no news.
     degree = int(np.clip(fewest // ROWS_A_DEGREE, 1, MOST_DEGREES))
