@@ -28,6 +28,7 @@ from levelhead.types import DataError, Estimate
 
 TINY = 1e-12
 DEALS = 5
+SAME_RATIO = "the probabilities of the two groups have the same ratio in every row"
 FEW_STRATA = 10
 """Up to this many strata their rates' intervals are projected, which holds exactly at kinks."""
 
@@ -280,11 +281,14 @@ def by_probabilities(
                 weighted[gap][a, b] = Estimate.undefined("no row has this label", on)
                 continue
             parts = 0.0 * slope[..., a], slope[..., a], -slope[..., b]
-            of_rows = _squares(*parts, table, a, b)
+            of_rows, variance = _squares(*parts, table, a, b), _squares(*parts, spread, a, b).sum()
+            if variance <= TINY * _squares(parts[0], parts[1], parts[0], spread, a, b).sum():
+                weighted[gap][a, b] = Estimate.undefined(SAME_RATIO, on)
+                continue
             # Where few rows have most of the influence, the variance is known no better than from so few.
             few = of_rows.sum() ** 2 / max(TINY, np.divide(of_rows**2, rows, where=rows > 0, out=0 * of_rows).sum())
             error = float(special.stdtrit(max(1.0, few), (1 + part) / 2)) / n
-            error *= math.sqrt(_squares(*parts, spread, a, b).sum())
+            error *= math.sqrt(variance)
             weighted[gap][a, b] = Estimate(value, max(-1.0, value - error), min(1.0, value + error), on)
     return bounds, weighted
 

@@ -52,6 +52,18 @@ def test_the_weighted_estimate_and_the_bounds_hold_the_truth() -> None:
     assert "“black” minus" in part.headline or "“other” minus" in part.headline
 
 
+def test_groups_whose_probabilities_have_one_ratio_get_no_weighted_gap_of_zero() -> None:
+    """Weights cannot tell them apart: their weighted rates are equal, whatever the rates are."""
+    table = world(2_000)
+    table["p_b"] = table["p_o"] = (1 - table["p_w"]) / 2
+    part = audit(table).parts["groups"]
+    *others, same = part.gaps
+    reason = "the probabilities of the two groups have the same ratio in every row"
+    assert (same.groups, same.weighted.defined, same.weighted.reason) == (("other", "black"), False, reason)
+    assert all(one.weighted.low < one.weighted.high for one in others)
+    assert f"No weighted estimate of “other” and “black”: {reason}." in part.rests_on
+
+
 def test_the_weighted_estimate_is_too_small_where_the_group_counts_within_a_row() -> None:
     """Its error is what one expects: cov(group, approval | probabilities), over the share of the group."""
     table = world(40_000, effect=0.2)

@@ -500,8 +500,8 @@ def _probabilities(cells: Cells, known: Known, options: Options) -> IndirectPart
     if cells.hard:
         return _guessed(list(known.probabilities.values()), [], options, hard=True)
     found, weighted = by_probabilities(table, level=options.level, seed=options.seed, assumes=CALIBRATED)
-    pairs = weighted["demographic_parity"].items()
-    largest, one = max(pairs, key=lambda item: abs(item[1].value))
+    pairs = weighted["demographic_parity"]
+    largest, one = max(((at, one) for at, one in pairs.items() if one.defined), key=lambda item: abs(item[1].value))
     a, b = (in_quotes(groups[at]) for at in largest)
     more = [
         f"Weighted estimate (each row counts for a group by its probability, as supervisors count with BISG): the "
@@ -509,6 +509,11 @@ def _probabilities(cells: Cells, known: Known, options: Options) -> IndirectPart
         f"{points(one.low)} to {points(one.high)}.",
         "It is unbiased only if predictions do not depend on the group at equal probabilities; otherwise it is "
         "usually too small. Its interval covers only the sampling of rows.",
+        *(
+            f"No weighted estimate of {in_quotes(groups[a])} and {in_quotes(groups[b])}: {one.reason}."
+            for (a, b), one in pairs.items()
+            if not one.defined
+        ),
     ]
     assumes = "that the probabilities are calibrated"
     part = _bounded(found, groups, assumes, [], {}, options, more, weighted)
