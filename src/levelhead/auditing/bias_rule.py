@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import inspect
 import warnings
-from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from levelhead.metrics.counts import distinct
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
 from levelhead.report.terminal import drawn
 from levelhead.storage import read_json, write_json
+from levelhead.tables.columns import positive_index
 from levelhead.tables.vocabulary import in_order
 from levelhead.terminal import notebook_html, tracked
 from levelhead.types import ConfigError, DataError, check_seed, quoted
@@ -39,6 +39,7 @@ class SavedRule:
     ``file`` is the SHA-256 of the file that holds those rows, and ``seed`` draws the half of it that was used; None:
     all rows were. ``rows`` is how many they are. ``scale`` is that of the scores; the rule itself takes probabilities.
     ``columns`` are the names of the columns with the score and the group, and ``chance`` is the seed of decisions.
+    ``values`` are the classes as numbers or booleans, where they were any: a file has only their texts.
     """
 
     rule: FittedRule
@@ -49,13 +50,14 @@ class SavedRule:
     columns: dict[str, str] = field(default_factory=dict)
     rows: int = 0
     chance: int = 0
+    values: tuple[str | float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         fitted = {"sha256": self.file, "half_of_seed": self.seed, "rows": self.rows}
         return {
             "rule": self.rule.to_dict(),
-            "classes": list(self.classes),
+            "classes": list(self.values or self.classes),
             "columns": dict(self.columns),
             "fitted": fitted,
             "scale": self.scale,
@@ -69,7 +71,8 @@ class SavedRule:
         record: Any = read_json(Path(path))
         try:
             rule = FittedRule.from_dict(record["rule"])
-            negative, positive = map(str, record.get("classes", ("0", "1")))
+            values = tuple(record.get("classes", ("0", "1")))
+            negative, positive = map(str, values)
             fitted: Any = record.get("fitted", {})
             seed = fitted.get("half_of_seed")
             scale = record.get("scale", PROBABILITY)
@@ -79,7 +82,8 @@ class SavedRule:
             columns = {str(role): str(name) for role, name in record.get("columns", {}).items()}
             rows = int(fitted.get("rows", record.get("rows_to_fit", 0)))
             chance = int(record.get("seed", 0))
-            return cls(rule, (negative, positive), str(fitted.get("sha256", "")), seed, scale, columns, rows, chance)
+            digest = str(fitted.get("sha256", ""))
+            return cls(rule, (negative, positive), digest, seed, scale, columns, rows, chance, values)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
@@ -259,14 +263,10 @@ class BiasRule:
             codes, values = distinct(given["y"], "y")
             if len(values) != 2 or (codes < 0).any():
                 raise DataError(f"y must have two classes and no missing values; classes found: {len(values)}.")
-            named = {quoted(one): one for one in in_order(values)}
-            wanted = list(named)[1] if self.positive is None else quoted(self.positive)
-            if wanted not in named:
-                raise ConfigError(f"positive={wanted} is no class of y.")
-            chosen = named[wanted]
-            label = codes == list(values).index(chosen)
-            negative: Hashable = next(one for one in values if one != chosen)
-            classes = array_of([negative, chosen], "y")
+            ordered = in_order(values)
+            at = 1 if (named := positive_index(ordered, self.positive)) is None else named
+            label = codes == list(values).index(ordered[at])
+            classes = array_of([ordered[1 - at], ordered[at]], "y")
         scores, group = rows_of_rule(given["probability"], given["sensitive_features"])
         if label is not None and len(label) != len(group):
             raise DataError(f"{len(group)} probabilities and {len(label)} labels. Pass one of each for every row.")
@@ -314,8 +314,11 @@ class BiasRule:
     @property
     def saved(self) -> SavedRule:
         """The fitted rule with its classes, as ``levelhead apply`` reads it."""
-        negative, positive = map(str, self.classes_of_fit().tolist())
-        return SavedRule(self.rule_, (negative, positive), rows=self.n_rows_, chance=self.seed)
+        values = tuple(
+            one if isinstance(one, str | int | float) else str(one) for one in self.classes_of_fit().tolist()
+        )
+        negative, positive = map(str, values)
+        return SavedRule(self.rule_, (negative, positive), rows=self.n_rows_, chance=self.seed, values=values)
 
     def save(self, path: Path | str) -> None:
         """Write the rule as JSON, in one step; ``levelhead apply`` and :meth:`load` read it."""
@@ -323,7 +326,7 @@ class BiasRule:
 
     @classmethod
     def load(cls, path: Path | str) -> BiasRule:
-        """Read a rule that :meth:`save` or ``levelhead postprocess`` wrote; classes are then texts.
+        """Read a rule that :meth:`save` or ``levelhead postprocess`` wrote; of the latter, classes are texts.
 
         Raises:
             DataError: the file holds no rule, or one of a later schema.
@@ -332,8 +335,8 @@ class BiasRule:
         if saved.scale != PROBABILITY:
             raise DataError(f"{path} reads log odds: decide with `levelhead apply`, or fit a rule on probabilities.")
         fitted = saved.rule
-        rule = cls(fitted.metric, fitted.delta, fitted.threshold, saved.classes[1], saved.chance)
-        rule.rule_, rule.classes_, rule.groups_ = fitted, np.array(saved.classes), fitted.groups
+        rule = cls(fitted.metric, fitted.delta, fitted.threshold, saved.values[1], saved.chance)
+        rule.rule_, rule.classes_, rule.groups_ = fitted, array_of(saved.values, "classes"), fitted.groups
         rule.n_rows_ = saved.rows
         return rule
 

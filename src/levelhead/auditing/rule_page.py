@@ -115,7 +115,7 @@ def _cutoffs(result: Record) -> list[Record]:
         ]
         return "; ".join(said) or "never"
 
-    positive = short(result["classes"][1])
+    positive = short(str(result["classes"][1]))
     notes = ["Probabilities are rounded to a thousandth."]
     if any(low > high for parts in found.values() for (_, high, _), (low, _, _) in itertools.pairwise(parts)):
         notes.append(
