@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from levelhead.csv_form import harmless, records
+from levelhead.csv_form import harmless, records, suffix_of
 from levelhead.storage import write_atomically
 from levelhead.tables.files import SEPARATORS, File
 from levelhead.types import ConfigError, DataError, listed, quoted
@@ -66,7 +66,9 @@ def write_decided(
     def write_text(temporary: Path) -> None:
         safe = [[harmless(one) for one in words[name]] for name in named]
         form = file.form()
-        divider = SEPARATORS.get(out.suffix.lower(), ",") if out.suffix.lower() == ".tsv" else form.delimiter
+        # As the rows are divided, unless the name says otherwise: nobody reads a .csv for tabs.
+        same = out.suffix.lower() == suffix_of(path) or form.decimal_commas
+        divider = form.delimiter if same else SEPARATORS[out.suffix.lower()]
         with temporary.open("w", newline="", encoding="utf-8") as target:
             writer = csv.writer(target, delimiter=divider)
             rows = records(path, form, "Was it changed while it was read?")
