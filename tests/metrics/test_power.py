@@ -45,6 +45,14 @@ def test_a_detectable_gap_is_where_the_formula_meets_it() -> None:
     assert detectable_gap(0.35, 300, 80, level=0.9, comparisons=4, power=0.9) == pytest.approx(max(gaps), abs=1e-9)
 
 
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.7])
+@pytest.mark.parametrize("rows", [100, 200, 400])
+def test_a_detectable_gap_needs_no_more_rows_than_there_are(rate: float, rows: int) -> None:
+    """Of 2 and 198 rows no gap is shown where the 2 have the rate of 30%: 69.2 points in the other direction do not."""
+    gap = detectable_gap(rate, rows / 100, rows - rows / 100)
+    assert math.isnan(gap) or rows_needed(gap, rate, [0.01, 0.99]) <= rows + 1  # type: ignore[arg-type]
+
+
 def test_rows_needed_solve_the_formula() -> None:
     rows = []
     for other in (0.3, 0.1):

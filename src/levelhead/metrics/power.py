@@ -35,7 +35,7 @@ def detectable_gap(
     check_plan(rate, level, power, comparisons)
     if not (0 < first < math.inf and 0 < second < math.inf):
         raise ConfigError(f"There are {first} and {second} rows: each must be above 0, and finite.")
-    found = []
+    found, most = [], max(rate, 1 - rate)
     for sign, room in ((1, 1 - rate), (-1, rate)):
         for sizes in ((first, second), (second, first)):
 
@@ -43,9 +43,10 @@ def detectable_gap(
                 reach, step = _reach((rate, rate + sign * gap), sizes, (1 - level) / comparisons, power)
                 return reach + step - gap
 
-            if room > 0 and lacking(room) <= 0:
-                found.append(float(optimize.brentq(lacking, 1e-12, room)))
-    return max(found, default=math.nan)
+            if room > 0:  # a gap that would not be shown in one direction must not fit into it
+                none = math.nan if room == most else room
+                found.append(float(optimize.brentq(lacking, 1e-12, room)) if lacking(room) <= 0 else none)
+    return float(np.max(found))  # NaN if one is
 
 
 @checked
