@@ -60,8 +60,15 @@ def test_a_page_of_runs_names_groups_with_few_rows(
     assert run(*words) == 0
     assert "is left out of" in (tmp_path / "few.html").read_text()
     one = str(runs / "erm-0")
-    assert run("report", one, *words[2:]) == 2
-    assert "apply to a folder of several runs only" in capsys.readouterr().err
+    (tmp_path / "x.json").write_text('{"comparisons": []}')
+    for source, *options in (
+        (one, *words[4:]),
+        (one, "--baseline", "dam"),
+        (tmp_path / "x.json", "--baseline", "dam"),
+        (tmp_path / "x.json", "--split", "validation"),
+    ):
+        assert run("report", str(source), *words[2:4], *options) == 2
+        assert f"{options[0]} would do nothing here" in capsys.readouterr().err
 
 
 def test_a_folder_of_runs_is_a_comparison(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -389,7 +389,8 @@ def test_the_verbs_from_model_to_comparison(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     out = call(commands, "bench", "parity", "--model", "models/6", "--json", "out.json", "--html", "out.html")
-    assert page_of(Path("runs/lm-6"))["finding"] in Path("out.html").read_text()
+    for source in ("runs/lm-6", "out.json", "runs/lm-6/scores-parity.json"):
+        assert page_of(Path(source))["finding"] in Path("out.html").read_text()
     for text in ("accuracy", "0.5000", "nothing: never", "a note", "Next: levelhead lm compare runs/lm-6"):
         assert text in out
     assert read_json(Path("out.json"))["benchmarks"][0]["overall"]["accuracy"]["value"] == 0.5
@@ -408,6 +409,7 @@ def test_predictions_are_scored_by_the_verb(commands: typer.Typer, tmp_path: Pat
     assert "12 items" in call(commands, "bench", "parity", "--predictions", str(file), *options)
     assert "a note" in (tmp_path / "page.html").read_text()
     assert read_json(out)["overall"]["accuracy"]["value"] == 0.5
+    assert page_of(out)["finding"] in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize(

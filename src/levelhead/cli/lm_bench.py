@@ -257,7 +257,7 @@ def _score_predictions(
     record = scores_to_dict(scores) | recorded_class(benchmark) | {"items": count, "limit": limit}
     _show([record], predictions.name)
     if json_file is not None:
-        write_json(json_file, scores_to_dict(scores) | {"predictions": predictions.name, "limit": limit})
+        write_json(json_file, {"kind": "scores", **record, "predictions": predictions.name})
     if html_file is not None:
         _write_page(html_file, [record], predictions.name)
 
@@ -341,7 +341,13 @@ def _run(
     records = [read_json(scores_file(folder, one.name)) for one in chosen]
     if json_file is not None:
         write_json(
-            json_file, {"model": asked.fingerprint(), "limit": limit, "benchmarks": [_scores(one) for one in records]}
+            json_file,
+            {
+                "kind": "scores",
+                "model": asked.fingerprint(),
+                "limit": limit,
+                "benchmarks": [_scores(one) for one in records],
+            },
         )
     if html_file is not None:
         _write_page(html_file, records, name)
@@ -364,7 +370,8 @@ def _run_prompts(
 
 def _scores(record: dict[str, Any]) -> dict[str, Any]:
     """Return what the JSON of all benchmarks holds of the scores of one."""
-    kept = ("benchmark", "overall", "parts", "units", "notes", "usage", "prompt_noise")
+    kept = ("benchmark", "class", "model", "items", "limit", "overall", "parts", "units", "notes", "tests", "usage")
+    kept += ("prompt_noise",)
     return {key: record[key] for key in kept if key in record}
 
 

@@ -13,7 +13,7 @@ from levelhead.cli.card import card_command
 from levelhead.cli.options import MinCount, Missing, MissingGroups, SplitName
 from levelhead.storage import as_written, check_outputs, read_json
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, listed
 
 if TYPE_CHECKING:  # importing pandas and torch takes seconds, and --help does not need them
     from levelhead.report.text import Record
@@ -62,9 +62,14 @@ def report_command(
     from levelhead.report.page import command_line, write_page
 
     options: dict[str, Any] = {"split": split.value, "baseline": baseline, "command": command_line()}
-    if min_count != 10 or missing is not Missing.leave_out:
-        if not _holds_runs(source):
-            raise ConfigError("--min-count and --missing apply to a folder of several runs only: remove them.")
+    several = _holds_runs(source)
+    of_several = {"--baseline": baseline != "erm", "--min-count": min_count != 10}
+    of_several |= {"--missing": missing is not Missing.leave_out}
+    idle = [] if several else [name for name, given in of_several.items() if given]
+    idle += ["--split"] if split is not SplitName.test and source.is_file() else []
+    if idle and source.exists():
+        raise ConfigError(f"{listed(idle)} would do nothing here: {source} does not hold several runs. Remove it.")
+    if several and (of_several["--min-count"] or of_several["--missing"]):
         page = runs_page([source], **options, min_count=min_count, missing=missing.words)
     else:
         page = page_of(source, **options)
@@ -88,6 +93,7 @@ PAGES = {
     "plan": "auditing.plan:plan_page",
     "regression audit": "auditing.regression_page:regression_page",
     "rule": "auditing.rule_page:rule_page",
+    "scores": "lm.page:bench_page",
     "sample logs": "lm.samples_page:samples_page",
     "two models": "own.page:two_models_page",
 }
@@ -102,6 +108,7 @@ WITHOUT_KIND = {
     "language models": {"headlines"},
     "attention gap": {"figures", "published"},
     "two models": {"agreement", "models"},
+    "scores": {"benchmark", "overall", "parts"},
 }
 """Keys that tell what a file is that was written before every JSON had a ``kind``; the first that fits."""
 
@@ -142,7 +149,7 @@ def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
             record, source=source.name, command=command
         )
         return page
-    verbs = "`audit`, `explain`, `postprocess`, `evaluate`, `table`, `lm compare` or `lm gap`"
+    verbs = "`audit`, `explain`, `postprocess`, `evaluate`, `table`, `lm bench`, `lm compare` or `lm gap`"
     raise DataError(f"{source} is not what {verbs} write.")
 
 
@@ -183,9 +190,7 @@ def runs_page(
     from levelhead.bench.page import Comparisons, compared
     from levelhead.bench.tables import collect
 
+    kept: dict[str, Any] = {"min_count": min_count, "missing": missing}
     groups = collect(folders, split)  # type: ignore[arg-type]  # one of SplitName's values
-    pages = [
-        compared(group, group.compare(baseline, min_count=min_count, missing=missing), min_count=min_count)
-        for group in groups
-    ]
+    pages = [compared(group, group.compare(baseline, **kept), **kept) for group in groups]
     return Comparisons(pages).page(command=command)

@@ -59,6 +59,13 @@ def models_page(record: Record, *, source: str = "", command: str = "") -> Recor
     return language_model_page(record.get("summary") or record, command=command)
 
 
+def bench_page(record: Record, *, source: str = "", command: str = "") -> Record:
+    """Summarise the JSON that ``levelhead lm bench`` wrote of all benchmarks, or of one."""
+    records = record.get("benchmarks", [record])
+    name = records[0].get("model") or record.get("predictions") or source
+    return scores_page(records, name=str(name), command=command)
+
+
 def scores_page(records: Sequence[Record], *, name: str, command: str = "") -> Record:
     """Summarise what ``levelhead lm bench`` found about one model.
 
