@@ -94,6 +94,7 @@ def test_an_audit_is_recognised_by_its_json(tmp_path: Path) -> None:
     written = tmp_path / "audit.json", tmp_path / "audit.html"
     assert run("audit", str(tmp_path / "p.csv"), *options, "--json", str(written[0]), "--html", str(written[1])) == 0
     assert page_of(written[0])["finding"] in written[1].read_text()
+    assert page_of(written[0])["title"] == "Audit of p.csv"
 
 
 @pytest.mark.parametrize(

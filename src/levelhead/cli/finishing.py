@@ -30,8 +30,8 @@ SCHEMA = 1
 """Version of what the JSON files hold (report/audit.schema.json): keys are only added to it."""
 
 
-def made(inputs: Sequence[Path | None]) -> dict[str, Any]:
-    """Return tool, version, command, time (UTC; that of SOURCE_DATE_EPOCH, if set) and the files that were read."""
+def made(inputs: Sequence[Path | None], source: str) -> dict[str, Any]:
+    """Return tool, version, command, time (UTC; that of SOURCE_DATE_EPOCH, if set), the files read, and ``source``."""
     from levelhead.report.page import command_line
 
     known, files = commit(), []
@@ -50,6 +50,7 @@ def made(inputs: Sequence[Path | None]) -> dict[str, Any]:
         "command": command_line(),
         "time": now,
         "inputs": files,
+        "source": source,
     }
 
 
@@ -109,7 +110,7 @@ def finish(
             wrong = error
     added = dict(more or {})
     if json_file is not None or html_file is not None:
-        added |= {**({"gate": gate.to_dict()} if gate else {}), "made": made(inputs)}
+        added |= {**({"gate": gate.to_dict()} if gate else {}), "made": made(inputs, source)}
     if json_file is not None:
         write_json(json_file, {**result.to_dict(), **added})
     if junit is not None and gate is not None:

@@ -130,7 +130,7 @@ def postprocess_command(
         write_atomically(out, partial(_write_decisions, found, id_column))
     written = [one for one in (out, rule) if one is not None]
     if rule is not None:
-        write_json(rule, {**found.to_dict(), "made": made([scores, validation])})
+        write_json(rule, {**found.to_dict(), "made": made([scores, validation], scores.name)})
     finish(found, json_file, html_file, source=scores.name, written=written, inputs=[scores, validation])
 
 

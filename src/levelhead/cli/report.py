@@ -145,8 +145,9 @@ def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
     kind = kind_of(record) if isinstance(record, dict) else None
     if kind is not None:
         module, _, name = PAGES[kind].partition(":")
+        about = record.get("made", {}).get("source", source.name)  # what was measured, and not what holds the figures
         page: Record = getattr(importlib.import_module(f"levelhead.{module}"), name)(
-            record, source=source.name, command=command
+            record, source=about, command=command
         )
         return page
     verbs = "`audit`, `explain`, `postprocess`, `evaluate`, `table`, `lm bench`, `lm compare` or `lm gap`"
