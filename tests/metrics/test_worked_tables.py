@@ -140,9 +140,8 @@ def test_labels_and_predictions_share_one_vocabulary() -> None:
     (first, second, third), names = encode_together([5, 5], [7, 5], [6, 6])
     assert names == [5, 6, 7]
     assert (first.tolist(), second.tolist(), third.tolist()) == ([0, 0], [2, 0], [1, 1])
-    (first, second), names = encode_together([1, 2], ["1", "2"])
-    assert names == [1, 2, "1", "2"]  # a number is not its text
-    assert (first.tolist(), second.tolist()) == ([0, 1], [2, 3])
+    with pytest.raises(DataError, match="holds both 1 and '1', of the types int and str"):
+        encode_together([1, 2], ["1", "2"])  # a number is not its text
     (first, second), names = encode_together([True, False], [1.0, 0.0])
     assert names == [0, 1]
     assert first.tolist() == second.tolist() == [1, 0]
@@ -157,6 +156,13 @@ def test_columns_of_different_lengths_are_refused() -> None:
         encode_together([1, 2], [1])
     with pytest.raises(DataError, match=r"differ in length \(\[1, 2, 3\]\)"):
         encode_together([1, 2, 3], [1], [1, 2])
+
+
+def test_labels_and_predictions_of_two_types_are_not_four_classes() -> None:
+    """Then no prediction would be right, without a word."""
+    for one, other in ((["0", "1"], [0, 1]), (["True", "False"], [True, False])):
+        with pytest.raises(DataError, match=r"The set of labels and predictions holds both .* of the types"):
+            Counts.from_rows(one, other, ["a", "b"])
 
 
 def test_counting_rows_gives_groups_by_classes_by_predictions() -> None:

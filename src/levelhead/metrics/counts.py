@@ -73,6 +73,12 @@ def _distinct_objects(array: NDArray[Any], title: str) -> tuple[IntArray, list[H
         value = array[row]
         codes[row] = places.setdefault((_kind(value), value), len(places))
     names = [value.item() if isinstance(value, np.generic) else value for _, value in places]
+    _refuse_alike(names, title)
+    return codes, names
+
+
+def _refuse_alike(names: Sequence[Hashable], title: str) -> None:
+    """Raise :class:`DataError` where two values of different kinds are equal or print alike."""
     for alike in (str, lambda value: value):
         met: dict[Hashable, Hashable] = {}
         for name in names:
@@ -82,7 +88,6 @@ def _distinct_objects(array: NDArray[Any], title: str) -> tuple[IntArray, list[H
                     f"{title} holds both {quoted(other)} and {quoted(name)}, of the types {type(other).__name__} and "
                     f"{type(name).__name__}. Write all of its values as one type."
                 )
-    return codes, names
 
 
 def _kind(value: Any) -> str:
@@ -127,13 +132,15 @@ def encode_together(*columns: ArrayLike) -> tuple[list[IntArray], list[Hashable]
         one (rows,) int64 array a column, and the distinct values of all of them.
 
     Raises:
-        DataError: the columns differ in length, or as :func:`encode`.
+        DataError: the columns differ in length, a value of one prints like another value of the other, or as
+            :func:`encode`.
     """
     coded = [encode(column) for column in columns]
     lengths = sorted({len(codes) for codes, _ in coded})
     if len(lengths) > 1:
         raise DataError(f"Labels and predictions differ in length ({lengths}). Pass one of each for every row.")
     names = _sorted(list(dict.fromkeys(name for _, found in coded for name in found)))
+    _refuse_alike(names, "The set of labels and predictions")
     return [_places(found, names)[codes] for codes, found in coded], names
 
 
