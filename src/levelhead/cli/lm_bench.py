@@ -371,8 +371,7 @@ def _run_prompts(
 def _scores(record: dict[str, Any]) -> dict[str, Any]:
     """Return what the JSON of all benchmarks holds of the scores of one."""
     kept = ("benchmark", "class", "model", "items", "limit", "overall", "parts", "units", "notes", "tests", "usage")
-    kept += ("prompt_noise",)
-    return {key: record[key] for key in kept if key in record}
+    return {key: record[key] for key in (*kept, "prompt_noise") if key in record}
 
 
 def _show(records: list[dict[str, Any]], name: str) -> None:
