@@ -29,6 +29,7 @@ from levelhead.report import render
 from levelhead.report.blocks import axis
 from levelhead.report.marks import AT_CHANCE, FEW_SEEDS, MEANINGS
 from levelhead.report.terminal import drawn
+from levelhead.report.text import counted
 from levelhead.runs.page import run_page
 from levelhead.types import DataError, Estimate
 from page_reading import Reader, difference, figure, made_up, read
@@ -383,6 +384,16 @@ def test_one_model_is_held_against_the_ideals() -> None:
     )
     nothing = scores_page(scores()[2:], name="m")["finding"]
     assert nothing == "No bias score of m has both an ideal and an interval."
+
+
+def test_a_page_says_once_how_many_items_an_interval_needs() -> None:
+    parts = {}
+    for count in (1, 4, 9):
+        few = Estimate(0.5, math.nan, math.nan, count, f"no interval: {counted(count, 'item')}, and 10 are needed")
+        parts[f"part {count}"] = {"score": estimate_to_dict(few)}
+    record = {"benchmark": "own", "overall": {}, "parts": parts, "units": {}, "notes": [], "items": 14, "limit": None}
+    page = render(scores_page([record], name="m"))
+    assert page.count("No interval:") == page.count("No interval: fewer than 10 items.") == 1
 
 
 def test_names_of_scores_are_whole_words_on_80_columns() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ _CAUTION = (
     "A score near its ideal on one benchmark does not show that a model is free of bias: it is a finding about these "
     "items and this way of asking."
 )
-_BETTER = {"high": "larger", "low": "smaller", "half": "nearer to one half", "zero": "nearer to zero"}
+_BETTER = {"high": "larger", "low": "smaller", "half": "nearer to 0.5", "zero": "nearer to 0"}
 _SIDES = {"bias": "bias", "utility": "utility", "both": "bias and utility"}
 _SHOWN = ("before", "after", "difference", "figure")
 _NAMED = 3
@@ -290,14 +291,16 @@ def _noisy_differences(found: Sequence[Record], names: tuple[str, str]) -> list[
 
 
 def _about(one: Record) -> Record:
-    ideal = "" if one["ideal"] is None else f" ({one['ideal']:g})"
+    ideal = "" if one["ideal"] is None or one["better"] in ("half", "zero") else f" ({one['ideal']:g})"
     return blocks.cell(_SIDES[one["side"]], f"better: {_BETTER[one['better']]}{ideal}")
 
 
 def _unbounded(ones: Sequence[Record]) -> list[str]:
     """Say once why figures have no interval."""
     figures = [estimate_from_dict(one[side]) for one in ones for side in _SHOWN if side in one]
-    reasons = dict.fromkeys(one.reason for one in figures if one.defined and not _bounded(one) and one.reason)
+    without = (one.reason for one in figures if one.defined and not _bounded(one) and one.reason)
+    few = re.compile(r"[\d,]+ (item|cluster)s?, and (\d+) are needed")
+    reasons = dict.fromkeys(few.sub(r"fewer than \2 \1s", reason) for reason in without)
     return [f"No interval: {reason.removeprefix('no interval: ')}." for reason in reasons]
 
 
