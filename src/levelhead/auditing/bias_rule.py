@@ -264,6 +264,9 @@ class BiasRule:
             if len(values) != 2 or (codes < 0).any():
                 raise DataError(f"y must have two classes and no missing values; classes found: {len(values)}.")
             ordered = in_order(values)
+            plain = self.positive is None or isinstance(self.positive, str | int | float | np.generic)
+            if not plain or (isinstance(self.positive, int) and abs(self.positive) > 2**63):
+                raise ConfigError(f"positive={quoted(self.positive)} is not among the classes of y.")
             at = 1 if (named := positive_index(ordered, self.positive)) is None else named
             label = codes == list(values).index(ordered[at])
             classes = array_of([ordered[1 - at], ordered[at]], "y")

@@ -42,7 +42,7 @@ COMPONENTS = 24
 """Leading components of the vectors that hidden units see."""
 RIDGE = 0.01
 """Of the mean variance of a feature: below it a direction counts as noise."""
-DEALS_OF_VARIANCE = 20
+DEALS_OF_VARIANCE = 4
 """Deals whose variance by DeLong is compared with the variance between deals."""
 STILL = 1e-7
 """A feature that varies less than this share of the largest is constant."""
