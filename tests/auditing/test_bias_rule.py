@@ -87,6 +87,10 @@ def test_what_cannot_be_fitted_or_decided_is_refused() -> None:
         lh.BiasRule().fit(rows["p"].to_numpy(), [0, 1, 0], sensitive_features=rows["sex"].to_numpy())
     with pytest.raises(ConfigError, match="is not among the classes"):
         lh.BiasRule(positive="maybe").fit(rows["p"], rows["repaid"], sensitive_features=rows["sex"])
+    with pytest.raises(ConfigError, match="positive is a ndarray; it takes a class or a group"):
+        lh.BiasRule(positive=np.array([0, 1])).fit(rows["p"], rows["repaid"], sensitive_features=rows["sex"])
+    with pytest.raises(ConfigError, match="positive is a number of very many digits"):
+        lh.BiasRule(positive=10**5000).fit(rows["p"], rows["repaid"], sensitive_features=rows["sex"])
     with pytest.raises(ConfigError, match="delta=7 is not between 0 and 1"):
         lh.BiasRule(delta=7).fit(rows["p"], sensitive_features=rows["sex"])
     with pytest.raises(ConfigError, match="'epsilon' is no parameter"):

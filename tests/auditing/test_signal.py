@@ -41,6 +41,9 @@ def test_a_loss_knows_the_group_by_itself_and_adds_nothing() -> None:
     view = signal_area(rows["y"], rows["p"], rows["view"], group=rows["sex"])
     assert view.difference.low > 0.03
     assert view.with_signal.value == pytest.approx(view.without.value + view.difference.value)
+    numbered = signal_area(rows["y"] + 9, rows["p"], rows["view"], group=np.where(rows["sex"] == "m", 10, 9))
+    assert numbered.group == "10"
+    assert numbered.difference.value == view.difference.value
 
 
 @pytest.mark.parametrize("rows", [300, 3000])

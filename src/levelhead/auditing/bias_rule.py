@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import inspect
 import warnings
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -264,10 +265,8 @@ class BiasRule:
             if len(values) != 2 or (codes < 0).any():
                 raise DataError(f"y must have two classes and no missing values; classes found: {len(values)}.")
             ordered = in_order(values)
-            plain = self.positive is None or isinstance(self.positive, str | int | float | np.generic)
-            if not plain or (isinstance(self.positive, int) and abs(self.positive) > 2**63):
-                raise ConfigError(f"positive={quoted(self.positive)} is not among the classes of y.")
-            at = 1 if (named := positive_index(ordered, self.positive)) is None else named
+            named = positive_index(ordered, option("positive", self.positive, Hashable))
+            at = 1 if named is None else named
             label = codes == list(values).index(ordered[at])
             classes = array_of([ordered[1 - at], ordered[at]], "y")
         scores, group = rows_of_rule(given["probability"], given["sensitive_features"])

@@ -19,7 +19,7 @@ from levelhead.report.text import number
 from levelhead.tables.columns import numbers_of_array, outcome_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.rows import Rows
-from levelhead.tables.vocabulary import LabelMap, agree
+from levelhead.tables.vocabulary import LabelMap, agree, in_order
 from levelhead.types import DataError, Estimate, check_seed, listed
 
 FloatArray = NDArray[np.float64]
@@ -130,7 +130,7 @@ def _area(label: Codes, group: Codes, numbers: dict[str, FloatArray], level: flo
         there = [column[code] for code in np.unique(codes).tolist()]
         if len(there) != 2:
             raise DataError(f"The {what} must have two values; it has {len(there)}: {listed(there, 5)}.")
-        second.append(max(there, key=str))
+        second.append(in_order(there)[-1])
     truth, inside = labels == classes.index(second[0]), members == groups.index(second[1])
     if (fewest := min(inside.sum(), (~inside).sum())) < FEWEST:
         raise DataError(f"The smaller group has {fewest} rows; at least {FEWEST} are needed.")
