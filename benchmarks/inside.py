@@ -3,7 +3,7 @@
     python benchmarks/inside.py chain results/inside_portraits.json "ERM=runs/erm-0,runs/erm-1" "DAM=runs/dam-0"
     python benchmarks/inside.py draw docs/images/inside-chain.png results/inside_*.json
     python benchmarks/inside.py table results/inside_hatexplain.json    # one column a method; part of the docs
-    python benchmarks/inside.py hold results/inside_hold.json --trials 600    # about a minute on one core
+    python benchmarks/inside.py hold results/inside_hold.json --trials 600    # about two minutes on one core
 
 ``chain`` pools the runs of each name. ``hold`` draws rows whose group is or is not in the vectors: of trials without a
 group, 3 to 7% must have a p-value of at most 0.05; intervals of areas must hold the fitted probes' true area in 93 to

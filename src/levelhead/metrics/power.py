@@ -96,7 +96,7 @@ def check_plan(rate: float, level: float, power: float, comparisons: float) -> N
     if not 0 <= rate <= 1:
         raise ConfigError(f"rate={rate} is not between 0 and 1.")
     if not EXTREME <= power <= 1 - EXTREME:
-        raise ConfigError(f"power={power} is not between 0 and 1. Pass 0.8 for 80%.")
+        raise ConfigError(f"power={power} is not between {EXTREME:g} and 1 - {EXTREME:g}. Pass 0.8 for 80%.")
     if not 1 <= comparisons <= 1e6:
         raise ConfigError(f"comparisons={comparisons} is not between 1 and 1,000,000.")
 

@@ -83,6 +83,12 @@ def test_several_proxies_are_cross_fitted(table: pd.DataFrame) -> None:
     assert set(part.gaps[0].naive) == {"p1", "p2"}  # "zip" speaks of no group
 
 
+def test_an_interval_is_not_called_1_00_times_narrower(table: pd.DataFrame) -> None:
+    part = part_of(audit(table, labelled=table["known"]))
+    said = [line for line in part.rests_on if "narrower" in line]
+    assert said == ["The interval of the gap in selection rates is no narrower than that of the labelled rows alone."]
+
+
 def test_labels_that_are_missing_not_at_random_are_refused_without_their_probabilities(table: pd.DataFrame) -> None:
     rng = np.random.default_rng(5)
     chance = np.where(table["yhat"] == 1, 0.08, 0.02)

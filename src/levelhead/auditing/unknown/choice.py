@@ -299,10 +299,8 @@ def _gained(main: Sequence[LabelledGap]) -> list[str]:
         return []
     one = max(main, key=lambda found: found.narrower if math.isfinite(found.narrower) else 0)
     factor = 1 / one.narrower if one.narrower > 0 else math.nan
-    said = [
-        f"The interval of the gap in selection rates is {factor:.2f} times narrower than that of the labelled rows "
-        "alone."
-    ]
+    than = f"{factor:.2f} times narrower" if factor >= 1.005 else "no narrower"  # as where it is NaN
+    said = [f"The interval of the gap in selection rates is {than} than that of the labelled rows alone."]
     if one.more_labels:
         said.append(f"About {one.more_labels:,} more labelled rows would detect a true gap of the measured size.")
     elif one.more_labels is None:
