@@ -105,14 +105,12 @@ def test_matched_thresholds_are_matched_within_each_fold(done: Path) -> None:
     assert comparison.positive_rate == pytest.approx(0.5, abs=0.1)
 
 
-def test_a_seed_without_all_folds_is_left_out_and_named(
-    done: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_seed_without_all_folds_is_left_out_and_named(done: Path, tmp_path: Path) -> None:
     cells = make_cells(grid(10, (0,)), tmp_path)
     run_grid([cell for cell in cells if (cell.row, cell.fold) != ("dam", 4)], launch=fake)
     (group,) = collect([tmp_path], "test")
     assert list(group.rows()) == ["erm"]
-    assert "left out, folds 4 are not evaluated: dam, seed 0" in caplog.text
+    assert group.left_out == ("Left out, folds 4 are not evaluated: dam, seed 0.",)
     with pytest.raises(DataError, match="No seed of any variant has all its folds yet"):
         collect([next(cell.folder for cell in cells if cell.row == "dam")], "test")
 

@@ -132,11 +132,15 @@ def _rehearsals(rows: Mapping[str, Sequence[Run]]) -> list[str]:
 
 @dataclass(frozen=True)
 class RunSet:
-    """Runs on the same rows; ``ordered`` if they stand in an order that was requested, which tables then keep."""
+    """Runs on the same rows; ``ordered`` if they stand in an order that was requested, which tables then keep.
+
+    ``left_out`` has a sentence for runs of the same folders that tables lack.
+    """
 
     split: Split
     runs: list[Run]
     ordered: bool = False
+    left_out: tuple[str, ...] = ()
 
     def compare(
         self,
@@ -203,7 +207,7 @@ class RunSet:
         )
         whole = JointCounts.from_rows(labels.to_numpy(), group, [predictions[name][0]], classes).marginal(0)
         warnings = [*together, *left_out_sentences(self.attribute, whole, positive, min_count, missing)]
-        warnings += [*_rehearsals(rows), *_not_recorded(self.runs)]
+        warnings += [*_rehearsals(rows), *self.left_out, *_not_recorded(self.runs)]
         return self._comparison(
             rows, table, selection=selection, positive_rate=rate, areas=areas, warnings=tuple(warnings)
         )
@@ -525,11 +529,11 @@ def _read_cost(file: Path) -> dict[str, Any]:
 def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
     """Read evaluated runs, given one by one or by a folder of them, and group them by the rows they predicted.
 
-    Runs found in a folder that are not finished or not evaluated yet are left out, and named in the log; a run that was
-    given alone must be evaluated. Runs keep the order in which they are given, those of a comparison that of its
+    Runs found in a folder that are not finished or not evaluated yet are left out, which ``left_out`` says; a run that
+    was given alone must be evaluated. Runs keep the order in which they are given, those of a comparison that of its
     variants.
     """
-    found, ordered = [], True
+    found, ordered, said = [], True, []
     for folder in folders:
         if (folder / CONFIG).exists():
             found.append(folder)
@@ -544,7 +548,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
         ready = [run for run in runs if (run / f"evaluation-{split}.json").exists()]
         left_out = [run for run in runs if run not in ready]
         if ready and left_out:
-            logger.warning("left out, no evaluation of the %s split: %s", split, visible(", ".join(map(str, left_out))))
+            said.append(f"Left out, no evaluation of the {split} split: {visible(', '.join(map(str, left_out)))}.")
         found += ready or runs
     if not found:
         raise DataError("No run folder found: give folders that `levelhead train` made, or a folder of them.")
@@ -583,11 +587,13 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
         else:
             _add(groups, data, run, attribute, RunSet(split, [], ordered))
     for data, attribute, parts in folds.values():
-        if (whole := _put_together(parts, attribute)) is not None:
+        if isinstance(whole := _put_together(parts, attribute), Run):
             _add(groups, data, whole, attribute, RunSet(split, [], ordered))
+        else:
+            said.append(whole)
     if not groups:
         raise DataError("No seed of any variant has all its folds yet: finish the comparison, compare OUT --resume.")
-    return list(groups.values())
+    return [dataclasses.replace(group, left_out=tuple(said)) for group in groups.values()]
 
 
 def _classes(run: Run) -> list[str]:
@@ -609,8 +615,8 @@ def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: s
     group.runs.append(run)
 
 
-def _put_together(parts: Sequence[tuple[Run, dict[str, Any]]], attribute: str) -> Run | None:
-    """Return one run of all rows out of the runs of the folds; None if some are missing, which is logged."""
+def _put_together(parts: Sequence[tuple[Run, dict[str, Any]]], attribute: str) -> Run | str:
+    """Return one run of all rows out of the runs of the folds; if some are missing, a sentence that says so."""
     parts = sorted(parts, key=lambda part: int(part[1]["fold"]))
     first, about = parts[0]
     if len({(part["folds"], part["pool"]) for _, part in parts}) > 1:
@@ -621,8 +627,7 @@ def _put_together(parts: Sequence[tuple[Run, dict[str, Any]]], attribute: str) -
     missing = [fold for fold in range(about["folds"]) if fold not in [part["fold"] for _, part in parts]]
     name = f"{first.experiment.name or first.experiment.method_name}, seed {first.experiment.seed}"
     if missing:
-        logger.warning("left out, folds %s are not evaluated: %s", listed(missing, 20), name)
-        return None
+        return f"Left out, folds {listed(missing, 20)} are not evaluated: {printable(name)}."
     if len(parts) != about["folds"]:
         raise DataError(f"Two runs of {name} are the same fold: leave one of {first.folder.parent} out.")
     frame = pd.concat([run.predictions.assign(fold=part["fold"]) for run, part in parts])
