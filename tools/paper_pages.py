@@ -206,7 +206,7 @@ def here(item: Item, scale: Scale) -> list[str]:
         return ["Not run."]
     record = read(file)
     command = f"the {'first' if scale == 'small' else 'second'} command{made_with(item, record)}"
-    lines = [f"Made by {command}: `results/{file.name}`. {why}", ""]
+    lines = [f"{command[0].upper()}{command[1:]} made `results/{file.name}`. {why}", ""]
     if item.drawing:
         lines += [f"![{item.title}, {scale} scale: {item.shows}](../images/paper-{item.name}-{scale}.png)", ""]
     if item.drawing in DRAWN:
@@ -218,7 +218,8 @@ def here(item: Item, scale: Scale) -> list[str]:
         lines += figures_of(grid)
     for added in more:
         lines += [
-            f"Run later, by {command.split(' with ')[0]}{made_with(item, read(added))}: `results/{added.name}`.",
+            f"Run later with {command.split(' with ')[0]}{made_with(item, read(added)).replace(' with ', ' and ', 1)}: "
+            f"`results/{added.name}`.",
             "",
         ]
         for name, grid in read(added)["grids"].items():
@@ -289,12 +290,22 @@ def made_on(grid: dict[str, Any], earlier: dict[str, Any] | None = None) -> str:
     """Say how long the runs of a grid took, and on what, unless an ``earlier`` grid's runs had the same hardware."""
     costs, seeds = grid["label_only"]["cost"], grid["label_only"]["seeds"]
     hardware = hardware_of(grid)
-    on = "" if earlier is not None and hardware == hardware_of(earlier) else f"; {'; '.join(hardware)}"
+    on = (
+        ""
+        if earlier is not None and hardware == hardware_of(earlier)
+        else f" on {' and '.join(map(in_words, hardware))}"
+    )
     runs = {method: len(each) for method, each in seeds.items()}
     hours = sum(cost["seconds"] * runs[method] for method, cost in costs.items()) / 3600
     energy = [math.nan if cost["energy_wh"] is None else cost["energy_wh"] * runs[m] for m, cost in costs.items()]
     known = "" if math.isnan(sum(energy)) else f", {sum(energy):,.3g} Wh"
-    return f"{sum(runs.values())} trainings in {hours:,.1f} hours{known}{on}."
+    return f"{sum(runs.values())} trainings took {hours:,.1f} hours{known}{on}."
+
+
+def in_words(hardware: str) -> str:
+    """Return what a run of a CPU was trained on as part of a sentence; any other hardware as it was recorded."""
+    found = re.fullmatch(r"device cpu, CPU (.*), threads 1", hardware)
+    return f"one thread of a CPU ({found[1].replace('(R)', '')})" if found else hardware
 
 
 def hardware_of(grid: dict[str, Any]) -> list[str]:
