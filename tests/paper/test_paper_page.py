@@ -133,14 +133,14 @@ def test_a_page_says_which_rows_and_options_were_run(tool: ModuleType) -> None:
     text = (ROOT / "docs" / "paper" / "table1.md").read_text(encoding="utf-8")
     assert "second command with `--row ERM --row 'DAM (levelhead)' --set train.precision=no`" in text
     assert "ERM, DAM (levelhead) at the paper's size (3 seeds): " in tool.state(ITEMS["table1"])
-    assert "first command: `results/paper_table1_small.json`" in text
+    assert "first command made `results/paper_table1_small.json`" in text
 
 
 def test_rows_that_were_run_later_stand_on_the_page_beside_an_erm_of_their_own() -> None:
     text = (ROOT / "docs" / "paper" / "table1.md").read_text(encoding="utf-8")
-    later = text.split("Run later, by the first command with `--row ERM --row DSA`")[1]
+    later = text.split("Run later with the first command and `--row ERM --row DSA`")[1]
     assert "| DSA ORACLE |" in later
-    presets = later.split("Run later, by")[1].split("## Here, at the paper's size")[0]
+    presets = later.split("Run later with")[1].split("## Here, at the paper's size")[0]
     assert "Not run yet" not in presets
     assert "| DAM (paper) |" in presets
     assert "| ARL (paper) |" in presets
