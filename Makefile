@@ -13,8 +13,8 @@ demo: $(RUNTIME)  ## compare four methods where it is known why a gap arises; wr
 test: $(INSTALLED)  ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-all: $(INSTALLED)  ## run the tests marked long, too, and every drawn case, as continuous integration does
-	LEVELHEAD_FUZZ=full $(BIN)/python -m pytest -n 2 --dist worksteal
+test-all: $(INSTALLED)  ## run the tests marked long, too, as continuous integration does
+	LEVELHEAD_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-quick: $(INSTALLED)  ## run the tests without the marker slow: no long trainings, simulations, processes or drawn hostile input
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
@@ -26,8 +26,8 @@ coverage: $(INSTALLED)  ## run the tests of `make test` and print the share of l
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-fuzz: $(INSTALLED)  ## run every case of the tests that draw hostile input; `make test` runs a third of them
-	LEVELHEAD_FUZZ=full $(BIN)/python -m pytest -n 2 --dist worksteal tests/fuzz
+fuzz: $(INSTALLED)  ## run every case of the tests that draw hostile input; the other targets run a third of them
+	LEVELHEAD_FUZZ=full LEVELHEAD_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/fuzz
 
 check: $(INSTALLED)  ## lint, formatting and types
 	$(BIN)/ruff check .

@@ -29,14 +29,14 @@ LONG = 7.0
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what was measured as slow; leave out what is marked ``long``, unless LEVELHEAD_FUZZ=full, as in CI."""
+    """Mark what was measured as slow; leave out what is marked ``long``, unless LEVELHEAD_LONG=1, as in CI."""
     for item in items:
         seconds = SLOW.get(name := item.nodeid.partition("[")[0])
         if seconds is not None:
             item.add_marker("slow")
             if seconds >= LONG and "test_blindness" not in name:
                 item.add_marker("long")
-    if os.environ.get("LEVELHEAD_FUZZ") != "full":
+    if os.environ.get("LEVELHEAD_LONG") != "1":
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("long")]

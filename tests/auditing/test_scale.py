@@ -72,7 +72,7 @@ def test_a_probability_just_outside_is_a_probability(value: float, tmp_path: Pat
     notes = [one for one in result.warnings if "outside 0 to 1" in one]
     assert len(notes) == 1
     assert "1 of 600 probability lies outside 0 to 1 and counts as 0 or 1" in notes[0]
-    explained = lh.explain_gap(frame["y"], frame["p"], sensitive_features=frame["sex"])
+    explained = lh.explain_gap(frame["y"], frame["p"], sensitive_features=frame["sex"], replicates=100)
     assert notes[0] in explained.warnings
     assert result.scores is not None
     assert result.scores.by_attribute["sex"].groups["f"].residual.defined
