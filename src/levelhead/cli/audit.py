@@ -2,83 +2,151 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
-from levelhead.cli import audit_options as option
 from levelhead.cli.finishing import finish
 from levelhead.cli.following import after_audit, words_of
-from levelhead.cli.options import Missing, source_joined
+from levelhead.cli.options import SCALES, Missing, Text, Texts, option, rare, source_joined
 from levelhead.storage import check_outputs, is_run
 from levelhead.types import ConfigError, quoted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from levelhead.auditing.decisions import DecisionAudit
-    from levelhead.auditing.ranking import RankingAudit
-    from levelhead.auditing.regression import RegressionAudit
-    from levelhead.auditing.result import AuditResult
     from levelhead.report.gate import Condition
+    from levelhead.report.result import Report
     from levelhead.tables.files import Stored
 
 
-# Options in the order of their panels.
+# The panels of --help.
+COLUMNS, GROUPS = "Which columns", "Groups"
+WORDS, OUTPUT = "Names of classes, groups and the audit", "Output"
+
+
+class Adjust(StrEnum):
+    """How intervals of many pairs are adjusted."""
+
+    bonferroni = "bonferroni"
+    max_t = "max-t"
+
+
+def all_help(ctx: typer.Context, asked: bool) -> None:
+    """Print the help with the options that ``--help`` leaves out."""
+    if asked:
+        for one in ctx.command.params:
+            one.hidden = False  # type: ignore[attr-defined]
+        ctx.get_help()
+        raise typer.Exit
+
+
+# Options in the order of their panels. What an option adds to the audit, it adds to `audit_file`'s arguments.
 def audit_command(
-    predictions: option.Predictions = None,
-    label: option.Label = None,
-    prediction: option.Prediction = None,
-    group: option.Group = None,
-    score: option.Score = None,
-    threshold: option.Threshold = None,
-    scale: option.Scale = "auto",
-    cost_false_positive: option.CostFalsePositive = None,
-    cost_false_negative: option.CostFalseNegative = None,
-    bound: option.Bound = None,
-    time: option.Time = None,
-    rank: option.Rank = None,
-    top: option.Top = None,
-    lowest_first: option.LowestFirst = False,
-    weight: option.Weight = None,
-    count: option.Count = None,
-    cluster: option.Cluster = None,
-    against: option.Against = None,
-    unpaired: option.Unpaired = False,
-    with_: option.With = None,
-    without: option.Without = None,
-    on: option.On = None,
-    join: option.Join = None,
-    regression: option.Regression = False,
-    example: option.Example = False,
-    control: option.Control = None,
-    intersect: option.Intersect = False,
-    bins: option.Bins = None,
-    missing: option.MissingGroup = Missing.leave_out,
-    reference: option.Reference = None,
-    adjust: option.Adjustment = option.Adjust.bonferroni,
-    min_count: option.MinCount = 10,
-    continuous: option.Continuous = None,
-    part: option.Part = None,
-    positive: option.Positive = None,
-    favourable: option.Favourable = None,
-    positive_name: option.PositiveName = None,
-    label_map: option.LabelMap = None,
-    workers: option.Workers = 1,
-    ray: option.Ray = None,
-    title: option.Title = None,
-    model: option.Model = None,
-    author: option.Author = None,
-    purpose: option.Purpose = None,
-    json_file: option.JsonFile = None,
-    html_file: option.HtmlFile = None,
-    all_: option.All = False,
-    fail_if: option.FailIf = None,
-    junit: option.Junit = None,
-    help_all: option.HelpAll = False,
+    predictions: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE...",
+            help="One row per prediction: .csv, .tsv or .parquet files, or a glob. Or an evaluated run.",
+        ),
+    ] = None,
+    label: Annotated[Text, option(COLUMNS, "Column with the true class.")] = None,
+    prediction: Annotated[Text, option(COLUMNS, "Column with the predicted class.")] = None,
+    group: Annotated[Texts, option(COLUMNS, "Column with the group; repeatable.")] = None,
+    score: Annotated[Text, option(COLUMNS, "Column with a score of the positive class.")] = None,
+    threshold: Annotated[list[float] | None, option(COLUMNS, "Scores at or above are positive. Repeatable.")] = None,
+    scale: Annotated[str, rare(COLUMNS, SCALES, "--scores", metavar="SCALE")] = "auto",
+    cost_false_positive: Annotated[
+        float | None, rare(COLUMNS, "Cost of a false positive: adds the cost of errors by group.")
+    ] = None,
+    cost_false_negative: Annotated[float | None, rare(COLUMNS, "Cost of a false negative.")] = None,
+    bound: Annotated[
+        Text,
+        rare(
+            COLUMNS,
+            "With --score: the threshold that keeps a gap within a bound, e.g. equalized_odds=5%, on held-out rows.",
+        ),
+    ] = None,
+    time: Annotated[Text, option(COLUMNS, "Column of dates or periods, or `file`: how gaps change.")] = None,
+    rank: Annotated[Text, option(COLUMNS, "Ranking column: which groups are in the top?")] = None,
+    top: Annotated[Text, option(COLUMNS, "With --rank: size of the top: 100 or 10%.")] = None,
+    lowest_first: Annotated[
+        bool, rare(COLUMNS, "With --rank: the lowest value ranks first.", "--lowest-first")
+    ] = False,
+    weight: Annotated[
+        Text, rare(COLUMNS, "Column with sampling weights: intervals use the effective sample size.")
+    ] = None,
+    count: Annotated[Text, rare(COLUMNS, "Frequency table: column with the number of people per row.")] = None,
+    cluster: Annotated[Text, rare(COLUMNS, "Column with a person's id: clusters the intervals.")] = None,
+    against: Annotated[Path | None, option(COLUMNS, "Another model's file: reports changes.")] = None,
+    unpaired: Annotated[bool, rare(COLUMNS, "--against has other rows, e.g. an earlier month.", "--unpaired")] = False,
+    with_: Annotated[
+        Text,
+        rare(
+            COLUMNS,
+            "Instead of --prediction, with --without: predicted class of a model that uses the groups. Reports for "
+            "which groups it is worse.",
+            "--with",
+        ),
+    ] = None,
+    without: Annotated[
+        Text,
+        rare(
+            COLUMNS,
+            "With --with: predicted class of a model without the groups. --group age,sex takes their intersection.",
+        ),
+    ] = None,
+    on: Annotated[Text, option(COLUMNS, "With --against, --join: column of ids; or LEFT=RIGHT.")] = None,
+    join: Annotated[Path | None, option(COLUMNS, "File with the groups of ids; needs --on.")] = None,
+    regression: Annotated[bool, option(COLUMNS, "Labels and predictions are numbers.", "--regression")] = False,
+    example: Annotated[bool, option(COLUMNS, "Audit a small example.", "--example")] = False,
+    control: Annotated[Texts, rare(GROUPS, "Stratify by this column, e.g. department. Several are crossed.")] = None,
+    intersect: Annotated[bool, option(GROUPS, "Also audit intersections of group columns.", "--intersect")] = False,
+    bins: Annotated[Texts, option(GROUPS, "Bin a numeric column: age=25,40 or age=quantiles:4.")] = None,
+    missing: Annotated[
+        Missing, rare(GROUPS, "Rows without a group: 'leave-out' of the gaps, or treat as a 'group'.")
+    ] = Missing.leave_out,
+    reference: Annotated[Texts, option(GROUPS, "Group to compare with: Male, or sex=Male.")] = None,
+    adjust: Annotated[
+        Adjust, rare(GROUPS, "Adjustment for many pairs; max-t accounts for pairs that share groups.")
+    ] = Adjust.bonferroni,
+    min_count: Annotated[int, option(GROUPS, "Smallest denominator of a rate. Default: 10.", show_default=False)] = 10,
+    continuous: Annotated[
+        Texts, rare(GROUPS, "Numeric column, e.g. age: reports the trend of decisions. Repeatable.")
+    ] = None,
+    part: Annotated[Texts, rare(GROUPS, "Your own audit question: module:Class, or a name. Repeatable.")] = None,
+    positive: Annotated[Text, option(WORDS, "Positive class. Default: the second.")] = None,
+    favourable: Annotated[Text, option(WORDS, "Favourable outcome: adds the four-fifths rule.")] = None,
+    positive_name: Annotated[
+        Text, rare(WORDS, "Wording of the positive class: a verb, 'earns over 50K', or a noun.")
+    ] = None,
+    label_map: Annotated[Texts, rare(WORDS, "Predicted class of each label: '>50K=1,<=50K=0'.")] = None,
+    workers: Annotated[int, rare(GROUPS, "Processes for several files. Default: 1.", show_default=False)] = 1,
+    ray: Annotated[
+        Text, rare(GROUPS, "Count the files on a Ray cluster: auto, or its address.", metavar="ADDRESS")
+    ] = None,
+    title: Annotated[Text, rare(WORDS, "Title of the page.")] = None,
+    model: Annotated[Text, rare(WORDS, "Model that was audited.")] = None,
+    author: Annotated[Text, rare(WORDS, "Who made the audit.")] = None,
+    purpose: Annotated[Text, rare(WORDS, "Purpose of the model or of the audit.")] = None,
+    json_file: Annotated[Path | None, option(OUTPUT, "Also write every figure as JSON (fractions).", "--json")] = None,
+    html_file: Annotated[Path | None, option(OUTPUT, "Also write one standalone HTML page.", "--html")] = None,
+    all_: Annotated[bool, option(OUTPUT, "Print all tables.", "--all")] = False,
+    fail_if: Annotated[
+        Texts, option(OUTPUT, "Exit 1 if this holds, e.g. 'selection_ratio < 0.8'; 3 if undecided.")
+    ] = None,
+    junit: Annotated[Path | None, rare(OUTPUT, "Also write --fail-if as JUnit XML.")] = None,
+    help_all: Annotated[
+        bool, option(OUTPUT, "Show all options, including rare ones.", "--help-all", is_eager=True, callback=all_help)
+    ] = False,
 ) -> None:
     """Measure the gaps between groups in a file of predictions, with 95% intervals. Output files are replaced.
 
@@ -91,59 +159,56 @@ def audit_command(
 
 
 WORDS_OF_PAGE = ("title", "model", "author", "purpose")
+SHARED = ("reference", "intersect", "min_count", "bins", "count")
+"""Options that every audit takes as they are."""
 CLASSES_ALONE = (
-    "scale",
-    "threshold",
-    "weight",
-    "with_",
-    "against",
-    "control",
-    "adjust",
-    "part",
-    "positive_name",
-    "time",
-    "unpaired",
-    "bound",
-    "cost_false_positive",
-    "cost_false_negative",
-)
-NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
-    "example": (
-        "--example has its own file and columns: remove {}, or --example.",
-        (
-            "predictions", "label", "prediction", "group", "with_", "score", "weight", "cluster", "threshold",
-            "against", "on", "regression", "workers", "ray",
-        ),
-    ),
-    "decisions": (
-        "{} needs outcomes: name their column with --label, or leave it out.",
-        (
-            *(name for name in CLASSES_ALONE if name != "time"), "score", "cluster", "on", "continuous", "regression",
-            "positive", "label_map",
-        ),
-    ),
-    "ranking": (
-        "--rank reads no outcomes and no classes: remove {}.",
-        ("label", "prediction", "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive",
-         "favourable", "label_map", "workers", "ray"),
-    ),
-    "regression": (
-        "{} applies to classes, not numbers: remove it, or --regression.",
-        (
-            "score", *(name for name in CLASSES_ALONE if name not in ("against", "control")), "positive", "favourable",
-            "label_map",
-        ),
-    ),
-}  # fmt: skip
-"""By kind of audit: the error for incompatible options, and these options."""
-OF_CLASSES = (
-    "bound", "score", "threshold", "scale", "against", "on", "weight", "count", "cluster", "without", "time",
-    "unpaired", "positive", "intersect",
-    "min_count", "bins", "reference", "label_map", "positive_name", "favourable",
+    "scale", "threshold", "weight", "with_", "against", "control", "adjust", "part", "positive_name", "time",
+    "unpaired", "bound", "cost_false_positive", "cost_false_negative",
 )  # fmt: skip
-"""Options that an audit of classes takes as they are."""
+OF_EXAMPLE = (
+    "predictions", "label", "prediction", "group", "with_", "score", "weight", "cluster", "threshold", "against", "on",
+    "regression", "workers", "ray",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of audit: the function that does it, the columns and the options that it takes, and what it refuses."""
+
+    function: str
+    columns: tuple[str, ...]
+    takes: tuple[str, ...]
+    error: str = ""
+    refused: tuple[str, ...] = ()
+
+
+DECISIONS = Kind(
+    "decisions:audit_decisions_file", ("prediction", "group"), (*SHARED, "favourable", "time"),
+    "{} needs outcomes: name their column with --label, or leave it out.",
+    (*(name for name in CLASSES_ALONE if name != "time"), "score", "cluster", "on", "continuous", "regression",
+     "positive", "label_map"),
+)  # fmt: skip
+RANKING = Kind(
+    "ranking:audit_ranking_file", ("rank", "group"), (*SHARED, "top", "lowest_first"),
+    "--rank reads no outcomes and no classes: remove {}.",
+    ("label", "prediction", "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive",
+     "favourable", "label_map", "workers", "ray"),
+)  # fmt: skip
+NUMBERS = Kind(
+    "regression:regression_audit_file", ("label", "prediction", "group"),
+    (*SHARED, "continuous", "control", "against", "on"),
+    "{} applies to classes, not numbers: remove it, or --regression.",
+    ("score", *(name for name in CLASSES_ALONE if name not in ("against", "control")), "positive", "favourable",
+     "label_map"),
+)  # fmt: skip
+CLASSES = Kind(
+    "audit:audit_file", ("label", "prediction", "group"),
+    (*SHARED, "continuous", "control", "bound", "score", "threshold", "scale", "against", "on", "weight", "cluster",
+     "without", "time", "unpaired", "positive", "label_map", "positive_name", "favourable"),
+)  # fmt: skip
+
 CALLED = {"predictions": "FILE", "with_": "--with", "scale": "--scores"}
-PLAIN = {"scale": "auto", "adjust": option.Adjust.bonferroni, "workers": 1}
+PLAIN = {"scale": "auto", "adjust": Adjust.bonferroni, "workers": 1}
 """Defaults of options that have one."""
 
 
@@ -162,11 +227,10 @@ def _lacking(asked: SimpleNamespace, names: Sequence[str]) -> str:
     return ", ".join(one for one in (CALLED.get(name, f"--{name}") for name in names) if one not in given)
 
 
-def _refuse(asked: SimpleNamespace, kind: str) -> None:
+def _refuse(asked: SimpleNamespace, error: str, names: Sequence[str]) -> None:
     """Raise :class:`ConfigError` for options that do not go with this kind of audit."""
-    said, names = NOT_WITH[kind]
     if clash := _given(asked, names):
-        raise ConfigError(said.format(", ".join(clash)))
+        raise ConfigError(error.format(", ".join(clash)))
 
 
 def _audit(asked: SimpleNamespace) -> None:
@@ -178,7 +242,7 @@ def _audit(asked: SimpleNamespace) -> None:
     _take_files(asked)
     _take_run(asked)
     if asked.example:
-        _refuse(asked, "example")
+        _refuse(asked, "--example has its own file and columns: remove {}, or --example.", OF_EXAMPLE)
         asked.predictions, asked.label, asked.prediction, asked.group = EXAMPLE, LABEL, PREDICTION, [GROUP]
         asked.files = [EXAMPLE]
         if asked.positive in (None, POSITIVE):
@@ -187,21 +251,7 @@ def _audit(asked: SimpleNamespace) -> None:
     inputs = [*asked.files, asked.against, asked.join]
     check_outputs(outputs, inputs=inputs)
     rows, matched = _rows(asked)
-    found: AuditResult | DecisionAudit | RankingAudit | RegressionAudit
-    about = {name: getattr(asked, name) for name in WORDS_OF_PAGE if getattr(asked, name)}
-    if asked.rank is not None or asked.top is not None or asked.lowest_first:
-        found = _ranking(rows, asked, about)
-    elif rows is not None and asked.label is None and asked.prediction and asked.group and asked.favourable:
-        found = _decisions(rows, asked, about)
-    else:
-        columns = ("predictions", "label", "prediction", "group")
-        if rows is None or asked.label is None or not (asked.prediction or asked.score) or not asked.group:
-            raise ConfigError(
-                "An audit needs FILE, --label, --prediction (or --score) and --group; missing: "
-                f"{_lacking(asked, columns)}. Decisions without outcomes need --favourable instead of --label. Try "
-                "first: levelhead audit --example"
-            )
-        found = _numbers(rows, asked, about) if asked.regression else _classes(rows, asked, about)
+    found = _measured(rows, asked, _kind(rows, asked))
     above: list[RenderableType] = [matched] if matched else []
     if asked.example:
         from rich.text import Text
@@ -304,108 +354,46 @@ def _rows(asked: SimpleNamespace) -> tuple[Path | Stored | None, str | None]:
         raise ConfigError("--join needs FILE and --on, the column of ids in both files, and goes without --against.")
     if clash := _given(asked, ("workers", "ray")):
         raise ConfigError(f"--join makes one table, which one process counts: leave out {', '.join(clash)}.")
-    lists = (asked.group, asked.continuous, asked.control)
-    columns = [
-        asked.label,
-        asked.prediction,
-        asked.score,
-        asked.rank,
-        *(name for names in lists for name in names or ()),
-    ]
-    columns += [
-        asked.weight,
-        asked.count,
-        asked.without,
-        asked.cluster,
-        asked.time,
-    ]
+    lists = [*(asked.group or ()), *(asked.continuous or ()), *(asked.control or ())]
+    columns = [asked.label, asked.prediction, asked.score, asked.rank, *lists]
+    columns += [asked.weight, asked.count, asked.without, asked.cluster, asked.time]
     on, asked.on = asked.on, None
     return source_joined(asked.predictions, asked.join, on, columns)
 
 
-def _decisions(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str]) -> DecisionAudit:
-    """Audit decisions without outcomes."""
-    _refuse(asked, "decisions")
-    from levelhead.auditing.decisions import audit_decisions_file
-
-    return audit_decisions_file(
-        rows,
-        asked.prediction,
-        asked.group,
-        missing=asked.missing.words,
-        about=about,
-        **{
-            name: getattr(asked, name)
-            for name in ("favourable", "reference", "intersect", "min_count", "bins", "count", "time")
-        },
-    )
-
-
-def _ranking(rows: Path | Stored | None, asked: SimpleNamespace, about: dict[str, str]) -> RankingAudit:
-    """Audit who is in the first places."""
-    if rows is None or not asked.rank or not asked.top or not asked.group:
-        lacking = _lacking(asked, ("predictions", "rank", "top", "group"))
-        raise ConfigError(f"An audit of a ranking needs FILE, --rank, --top and --group; missing: {lacking}.")
-    _refuse(asked, "ranking")
-    from levelhead.auditing.ranking import audit_ranking_file
-
-    same = ("top", "lowest_first", "reference", "intersect", "min_count", "bins", "count")
-    return audit_ranking_file(
-        rows,
-        asked.rank,
-        asked.group,
-        missing=asked.missing.words,
-        about=about,
-        **{name: getattr(asked, name) for name in same},
-    )
-
-
-def _numbers(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str]) -> RegressionAudit:
-    """Audit predictions of a number."""
-    if asked.cluster:
+def _kind(rows: Path | Stored | None, asked: SimpleNamespace) -> Kind:
+    """Return what is audited, or raise an error for what it lacks."""
+    if asked.rank is not None or asked.top is not None or asked.lowest_first:
+        if rows is None or not asked.rank or not asked.top or not asked.group:
+            lacking = _lacking(asked, ("predictions", "rank", "top", "group"))
+            raise ConfigError(f"An audit of a ranking needs FILE, --rank, --top and --group; missing: {lacking}.")
+        return RANKING
+    if rows is not None and asked.label is None and asked.prediction and asked.group and asked.favourable:
+        return DECISIONS
+    if rows is None or asked.label is None or not (asked.prediction or asked.score) or not asked.group:
+        raise ConfigError(
+            "An audit needs FILE, --label, --prediction (or --score) and --group; missing: "
+            f"{_lacking(asked, ('predictions', 'label', 'prediction', 'group'))}. Decisions without outcomes need "
+            "--favourable instead of --label. Try first: levelhead audit --example"
+        )
+    if asked.regression and asked.cluster:
         raise ConfigError(
             f"--regression has no --cluster: average the errors of each {quoted(asked.cluster)} first, or remove it."
         )
-    _refuse(asked, "regression")
-    from levelhead.auditing.regression import regression_audit_file
-
-    return regression_audit_file(
-        rows,
-        asked.label,
-        asked.prediction,
-        asked.group,
-        continuous=asked.continuous or (),
-        control=asked.control or (),
-        missing=asked.missing.words,
-        about=about,
-        **{
-            name: getattr(asked, name)
-            for name in ("intersect", "min_count", "bins", "reference", "against", "on", "count")
-        },
-    )
+    return NUMBERS if asked.regression else CLASSES
 
 
-def _classes(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str]) -> AuditResult:
-    """Audit predicted classes, or scores."""
-    costs = {
-        name: getattr(asked, f"cost_{name}")
-        for name in ("false_positive", "false_negative")
-        if getattr(asked, f"cost_{name}") is not None
-    }
-    # Here, because importing pandas and scipy takes a second, and --help does not need them.
-    from levelhead.auditing.audit import audit_file
-
-    return audit_file(
-        rows,
-        asked.label,
-        asked.prediction,
-        asked.group,
-        continuous=asked.continuous or (),
-        control=asked.control or (),
-        parts=asked.part or (),
-        adjust=asked.adjust.value,
-        missing=asked.missing.words,
-        about=about,
-        costs=costs or None,
-        **{name: getattr(asked, name) for name in OF_CLASSES},
-    )
+def _measured(rows: Path | Stored | None, asked: SimpleNamespace, kind: Kind) -> Report:
+    """Return the audit."""
+    _refuse(asked, kind.error, kind.refused)
+    options = {name: getattr(asked, name) for name in kind.takes} | {"missing": asked.missing.words}
+    options |= {name: options[name] or () for name in ("continuous", "control") if name in options}
+    options["about"] = {name: getattr(asked, name) for name in WORDS_OF_PAGE if getattr(asked, name)}
+    if kind is CLASSES:
+        costs = {name: getattr(asked, f"cost_{name}") for name in ("false_positive", "false_negative")}
+        costs = {name: cost for name, cost in costs.items() if cost is not None}
+        options |= {"parts": asked.part or (), "adjust": asked.adjust.value, "costs": costs or None}
+    module, _, name = kind.function.partition(":")
+    function = getattr(importlib.import_module(f"levelhead.auditing.{module}"), name)
+    found: Report = function(rows, *(getattr(asked, column) for column in kind.columns), **options)
+    return found

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from levelhead.cli.lm_options import Precision
-from levelhead.cli.options import DataRoot, HtmlFile, MismatchedWeights
+from levelhead.cli.options import DataRoot, HtmlFile, MismatchedWeights, Precision
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError

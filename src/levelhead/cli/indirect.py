@@ -8,16 +8,21 @@ from typing import Annotated
 import typer
 
 from levelhead.cli.finishing import finish
-from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, JoinedFile, OnColumn, source_joined
+from levelhead.cli.options import (
+    ClassOfLabel,
+    FiguresFile,
+    HtmlFile,
+    JoinedFile,
+    OnColumn,
+    Text,
+    Texts,
+    option,
+    source_joined,
+)
 from levelhead.storage import check_outputs
 from levelhead.types import ConfigError
 
 KNOWN, ROWS = "Information on the groups", "Which rows and classes"
-
-
-def _known(text: str, *names: str) -> typer.models.OptionInfo:
-    found: typer.models.OptionInfo = typer.Option(*names, help=text, rich_help_panel=KNOWN)
-    return found
 
 
 def indirect_audit_command(
@@ -29,48 +34,38 @@ def indirect_audit_command(
             show_default=False,
         ),
     ],
-    prediction: Annotated[
-        str | None, typer.Option(help="Column with the predicted class, or the decision.", rich_help_panel=ROWS)
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Column with the true class. Without: selection rates.", rich_help_panel=ROWS)
-    ] = None,
+    prediction: Annotated[Text, option(ROWS, "Column with the predicted class, or the decision.")] = None,
+    label: Annotated[Text, option(ROWS, "Column with the true class. Without: selection rates.")] = None,
     positive: Annotated[
-        str | None,
-        typer.Option(
-            "--positive",
-            "--favourable",
-            help="Class that rates are about. Default: the second of two.",
-            rich_help_panel=ROWS,
-        ),
+        Text, option(ROWS, "Class that rates are about. Default: the second of two.", "--positive", "--favourable")
     ] = None,
     proxy_probabilities: Annotated[
-        list[str] | None,
-        _known("Column with each group's probability, such as BISG's: white=p_w,black=p_b. Bounds and an estimate."),
+        Texts,
+        option(
+            KNOWN, "Column with each group's probability, such as BISG's: white=p_w,black=p_b. Bounds and an estimate."
+        ),
     ] = None,
-    labelled_group: Annotated[str | None, _known("Column with the group of some rows, at least 100.")] = None,
+    labelled_group: Annotated[Text, option(KNOWN, "Column with the group of some rows, at least 100.")] = None,
     proxy: Annotated[
-        list[str] | None, _known("Proxy column of the group; with --labelled-group one is enough, else three.")
+        Texts, option(KNOWN, "Proxy column of the group; with --labelled-group one is enough, else three.")
     ] = None,
     inclusion: Annotated[
-        str | None, _known("With --labelled-group: column with each row's probability of being labelled, if unequal.")
+        Text, option(KNOWN, "With --labelled-group: column with each row's probability of being labelled, if unequal.")
     ] = None,
     shares: Annotated[
-        list[str] | None, _known("Share of each group, women=0.52, or a .csv by stratum. Gives bounds only.")
+        Texts, option(KNOWN, "Share of each group, women=0.52, or a .csv by stratum. Gives bounds only.")
     ] = None,
-    strata: Annotated[str | None, _known("With --shares FILE.csv: column with the stratum, e.g. a postcode.")] = None,
+    strata: Annotated[Text, option(KNOWN, "With --shares FILE.csv: column with the stratum, e.g. a postcode.")] = None,
     randomized_response: Annotated[
-        list[str] | None, _known("Randomisation of the answers in --group: epsilon=1.39, flip=0.2 or sex:flip=0.2.")
+        Texts, option(KNOWN, "Randomisation of the answers in --group: epsilon=1.39, flip=0.2 or sex:flip=0.2.")
     ] = None,
-    group: Annotated[list[str] | None, _known("With --randomized-response: column with the answers.")] = None,
+    group: Annotated[Texts, option(KNOWN, "With --randomized-response: column with the answers.")] = None,
     join: JoinedFile = None,
     on: OnColumn = None,
     label_map: ClassOfLabel = None,
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
-    fail_if: Annotated[
-        list[str] | None, typer.Option(help="Exit with 1 if this holds, with 3 if it is undecided.")
-    ] = None,
+    fail_if: Annotated[Texts, typer.Option(help="Exit with 1 if this holds, with 3 if it is undecided.")] = None,
 ) -> None:
     """Measure or bound gaps between groups that are not recorded, or only for some rows. No group is guessed.
 

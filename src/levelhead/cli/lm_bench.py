@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from levelhead.cli import lm_options as ask
-from levelhead.cli.lm_options import KEY
 from levelhead.cli.lm_samples import score_samples
-from levelhead.cli.options import DataRoot, HtmlFile, JsonFile, MismatchedWeights
+from levelhead.cli.options import DataRoot, HtmlFile, JsonFile, MismatchedWeights, Precision, Text, Texts, option
 from levelhead.storage import check_outputs, read_json, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, listed, quoted
@@ -27,45 +27,101 @@ if TYPE_CHECKING:
 console = Terminal()
 
 
+KEY = "LEVELHEAD_API_KEY"
+ENDPOINT, ONE, OF_LOGS = "An endpoint", "Options of one benchmark", "Logs of lm-evaluation-harness"
+
+
+class DeviceMap(StrEnum):
+    """How layers are spread over GPUs."""
+
+    auto = "auto"
+
+
 def bench_command(
     context: typer.Context,
-    benchmarks: ask.Benchmarks = "",
-    model: ask.Model = None,
-    endpoint: ask.Endpoint = None,
-    api_model: ask.ApiModel = None,
-    api_key_env: ask.ApiKeyEnv = None,
-    begin_with: ask.BeginWith = "",
-    concurrency: ask.Concurrency = 8,
-    requests_per_minute: ask.RequestsPerMinute = None,
-    timeout: ask.Timeout = 120.0,
-    price: ask.Price = None,
-    predictions: ask.Predictions = None,
-    samples: ask.Samples = None,
-    cluster: ask.Cluster = "",
-    by: ask.By = "",
+    benchmarks: Annotated[
+        str,
+        typer.Argument(
+            help="One or more, e.g. stereoset,bbq (`levelhead list benchmarks`); your own is module:Class.",
+            show_default=False,
+        ),
+    ] = "",
+    model: Annotated[Text, typer.Option(help="A language model: a folder, or a name on the Hub.")] = None,
+    endpoint: Annotated[
+        Text, option(ENDPOINT, "Ask a server with OpenAI's interface, e.g. http://localhost:8000/v1.")
+    ] = None,
+    api_model: Annotated[Text, option(ENDPOINT, "Name of the model at the endpoint.")] = None,
+    api_key_env: Annotated[
+        Text, option(ENDPOINT, f"Environment variable that holds the key. Default: {KEY}, if set.")
+    ] = None,
+    begin_with: Annotated[
+        str, option(ENDPOINT, "Text to put before prompts without context, e.g. '<|endoftext|>'.")
+    ] = "",
+    concurrency: Annotated[int, option(ENDPOINT, "Number of parallel requests.", min=1, max=256)] = 8,
+    requests_per_minute: Annotated[int | None, option(ENDPOINT, "Rate limit.", min=1)] = None,
+    timeout: Annotated[float, option(ENDPOINT, "Seconds to wait for an answer.", min=1, max=3600)] = 120.0,
+    price: Annotated[
+        Text, option(ENDPOINT, "Prices of a million prompt and completion tokens, e.g. 0.15,0.60.")
+    ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Score answers of any system from this JSONL file instead.")
+    ] = None,
+    samples: Annotated[
+        list[Path] | None,
+        option(OF_LOGS, "Score this samples_*.jsonl of lm-evaluation-harness instead; several are compared."),
+    ] = None,
+    cluster: Annotated[str, option(OF_LOGS, "--samples: documents equal in this field are resampled together.")] = "",
+    by: Annotated[str, option(OF_LOGS, "--samples: field with a document's category.")] = "",
     data_root: DataRoot = None,
-    out: ask.Out = None,
-    limit: ask.Limit = None,
-    terms: ask.Terms = None,
-    normalise: ask.Normalise = None,
-    choose: ask.Choose = None,
-    template: ask.Template = None,
-    chat: ask.Chat = False,
-    system: ask.System = None,
-    max_new_tokens: ask.MaxNewTokens = None,
-    per_template: ask.PerTemplate = None,
-    bold_per_group: ask.BoldPerGroup = None,
-    templates: ask.Templates = None,
-    swap: ask.Swap = None,
-    columns: ask.Columns = None,
-    draws: ask.Draws = None,
-    classifier: ask.Classifier = None,
-    bbq_file: ask.BbqFile = None,
-    perplexity: ask.Perplexity = None,
-    prompt_noise: ask.PromptNoise = False,
-    device: ask.Device = "auto",
-    device_map: ask.Spread = None,
-    precision: ask.NumberType = ask.Precision.float32,
+    out: Annotated[Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Most items, the first ones: of BOLD per group, of BBQ per category, spread over templates."
+        ),
+    ] = None,
+    terms: Annotated[
+        Path | None, option(ONE, "StereoSet: file of target terms to use, one per line, e.g. held-out ones.")
+    ] = None,
+    normalise: Annotated[Text, option(ONE, "StereoSet: mean log-likelihood per token, or sum. Default: mean.")] = None,
+    choose: Annotated[
+        Text, option(ONE, "BBQ: choose by mean or sum of log-likelihoods, or generate. Default: mean.")
+    ] = None,
+    template: Annotated[Text, option(ONE, "BBQ: prompt, with {context}, {question}, {ans0}, {ans1}, {ans2}.")] = None,
+    chat: Annotated[bool, option(ONE, "BBQ: ask in the chat template.", "--chat")] = False,
+    system: Annotated[Text, option(ONE, "BBQ: system prompt of --chat.")] = None,
+    max_new_tokens: Annotated[
+        int | None, option(ONE, "Longest free answer, in tokens. Default: BBQ 16, BOLD 20.", min=1)
+    ] = None,
+    per_template: Annotated[
+        int | None, option(ONE, "BBQ: most items per template, condition and polarity.", min=1)
+    ] = None,
+    bold_per_group: Annotated[int | None, option(ONE, "BOLD: most prompts per group.", min=1)] = None,
+    templates: Annotated[Path | None, option(ONE, "counterfactual: YAML of texts with fields, or a table.")] = None,
+    swap: Annotated[
+        Texts,
+        option(ONE, "counterfactual: a field and each group's words, e.g. 'person=the man|the woman'; repeatable."),
+    ] = None,
+    columns: Annotated[Text, option(ONE, "counterfactual, BBQ: columns of a table, e.g. text=T,group=G.")] = None,
+    draws: Annotated[int | None, option(ONE, "counterfactual: continuations of each text. Default: 4.", min=1)] = None,
+    classifier: Annotated[
+        Texts, option(ONE, "BOLD, counterfactual: a text classifier, NAME=MODEL:LABEL,LABEL; repeatable.")
+    ] = None,
+    bbq_file: Annotated[Path | None, option(ONE, "BBQ: a table of BBQ's kind in any language, with --columns.")] = None,
+    perplexity: Annotated[
+        Path | None, option(ONE, "Also measure perplexity on this text, one document per line.")
+    ] = None,
+    prompt_noise: Annotated[
+        bool,
+        typer.Option(
+            "--prompt-noise", help="Repeat with a fixed set of wordings and option orders; cost grows accordingly."
+        ),
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device_map: Annotated[DeviceMap | None, typer.Option(help="auto: spread the layers over all GPUs.")] = None,
+    precision: Annotated[
+        Precision, typer.Option(help="Number type; auto: the model's own on a GPU.")
+    ] = Precision.float32,
     allow_mismatched_weights: MismatchedWeights = False,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
@@ -77,74 +133,71 @@ def bench_command(
 
     Example: levelhead lm bench stereoset,crows-pairs,bbq,bold --model MODEL --data-root DATA --out runs/lm-before
     """
-    names = [name for name in dict.fromkeys(part.strip() for part in benchmarks.split(",")) if name]
-    asked = Path(str(model or api_model)).name
-    folder = out or Path("runs") / f"lm-{asked}"
+    _bench(SimpleNamespace(**locals()))
+
+
+def _bench(asked: SimpleNamespace) -> None:
+    """Measure what was requested: the options of :func:`bench_command` by name."""
+    names = [name for name in dict.fromkeys(part.strip() for part in asked.benchmarks.split(",")) if name]
+    asked.name = Path(str(asked.model or asked.api_model)).name
+    asked.folder = asked.out or Path("runs") / f"lm-{asked.name}"
     check_outputs(
-        {"--json": json_file, "--html": html_file},
-        folders={"--out": folder if model or endpoint else out},
-        inputs=[predictions, terms, perplexity, templates, bbq_file, *(samples or ())],
-        runs=[model],
-    )
-    if samples:
-        if names or model or predictions or out or endpoint or _given_beside(context, LOGS):
+        {"--json": asked.json_file, "--html": asked.html_file},
+        folders={"--out": asked.folder if asked.model or asked.endpoint else asked.out},
+        inputs=[
+            asked.predictions, asked.terms, asked.perplexity, asked.templates, asked.bbq_file, *(asked.samples or ()),
+        ],
+        runs=[asked.model],
+    )  # fmt: skip
+    if asked.samples:
+        sources = names or asked.model or asked.predictions or asked.out or asked.endpoint
+        if sources or _given_beside(asked.context, LOGS):
             raise ConfigError("--samples goes with --cluster, --by, --json and --html alone: repeat it for each log.")
-        score_samples(samples, cluster, by, json_file, html_file, console)
+        score_samples(asked.samples, asked.cluster, asked.by, asked.json_file, asked.html_file, console)
         return
-    _refuse_sources(model, predictions, endpoint, api_model, of_samples=cluster or by)
-    _refuse_unused(_given_beside(context, ()), model, endpoint)
-    if max_new_tokens and not ({"bold", "counterfactual"} & {*names} or choose == "generate"):
+    _refuse_sources(asked)
+    if asked.max_new_tokens and not ({"bold", "counterfactual"} & {*names} or asked.choose == "generate"):
         raise ConfigError("--max-new-tokens is for free answers: add --choose generate, or leave it out.")
-    options: dict[str, dict[str, Any]] = {
-        "stereoset": _given(terms=None if terms is None else _terms(terms), normalise=normalise),
-        "bbq": _given(choose=choose, template=template, per_template=per_template, chat=chat or None, system=system)
-        | _given(file=bbq_file),
-        "bold": _given(per_group=bold_per_group),
-        "counterfactual": _given(templates=templates, swap=tuple(swap) if swap else None, draws=draws),
-        "perplexity": _given(file=perplexity),
-    }
-    if perplexity is not None and predictions is None and "perplexity" not in names:
+    if asked.perplexity is not None and asked.predictions is None and "perplexity" not in names:
         names.append("perplexity")
-    _share(options, names, columns=columns, classifiers=_classifiers(classifier or ()), max_new_tokens=max_new_tokens)
+    options = _options(asked, names)
     chosen = _chosen(names, options)
-    if predictions is not None:
-        _score_predictions(chosen, predictions, out, data_root, limit, json_file, html_file)
+    if asked.predictions is not None:
+        _score_predictions(asked, chosen)
         return
     for benchmark in chosen:
-        benchmark.read(data_root)  # mistakes first, before a large model is loaded
-    if endpoint is not None:
-        reached = _reached(
-            endpoint,
-            str(api_model),
-            api_key_env,
-            begin_with=begin_with,
-            prices=_prices(price),
-            concurrency=concurrency,
-            per_minute=requests_per_minute,
-            timeout=timeout,
-        )
-        _announce(reached, chosen, data_root, limit, noise=prompt_noise)
-        _run(reached, asked, chosen, data_root, folder, limit, json_file, html_file, noise=prompt_noise)
+        benchmark.read(asked.data_root)  # mistakes first, before a large model is loaded
+    if asked.endpoint is not None:
+        reached = _reached(asked)
+        _announce(asked, chosen, reached)
+        _run(asked, chosen, reached)
         return
     if "stereoset" in names:
-        _refuse_trained_terms(str(model), data_root, options["stereoset"].get("terms"))
-    spread = None if device_map is None else "auto"
-    loaded = _loaded(str(model), device, precision.value, spread, allow_mismatched_weights, chosen)
-    if prompt_noise:
-        _announce(None, chosen, data_root, limit, noise=True)
-    _run(loaded, asked, chosen, data_root, folder, limit, json_file, html_file, noise=prompt_noise)
+        _refuse_trained_terms(str(asked.model), asked.data_root, options["stereoset"].get("terms"))
+    loaded = _loaded(asked, chosen)
+    if asked.prompt_noise:
+        _announce(asked, chosen)
+    _run(asked, chosen, loaded)
 
 
-def _refuse_sources(model: Any, predictions: Any, endpoint: Any, api_model: Any, *, of_samples: str) -> None:
-    """Raise :class:`ConfigError` unless one source is given: model, answers, or an endpoint with its model's name."""
-    if of_samples:
+def _refuse_sources(asked: SimpleNamespace) -> None:
+    """Raise :class:`ConfigError` unless there is one thing to score, and no option of another."""
+    if asked.cluster or asked.by:
         raise ConfigError("--cluster and --by are options of --samples: give a samples_*.jsonl.")
-    if sum(source is not None for source in (model, predictions, endpoint)) != 1:
+    if sum(source is not None for source in (asked.model, asked.predictions, asked.endpoint)) != 1:
         raise ConfigError(
             "Give one of --model (a language model), --endpoint (a server), --predictions (answers), --samples (logs)."
         )
-    if (endpoint is None) != (api_model is None):
+    if (asked.endpoint is None) != (asked.api_model is None):
         raise ConfigError("--endpoint and --api-model go together: the address of a server, and a model's name there.")
+    given = _given_beside(asked.context, ())
+    for source, there, takes in (
+        ("--endpoint", asked.endpoint, SERVED),
+        ("--model", asked.model, LOADED),
+        ("--model and --endpoint", asked.model or asked.endpoint, ("--prompt-noise",)),
+    ):
+        if there is None and (unused := [one for one in given if one in takes]):
+            raise ConfigError(f"{listed(unused)} would do nothing: an option of {source} alone. Leave it out.")
 
 
 def _given_beside(context: typer.Context, known: Sequence[str]) -> list[str]:
@@ -157,25 +210,16 @@ def _given_beside(context: typer.Context, known: Sequence[str]) -> list[str]:
     return [max(one.opts, key=len) for one in typed]
 
 
-def _refuse_unused(given: Sequence[str], model: str | None, endpoint: str | None) -> None:
-    """Raise :class:`ConfigError` for an option that the source of answers would not heed."""
-    for source, there, takes in (
-        ("--endpoint", endpoint, SERVED),
-        ("--model", model, LOADED),
-        ("--model and --endpoint", model or endpoint, ("--prompt-noise",)),
-    ):
-        if there is None and (unused := [option for option in given if option in takes]):
-            raise ConfigError(f"{listed(unused)} would do nothing: an option of {source} alone. Leave it out.")
-
-
-def _loaded(
-    model: str, device: str, dtype: Any, device_map: Any, mismatched: bool, chosen: Sequence[Benchmark]
-) -> LanguageModel:
+def _loaded(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> LanguageModel:
     """Load the model, and warn where one that was trained on dialogues will not be asked in its template."""
     from levelhead.lm.model import LanguageModel
     from levelhead.lm.runner import UNASKED_CHAT
 
-    loaded = LanguageModel.load(model, device, dtype=dtype, device_map=device_map, allow_mismatched_weights=mismatched)
+    loaded = LanguageModel.load(
+        str(asked.model), asked.device, dtype=asked.precision.value,
+        device_map=None if asked.device_map is None else "auto",
+        allow_mismatched_weights=asked.allow_mismatched_weights,
+    )  # fmt: skip
     if loaded.has_chat_template and not all(getattr(benchmark, "chat", True) for benchmark in chosen):
         console.print(f"Warning: {UNASKED_CHAT}", soft_wrap=True)
     return loaded
@@ -193,17 +237,29 @@ SHARED = {
 """Options of several benchmarks, and of which."""
 
 
-def _share(options: dict[str, dict[str, Any]], names: Sequence[str], **given: Any) -> None:
-    """Give each benchmark its part of the options that several have."""
-    for option, value in given.items():
-        if not value:
-            continue
-        takers = [name for name in SHARED[option] if name in names]
-        if not takers:
-            verb = {"classifiers": "classifier"}.get(option, option.replace("_", "-"))
-            raise ConfigError(f"--{verb} is for {listed(SHARED[option])}, and none of these is asked.")
-        for name in takers:
-            options[name][option] = value
+def _options(asked: SimpleNamespace, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the options of each benchmark, with its part of those that several have."""
+    from levelhead.lm.stereoset.data import read_terms
+
+    bbq = ("choose", "template", "per_template", "system")
+    terms = None if asked.terms is None else read_terms(asked.terms)
+    every: dict[str, dict[str, Any]] = {
+        "stereoset": {"terms": terms, "normalise": asked.normalise},
+        "bbq": {name: getattr(asked, name) for name in bbq} | {"chat": asked.chat or None, "file": asked.bbq_file},
+        "bold": {"per_group": asked.bold_per_group},
+        "counterfactual": {"templates": asked.templates, "swap": tuple(asked.swap or ()) or None, "draws": asked.draws},
+        "perplexity": {"file": asked.perplexity},
+    }
+    options = {name: {key: one for key, one in some.items() if one is not None} for name, some in every.items()}
+    given = {"columns": asked.columns, "classifiers": _classifiers(asked.classifier or ())}
+    for name, value in (given | {"max_new_tokens": asked.max_new_tokens}).items():
+        takers = [taker for taker in SHARED[name] if taker in names]
+        if value and not takers:
+            verb = {"classifiers": "classifier"}.get(name, name.replace("_", "-"))
+            raise ConfigError(f"--{verb} is for {listed(SHARED[name])}, and none of these is asked.")
+        for taker in takers if value else ():
+            options[taker][name] = value
+    return options
 
 
 def _classifiers(texts: Sequence[str]) -> tuple[TextClassifier, ...]:
@@ -238,40 +294,33 @@ def _chosen(names: list[str], options: dict[str, dict[str, Any]]) -> list[Benchm
     return chosen
 
 
-def _score_predictions(
-    chosen: Sequence[Benchmark],
-    predictions: Path,
-    out: Path | None,
-    data_root: Path | None,
-    limit: int | None,
-    json_file: Path | None,
-    html_file: Path | None,
-) -> None:
+def _score_predictions(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> None:
     from levelhead.lm.benchmarks import recorded_class
     from levelhead.lm.runner import score_predictions, scores_to_dict
 
-    if len(chosen) > 1 or out is not None:
+    if len(chosen) > 1 or asked.out is not None:
         raise ConfigError("--predictions scores one benchmark, and writes no folder: use --json, not --out.")
-    benchmark = chosen[0]
-    scores, count = score_predictions(benchmark, predictions, data_root, limit=limit)
-    record = scores_to_dict(scores) | recorded_class(benchmark) | {"items": count, "limit": limit}
-    _show([record], predictions.name)
-    if json_file is not None:
-        write_json(json_file, {"kind": "scores", **record, "predictions": predictions.name})
-    if html_file is not None:
-        _write_page(html_file, [record], predictions.name)
+    benchmark, name = chosen[0], asked.predictions.name
+    scores, count = score_predictions(benchmark, asked.predictions, asked.data_root, limit=asked.limit)
+    record = scores_to_dict(scores) | recorded_class(benchmark) | {"items": count, "limit": asked.limit}
+    _show([record], name)
+    _write(asked, {"kind": "scores", **record, "predictions": name}, [record], name)
 
 
-def _reached(url: str, name: str, variable: str | None, **options: Any) -> Endpoint:
+def _reached(asked: SimpleNamespace) -> Endpoint:
     """Return the endpoint; its key is read from the environment."""
     from levelhead.lm.endpoint import Endpoint
 
+    variable = asked.api_key_env
     key = os.environ.get(variable or KEY, "")
     if variable is not None and not key:
         raise ConfigError(
             f"--api-key-env {quoted(variable)}: no such variable is set: export it, without the key here."
         )
-    reached = Endpoint(url, name, key=key, **options)
+    reached = Endpoint(
+        asked.endpoint, str(asked.api_model), key=key, begin_with=asked.begin_with, prices=_prices(asked.price),
+        concurrency=asked.concurrency, per_minute=asked.requests_per_minute, timeout=asked.timeout,
+    )  # fmt: skip
     if key and reached.unencrypted:
         console.print(f"Warning: the key travels unencrypted to {reached.place}: use https.", soft_wrap=True)
     return reached
@@ -289,9 +338,7 @@ def _prices(text: str | None) -> tuple[float, float] | None:
     return prompt, completion
 
 
-def _announce(
-    reached: Endpoint | None, chosen: Sequence[Benchmark], data_root: Path | None, limit: int | None, *, noise: bool
-) -> None:
+def _announce(asked: SimpleNamespace, chosen: Sequence[Benchmark], reached: Endpoint | None = None) -> None:
     """Say what will be asked and what it will cost, and check that an endpoint gives what is needed."""
     from levelhead.lm.endpoint import CHAT_SCORES
     from levelhead.lm.prompts import prompts_of, said
@@ -299,73 +346,46 @@ def _announce(
 
     if reached and any(getattr(one, "chat", False) and getattr(one, "choose", "") != "generate" for one in chosen):
         raise ConfigError(CHAT_SCORES)
-    once = count = tally_of(chosen, data_root, limit)
-    if noise:
+    once = count = tally_of(chosen, asked.data_root, asked.limit)
+    times = ""
+    if asked.prompt_noise:
         prompts = {one.name: prompts_of(one) for one in chosen}
-        count = tally_of([prompt.benchmark for some in prompts.values() for prompt in some], data_root, limit)
+        every = [prompt.benchmark for some in prompts.values() for prompt in some]
+        count = tally_of(every, asked.data_root, asked.limit)
         for name, some in prompts.items():
             console.print(f"Prompt noise: {name} is asked with {said(some)}.", soft_wrap=True)
-    times = (
-        f", {count.characters / once.characters:.1f} times as many as one prompt" if noise and once.characters else ""
-    )
+        if once.characters:
+            times = f", {count.characters / once.characters:.1f} times as many as one prompt"
     cost = "" if reached is None or reached.prices is None else f"; cost about {count.cost(reached.prices):,.4f}"
     console.print(f"At most {count}{times}{cost}. Kept answers are not asked again.", soft_wrap=True)
     if reached is not None and count.scored:
         reached.probe()
 
 
-def _run(
-    asked: LanguageModel | Endpoint,
-    name: str,
-    chosen: Sequence[Benchmark],
-    data_root: Path | None,
-    folder: Path,
-    limit: int | None,
-    json_file: Path | None,
-    html_file: Path | None,
-    *,
-    noise: bool,
-) -> None:
+def _run(asked: SimpleNamespace, chosen: Sequence[Benchmark], model: LanguageModel | Endpoint) -> None:
     """Ask, score, print, and write what is requested."""
+    from levelhead.lm.prompts import prompt_noise, prompts_of
     from levelhead.lm.runner import run_benchmark, scores_file
 
+    root, folder, limit = asked.data_root, asked.folder, asked.limit
     try:
         for benchmark in chosen:
-            run_benchmark(benchmark, asked, data_root, folder, limit=limit, console=console)
-            if noise:
-                _run_prompts(asked, benchmark, data_root, folder, limit)
-            _show([read_json(scores_file(folder, benchmark.name))], name)
+            run_benchmark(benchmark, model, root, folder, limit=limit, console=console)
+            if asked.prompt_noise:  # ask in the other wordings, and sum up
+                prompts = prompts_of(benchmark, folder)
+                for number, prompt in enumerate(prompts[1:], start=2):
+                    about = f"{benchmark.name}: prompt {number} of {len(prompts)}, {prompt.wording}."
+                    console.print(about, soft_wrap=True)
+                    run_benchmark(prompt.benchmark, model, root, prompt.folder, limit=limit, console=console)
+                prompt_noise(benchmark, folder, root, limit)
+            _show([read_json(scores_file(folder, benchmark.name))], asked.name)
     except KeyboardInterrupt:
         console.print("Stopped. The same command resumes from there.")
         raise typer.Exit(130) from None
     records = [read_json(scores_file(folder, one.name)) for one in chosen]
-    if json_file is not None:
-        write_json(
-            json_file,
-            {
-                "kind": "scores",
-                "model": asked.fingerprint(),
-                "limit": limit,
-                "benchmarks": [_scores(one) for one in records],
-            },
-        )
-    if html_file is not None:
-        _write_page(html_file, records, name)
+    whole = {"kind": "scores", "model": model.fingerprint(), "limit": limit}
+    _write(asked, whole | {"benchmarks": [_scores(one) for one in records]}, records, asked.name)
     console.print(f"Next: levelhead lm compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)
-
-
-def _run_prompts(
-    asked: LanguageModel | Endpoint, benchmark: Benchmark, data_root: Path | None, folder: Path, limit: int | None
-) -> None:
-    """Ask in the other wordings, and sum up."""
-    from levelhead.lm.prompts import prompt_noise, prompts_of
-    from levelhead.lm.runner import run_benchmark
-
-    prompts = prompts_of(benchmark, folder)
-    for number, prompt in enumerate(prompts[1:], start=2):
-        console.print(f"{benchmark.name}: prompt {number} of {len(prompts)}, {prompt.wording}.", soft_wrap=True)
-        run_benchmark(prompt.benchmark, asked, data_root, prompt.folder, limit=limit, console=console)
-    prompt_noise(benchmark, folder, data_root, limit)
 
 
 def _scores(record: dict[str, Any]) -> dict[str, Any]:
@@ -381,22 +401,15 @@ def _show(records: list[dict[str, Any]], name: str) -> None:
     console.print(drawn(scores_page(records, name=name)))
 
 
-def _write_page(path: Path, records: list[dict[str, Any]], name: str) -> None:
+def _write(asked: SimpleNamespace, record: dict[str, Any], records: list[dict[str, Any]], name: str) -> None:
     from levelhead.lm.page import scores_page
     from levelhead.report.page import command_line, write_page
 
-    write_page(path, scores_page(records, name=name, command=command_line()))
-    console.print(f"Wrote {escape(str(path))}", soft_wrap=True)
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _terms(file: Path) -> frozenset[str]:
-    from levelhead.lm.stereoset.data import read_terms
-
-    return read_terms(file)
+    if asked.json_file is not None:
+        write_json(asked.json_file, record)
+    if asked.html_file is not None:
+        write_page(asked.html_file, scores_page(records, name=name, command=command_line()))
+        console.print(f"Wrote {escape(str(asked.html_file))}", soft_wrap=True)
 
 
 def _refuse_trained_terms(model: str, data_root: Path | None, terms: frozenset[str] | None) -> None:

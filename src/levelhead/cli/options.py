@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -14,6 +14,20 @@ from levelhead.types import ConfigError, quoted
 if TYPE_CHECKING:
     from levelhead.runs.joined import Join
     from levelhead.tables.files import Stored
+
+Text: TypeAlias = str | None
+Texts: TypeAlias = list[str] | None
+
+
+def option(panel: str, text: str, *names: str, **more: Any) -> Any:
+    """Return an option of a panel of --help."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+def rare(panel: str, text: str, *names: str, **more: Any) -> Any:
+    """Return an option that --help leaves out."""
+    return option(panel, text, *names, hidden=True, **more)
+
 
 HtmlFile = Annotated[Path | None, typer.Option("--html", help="Also write one standalone HTML page.")]
 DataRoot = Annotated[
@@ -159,3 +173,12 @@ class SplitName(StrEnum):
     train = "train"
     validation = "validation"
     test = "test"
+
+
+class Precision(StrEnum):
+    """The number types that a language model can be run in."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
