@@ -33,7 +33,7 @@ from levelhead.bench.pictures import draw_comparisons
 from levelhead.bench.tables import RunSet, collect
 from levelhead.data import SPLITS
 from levelhead.data.portraits import Portraits, contact_sheet
-from levelhead.report.page import command_line, write_page
+from levelhead.report.page import write_page
 from levelhead.report.terminal import DrawnTable
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.folder import CONFIG, refuse_changes
@@ -245,7 +245,7 @@ def _write(out: Path, groups: Sequence[RunSet], comparisons: Sequence[Comparison
         compared(group, comparison, title=title)
         for group, comparison, title in zip(groups, comparisons, titles, strict=True)
     ]
-    write_page(out / "page.html", Comparisons(pages).page(command=command_line()))
+    write_page(out / "page.html", Comparisons(pages).page())
     records = [
         {"title": title, "truth": truth, **comparison.to_dict()}
         for title, truth, comparison in zip(titles, truths, comparisons, strict=True)

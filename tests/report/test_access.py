@@ -48,7 +48,7 @@ def made_pages() -> dict[str, str]:
         "against": audit(label, (score > 0.5).astype(int), against=old, sensitive_features=groups, replicates=100),
         "constant": audit(label, np.zeros(rows, int), sensitive_features=groups, replicates=100),
     }
-    made = {name: render(audit_page(one.to_dict(), source="rows", command="audit")) for name, one in results.items()}
+    made = {name: render(audit_page(one.to_dict(), source="rows")) for name, one in results.items()}
     row = difference(-0.02, 0.03)
     others = {name: {"accuracy": row, "equalized_odds": row} for name in ("dam", "jtt", "group_dro")}
     made["comparison"] = render(Comparisons([Compared(made_up(others), {"sex": {"women": 30, "men": 50}})]).page())

@@ -16,7 +16,6 @@ from PIL import Image
 
 from levelhead.auditing.audit import audit
 from levelhead.auditing.decisions import audit_decisions
-from levelhead.auditing.page import audit_page
 from levelhead.bench.page import Compared, Comparisons
 from levelhead.report import render
 from page_reading import difference, made_up
@@ -77,7 +76,7 @@ def pages() -> dict[str, str]:
     others = {name[:3000]: {"accuracy": row, "equalized_odds": row} for name in HOSTILE}
     sizes = {name: {name: 3, "b": 50} for name in HOSTILE}
     return {
-        "audit": render(audit_page(result.to_dict(), source=HOSTILE[0], command=HOSTILE[3])),
+        "audit": render(result.page(source=HOSTILE[0], command=HOSTILE[3])),
         "comparison": render(Comparisons([Compared(made_up(others), sizes)]).page(command="levelhead table runs")),
     }
 

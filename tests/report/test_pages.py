@@ -28,6 +28,7 @@ from levelhead.metrics import JointRow, estimate_to_dict
 from levelhead.report import render
 from levelhead.report.blocks import axis
 from levelhead.report.marks import AT_CHANCE, FEW_SEEDS, MEANINGS
+from levelhead.report.result import made_page
 from levelhead.report.terminal import drawn
 from levelhead.report.text import counted
 from levelhead.runs.page import run_page
@@ -130,10 +131,10 @@ def compared(**options: Any) -> Compared:
 
 def pages() -> dict[str, dict[str, Any]]:
     return {
-        "audit": audit_page(audited(["a", "b"]), source="p.csv", command="levelhead audit p.csv"),
-        "hostile": audit_page(audited(HOSTILE), source=HOSTILE[0], command=HOSTILE[1]),
-        "explanation": explain_page(explained(["a", "b", "c"]), source="p.csv", command="levelhead explain p.csv"),
-        "hostile explanation": explain_page(explained(HOSTILE), source=HOSTILE[0], command=HOSTILE[1]),
+        "audit": made_page(audit_page, audited(["a", "b"]), "p.csv", "levelhead audit p.csv"),
+        "hostile": made_page(audit_page, audited(HOSTILE), HOSTILE[0], HOSTILE[1]),
+        "explanation": made_page(explain_page, explained(["a", "b", "c"]), "p.csv", "levelhead explain p.csv"),
+        "hostile explanation": made_page(explain_page, explained(HOSTILE), HOSTILE[0], HOSTILE[1]),
         "comparison": Comparisons([compared()]).page(command="levelhead table runs"),
         "two comparisons": Comparisons([compared(), compared(selection=LEAKING)]).page(),
         "language models": language_model_page(summary_of_models()),
@@ -457,7 +458,7 @@ def test_a_run_with_groups_figures_and_epochs(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", **{"evaluation-test": audited(["a", "b"])})
     (folder / "figures").mkdir()
     (folder / "figures" / "attention-run.png").write_bytes(b"\x89PNG")
-    page = run_page(folder, command="levelhead report run")
+    page = run_page(folder)
     assert page["finding"].endswith("This is one run: the interval does not cover variation between training seeds.")
     seen = read(render(page))
     (picture,) = seen.all("img")

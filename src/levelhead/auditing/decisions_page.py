@@ -58,13 +58,12 @@ class _Told(NamedTuple):
         return self.apart.excludes_zero or self.ratio.value < FOUR_FIFTHS
 
 
-def decisions_page(result: Record, *, source: str = "", command: str = "") -> Record:
+def decisions_page(result: Record, *, source: str = "") -> Record:
     """Summarise an audit of decisions.
 
     Args:
         result: what :meth:`levelhead.auditing.decisions.DecisionAudit.to_dict` returns, or the JSON of it.
         source: what was audited, in a word, for example the file's name.
-        command: the command that made the page.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -101,12 +100,11 @@ def decisions_page(result: Record, *, source: str = "", command: str = "") -> Re
             ("Favourable", f"“{short(result['favourable'], 40)}”", f"in column {short(result['decision'], 40)}"),
         ],
         lines=lines,
-        command=command,
         **blocks.audited(result, source or "decisions"),
         brief=blocks.brief(_leads(result), table | {"notes": []}, ranked, table["notes"]),
         sheets=[
             [blocks.section("Selection rates", [on_sheet(table, ranked)]), ROOM],
-            [how, provenance(result, command)],
+            [how, provenance(result)],
         ],
     )
 

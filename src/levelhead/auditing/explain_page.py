@@ -24,7 +24,7 @@ TITLES = {
 MOST_FORESTS = 3
 
 
-def explain_page(result: Record, *, source: str = "", command: str = "") -> Record:
+def explain_page(result: Record, *, source: str = "") -> Record:
     """Return the page of an explanation, from its JSON; arguments are those of :attr:`Report.make_page`."""
     by_attribute = result["by_attribute"]
     sentences = result["sentences"] or ["No two groups have enough rows to be compared."]
@@ -52,7 +52,6 @@ def explain_page(result: Record, *, source: str = "", command: str = "") -> Reco
         about=f"{source or 'predictions'}: groups by {', '.join(map(short, by_attribute))}",
         lines=sentences[1:],
         cautions=result["warnings"],
-        command=command,
         brief=_brief(by_attribute, sentences, level),
     )
 

@@ -31,7 +31,7 @@ TITLES = {
 }
 
 
-def overall_page(result: Record, *, source: str = "", command: str = "") -> Record:
+def overall_page(result: Record, *, source: str = "") -> Record:
     """Summarise what :meth:`Overall.to_dict` returned, or the JSON of it, as a page."""
     finding, facts, section = overall_parts(result)
     return blocks.page(
@@ -41,7 +41,6 @@ def overall_page(result: Record, *, source: str = "", command: str = "") -> Reco
         title=f"Evaluation of {source or 'predictions'}",
         facts=facts,
         lines=result["warnings"],
-        command=command,
     )
 
 

@@ -61,13 +61,12 @@ FIRST = ("against", "unpaired", "over_time", "control", "own_metrics", "continuo
 """Parts whose sentences come first, those that an option requested before the others."""
 
 
-def audit_page(result: Record, *, source: str = "", command: str = "") -> Record:
+def audit_page(result: Record, *, source: str = "") -> Record:
     """Summarise an audit.
 
     Args:
         result: what :meth:`levelhead.auditing.result.AuditResult.to_dict` returns, or the JSON that it was written to.
         source: what was audited, in a word, for example the file's name.
-        command: the command that made the page.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -102,11 +101,10 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
         parts,
         facts=_facts_of_all(result),
         lines=lines,
-        command=command,
         brief=blocks.brief(leads, table | {"notes": []}, ranked, table["notes"]),
         sheets=[
             [blocks.section(title, [on_sheet(table, ranked)]), ROOM],
-            [method | {"blocks": [*method["blocks"], blocks.paragraph(CAUTION)]}, provenance(result, command)],
+            [method | {"blocks": [*method["blocks"], blocks.paragraph(CAUTION)]}, provenance(result)],
         ],
         **blocks.audited(result, source or "predictions"),
     )

@@ -20,7 +20,7 @@ from levelhead.types import ConfigError, quoted
 MOST_ROWS, MOST_COMPARISONS, SMALLEST_SHARE = 10**12, 10**9, 1e-300
 
 
-def plan_page(record: Record, *, source: str = "", command: str = "") -> Record:
+def plan_page(record: Record, *, source: str = "") -> Record:
     """Summarise what :meth:`Plan.to_dict` returned, or the JSON of it, as a page."""
     gap = math.nan if record["gap"] is None else record["gap"]
     plan = Plan(gap, record["rate"], record["rows"], record["power"], record["level"], record["comparisons"])
@@ -40,7 +40,7 @@ def plan_page(record: Record, *, source: str = "", command: str = "") -> Record:
     heads = ["Group", "Share of rows", "Rows"]
     table = blocks.table("Denominator of the rate", heads, rows, notes=notes, where=blocks.BOTH)
     parts = [blocks.part([blocks.section("The groups", [table])])]
-    return blocks.page("Plan of an audit", plan.sentence, parts, title=source or "Plan of an audit", command=command)
+    return blocks.page("Plan of an audit", plan.sentence, parts, title=source or "Plan of an audit")
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,12 @@ _TERMS = (
 )
 
 
-def ranking_page(result: Record, *, source: str = "", command: str = "") -> Record:
+def ranking_page(result: Record, *, source: str = "") -> Record:
     """Summarise an audit of a ranking.
 
     Args:
         result: what :meth:`levelhead.auditing.ranking.RankingAudit.to_dict` returns, or the JSON of it.
         source: what was audited, in a word, for example the file's name.
-        command: the command that made the page.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -73,7 +72,6 @@ def ranking_page(result: Record, *, source: str = "", command: str = "") -> Reco
             ("Top", f"{result['top']:,}", f"{order} by {short(result['score'])}"),
         ],
         lines=lines,
-        command=command,
         **blocks.audited(result, source or "a ranking"),
     )
 

@@ -34,7 +34,7 @@ _TERMS = (
 )
 
 
-def regression_page(result: Record, *, source: str = "", command: str = "") -> Record:
+def regression_page(result: Record, *, source: str = "") -> Record:
     """Return the page of an audit of numbers, from its JSON; arguments are those of :attr:`Report.make_page`."""
     level = level_text(result["level"])
     by_attribute, label = result["by_attribute"], short(result["label"], 60)
@@ -64,7 +64,6 @@ def regression_page(result: Record, *, source: str = "", command: str = "") -> R
         parts,
         facts=facts,
         lines=lines,
-        command=command,
         **blocks.audited(result, source or "predictions"),
     )
 

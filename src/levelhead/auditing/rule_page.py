@@ -19,7 +19,7 @@ USES_GROUPS = (
 )
 
 
-def rule_page(result: Record, *, source: str = "", command: str = "") -> Record:
+def rule_page(result: Record, *, source: str = "") -> Record:
     """Return the page of a rule, from its JSON; arguments are those of :attr:`Report.make_page`."""
     # A rule that was written before its sentences were, or by Python.
     finding, *lines = result.get("sentences") or [_finding(result)]
@@ -43,7 +43,6 @@ def rule_page(result: Record, *, source: str = "", command: str = "") -> Record:
         about=source,
         lines=lines,
         cautions=result.get("warnings") or [],
-        command=command,
     )
 
 

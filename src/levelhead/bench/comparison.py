@@ -250,9 +250,9 @@ class Comparison:
         )
 
 
-def comparisons_page(record: Record, *, source: str = "", command: str = "") -> Record:
+def comparisons_page(record: Record, *, source: str = "") -> Record:
     """Summarise the JSON of comparisons, as ``levelhead table`` writes it; ``source`` names the file in errors."""
-    return stored_comparisons(record, source).page(command=command)
+    return stored_comparisons(record, source).page()
 
 
 def stored_comparisons(record: Any, source: str = "") -> Comparisons:

@@ -137,9 +137,8 @@ class Comparisons(Report):
             facts=[] if several else _facts(every[0]),
             lines=lines,
             cautions=list(dict.fromkeys([*self.cautions, *_all_cautions(every)])),
-            command=command,
             brief=None if several else brief(first),
-        )
+        ) | {"command": command}
 
 
 def brief(comparison: Comparison) -> Record | None:

@@ -103,10 +103,10 @@ def show_results(
             _line(console, f"\n{comparison.title}")
         console.print(comparison.report.table(all=everything))
     if html_file is not None:
-        from levelhead.report.page import command_line, write_page
+        from levelhead.report.page import write_page
 
         every = [compared(*each, min_count=min_count) for each in zip(groups, comparisons, strict=True)]
-        write_page(html_file, Comparisons(every).page(command=command_line()))
+        write_page(html_file, Comparisons(every).page())
         _line(console, f"Wrote {html_file}")
     _line(console, f"Wrote {folder}: {len(cells)} runs, and {GRID}, which remembers them.")
     return comparisons

@@ -116,9 +116,9 @@ def finish(
     if junit is not None and gate is not None:
         write_text(junit, gate.junit(source))
     if html_file is not None:
-        from levelhead.report.page import command_line, write_page
+        from levelhead.report.page import write_page
 
-        write_page(html_file, result.page(source=source, command=command_line(), more=added))
+        write_page(html_file, result.page(source=source, more=added))
     console = Terminal()
     for line in (*above, result.table(all=everything), *below, *(gate.sentences() if gate else ())):
         console.print(line, markup=False, soft_wrap=isinstance(line, Text))

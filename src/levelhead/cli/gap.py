@@ -76,8 +76,8 @@ def gap_command(
     write_json(out / RESULT, report.to_dict())
     images = report.save(out / PICTURE)
     if html_file is not None:
-        from levelhead.report.page import command_line, write_page
+        from levelhead.report.page import write_page
 
-        write_page(html_file, gap_page(report.to_dict(), picture=images[0], command=command_line()))
+        write_page(html_file, gap_page(report.to_dict(), picture=images[0]))
     console.print(drawn(gap_page(report.to_dict())))
     console.print(f"Written: {escape(str(out / RESULT))}, {', '.join(path.name for path in images)}", soft_wrap=True)

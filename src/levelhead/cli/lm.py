@@ -59,7 +59,7 @@ def compare_command(
         }
         write_json(json_file, record)
     if html_file is not None:
-        from levelhead.report.page import command_line, write_page
+        from levelhead.report.page import write_page
 
         kept = read_json(file)["examples"] if examples else []
-        write_page(html_file, language_model_page(summary, examples=kept, command=command_line()))
+        write_page(html_file, language_model_page(summary, examples=kept))

@@ -403,12 +403,12 @@ def _show(records: list[dict[str, Any]], name: str) -> None:
 
 def _write(asked: SimpleNamespace, record: dict[str, Any], records: list[dict[str, Any]], name: str) -> None:
     from levelhead.lm.page import scores_page
-    from levelhead.report.page import command_line, write_page
+    from levelhead.report.page import write_page
 
     if asked.json_file is not None:
         write_json(asked.json_file, record)
     if asked.html_file is not None:
-        write_page(asked.html_file, scores_page(records, name=name, command=command_line()))
+        write_page(asked.html_file, scores_page(records, name=name))
         console.print(f"Wrote {escape(str(asked.html_file))}", soft_wrap=True)
 
 

@@ -17,7 +17,7 @@ def score_samples(
     """Score logs, compare their models, print, and write what is requested."""
     from levelhead.lm.samples import read_log
     from levelhead.lm.samples_page import samples_page, samples_summary
-    from levelhead.report.page import command_line, write_page
+    from levelhead.report.page import write_page
     from levelhead.report.terminal import drawn
 
     record = samples_summary([read_log(path, cluster=cluster, by=by) for path in samples])
@@ -25,5 +25,5 @@ def score_samples(
     if json_file is not None:
         write_json(json_file, record)
     if html_file is not None:
-        write_page(html_file, samples_page(record, command=command_line()))
+        write_page(html_file, samples_page(record))
         console.print(f"Wrote {escape(str(html_file))}", soft_wrap=True)

@@ -72,10 +72,10 @@ def pareto_command(
         written.append((json_file, "the numbers"))
     if html_file is not None:
         from levelhead.bench.page import Comparisons, compared
-        from levelhead.report.page import command_line, write_page
+        from levelhead.report.page import write_page
 
         shown = [compared(*pair, min_count=min_count) for pair in pages]
-        write_page(html_file, Comparisons(shown).page(command=command_line()))
+        write_page(html_file, Comparisons(shown).page())
         written.append((html_file, "the page"))
     for path, what in written:
         console.print(f"Wrote {path}: {what}", markup=False, soft_wrap=True)

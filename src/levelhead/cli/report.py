@@ -61,7 +61,7 @@ def report_command(
         return
     from levelhead.report.page import command_line, write_page
 
-    options: dict[str, Any] = {"split": split.value, "baseline": baseline, "command": command_line()}
+    options: dict[str, Any] = {"split": split.value, "baseline": baseline}
     several = _holds_runs(source)
     of_several = {"--baseline": baseline != "erm", "--min-count": min_count != 10}
     of_several |= {"--missing": missing is not Missing.leave_out}
@@ -72,7 +72,7 @@ def report_command(
     if several and (of_several["--min-count"] or of_several["--missing"]):
         page = runs_page([source], **options, min_count=min_count, missing=missing.words)
     else:
-        page = page_of(source, **options)
+        page = page_of(source, **options, command=command_line())
     write_page(html_file, page)
     console = Terminal()
     console.print(page["finding"], markup=False)
@@ -135,7 +135,7 @@ def page_of(source: Path, *, split: str = "test", baseline: str = "erm", command
 
 def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
     if source.is_dir():
-        return _page_of_folder(source, split, baseline, command)
+        return _page_of_folder(source, split, baseline) | {"command": command}
     if source.suffix.lower() != ".json":
         raise DataError(
             f"{source} is no JSON. For a file of predictions use `levelhead audit {source} --label L --prediction P "
@@ -144,21 +144,20 @@ def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
     record = read_json(source)
     kind = kind_of(record) if isinstance(record, dict) else None
     if kind is not None:
+        from levelhead.report.result import made_page
+
         module, _, name = PAGES[kind].partition(":")
         about = record.get("made", {}).get("source", source.name)  # what was measured, and not what holds the figures
-        page: Record = getattr(importlib.import_module(f"levelhead.{module}"), name)(
-            record, source=about, command=command
-        )
-        return page
+        return made_page(getattr(importlib.import_module(f"levelhead.{module}"), name), record, about, command)
     verbs = "`audit`, `explain`, `postprocess`, `evaluate`, `table`, `lm bench`, `lm compare` or `lm gap`"
     raise DataError(f"{source} is not what {verbs} write.")
 
 
-def _page_of_folder(folder: Path, split: str, baseline: str, command: str) -> Record:
+def _page_of_folder(folder: Path, split: str, baseline: str) -> Record:
     if (folder / "config.yaml").exists():
         from levelhead.runs.page import run_page
 
-        return run_page(folder, split=split, command=command)
+        return run_page(folder, split=split)
     if scores := sorted(folder.glob("scores-*.json")):
         from levelhead.lm.page import scores_page
 
@@ -166,8 +165,8 @@ def _page_of_folder(folder: Path, split: str, baseline: str, command: str) -> Re
         for path, record in zip(scores, records, strict=True):
             if not isinstance(record, dict) or not {"benchmark", "overall", "parts"} <= record.keys():
                 raise DataError(f"{path} is not what `lm bench` writes: delete it, and run `lm bench` again.")
-        return scores_page(records, name=str(records[0].get("model") or folder.name), command=command)
-    return runs_page([folder], split=split, baseline=baseline, command=command)
+        return scores_page(records, name=str(records[0].get("model") or folder.name))
+    return runs_page([folder], split=split, baseline=baseline)
 
 
 def _holds_runs(source: Path) -> bool:
@@ -180,7 +179,6 @@ def runs_page(
     *,
     split: str = "test",
     baseline: str = "erm",
-    command: str = "",
     min_count: int = 10,
     missing: str = "leave out",
 ) -> Record:
@@ -194,4 +192,4 @@ def runs_page(
     kept: dict[str, Any] = {"min_count": min_count, "missing": missing}
     groups = collect(folders, split)  # type: ignore[arg-type]  # one of SplitName's values
     pages = [compared(group, group.compare(baseline, **kept), **kept) for group in groups]
-    return Comparisons(pages).page(command=command)
+    return Comparisons(pages).page()

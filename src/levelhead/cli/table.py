@@ -109,10 +109,10 @@ def table_command(
     if latex_file:
         write_text(latex_file, "\n".join(one.to_latex() for one in reports))
     if html_file:
-        from levelhead.report.page import command_line, write_page
+        from levelhead.report.page import write_page
 
         together = Comparisons([compared(*each, min_count=min_count, missing=missing.words) for each in pages])
-        write_page(html_file, together.page(command=command_line()))
+        write_page(html_file, together.page())
 
 
 def _print(report: Comparisons, markdown: bool, everything: bool, several: bool) -> None:
@@ -155,7 +155,7 @@ def _show_stored(
     if latex_file:
         write_text(latex_file, "\n".join(one.to_latex() for one in reports))
     if html_file:
-        from levelhead.report.page import command_line, write_page
+        from levelhead.report.page import write_page
 
         together = Comparisons([compared for one in reports for compared in one.every])
-        write_page(html_file, together.page(command=command_line()))
+        write_page(html_file, together.page())

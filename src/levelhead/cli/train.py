@@ -181,10 +181,10 @@ def evaluate_command(
     if json_file:
         write_json(json_file, result.to_dict())
     if html_file:
-        from levelhead.report.page import command_line, write_page
+        from levelhead.report.page import write_page
         from levelhead.runs.page import run_page
 
-        write_page(html_file, run_page(run, split=split.value, command=command_line()))
+        write_page(html_file, run_page(run, split=split.value))
     if out is None and split is SplitName.test:
         first = next(iter(result.by_attribute.values()), None) if isinstance(result, AuditResult) else None
         gap = None if first is None else first.metrics["equalized_odds"]

@@ -23,7 +23,7 @@ HOW = (
 P_HELP = "p-value: share of permutations of the groups within labels that reach this figure"
 
 
-def inspection_page(result: Record, *, source: str = "", command: str = "") -> Record:
+def inspection_page(result: Record, *, source: str = "") -> Record:
     """Return the page of an inspection, from its JSON; arguments are those of :attr:`Report.make_page`."""
     models, level = result["models"], level_text(result["level"])
     first, second = result["groups"]
@@ -52,7 +52,6 @@ def inspection_page(result: Record, *, source: str = "", command: str = "") -> R
         about=f"{runs}; groups by {short(result['attribute'])}, rows: {rows}",
         lines=sentences[1:],
         cautions=result["warnings"],
-        command=command,
     )
 
 

@@ -22,14 +22,13 @@ _SHOWN = ("before", "after", "difference", "figure")
 _NAMED = 3
 
 
-def language_model_page(summary: Record, *, examples: Sequence[Record] = (), command: str = "") -> Record:
+def language_model_page(summary: Record, *, examples: Sequence[Record] = ()) -> Record:
     """Summarise what ``levelhead lm compare`` found.
 
     Args:
         summary: of :func:`levelhead.lm.comparison_summary`.
         examples: generations side by side (``domain``, ``group``, ``prompt``, ``before``, ``after``), if the page is to
             show them. They can be offensive: such a page is for the own machine.
-        command: the command that made the page.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -51,29 +50,27 @@ def language_model_page(summary: Record, *, examples: Sequence[Record] = (), com
         title=f"{names[0]} and {names[1]}",
         about=f"{names[0]} and {names[1]} on {listed}",
         cautions=summary["notes"],
-        command=command,
     )
 
 
-def models_page(record: Record, *, source: str = "", command: str = "") -> Record:
+def models_page(record: Record, *, source: str = "") -> Record:
     """Summarise the JSON of ``levelhead lm compare``, or a summary alone."""
-    return language_model_page(record.get("summary") or record, command=command)
+    return language_model_page(record.get("summary") or record)
 
 
-def bench_page(record: Record, *, source: str = "", command: str = "") -> Record:
+def bench_page(record: Record, *, source: str = "") -> Record:
     """Summarise the JSON that ``levelhead lm bench`` wrote of all benchmarks, or of one."""
     records = record.get("benchmarks", [record])
     name = records[0].get("model") or record.get("predictions") or source
-    return scores_page(records, name=str(name), command=command)
+    return scores_page(records, name=str(name))
 
 
-def scores_page(records: Sequence[Record], *, name: str, command: str = "") -> Record:
+def scores_page(records: Sequence[Record], *, name: str) -> Record:
     """Summarise what ``levelhead lm bench`` found about one model.
 
     Args:
         records: one a benchmark, as :func:`levelhead.lm.runner.scores_to_dict` makes them.
         name: of the model, or of the file of answers.
-        command: the command that made the page.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -107,7 +104,6 @@ def scores_page(records: Sequence[Record], *, name: str, command: str = "") -> R
         parts,
         title=model,
         about=f"{model} on {listed}",
-        command=command,
     )
 
 
@@ -132,13 +128,12 @@ def scores_sentence(main: Sequence[Record], name: str) -> str:
     return f"{len(apart)} of {counted(len(figures), 'bias score')} of {name} {differ}{told}"
 
 
-def gap_page(record: Record, *, picture: Path | None = None, source: str = "", command: str = "") -> Record:
+def gap_page(record: Record, *, picture: Path | None = None, source: str = "") -> Record:
     """Summarise what ``levelhead lm gap`` found.
 
     Args:
         record: of :meth:`levelhead.lm.gap_report.GapReport.to_dict`.
         picture: of the mean gaps, a PNG, if the page is to show it.
-        command: the command that made the page.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -183,7 +178,6 @@ def gap_page(record: Record, *, picture: Path | None = None, source: str = "", c
         title=model,
         about=about,
         cautions=record["notes"],
-        command=command,
     )
 
 

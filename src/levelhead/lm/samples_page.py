@@ -82,7 +82,7 @@ def _names(logs: Sequence[SampleLog]) -> list[str]:
     return [name if plain.count(name) == 1 else f"{name}, log {at}" for at, name in enumerate(plain, start=1)]
 
 
-def samples_page(record: Record, *, source: str = "", command: str = "") -> Record:
+def samples_page(record: Record, *, source: str = "") -> Record:
     """Summarise what :func:`samples_summary` returns, as a plain dict for :func:`levelhead.report.render`."""
     names = [short(log["name"], 60) for log in record["logs"]]
     found = [*_scores(record, names), *_differences(record)]
@@ -94,7 +94,6 @@ def samples_page(record: Record, *, source: str = "", command: str = "") -> Reco
     about = f"{record['task']}: {counted(record['documents'], 'document')}, {joined(names)}"
     return blocks.page(
         "Sample logs", samples_sentence(record), [blocks.part(sections)], title=record["task"], about=about,
-        command=command,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ WHOLE = ("accuracy", "balanced_accuracy")
 NO_GROUPS = "No groups were given, so no figure is by group."
 
 
-def two_models_page(result: Record, *, source: str = "", command: str = "") -> Record:
+def two_models_page(result: Record, *, source: str = "") -> Record:
     """Summarise what :meth:`levelhead.own.compare.ModelComparison.to_dict` returned.
 
     Returns:
@@ -62,7 +62,6 @@ def two_models_page(result: Record, *, source: str = "", command: str = "") -> R
         ],
         lines=lines,
         cautions=result["warnings"],
-        command=command,
     )
 
 

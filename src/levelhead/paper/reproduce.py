@@ -33,7 +33,7 @@ from levelhead.paper.rehearsal import rehearsed
 from levelhead.paper.results import Protocol, Reproduction, reproduction
 from levelhead.report import blocks
 from levelhead.report.markdown import markdown
-from levelhead.report.page import command_line, write_page
+from levelhead.report.page import write_page
 from levelhead.report.terminal import drawn_sections
 from levelhead.report.text import counted
 from levelhead.runs.recipe import assign, section
@@ -300,7 +300,7 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
         title=f"{item.title} of the paper, {options.scale} scale",
         cautions=[each for each in (trial, f"Published figures differ for reasons such as: {reason}.") if each],
     )
-    write_page(stem.with_suffix(".html"), report.page(command=command_line()))
+    write_page(stem.with_suffix(".html"), report.page())
     written += [stem.with_suffix(ending) for ending in (".html", ".md", ".json")]
     _say(console, f"Wrote {', '.join(map(str, written))}.")
     return written

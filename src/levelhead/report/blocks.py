@@ -398,7 +398,6 @@ def page(
     facts: Iterable[tuple[str, str, str]] = (),
     lines: Sequence[str] = (),
     cautions: Sequence[str] = (),
-    command: str = "",
     brief: Record | None = None,
     sheets: Sequence[Sequence[Record]] = (),
 ) -> Record:
@@ -413,7 +412,6 @@ def page(
         facts: key figures: name, value, and a word on it.
         lines: more sentences below the finding.
         cautions: what a reader must know before any figure.
-        command: what made the page.
         brief: of :func:`brief`, what a terminal shows unless everything is wanted; None: everything.
         sheets: sections of the first sheet, below finding and facts, and of the second; the parts are folded then.
     """
@@ -426,7 +424,7 @@ def page(
         "lines": [short(line, LONGEST_SENTENCE) for line in lines],
         "cautions": [short(caution, LONGEST_SENTENCE) for caution in cautions],
         "parts": list(parts),
-        "command": command,
+        "command": "",
         "brief": brief,
         "sheets": [[one for one in sheet if one["blocks"]] for sheet in sheets],
     }

@@ -50,9 +50,12 @@ def _of_page(page: Record) -> Record:
 
 
 def write_page(path: Path, page: Record, *, date: datetime.date | None = None) -> None:
-    """Render a page into a file, atomically; an existing one is replaced, but no file of a run or of a saved model."""
+    """Render a page into a file, atomically; an existing one is replaced, but no file of a run or of a saved model.
+
+    The page says which command made it: the running one, unless it names another.
+    """
     refuse_files_of_runs("path", path)
-    write_text(path, render(page, date=date))
+    write_text(path, render(page | {"command": page["command"] or command_line()}, date=date))
 
 
 def command_line() -> str:

@@ -7,11 +7,11 @@ from levelhead.report import blocks
 from levelhead.report.text import Record, counted
 
 
-def provenance(result: Record, command: str = "") -> Record:
+def provenance(result: Record) -> Record:
     """Return the section, from what the result's JSON says of itself in ``made`` and ``options``."""
     made = result.get("made") or {}
     items = [("Tool", f"levelhead {made.get('version', __version__)}")]
-    if command := made.get("command") or command:
+    if command := made.get("command"):
         items.append(("Command", command))
     if "time" in made:
         items.append(("Time", made["time"]))

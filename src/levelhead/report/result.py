@@ -35,8 +35,7 @@ class Report(Finding):
     optional: ClassVar[Collection[str]] = ()
     level: float
     make_page: ClassVar[Callable[..., Record]]
-    """Turns the JSON of a result of this kind into a page; takes ``source``, what was measured in a word, and
-    ``command``, what made the page."""
+    """Turns the JSON of a result of this kind into a page; takes ``source``, what was measured in a word."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
@@ -45,7 +44,7 @@ class Report(Finding):
 
     def page(self, *, source: str = "", command: str = "", more: Mapping[str, Any] | None = None) -> Record:
         """Return the page as a plain dict, for :func:`levelhead.report.render`, of the JSON and ``more`` keys."""
-        return type(self).make_page({**self.to_dict(), **(more or {})}, source=source, command=command)
+        return made_page(type(self).make_page, {**self.to_dict(), **(more or {})}, source, command)
 
     def to_html(self) -> str:
         """Return one standalone HTML page: no scripts, nothing loaded from elsewhere (docs/report.md)."""
@@ -162,3 +161,11 @@ class Report(Finding):
         if not page["brief"]:
             return shown
         return f"{shown}<details><summary>All figures</summary>{notebook_html(drawn(page))}</details>"
+
+
+def made_page(make_page: Callable[..., Record], record: Record, source: str, command: str) -> Record:
+    """Return the page of a result's JSON; ``command`` is what made it, unless the JSON says so itself."""
+    made: Record = record.get("made") or {}
+    if command and not made.get("command"):
+        record = record | {"made": made | {"command": command}}
+    return make_page(record, source=source) | {"command": command}

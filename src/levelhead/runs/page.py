@@ -24,13 +24,12 @@ _LARGEST_FIGURE = 4_000_000
 """Bytes: a larger picture would make the page slow to open."""
 
 
-def run_page(folder: Path, *, split: str = "test", command: str = "") -> Record:
+def run_page(folder: Path, *, split: str = "test") -> Record:
     """Summarise a finished run folder.
 
     Args:
         folder: what ``levelhead train`` made; evaluated or not.
         split: whose evaluation to show.
-        command: the command that made the page.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -40,10 +39,10 @@ def run_page(folder: Path, *, split: str = "test", command: str = "") -> Record:
     """
     require_finished(folder)
     with as_written(folder):
-        return _run_page(folder, split, command)
+        return _run_page(folder, split)
 
 
-def _run_page(folder: Path, split: str, command: str) -> Record:
+def _run_page(folder: Path, split: str) -> Record:
     config = read_recipe(folder / "config.yaml")
     metrics = read_record(folder / "metrics.json", selected_by=str, history=list)
     name = str(config.get("name") or config["method"]["name"])
@@ -93,7 +92,6 @@ def _run_page(folder: Path, split: str, command: str) -> Record:
         facts=facts,
         lines=lines,
         cautions=cautions,
-        command=command,
     )
 
 

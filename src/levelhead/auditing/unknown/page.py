@@ -23,13 +23,12 @@ METHODS = {
 }
 
 
-def indirect_page(result: Record, *, source: str = "", command: str = "") -> Record:
+def indirect_page(result: Record, *, source: str = "") -> Record:
     """Summarise an audit without the attribute.
 
     Args:
         result: what :meth:`levelhead.auditing.unknown.answer.IndirectAudit.to_dict` returns, or the JSON of it.
         source: what was audited, in a word, for example the file's name.
-        command: the command that made the page.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -60,7 +59,6 @@ def indirect_page(result: Record, *, source: str = "", command: str = "") -> Rec
         ],
         lines=[part["headline"] for part in others],
         cautions=result["warnings"],
-        command=command,
     )
 
 
