@@ -114,6 +114,12 @@ def is_run(folder: Path) -> bool:
     return (folder / "config.yaml").is_file() and any((folder / name).exists() for name in parts)
 
 
+def rehearsed(recipe: Mapping[str, Any]) -> int | None:
+    """Return after how many steps the stages of a run's recipe stopped; None: it is no rehearsal."""
+    steps: int | None = (recipe.get("train") or {}).get("max_steps")
+    return steps
+
+
 @functools.cache
 def warn_of_rehearsal(steps: int | None) -> None:
     """Log, once for many runs, that a run stopped after so few steps and is a rehearsal; None: it is not."""

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.auditing.part import Answer, Frame, Part
-from levelhead.metrics.between import mover
-from levelhead.metrics.group import FloatArray
+from levelhead.metrics.between import Differences, difference_of
 from levelhead.metrics.names import Key, by_names, group_name
 from levelhead.metrics.separation import cost
 from levelhead.report import blocks
@@ -124,22 +123,20 @@ class CostPart(Part):
             to = max(usable[key], key=lambda place: sizes[key][place], default=None)
             to = names.index(group_name(frame.reference[key])) if key in frame.reference else to
             rows = np.maximum(1, sizes[key])
-            single = cost(errors[key], rows, options.costs, 1 - options.level)
-            value, low, high = cost(errors[key], rows, options.costs, (1 - options.level) / comparisons)
+            single = Differences(*cost(errors[key], rows, options.costs, 1 - options.level))
+            together = Differences(*cost(errors[key], rows, options.costs, (1 - options.level) / comparisons))
             figures = {}
             for place, group in enumerate(groups):
                 n = int(sizes[key][place])
-                own = _estimate(single, place, n) if n else Estimate.undefined("no rows")
+                own = single.at(place, n) if n else Estimate.undefined("no rows")
                 beside = None
                 if place != to and place in usable[key] and to in usable[key]:
-                    ends = mover(value[place], (low[place], high[place]), value[to], (low[to], high[to]))
-                    apart = float(value[place] - value[to])
-                    beside = Estimate(apart, float(ends[0]), float(ends[1]), n + int(sizes[key][to]))
+                    beside = difference_of(together.at(place, n), together.at(to, sizes[key][to]))
                 figures[group] = GroupCost(own, beside)
             found[key] = ColumnCosts(figures, None if to is None else names[to])
         key = next(iter(errors))
         whole = cost(errors[key].sum(0)[None], sizes[key].sum()[None], options.costs, 1 - options.level)
-        overall = _estimate(whole, 0, int(sizes[key].sum()))
+        overall = Differences(*whole).at(0, sizes[key].sum())
         return Costs(*options.costs, overall, found, options.level, comparisons)
 
     @classmethod
@@ -165,10 +162,6 @@ class CostPart(Part):
             where=blocks.BOTH,
         )
         return [blocks.section("What errors cost", [*blocks.said(whole["sentences"]), table], rank=4)]
-
-
-def _estimate(found: tuple[FloatArray, FloatArray, FloatArray], at: int, rows: int) -> Estimate:
-    return Estimate(float(found[0][at]), float(found[1][at]), float(found[2][at]), rows)
 
 
 def _cell(figure: Estimate) -> Record:

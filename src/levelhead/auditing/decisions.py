@@ -32,32 +32,33 @@ from levelhead.auditing.finding import Reference, references
 from levelhead.auditing.options import (
     LEAVE_OUT,
     TOLD,
+    AuditOptions,
     Roles,
     about_of,
     absent_sentence,
+    alike_groups,
     check_grouping,
     count_sentence,
+    cut_points,
     few_sentence,
-    find_quantiles,
-    is_left_out,
 )
 from levelhead.auditing.over_time import OverTime, changes_over_time
 from levelhead.metrics import Counts, estimate, proportion
-from levelhead.metrics.between import check_level, differences, fisher_p, proportion_ends, ratio_of
+from levelhead.metrics.between import Differences, check_level, differences, fisher_p, proportion_ends, ratio_of
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.metrics.power import detectable_gap
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record
-from levelhead.tables.bins import Bins, Cuts, cuts_of, ordered_groups
+from levelhead.tables.bins import Bins, Cuts, ordered_groups
 from levelhead.tables.columns import name_of, outcome_of, outcomes_of, positive_index
 from levelhead.tables.files import Stored, by_file, source_of
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows
 from levelhead.tables.source import Arrays, Source, gathered
 from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import alike, check_labels, in_order
+from levelhead.tables.vocabulary import check_labels, in_order
 from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable, quoted
 
 MOST_COMPARISONS = 1_000_000
@@ -218,8 +219,11 @@ def audit_decisions(
     source.add_outcomes(columns)
     groups, when = source.add_words(given["sensitive_features"]), None if time is None else "The time"
     roles = Roles(None, "The decision", groups, count=source.add_counts(given["counts"]), time=when)
-    asked = _Asked(wanted, reference, intersect, min_count, level, replicates, seed, missing, bins, about_of(about))
-    found = _audit(source, roles, asked, name_of(decisions, "decision"))
+    options = AuditOptions(
+        None, intersect, min_count, level, replicates, seed, missing, reference, about=about_of(about),
+        favourable=wanted, bins=bins,
+    )  # fmt: skip
+    found = _audit(source, roles, options, name_of(decisions, "decision"))
     return replace(found, warnings=[*matched, *found.warnings])
 
 
@@ -283,9 +287,12 @@ def audit_decisions_file(
     source, names = by_file(source_of(path, workers, ray), time), list(dict.fromkeys(groups))
     if decision in names:
         raise ConfigError(f"{quoted(decision)} is both the decision and a group. Remove one of them.")
-    asked = _Asked(favourable, reference, intersect, min_count, level, replicates, seed, missing, bins, about_of(about))
+    options = AuditOptions(
+        None, intersect, min_count, level, replicates, seed, missing, reference, about=about_of(about),
+        favourable=favourable, bins=bins,
+    )  # fmt: skip
     roles = Roles(None, decision, tuple(names), count=count, time=time)
-    found = _audit(source, roles, asked, decision)
+    found = _audit(source, roles, options, decision)
     used, hint = roles.columns, []
     if count is None:
         hint = repeating_id(source, used)
@@ -293,39 +300,22 @@ def audit_decisions_file(
     return replace(found, reading=tuple(reading), warnings=[*found.warnings, *hint])
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """The options, as :func:`audit_decisions` describes them."""
-
-    favourable: Hashable
-    reference: Reference
-    intersect: bool
-    min_count: int
-    level: float
-    replicates: int
-    seed: int
-    missing: str
-    bins: Bins | Sequence[str] | str | None
-    about: Mapping[str, str]
-
-
-def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> DecisionAudit:
+def _audit(source: Source, roles: Roles, options: AuditOptions, called: str) -> DecisionAudit:
     """Count a table, and compare its groups."""
-    check_grouping(len(roles.groups), asked.min_count, asked.intersect, asked.missing)
-    check_level(asked.level)
-    cuts = cuts_of(asked.bins, list(roles.groups))
-    find_quantiles(source, cuts, roles.count)
-    read = gathered(source, partial(_Decided, roles, asked.intersect, cuts), _Decided.count)
+    check_grouping(len(roles.groups), options.min_count, options.intersect, options.missing)
+    check_level(options.level)
+    cuts = cut_points(source, options.bins, roles.groups, roles.count)
+    read = gathered(source, partial(_Decided, roles, options.intersect, cuts), _Decided.count)
     tally = read.tally
     reading = () if roles.count is None else (count_sentence(source.called(roles.count), sum(tally.labels.values())),)
     check_labels(tally.labels)
     classes = in_order(tally.labels)
-    if asked.favourable is None:
+    if options.favourable is None:
         raise ConfigError(
             f"Which decision is favourable? Found: {listed(classes)}. Type: --favourable "
             f"{printable(str(classes[-1]))} (favourable= in Python)."
         )
-    chosen = positive_index(classes, asked.favourable, "favourable")
+    chosen = positive_index(classes, options.favourable, "favourable")
     assert chosen is not None
     place = {value: at for at, value in enumerate(classes)}
     counted_by, members, warnings = {}, {}, []
@@ -333,36 +323,35 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> Decision
         codes, groups = ordered_groups([group for _, _, group in patterns], key, cuts)
         at = np.array([place[label] for label, _, _ in patterns])
         rows = np.fromiter(patterns.values(), np.int64, len(patterns))
-        if isinstance(key, str) and (key not in cuts or cuts[key].values):
-            warnings += alike(key, "groups", groups)
+        warnings += alike_groups(key, groups, cuts)
         counted_by[key] = Counts.from_codes(codes, at, at, list(map(group_name, groups)), classes, rows)
         members[key] = groups
-    named, names = references(asked.reference, members), attribute_names(members)
-    usable = {key: _usable(counts, members[key], asked) for key, counts in counted_by.items()}
+    named, names = references(options.reference, members), attribute_names(members)
+    usable = {key: _usable(counts, members[key], options) for key, counts in counted_by.items()}
     comparisons = max(1, sum(len(one) - 1 if key in named else math.comb(len(one), 2) for key, one in usable.items()))
     found = {}
     for key, counts in counted_by.items():
-        found[key] = _column(counts, members[key], usable[key], chosen, named.get(key), comparisons, asked)
-        warnings += _left_out(names[key], found[key], asked)
+        found[key] = _column(counts, members[key], usable[key], chosen, named.get(key), comparisons, options)
+        warnings += _left_out(names[key], found[key], options)
     over_time = None
     if roles.time is not None:
-        over_time, told = changes_over_time(
+        over_time, more = changes_over_time(
             read.rows,
             {"selection_rate": (np.ones(len(read.rows), bool), read.selected(classes[chosen]))},
             members,
-            {key: [one for one in groups if not is_left_out(one, asked.missing)] for key, groups in members.items()},
+            {key: [one for one in groups if not options.leaves_out(one)] for key, groups in members.items()},
             named,
             titles=(source.called(roles.time), source.title(roles.time)),
-            min_count=asked.min_count,
-            level=asked.level,
+            min_count=options.min_count,
+            level=options.level,
         )
-        warnings += told
+        warnings += more
     pooled = next(iter(counted_by.values())).table.sum((0, 1))
-    overall = proportion(int(pooled[chosen]), int(pooled.sum()), level=asked.level)
-    options = {name: getattr(asked, name) for name in TOLD if hasattr(asked, name)}
+    overall = proportion(int(pooled[chosen]), int(pooled.sum()), level=options.level)
+    told = {name: getattr(options, name) for name in TOLD if name != "adjust"}
     return DecisionAudit(
-        found, overall, str(classes[chosen]), called, warnings, comparisons, asked.level, asked.about, reading, options,
-        over_time,
+        found, overall, str(classes[chosen]), called, warnings, comparisons, options.level, options.about, reading,
+        told, over_time,
     )  # fmt: skip
 
 
@@ -394,12 +383,10 @@ class _Decided:
         return self.rows.coded("prediction", {favourable: 1}) == 1
 
 
-def _usable(counts: Counts, groups: Sequence[Key], asked: _Asked) -> list[int]:
+def _usable(counts: Counts, groups: Sequence[Key], options: AuditOptions) -> list[int]:
     """Return the places of the groups that are compared."""
     rows = counts.table.sum((1, 2))
-    return [
-        at for at, group in enumerate(groups) if rows[at] >= asked.min_count and not is_left_out(group, asked.missing)
-    ]
+    return [at for at, group in enumerate(groups) if rows[at] >= options.min_count and not options.leaves_out(group)]
 
 
 def _column(
@@ -409,42 +396,42 @@ def _column(
     chosen: int,
     named: Key | None,
     comparisons: int,
-    asked: _Asked,
+    options: AuditOptions,
 ) -> ColumnDecisions:
     """Compare the groups of one column with its reference."""
     rows, hits = counts.table.sum((1, 2)), counts.table[:, :, chosen].sum(1)
     to = max(usable, key=lambda at: hits[at] / rows[at], default=None) if named is None else groups.index(named)
     others = [at for at in usable if at != to] if to in usable else []
-    compared = {} if to is None else _compared(hits, rows, others, to, comparisons, asked.level)
+    compared = {} if to is None else _compared(hits, rows, others, to, comparisons, options.level)
     figures = {}
     for at, group in enumerate(groups):
-        rate = proportion(int(hits[at]), int(rows[at]), level=asked.level)
+        rate = proportion(int(hits[at]), int(rows[at]), level=options.level)
         difference, ratio, p_value = compared.get(at, (None, None, None))
         figures[group] = GroupDecisions(int(rows[at]), int(hits[at]), rate, difference, ratio, p_value, at in usable)
     # Decisions are both label and prediction here, which selection rates do not see.
     gap = estimate(
-        counts.keep([counts.groups[at] for at in usable]), "demographic_parity", positive=chosen, level=asked.level,
-        replicates=asked.replicates, seed=asked.seed, min_count=asked.min_count,
+        counts.keep([counts.groups[at] for at in usable]), "demographic_parity", positive=chosen, level=options.level,
+        replicates=options.replicates, seed=options.seed, min_count=options.min_count,
     )  # fmt: skip
     reference = None if to is None else groups[to]
     if to is None or not others:
         return ColumnDecisions(figures, reference, named is not None, gap)
     few = min(others, key=lambda at: rows[at])
     detectable = detectable_gap(
-        float(hits[to] / rows[to]), float(rows[few]), float(rows[to]), level=asked.level,
+        float(hits[to] / rows[to]), float(rows[few]), float(rows[to]), level=options.level,
         comparisons=min(comparisons, MOST_COMPARISONS),
     )  # fmt: skip
     return ColumnDecisions(figures, reference, named is not None, gap, groups[few], detectable)
 
 
-def _left_out(name: str, column: ColumnDecisions, asked: _Asked) -> list[str]:
+def _left_out(name: str, column: ColumnDecisions, options: AuditOptions) -> list[str]:
     """Return sentences on the groups that are not compared."""
     said = []
     for group, found in column.groups.items():
-        if is_left_out(group, asked.missing):
+        if options.leaves_out(group):
             said.append(absent_sentence(name, found.n))
         elif not found.included:
-            said.append(few_sentence(name, group, found.n, asked.min_count))
+            said.append(few_sentence(name, group, found.n, options.min_count))
     there = [group for group, found in column.groups.items() if found.included]
     if len(there) < 2:
         large = listed(in_quotes(group_name(group)) for group in there) or "none"
@@ -465,14 +452,10 @@ def _compared(
     p_values = np.minimum(1, comparisons * fisher_p(hits, rows, first, second))
     error = (1 - level) / comparisons
     low, high = proportion_ends(hits, np.maximum(rows, 1), error)
-    share = [
-        Estimate(float(hits[at] / max(rows[at], 1)), float(low[at]), float(high[at]), int(rows[at]))
-        for at in range(len(rows))
-    ]
+    share = Differences(hits / np.maximum(rows, 1), low, high)
     found = {}
     for place, at in enumerate(others):
-        n = int(rows[at] + rows[to])
-        difference = Estimate(float(apart.value[place]), float(apart.low[place]), float(apart.high[place]), n)
-        ratio = ratio_of(share[at], share[to], alike=p_values[place] > 1 - level)
+        difference = apart.at(place, rows[at] + rows[to])
+        ratio = ratio_of(share.at(at, rows[at]), share.at(to, rows[to]), alike=p_values[place] > 1 - level)
         found[at] = (difference, ratio, float(p_values[place]))
     return found

@@ -24,10 +24,10 @@ from scipy import special
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import alone_sentence, check_cluster, repeating_id
-from levelhead.auditing.explain_column import ExplainedColumn, ExplainOptions
+from levelhead.auditing.explain_column import ExplainedColumn, check
 from levelhead.auditing.explanation import Explanation
 from levelhead.auditing.figures import favourable_of
-from levelhead.auditing.options import Roles
+from levelhead.auditing.options import AuditOptions, Roles
 from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.report.text import counted
@@ -114,10 +114,11 @@ def explain_gap(
     y_true, score, sensitive_features, cluster = columns_given.values()
     outcomes, (positive, favourable), _ = outcomes_of({"label": y_true}, positive, favourable)
     together = None if cluster is None else name_of(cluster, "cluster")
-    options = ExplainOptions(
-        positive, threshold, scale, min_count, level, replicates, seed, LabelMap(label_map), together, favourable
-    )
-    options.check()
+    options = AuditOptions(
+        positive, False, min_count, level, replicates, seed, label_map=LabelMap(label_map), favourable=favourable,
+        thresholds=() if threshold is None else (threshold,), scale=scale, cluster=together,
+    )  # fmt: skip
+    check(options)
     if cluster is not None:
         outcomes["cluster"] = outcome_of(cluster, "cluster")
     source = Arrays(what="labelled score")
@@ -173,10 +174,11 @@ def explain_file(
         (False, 'group “f” has no rows without label “1”, fewer than 10; group “m” has ...')
     """
     names = list(dict.fromkeys(groups))
-    options = ExplainOptions(
-        positive, threshold, scale, min_count, level, replicates, seed, LabelMap(label_map), cluster, favourable, label
-    )
-    options.check()
+    options = AuditOptions(
+        positive, False, min_count, level, replicates, seed, label_map=LabelMap(label_map), favourable=favourable,
+        thresholds=() if threshold is None else (threshold,), scale=scale, label=label, cluster=cluster,
+    )  # fmt: skip
+    check(options)
     if cluster is not None:
         check_cluster(cluster, [label, score, *names])
     if clash := [name for name in (score, *names) if name == label] or [name for name in names if name == score]:
@@ -214,7 +216,7 @@ def _text(value: Hashable) -> str | None:
     return None if value is None else str(value)
 
 
-def _explain(source: Source, roles: Roles, options: ExplainOptions) -> Explanation:
+def _explain(source: Source, roles: Roles, options: AuditOptions) -> Explanation:
     rows = _read(source, roles)
     of_label, of_score = rows.titles["label"], rows.titles["score"]
     order = np.argsort(rows.whole("score"), kind="stable")  # sums of floats are then those of any order of the rows
@@ -242,7 +244,7 @@ def _explain(source: Source, roles: Roles, options: ExplainOptions) -> Explanati
     truth = np.isin(label, [code for value, code in used.items() if class_of[value] == positive])
     scale, log_odds, warnings = _log_odds(score, of_score, check_scale(options.scale))
     score = scale.clip(score)
-    threshold = options.threshold if options.threshold is not None else scale.default_threshold()
+    threshold = options.thresholds[0] if options.thresholds else scale.default_threshold()
     if scale.probabilities and not 0 < threshold < 1:
         raise ConfigError(f"threshold={threshold:g} is not between 0 and 1, but the scores are probabilities.")
     decided = score >= threshold

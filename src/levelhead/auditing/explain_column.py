@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -14,7 +13,9 @@ from scipy import special
 
 from levelhead.auditing.clusters import few_clusters
 from levelhead.auditing.explanation import CalibrationBin, ExplainedAttribute, ExplainedGroup, ExplainedPair
+from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.scale import OTHER, check_scale
+from levelhead.auditing.score_rows import check_thresholds
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.between import shared
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
@@ -24,7 +25,6 @@ from levelhead.metrics.intervals import check_options
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.metrics.weighted import weighted_estimates, weighted_proportion
 from levelhead.tables.columns import column_title
-from levelhead.tables.vocabulary import LabelMap
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quotes, printable
 
 FloatArray = NDArray[np.float64]
@@ -37,34 +37,15 @@ FINE_BINS, BINS = 4096, 256
 CALIBRATION_BINS = 5
 
 
-@dataclass(frozen=True)
-class ExplainOptions:
-    """The options, as :func:`levelhead.explain_gap` describes them; ``cluster`` and ``label`` are columns' names."""
-
-    positive: Hashable
-    threshold: float | None
-    scale: str
-    min_count: int
-    level: float
-    replicates: int
-    seed: int
-    label_map: LabelMap
-    cluster: str | None = None
-    favourable: Hashable = None
-    label: str = "label"
-
-    def check(self) -> None:
-        """Raise an error, before anything is read, for an option that is out of range."""
-        if check_scale(self.scale) == OTHER:
-            raise ConfigError("An explanation needs probabilities or log odds; --scores says that these are neither.")
-        if self.min_count < 2:
-            raise ConfigError(
-                f"min_count={self.min_count} is below 2. Pass the fewest rows of a class, for example 10."
-            )
-        if self.threshold is not None and not math.isfinite(self.threshold):
-            raise ConfigError(f"threshold={self.threshold} is not a finite number. Pass one in the units of the score.")
-        check_options(self.level, self.replicates)
-        check_seed(self.seed)
+def check(options: AuditOptions) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for an option that is out of range for an explanation."""
+    if check_scale(options.scale) == OTHER:
+        raise ConfigError("An explanation needs probabilities or log odds; --scores says that these are neither.")
+    if options.min_count < 2:
+        raise ConfigError(f"min_count={options.min_count} is below 2. Pass the fewest rows of a class, for example 10.")
+    check_thresholds(options.thresholds, scored=True)
+    check_options(options.level, options.replicates)
+    check_seed(options.seed)
 
 
 @dataclass
@@ -80,7 +61,7 @@ class ExplainedColumn:
     decided: NDArray[np.bool_]
     cut: float
     positive: str
-    options: ExplainOptions
+    options: AuditOptions
     cluster: IntArray | None = None
     warnings: list[str] = field(default_factory=list)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from levelhead.auditing.clusters import alone_sentence, clustered_counts, clusters_found, few_clusters
 from levelhead.auditing.finding import find, references
-from levelhead.auditing.options import LEAVE_OUT, TOLD, few_sentence
+from levelhead.auditing.options import LEAVE_OUT, TOLD, alike_groups, few_sentence
 from levelhead.auditing.part import Asked, Frame, Part, find_classes
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.auditing.weights import Weights, weights_found
@@ -33,7 +33,7 @@ from levelhead.tables.bins import ordered_groups
 from levelhead.tables.columns import positive_index
 from levelhead.tables.rows import Rows
 from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import LabelMap, alike
+from levelhead.tables.vocabulary import LabelMap
 from levelhead.types import ConfigError, Estimate, in_quotes, printable
 
 
@@ -155,8 +155,7 @@ class Classes(Part):
             labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
             predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
             number = np.fromiter(patterns.values(), np.int64, len(patterns))
-            if isinstance(key, str) and (key not in asked.cuts or asked.cuts[key].values):
-                warnings += alike(key, "groups", groups)
+            warnings += alike_groups(key, groups, asked.cuts)
             counts = Counts.from_codes(codes, labels, predictions, list(map(group_name, groups)), classes, number)
             counted[key], members[key] = counts, groups
             if self.weights is not None:

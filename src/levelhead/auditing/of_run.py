@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet
 
 from levelhead.plain_yaml import read_yaml
-from levelhead.storage import as_written, is_run, read_record, warn_of_rehearsal
+from levelhead.storage import as_written, is_run, read_record, rehearsed, warn_of_rehearsal
 from levelhead.types import DataError
 
 OUTCOMES = "label", "prediction"
@@ -54,7 +54,7 @@ def own_predictions(folder: Path | None, split: str = "test") -> OwnPredictions 
     config = folder / "config.yaml"
     with as_written(config):
         recipe = read_yaml(config.read_text(encoding="utf-8"), str(config))
-        warn_of_rehearsal((recipe.get("train") or {}).get("max_steps"))
+        warn_of_rehearsal(rehearsed(recipe))
     groups = tuple(name for name in evaluated["by_attribute"] if name in columns)
     cluster = "cluster" if evaluated.get("clusters") and "cluster" in columns else None
     return OwnPredictions(file, groups, None if first in OUTCOMES else first, cluster, classes)

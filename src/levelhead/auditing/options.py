@@ -13,12 +13,12 @@ from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference
 from levelhead.auditing.scale import AUTO
 from levelhead.metrics.names import MISSING_GROUP, Key, group_name, parts_of
 from levelhead.report.text import counted
-from levelhead.tables.bins import Bins, Cuts
+from levelhead.tables.bins import Bins, Cuts, cuts_of
 from levelhead.tables.columns import Column, FloatArray
 from levelhead.tables.periods import as_periods
 from levelhead.tables.repeated import kept, whole_counts
 from levelhead.tables.source import Source
-from levelhead.tables.vocabulary import LabelMap
+from levelhead.tables.vocabulary import LabelMap, alike
 from levelhead.types import ConfigError, DataError, in_quotes, listed, printable, quoted
 
 LEAVE_OUT, AS_GROUP = "leave out", "group"
@@ -131,11 +131,14 @@ def absent_sentence(name: str, rows: int, fate: str = "are not compared") -> str
     )
 
 
-def find_quantiles(source: Source, cuts: Mapping[str, Cuts], count: str | None) -> None:
-    """Set the points of quantiles, which need all values of a column before the first row is counted.
+def cut_points(
+    source: Source, bins: Bins | Sequence[str] | str | None, names: Sequence[str], count: str | None
+) -> dict[str, Cuts]:
+    """Return where columns of numbers are cut; those of quantiles need all values before the first row is counted.
 
     ``count``: the column of a frequency table, of which each row is as many as it says.
     """
+    cuts = cuts_of(bins, list(names))
 
     def batches(name: str) -> Iterator[tuple[Column, NDArray[np.int64] | None]]:
         before = 0
@@ -147,6 +150,12 @@ def find_quantiles(source: Source, cuts: Mapping[str, Cuts], count: str | None) 
     for name, cut in cuts.items():
         if cut.quantiles:
             cut.find(batches(name), source.title(name))
+    return cuts
+
+
+def alike_groups(key: Key, groups: Sequence[Key], cuts: Mapping[str, Cuts]) -> list[str]:
+    """Warn of groups of one column that are written nearly alike, unless they are ranges of numbers."""
+    return alike(key, "groups", groups) if isinstance(key, str) and (key not in cuts or cuts[key].values) else []
 
 
 @dataclass(frozen=True)
@@ -170,12 +179,12 @@ class AuditOptions:
     ``label`` and ``cluster`` are what sentences call these columns.
     """
 
-    positive: Hashable
-    intersect: bool
-    min_count: int
-    level: float
-    replicates: int
-    seed: int
+    positive: Hashable = None
+    intersect: bool = False
+    min_count: int = MIN_COUNT
+    level: float = 0.95
+    replicates: int = 1000
+    seed: int = 0
     missing: str = LEAVE_OUT
     reference: Reference = None
     label_map: LabelMap = field(default_factory=lambda: LabelMap(None))
@@ -185,7 +194,7 @@ class AuditOptions:
     favourable: Hashable = None
     thresholds: tuple[float, ...] = ()
     scale: str = AUTO
-    bins: Bins | Sequence[str] | None = None
+    bins: Bins | Sequence[str] | str | None = None
     metrics: Mapping[str, Metric] | None = None
     other: Other | None = None
     costs: tuple[float, float] | None = None

@@ -17,7 +17,7 @@ p-value is no smaller than that of Student's t for these sums.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,7 +48,7 @@ from levelhead.metrics.weighted import WeightedRate
 from levelhead.report.text import Record, estimate_from_dict, number, percent_interval, short
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import OTHER_SCORE, Rows, matched
-from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
+from levelhead.tables.vocabulary import agree, check_predictions, in_order
 from levelhead.types import DataError, Estimate, in_quotes, printable
 
 IntArray = NDArray[np.int64]
@@ -56,15 +56,10 @@ IntArray = NDArray[np.int64]
 
 def compare_rows(
     rows: Rows,
-    *,
     groups: Mapping[Key, Sequence[Key]],
-    left_out: Callable[[Key], bool],
-    label_map: LabelMap,
+    options: AuditOptions,
+    *,
     positive: str | None = None,
-    min_count: int = 10,
-    level: float = 0.95,
-    replicates: int = 1000,
-    seed: int = 0,
     names: tuple[str, str] = ("old", "new"),
     warnings: Sequence[str] = (),
     personal: bool = False,
@@ -74,14 +69,8 @@ def compare_rows(
     Args:
         rows: the rows, with the new model's predictions as ``prediction`` and the old one's as ``other``.
         groups: the groups of every column and crossing, in their order.
-        left_out: whether a group is in no gap.
-        label_map: which class of the predictions each label means.
+        options: those of an audit; replicates are for the figures of the whole.
         positive: text of the class that rates are about; None: every class against the rest.
-        min_count: smallest denominator of a rate to be compared, as in an audit: rows of the group for demographic
-            parity, its positives for true positive rates, its negatives for false positive rates.
-        level: confidence level of the intervals.
-        replicates: bootstrap replicates for the figures of the whole.
-        seed: of the bootstrap.
         names: what the old and the new model are called.
         warnings: passed on.
         personal: the new model uses the sensitive columns and the old one does not; sentences then say for whom it is
@@ -90,6 +79,7 @@ def compare_rows(
     Returns:
         the comparison.
     """
+    label_map, min_count, level = options.label_map, options.min_count, options.level
     predictions = {role: rows.counts(role) for role in ("prediction", "other")}
     both = predictions["prediction"] | predictions["other"]
     as_label, as_prediction, mapped, _ = agree(rows.counts("label"), both, label_map)
@@ -114,7 +104,7 @@ def compare_rows(
     for key, there in groups.items():
         members = rows.members(key, there)(whole).astype(np.int64)
         table = _joint_counts(members, outcome, there, classes, placed=cluster is not None)
-        compared = np.array([not left_out(group) for group in there])
+        compared = np.array([not options.leaves_out(group) for group in there])
         together = None
         if cluster is not None:
             together = _Together.of(cluster, members, (label, before, after), len(there), chosen, classes, min_count)
@@ -123,7 +113,7 @@ def compare_rows(
                 f"from fewer than {FEWEST} clusters: the changes of gaps leave it out."
                 for group in itertools.compress(there, compared & together.few)
             ]
-        found = _compare(table, there, compared, chosen, min_count, level, replicates, seed, together)
+        found = _compare(table, there, compared, chosen, options, together)
         if OTHER_SCORE in rows.parts and chosen is not None:
             scores = rows.whole(OTHER_SCORE), rows.whole("score")
             areas = area_changes(
@@ -156,12 +146,10 @@ def _compare(
     keys: Sequence[Key],
     compared: NDArray[np.bool_],
     positive: int | None,
-    min_count: int,
-    level: float,
-    replicates: int,
-    seed: int,
+    options: AuditOptions,
     together: _Together | None = None,
 ) -> PairedAttribute:
+    min_count, level = options.min_count, options.level
     size = len(counts.classes)
     table = np.zeros((len(keys), size, size, size), np.int64)  # group, label, old, new
     table[tuple(counts.patterns.T)] = counts.multiplicity
@@ -170,7 +158,7 @@ def _compare(
     if together is not None:
         included &= together.rates["accuracy"].clusters >= FEWEST
         sure = included & ~together.few
-    metrics = _metric_changes(counts, sure, positive, min_count, level, replicates, seed, together)
+    metrics = _metric_changes(counts, sure, positive, options, together)
     groups = {}
     changes: list[tuple[Key, str, tuple[int, int, int, int], float]] = []
     p_values = []
@@ -202,10 +190,7 @@ def _metric_changes(
     counts: JointCounts,
     included: NDArray[np.bool_],
     positive: int | None,
-    min_count: int,
-    level: float,
-    replicates: int,
-    seed: int,
+    options: AuditOptions,
     together: _Together | None = None,
 ) -> dict[str, Change]:
     """Return the figures of the whole: accuracies over all rows, gaps over the groups that an audit compares."""
@@ -213,7 +198,8 @@ def _metric_changes(
     left_out = counts.groups if many else [group for group, one in zip(counts.groups, included, strict=True) if not one]
     sides = {"old": 1, "new": 1}
     cluster = None if together is None else together.cluster
-    paired = Paired.from_counts(counts, sides, positive, level, replicates, seed, min_count, left_out, cluster)
+    asked = options.level, options.replicates, options.seed, options.min_count
+    paired = Paired.from_counts(counts, sides, positive, *asked, left_out, cluster)
     found = {}
     for name in paired.names:
         if many and metric_of(name).kind != "level":
@@ -225,7 +211,7 @@ def _metric_changes(
         # One seed each: the interval holds the rows alone, and says so elsewhere.
         change, p_value = inference.rows_only, inference.p_value
         if together is not None:
-            change, p_value = together.widened(name, change, p_value, level)
+            change, p_value = together.widened(name, change, p_value, options.level)
         found[name] = (old, new, change, p_value)
     adjusted = holm([p_value for *_, p_value in found.values()])
     return {name: Change(*figures, p_holm) for (name, figures), p_holm in zip(found.items(), adjusted, strict=True)}
@@ -390,14 +376,9 @@ class Against(Part):
             rows, said = matched(rows, self._theirs(frame, other))
         found = compare_rows(
             rows,
+            frame.groups,
+            options,
             positive=frame.of_class,
-            groups=frame.groups,
-            left_out=options.leaves_out,
-            label_map=options.label_map,
-            min_count=options.min_count,
-            level=options.level,
-            replicates=options.replicates,
-            seed=options.seed,
             names=other.names,
             warnings=said,
             personal=other.personal,

@@ -17,7 +17,7 @@ from scipy import special
 from levelhead.auditing.bias_rule import SavedRule, choose_rule, half, measured_gap
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.figures import left_out_sentences
-from levelhead.auditing.options import Roles
+from levelhead.auditing.options import AS_GROUP, AuditOptions, Roles
 from levelhead.auditing.paired import compare_rows
 from levelhead.auditing.paired_answer import PairedAudit
 from levelhead.auditing.postprocess import FittedRule, check_rule
@@ -301,12 +301,13 @@ def postprocess_file(
     shown = np.ones(len(fitted), bool) if fitted.all() else ~fitted
     measured = rows.only(shown)
     decided = before[shown], decisions[shown]
-    options: dict[str, Any] = {"min_count": min_count, "level": level, "seed": seed}
+    same = LabelMap({one: one for one in measured.classes})
+    options = AuditOptions(min_count=min_count, level=level, seed=seed, missing=AS_GROUP, label_map=same)
     return Postprocessed(
         found,
         before,
         decisions,
-        None if measured.label is None else _compared(measured, *decided, group, **options),
+        None if measured.label is None else _compared(measured, *decided, group, options),
         group,
         fitted_on,
         len(measured.score),
@@ -328,7 +329,7 @@ def _like_probabilities(scale: Scale, rule: SavedRule, score: str) -> bool:
 
 
 def _compared(
-    measured: _Read, before: NDArray[np.bool_], after: NDArray[np.bool_], group: str, **options: Any
+    measured: _Read, before: NDArray[np.bool_], after: NDArray[np.bool_], group: str, options: AuditOptions
 ) -> PairedAudit:
     """Compare decisions before and after the flips on rows with labels."""
     assert measured.label is not None
@@ -341,13 +342,11 @@ def _compared(
     counts = Counts.from_codes(members, measured.label.astype(int), after.astype(int), names.tolist(), measured.classes)
     return compare_rows(
         rows,
-        groups={group: [str(one) for one in groups]},
-        left_out=lambda _: False,
-        label_map=LabelMap({one: one for one in measured.classes}),
+        {group: [str(one) for one in groups]},
+        options,
         positive=measured.classes[1],
         names=("before", "after"),
-        warnings=left_out_sentences(group, counts, 1, options["min_count"], missing="group"),
-        **options,
+        warnings=left_out_sentences(group, counts, 1, options.min_count, missing=options.missing),
     )
 
 

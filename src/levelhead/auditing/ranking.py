@@ -23,14 +23,15 @@ from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.finding import Reference, references
 from levelhead.auditing.options import (
     LEAVE_OUT,
+    AuditOptions,
     Roles,
     about_of,
     absent_sentence,
+    alike_groups,
     check_grouping,
     count_sentence,
+    cut_points,
     few_sentence,
-    find_quantiles,
-    is_left_out,
 )
 from levelhead.auditing.ranking_page import ranking_page
 from levelhead.auditing.score_rows import ScoreRows
@@ -40,13 +41,12 @@ from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import counted
-from levelhead.tables.bins import Bins, cuts_of, ordered_groups
+from levelhead.tables.bins import Bins, ordered_groups
 from levelhead.tables.columns import Column, name_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.repeated import repeated
 from levelhead.tables.source import Arrays, Source
 from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import alike
 from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable, quoted
 
 CURVE = 40
@@ -190,8 +190,10 @@ def audit_ranking(
         "The score",
         count=source.add_counts(given["counts"]),
     )
-    asked = _Asked(top, lowest_first, reference, intersect, min_count, level, bins, missing, about_of(about))
-    found = _audit(source, roles, asked, name_of(scores, "score"))
+    options = AuditOptions(
+        None, intersect, min_count, level, missing=missing, reference=reference, about=about_of(about), bins=bins
+    )
+    found = _audit(source, roles, _Asked(top, lowest_first, options), name_of(scores, "score"))
     return replace(found, warnings=[*matched, *found.warnings])
 
 
@@ -246,9 +248,11 @@ def audit_ranking_file(
     source, names = source_of(path), list(dict.fromkeys(groups))
     if score in names:
         raise ConfigError(f"{quoted(score)} is both the score and a group. Remove one of them.")
-    asked = _Asked(top, lowest_first, reference, intersect, min_count, level, bins, missing, about_of(about))
+    options = AuditOptions(
+        None, intersect, min_count, level, missing=missing, reference=reference, about=about_of(about), bins=bins
+    )
     roles = Roles(None, None, tuple(names), score, count=count)
-    found, hint = _audit(source, roles, asked, score), []
+    found, hint = _audit(source, roles, _Asked(top, lowest_first, options), score), []
     if count is None:
         hint = repeating_id(source, [score, *names])
     reading = (*source.taken(roles.columns), *found.reading)
@@ -261,13 +265,7 @@ class _Asked:
 
     top: int | str
     lowest_first: bool
-    reference: Reference
-    intersect: bool
-    min_count: int
-    level: float
-    bins: Bins | Sequence[str] | str | None
-    missing: str
-    about: Mapping[str, str]
+    options: AuditOptions
 
     def places(self, rows: int | None = None) -> int:
         """Return how many places are the top; without ``rows``, only check that it is a number or a share."""
@@ -297,14 +295,14 @@ class _Asked:
 
 def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingAudit:
     """Read a table, rank its rows, and compare its groups."""
-    check_grouping(len(roles.groups), asked.min_count, asked.intersect, asked.missing)
-    check_level(asked.level)
+    options = asked.options
+    check_grouping(len(roles.groups), options.min_count, options.intersect, options.missing)
+    check_level(options.level)
     asked.places()
-    cuts = cuts_of(asked.bins, list(roles.groups))
-    find_quantiles(source, cuts, roles.count)
+    cuts = cut_points(source, options.bins, roles.groups, roles.count)
     rows = ScoreRows(roles.titles(source))
     title = rows.titles["score"]
-    tally = Tally(title, title, {name: source.title(name) for name in roles.groups}, asked.intersect, frozenset(cuts))
+    tally = Tally(title, title, {name: source.title(name) for name in roles.groups}, options.intersect, frozenset(cuts))
     for columns in roles.batches(source, cuts):
         words: dict[str, Any] = repeated(columns, len(rows)) if "count" in columns else columns
         ranked: Column = np.zeros(len(words["score"]), np.int64), ["ranked"]
@@ -316,9 +314,8 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingA
     members, warnings = {}, []
     for key, patterns in tally.counts.items():
         members[key] = ordered_groups([group for _, _, group in patterns], key, cuts)[1]
-        if isinstance(key, str) and (key not in cuts or cuts[key].values):
-            warnings += alike(key, "groups", members[key])
-    named, names, held = references(asked.reference, members), attribute_names(members), {}
+        warnings += alike_groups(key, members[key], cuts)
+    named, names, held = references(options.reference, members), attribute_names(members), {}
     whole = {role: rows.whole(role) for role in rows.parts}
     for key, groups in members.items():
         places = Places.of(score, rows.members(key, groups)(whole), lowest_first=asked.lowest_first)
@@ -327,7 +324,7 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingA
     shown = sum(one.figures for one in held.values())
     pairs = sum(one.comparisons for one in held.values())
     found = {key: one.found(max(1, shown), max(1, pairs)) for key, one in held.items()}
-    warnings += [said for key, one in found.items() for said in _left_out(names[key], one, asked)]
+    warnings += [said for key, one in found.items() for said in _left_out(names[key], one, options)]
     first, last = next(iter(held.values())).places.run_at(top)
     tied, left = last - first, top - first
     if left < tied:
@@ -336,7 +333,7 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingA
             f"{counted(left, 'place')}: each counts as {left:,}/{tied:,} of a row in the top."
         )
     return RankingAudit(
-        found, len(rows), top, tied, left, called, warnings, asked.level, asked.lowest_first, asked.about, reading
+        found, len(rows), top, tied, left, called, warnings, options.level, asked.lowest_first, options.about, reading
     )
 
 
@@ -360,9 +357,9 @@ class _Column:
     @property
     def usable(self) -> list[int]:
         """Places of the groups that are compared; none where there is only one."""
-        least, missing = self.asked.min_count, self.asked.missing
-        compared = [not is_left_out(one, missing) for one in self.groups]
-        large = [at for at, named in enumerate(compared) if named and self.sizes[at] >= least]
+        options = self.asked.options
+        enough = self.sizes >= options.min_count
+        large = [at for at, one in enumerate(self.groups) if enough[at] and not options.leaves_out(one)]
         return large if len(large) > 1 else []
 
     @property
@@ -378,7 +375,7 @@ class _Column:
 
     def found(self, shown: int, pairs: int) -> ColumnPlaces:
         """Return the figures; intervals allow for this many groups and pairs."""
-        rows, usable, level = len(self.places.group), self.usable, self.asked.level
+        rows, usable, level = len(self.places.group), self.usable, self.asked.options.level
         tops = sorted({*np.unique(np.geomspace(min(5, rows - 1), rows - 1, CURVE).astype(int)).tolist(), self.top})
         counts = self.places.counts(len(self.groups), tops)
         hits, share = counts[tops.index(self.top)], self.sizes / rows
@@ -427,21 +424,21 @@ def _divided(value: float, ends: tuple[float, float], n: int, scale: float) -> E
     return Estimate(float(value / scale), float(ends[0] / scale), float(ends[1] / scale), n)
 
 
-def _left_out(name: str, column: ColumnPlaces, asked: _Asked) -> list[str]:
+def _left_out(name: str, column: ColumnPlaces, options: AuditOptions) -> list[str]:
     """Return sentences on the groups that are not compared."""
     compared = [group for group, one in column.groups.items() if one.included]
     if not compared:
-        large = [in_quotes(group_name(group)) for group, one in column.groups.items() if one.n >= asked.min_count]
+        large = [in_quotes(group_name(group)) for group, one in column.groups.items() if one.n >= options.min_count]
         return [
-            f"{printable(name)}: fewer than two groups have {asked.min_count} rows ({listed(large) or 'none'}); there "
-            "is nothing to compare."
+            f"{printable(name)}: fewer than two groups have {options.min_count} rows ({listed(large) or 'none'}); "
+            "there is nothing to compare."
         ]
     said = []
     for group, one in column.groups.items():
-        if is_left_out(group, asked.missing):
+        if options.leaves_out(group):
             said.append(absent_sentence(name, one.n, "keep their places and are not compared"))
         elif not one.included:
-            said.append(few_sentence(name, group, one.n, asked.min_count))
+            said.append(few_sentence(name, group, one.n, options.min_count))
     if column.reference not in compared:
         said.append(f"{printable(name)}: the reference group is too small: there are no impact ratios.")
     return said

@@ -31,6 +31,7 @@ from levelhead.auditing.options import (
     LEAVE_OUT,
     about_of,
     absent_sentence,
+    alike_groups,
     count_sentence,
     few_sentence,
     is_left_out,
@@ -62,7 +63,6 @@ from levelhead.tables.columns import by_name, finite, name_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.join import both_ids
 from levelhead.tables.source import Arrays
-from levelhead.tables.vocabulary import alike
 from levelhead.types import ConfigError, DataError, Estimate, in_quotes, printable, quoted
 
 FloatArray = NDArray[np.float64]
@@ -343,8 +343,7 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
         groups_of[key] = {member: groups[code] for member, code in zip(found.places, codes, strict=True)}
         at_of = {group: int(np.flatnonzero(codes == place)[0]) for place, group in enumerate(groups)}
         by_attribute[key], kept[key] = {}, {}
-        if isinstance(key, str) and (key not in rows.cuts or rows.cuts[key].values):
-            warnings += alike(key, "groups", groups)
+        warnings += alike_groups(key, groups, rows.cuts)
         for group, at in at_of.items():
             absent = is_left_out(group, rows.asked.missing)
             included = moments.rows[at] >= rows.asked.min_count and not absent
@@ -469,10 +468,10 @@ def _pairs(
         first, second = np.where(smaller, other, one), np.where(smaller, one, other)
         apart = value[first] - value[second]
         ends = mover(value[first], (low[first], high[first]), value[second], (low[second], high[second]))
-        named = Differences(*(part[known] for part in (apart, *ends))).named(NAMED_PAIRS // len(QUANTITIES))
+        every = Differences(apart, *ends)
+        named = Differences(*(part[known] for part in every)).named(NAMED_PAIRS // len(QUANTITIES))
         for at in np.flatnonzero(known)[named]:
-            rows = figures[first[at]].n + figures[second[at]].n
-            difference = Estimate(float(apart[at]), float(ends[0][at]), float(ends[1][at]), rows)
+            difference = every.at(at, figures[first[at]].n + figures[second[at]].n)
             both = (group_name(names[first[at]]), group_name(names[second[at]]))
             found.append(RegressionPair(attribute, quantity, PairDifference(*both, difference)))
     return found

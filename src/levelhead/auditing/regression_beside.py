@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from levelhead.auditing.regression_page import QUANTITIES
-from levelhead.metrics.between import difference_of, mover, shared
+from levelhead.metrics.between import Differences, difference_of, shared
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.moments import GroupMoments
 from levelhead.metrics.names import Key, group_name
@@ -186,9 +186,8 @@ class _Levels:
         arms = np.sqrt(((weight[:, None] * (means - means[0])) ** 2).sum(1))
         plain = (means[0] * rows).sum(0) / rows.sum(0)
         one, other = (0, 1) if value[0] >= value[1] else (1, 0)
-        low, high = value - arms[1], value + arms[2]
-        ends_of = mover(value[one], (low[one], high[one]), value[other], (low[other], high[other]))
-        difference = Estimate(float(value[one] - value[other]), float(ends_of[0]), float(ends_of[1]), int(rows.sum()))
+        both = Differences(value, value - arms[1], value + arms[2])
+        difference = difference_of(both.at(one, rows[:, one].sum()), both.at(other, rows[:, other].sum()))
         covered = float(size.sum() / self.size.sum())
         return LevelPair(
             name, quantity, members[one], members[other], difference, float(plain[one] - plain[other]),

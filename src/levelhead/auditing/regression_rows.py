@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.auditing.finding import Reference
-from levelhead.auditing.options import check_grouping, check_levels, find_quantiles
+from levelhead.auditing.options import check_grouping, check_levels, cut_points
 from levelhead.auditing.regression_beside import OtherNumbers, crossed_with, has_level, texts_of
 from levelhead.metrics.between import check_level
 from levelhead.metrics.moments import GroupMoments, Moments
 from levelhead.metrics.names import Key
-from levelhead.tables.bins import Bins, Cuts, cuts_of
+from levelhead.tables.bins import Bins, Cuts
 from levelhead.tables.columns import Column, FloatArray, finite
 from levelhead.tables.repeated import kept, whole_counts
 from levelhead.tables.source import Source, gathered
@@ -55,8 +55,7 @@ class NumbersAsked:
 def read_rows(source: Source, asked: NumbersAsked, bins: Bins | Sequence[str] | None) -> ErrorRows:
     """Count all rows of a table."""
     asked.check()
-    cuts = cuts_of(bins, [*asked.groups, *asked.levels])
-    find_quantiles(source, cuts, asked.count)
+    cuts = cut_points(source, bins, [*asked.groups, *asked.levels], asked.count)
     return gathered(source, partial(ErrorRows, asked, cuts), ErrorRows.read)
 
 

@@ -12,7 +12,7 @@ from levelhead.auditing.options import (
     AuditOptions,
     Roles,
     count_sentence,
-    find_quantiles,
+    cut_points,
     refuse_excluded,
 )
 from levelhead.auditing.part import Asked, Frame, Part
@@ -20,7 +20,6 @@ from levelhead.auditing.parts import PARTS
 from levelhead.auditing.result import AuditResult
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.auditing.unpaired import OtherRows
-from levelhead.tables.bins import cuts_of
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source, gathered
@@ -143,8 +142,7 @@ def run(
             f"The part {quoted(alone[0])} has no merge(), so that one process must count all rows: leave out --workers "
             "and --ray."
         )
-    cuts = cuts_of(options.bins, [*roles.groups, *roles.levels])
-    find_quantiles(source, cuts, roles.count)
+    cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
     options = replace(
         options,
         label=source.called(str(roles.label)),

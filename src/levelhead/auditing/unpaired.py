@@ -16,7 +16,7 @@ import numpy as np
 from levelhead.auditing.options import AuditOptions, Roles
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.score_rows import ScoreRows
-from levelhead.metrics.between import differences, mover, shared
+from levelhead.metrics.between import Differences, difference_of, differences, mover, shared
 from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
 from levelhead.metrics.scores import ScoreCounts, area_interval, areas
 from levelhead.report import blocks
@@ -26,7 +26,6 @@ from levelhead.types import Estimate, in_quotes, printable
 
 TITLES = RATE_TITLES | {"area": "AUC"}
 RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
-Figure = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Values and ends, one a group."""
 
 
@@ -178,13 +177,12 @@ def _changes(
     figure: str,
     names: Sequence[str],
     value: np.ndarray,
-    change: Figure,
+    change: Differences,
     enough: np.ndarray,
     n: np.ndarray,
     sizes: np.ndarray,
 ) -> list[FigureChange]:
     """Return the changes of a figure, (2, groups) new and old, of the groups with ``enough`` rows in both tables."""
-    apart, low, high = change
     kept = np.flatnonzero(enough)
     if not len(kept):
         return []
@@ -193,9 +191,8 @@ def _changes(
     for at in kept.tolist():
         beside = None
         if at != to:
-            ends = mover(apart[at], (low[at], high[at]), apart[to], (low[to], high[to]))
-            beside = Estimate(float(apart[at] - apart[to]), float(ends[0]), float(ends[1]), int(n[at] + n[to]))
-        one = Estimate(float(apart[at]), float(low[at]), float(high[at]), int(n[at]))
+            beside = difference_of(change.at(at, n[at]), change.at(to, n[to]))
+        one = change.at(at, n[at])
         found.append(FigureChange(names[at], figure, float(value[1, at]), float(value[0, at]), one, beside))
     return found
 
@@ -217,5 +214,5 @@ def _area_changes(
         sides.append((value, ends, enough, size[places].sum(-1)))
     (value, ends, enough, n), (before, its, also, m) = sides
     low, high = mover(value, ends, before, its)
-    change = value - before, np.maximum(-1.0, low), np.minimum(1.0, high)
+    change = Differences(value - before, np.maximum(-1.0, low), np.minimum(1.0, high))
     return _changes("area", names, np.stack([value, before]), change, enough & also, n + m, sizes)

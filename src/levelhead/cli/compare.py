@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from levelhead.cli.following import after_comparison, lines
+from levelhead.cli.following import after_comparison, tell
 from levelhead.cli.options import AllTables, DataRoot, FewGroups, Margin, MinCount, Missing, MissingGroups, Tried
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
@@ -228,5 +228,5 @@ def _run(
                 break
     who |= {"margin": plan.margin / 100, "everything": everything}
     found = show_results(cells_now, folder, console=console, html_file=html_file, **who)
-    for line in lines(after_comparison(found[0], folder, html_file is not None)) if found else ():
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if found:
+        tell(console, after_comparison(found[0], folder, html_file is not None))

@@ -13,7 +13,7 @@ from levelhead.terminal import RUNNING
 from levelhead.types import ConfigError, Estimate
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from levelhead.auditing.explanation import Explanation
     from levelhead.bench.comparison import Comparison
@@ -30,6 +30,12 @@ def lines(step: Step) -> list[RenderableType]:
 
     sentence, words = step
     return [f"Next: {sentence}", Text(f"  {shlex.join(['levelhead', *map(str, words)])}")]
+
+
+def tell(console: Console, step: Step) -> None:
+    """Print a step."""
+    for line in lines(step):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def typed(*more: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from levelhead.cli.following import after_refit, lines
+from levelhead.cli.following import after_refit, tell
 from levelhead.cli.options import (
     AllTables,
     DataRoot,
@@ -110,5 +110,4 @@ def refit_command(
         for cell in cells
         if isinstance(method := getattr(cell.experiment.method, "base", cell.experiment.method), FewLabel)
     }
-    for line in lines(after_refit(comparison, labels, run, out)):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    tell(console, after_refit(comparison, labels, run, out))

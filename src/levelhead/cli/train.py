@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.following import after_evaluation, lines
+from levelhead.cli.following import after_evaluation, tell
 from levelhead.cli.options import (  # fmt: skip
     ClusterOfRun,
     DataRoot,
@@ -93,8 +93,7 @@ def train_command(
             f"The best epoch was the last one: train longer, e.g. --set train.epochs={2 * experiment.train.epochs}",
             soft_wrap=True,
         )
-    for line in lines(("Measure accuracy and gaps on the test split.", ["evaluate", folder, "--split", "test"])):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    tell(console, ("Measure accuracy and gaps on the test split.", ["evaluate", folder, "--split", "test"]))
 
 
 def _foretold(progress: Progress, console: Terminal) -> Progress:
@@ -189,5 +188,4 @@ def evaluate_command(
         first = next(iter(result.by_attribute.values()), None) if isinstance(result, AuditResult) else None
         gap = None if first is None else first.metrics["equalized_odds"]
         step = after_evaluation(gap, run, explained=getattr(result, "positive", None) is not None)
-        for line in lines(step):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        tell(console, step)

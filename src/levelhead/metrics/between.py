@@ -199,6 +199,10 @@ class Differences(NamedTuple):
     low: FloatArray
     high: FloatArray
 
+    def at(self, place: int, rows: int) -> Estimate:
+        """Return one of them as a figure that is based on so many ``rows``."""
+        return Estimate(float(self.value[place]), float(self.low[place]), float(self.high[place]), int(rows))
+
     @property
     def decided(self) -> BoolArray:
         """Whether each interval leaves out 0; False where there is none."""

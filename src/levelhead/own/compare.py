@@ -20,6 +20,7 @@ from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
 from levelhead.auditing.audit import audit
+from levelhead.auditing.options import AS_GROUP, AuditOptions
 from levelhead.auditing.paired import compare_rows
 from levelhead.auditing.paired_answer import Change
 from levelhead.auditing.result import AuditResult
@@ -386,16 +387,11 @@ def _whole(
     rows.add({f"group {ALL}": (np.zeros(len(truth), np.int64), [ALL])})
     present = {*truth, *old, *new}
     positive = options["positive"] if options["positive"] in present else None
-    compared = compare_rows(
-        rows,
-        groups={ALL: [ALL]},
-        left_out=lambda _: False,
-        label_map=LabelMap({one: one for one in present}),
-        positive=positive,
-        min_count=1,
-        level=options["level"],
-        **{name: options[name] for name in ("replicates", "seed") if name in options},
-    )
+    asked = AuditOptions(
+        min_count=1, missing=AS_GROUP, label_map=LabelMap({one: one for one in present}),
+        **{name: options[name] for name in ("level", "replicates", "seed") if name in options},
+    )  # fmt: skip
+    compared = compare_rows(rows, {ALL: [ALL]}, asked, positive=positive)
     part = compared.by_attribute[ALL]
     group = part.groups[ALL]
     changes = {name: part.metrics[name] for name in WHOLE}

@@ -31,7 +31,7 @@ from levelhead.report.card import (
 )  # fmt: skip
 from levelhead.report.markdown import markdown_table
 from levelhead.report.marks import meaning
-from levelhead.storage import REHEARSED, as_written, read_json, read_metrics, read_record, write_text
+from levelhead.storage import REHEARSED, as_written, read_json, read_metrics, read_record, rehearsed, write_text
 from levelhead.types import printable
 
 CARD = Path("model") / "README.md"
@@ -68,7 +68,7 @@ def _model_card(run: Path) -> str:
     from levelhead.runs.recipe import read_recipe
 
     recipe = read_recipe(run / "config.yaml")
-    steps = (recipe.get("train") or {}).get("max_steps")
+    steps = rehearsed(recipe)
     metrics = read_metrics(run)
     network = read_record(run / "model" / "config.json")
     record = network.get("levelhead") or {}

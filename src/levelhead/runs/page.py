@@ -13,7 +13,7 @@ from levelhead.report.text import Record, number, short
 from levelhead.runs.cost_table import cost_table, mean_cost
 from levelhead.runs.folder import require_finished
 from levelhead.runs.recipe import read_recipe
-from levelhead.storage import REHEARSED, as_written, read_json, read_record
+from levelhead.storage import REHEARSED, as_written, read_json, read_record, rehearsed
 from levelhead.training.select import score_of
 
 _FIGURES = {
@@ -49,7 +49,7 @@ def _run_page(folder: Path, split: str) -> Record:
     cautions = [f"ORACLE, by its {metrics['oracle']}: {marks.MEANINGS[marks.ORACLE]}"] if metrics.get("oracle") else []
     if told := metrics.get("told"):
         cautions.append(marks.meaning(told))
-    if (steps := (config.get("train") or {}).get("max_steps")) is not None:
+    if (steps := rehearsed(config)) is not None:
         cautions.append(REHEARSED % steps)
     evaluation, lines = folder / f"evaluation-{split}.json", []
     if evaluation.exists():
