@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from levelhead.types import ConfigError, DataError, LevelheadError, UnwritableError, reason_of
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit writes only text
+    from matplotlib.figure import Figure
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
@@ -374,3 +375,17 @@ def pictures_of(path: Path) -> list[Path]:
     if path.suffix in (".png", ".svg"):
         return [path]
     return [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
+
+
+def write_picture(path: Path, figure: Figure, dots_per_inch: int = 150) -> None:
+    """Write a matplotlib figure atomically, as its ending says; with a fixed ``svg.hashsalt``, equal ones byte by byte.
+
+    Pictures of vectors hold no date.
+    """
+    kind = path.suffix.lower().removeprefix(".")
+    metadata = {"Date": None} if kind == "svg" else {}
+
+    def save(file: Path) -> None:
+        figure.savefig(file, format=kind, dpi=dots_per_inch, metadata=metadata)
+
+    write_atomically(path, save)

@@ -71,10 +71,6 @@ class Bounded(Answer):
     not_choosing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     not_measured: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return super().to_dict() | {"sentences": self.sentences()}
-
     def sentences(self) -> list[str]:
         """Say the threshold, and what it does to gap and accuracy on held-out rows."""
         bound, what = f"{100 * self.bound:g} points", METRICS[BOUNDED[self.metric]].subject

@@ -46,10 +46,6 @@ class Costs(Answer):
     level: float
     comparisons: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return super().to_dict() | {"sentences": self.sentences()}
-
     def sentences(self) -> list[str]:
         """Return one sentence for each group whose errors measurably cost more or less than the reference's."""
         said = []

@@ -126,7 +126,7 @@ def _overview(result: Record, level: str) -> tuple[Record, list[int]]:
                 blocks.cell(f"{found['selected']:,}"),
                 range_cell(estimate_from_dict(found["selection_rate"])),
                 blocks.cell("reference", quiet=True) if reference and ratio is None else range_cell(ratio, 1, 2),
-                blocks.no_cell() if found["p_value"] is None else _p_cell(found["p_value"]),
+                blocks.p_cell(found["p_value"]),
             ]
             rows.append((f"{short(name, 20)}: {short(group, 60)}" if several else group, cells))
     named = joined([short(name, 30) for name in list(by_attribute)[:4]])
@@ -258,9 +258,5 @@ def _beside(group: str, found: Record, reference: str | None) -> list[Record]:
     return [
         blocks.figure_cell(found["difference"], signed=True),
         ratio_cell(estimate_from_dict(found["selection_ratio"])),
-        _p_cell(found["p_value"]),
+        blocks.p_cell(found["p_value"]),
     ]
-
-
-def _p_cell(p_value: float) -> Record:
-    return blocks.cell("< 0.001" if p_value < 0.001 else number(p_value, 3))

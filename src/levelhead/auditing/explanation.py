@@ -11,7 +11,7 @@ from levelhead.auditing.explain_page import FIGURES, TITLES, explain_page
 from levelhead.auditing.frames import draw_pairs
 from levelhead.metrics.between import clearest
 from levelhead.metrics.names import Key
-from levelhead.report.record import Finding
+from levelhead.report.record import Finding, Told
 from levelhead.report.result import Report
 from levelhead.report.sentences import Words, turned
 from levelhead.report.text import Record, joined, percent, percent_interval
@@ -91,7 +91,7 @@ class ExplainedAttribute(Finding):
 
 
 @dataclass(frozen=True)
-class Explanation(Report):
+class Explanation(Told, Report):
     """What :func:`levelhead.auditing.explain.explain_gap` found.
 
     ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
@@ -133,10 +133,6 @@ class Explanation(Report):
     def groups(self) -> dict[str, ExplainedGroup]:
         """Groups of the first sensitive column."""
         return next(iter(self.by_attribute.values())).groups
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return {**super().to_dict(), "sentences": self.sentences()}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the figures of every group, and of every pair of them, with their attribute and their name."""

@@ -332,9 +332,8 @@ def _table(name: str, found: Sequence[Record], level: str) -> Record:
     for one in found:
         slope, gaps = estimate_from_dict(one["slope"]), one["gaps"]
         ends = [blocks.figure_cell(gaps[at]["difference"], signed=True) for at in (0, -1)]
-        p_value = "–" if one["p_value"] is None else "< 0.001" if one["p_value"] < 0.001 else number(one["p_value"], 3)
         cells = [blocks.cell(RATE_TITLES[one["rate"]]), *ends, blocks.figure_cell(slope, 2, signed=True)]
-        cells += [blocks.cell(p_value), blocks.cell(short(one["first_outside"] or "none", 30))]
+        cells += [blocks.p_cell(one["p_value"]), blocks.cell(short(one["first_outside"] or "none", 30))]
         rows.append((f"{short(one['group'], 40)} minus {short(one['reference'], 40)}", cells))
     return blocks.table(
         f"Differences by {short(name)} over time, points with {level} intervals",

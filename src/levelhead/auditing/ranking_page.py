@@ -137,7 +137,7 @@ def _section(name: str, column: Record, result: Record, level: str) -> Record:
         low, high = (number(end, 0) for end in one["chance"])
         cells += [blocks.figure_cell(one["share_of_top"]), ratio_cell(figure), _beside(one, group, column)]
         cells += [ratio_cell(estimate_from_dict(one["exposure"])), blocks.cell(f"{low} to {high}")]
-        rows.append((group, [*cells, blocks.cell("< 0.001" if one["p_value"] < 0.001 else number(one["p_value"], 3))]))
+        rows.append((group, [*cells, blocks.p_cell(one["p_value"])]))
     chosen = "as chosen" if column["reference_is_given"] else "the group with the largest share of its rows in the top"
     reference = column["reference"]
     heads: list[str | tuple[str, str]] = [

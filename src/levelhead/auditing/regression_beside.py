@@ -25,7 +25,7 @@ from levelhead.metrics.between import Differences, difference_of, shared
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.moments import GroupMoments
 from levelhead.metrics.names import Key, group_name
-from levelhead.report.record import Finding
+from levelhead.report.record import Finding, Told
 from levelhead.report.text import counted, digits, number
 from levelhead.tables.columns import Column, FloatArray
 from levelhead.tables.files import Stored
@@ -83,17 +83,13 @@ class LevelPair(Finding):
 
 
 @dataclass(frozen=True)
-class WithinLevels(Finding):
+class WithinLevels(Told):
     """Pairs of groups within levels of a ``column``, the clearest and largest first; ``without``: rows of no level."""
 
     column: str
     pairs: tuple[LevelPair, ...]
     comparisons: int
     without: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return super().to_dict() | {"sentences": self.sentences()}
 
     def sentences(self) -> list[str]:
         """Say the clearest difference within levels, and what it is without them."""
@@ -209,7 +205,7 @@ class ErrorChange(Finding):
 
 
 @dataclass(frozen=True)
-class AgainstNumbers(Finding):
+class AgainstNumbers(Told):
     """Changes between the models ``old`` and ``new`` on the same ``rows``, groups before pairs, the clearest first."""
 
     old: str
@@ -217,10 +213,6 @@ class AgainstNumbers(Finding):
     rows: int
     changes: tuple[ErrorChange, ...]
     comparisons: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return super().to_dict() | {"sentences": self.sentences()}
 
     def sentences(self) -> list[str]:
         """Say for which groups errors became smaller or larger, and whether the clearest gap changed."""

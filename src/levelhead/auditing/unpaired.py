@@ -54,10 +54,6 @@ class Unpaired(Answer):
     comparisons: int
     level: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return super().to_dict() | {"sentences": self.sentences()}
-
     def sentences(self) -> list[str]:
         """Return the changes that are decided, of gaps first."""
         gaps, single = [], []

@@ -10,7 +10,7 @@ from typing import Any
 
 from levelhead.bench.comparison import Comparison
 from levelhead.report import marks
-from levelhead.storage import write_atomically
+from levelhead.storage import write_picture
 from levelhead.types import DataError, Estimate, printable
 
 RUNGS = (
@@ -174,6 +174,4 @@ def draw_ladder(steps: Sequence[Step], path: Path, *, title: str, notes: Sequenc
         figure.text(0.01, 0.08 / height, text, va="bottom", fontsize=8, color="0.25")
         for side in ("top", "right", "left"):
             panel.spines[side].set_visible(False)
-        kind = path.suffix.lower().removeprefix(".")
-        metadata = {"Date": None} if kind == "svg" else {}
-        write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind, dpi=150, metadata=metadata))
+        write_picture(path, figure)

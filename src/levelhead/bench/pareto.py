@@ -21,7 +21,7 @@ from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.metrics import METRICS, Counts, estimate_to_dict
 from levelhead.metrics.names import COMPARED
 from levelhead.report import marks
-from levelhead.storage import write_atomically
+from levelhead.storage import write_picture
 from levelhead.types import ConfigError, DataError, Estimate, nearest, quoted
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-DOTS_PER_INCH = 150
 LABEL_WIDTH = 34  # characters of a line in the legend: longer row names are broken
 _MARKERS = "os^DvP<X>ph*dH"
 _SHADES = ("black", "0.6")
@@ -297,14 +296,8 @@ def draw_pareto(
     import matplotlib
 
     check_picture(path, x, y, frontier)
-    kind = path.suffix.lower().removeprefix(".")
-    metadata = {"Date": None} if kind == "svg" else {}
     with matplotlib.rc_context({"svg.hashsalt": "levelhead", "font.size": 9}):
-        figure = _draw(comparison, x, y, frontier)
-        write_atomically(
-            path,
-            lambda temporary: figure.savefig(temporary, format=kind, dpi=DOTS_PER_INCH, metadata=metadata),
-        )
+        write_picture(path, _draw(comparison, x, y, frontier))
 
 
 def _draw(comparison: Comparison, x: str, y: str, frontier: Frontier | None) -> Figure:

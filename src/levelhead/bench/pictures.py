@@ -10,7 +10,7 @@ from levelhead.bench.comparison import Comparison
 from levelhead.metrics import JointRow
 from levelhead.metrics.names import COMPARED
 from levelhead.report import marks
-from levelhead.storage import write_atomically
+from levelhead.storage import write_picture
 
 WIDTH, MARGIN, BETWEEN, LETTER = 5.8, 0.08, 0.25, 0.08  # inches: LETTER is the mean width of one
 HEAD, TEXTS, LINE, FOOT = 0.42, 0.6, 0.235, 0.8  # inches: above all, above a block, a method, below all
@@ -72,7 +72,7 @@ def draw_comparisons(
         f"Dots: mean of {seeds} seeds. Bars: {comparisons[0].table.level:.0%} intervals over test pictures\n"
         f"and seeds. Dashed: {comparisons[0].table.baseline}. Hollow: the method saw the groups.",
     )
-    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=200, format="png"))
+    write_picture(path, figure, 200)
 
 
 def _draw_panel(panel: Any, comparison: Comparison, metric: str) -> None:

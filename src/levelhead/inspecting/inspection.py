@@ -14,7 +14,7 @@ from levelhead.inspecting.measure import LOGITS, ModelInside, Place
 from levelhead.inspecting.page import inspection_page
 from levelhead.metrics.between import difference_of
 from levelhead.metrics.names import Key
-from levelhead.report.record import Finding
+from levelhead.report.record import Finding, Told
 from levelhead.report.result import Report
 from levelhead.report.text import Record, joined, number
 from levelhead.types import Estimate, in_quotes
@@ -35,7 +35,7 @@ class Panel(Finding):
 
 
 @dataclass(frozen=True)
-class Inspection(Report):
+class Inspection(Told, Report):
     """What a classifier's attention, its vectors and its answers know of a group.
 
     ``models`` by name has the figures, the model that was asked about first; ``groups`` are the two that are compared,
@@ -91,10 +91,6 @@ class Inspection(Report):
                 differences[place] = difference_of(*sides)
         ordered = {place: differences[place] for place in next(iter(found.values())).places if place in differences}
         return cls(attribute, groups, found, {name: len(one) for name, one in models.items()}, ordered, **more)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return {**super().to_dict(), "sentences": self.sentences()}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the figures of every model; a figure's name begins with the model's."""

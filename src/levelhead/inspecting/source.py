@@ -17,7 +17,7 @@ from levelhead.attention.capture import Captured, capture
 from levelhead.data import Examples, Groups, Split
 from levelhead.runs.finished import open_finished
 from levelhead.runs.recipe import Experiment
-from levelhead.storage import pictures_of, write_atomically
+from levelhead.storage import pictures_of, write_picture
 from levelhead.types import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -51,13 +51,7 @@ class RunFigure(ABC):
         with matplotlib.rc_context({"svg.hashsalt": "levelhead", "font.size": 9, "hatch.linewidth": 0.6}):
             figure = self.draw()
             for picture in written:
-                kind = picture.suffix[1:]
-                metadata = {"Date": None} if kind == "svg" else {}
-
-                def save(file: Path, kind: str = kind, metadata: dict[str, Any] = metadata) -> None:
-                    figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
-
-                write_atomically(picture, save)
+                write_picture(picture, figure, DOTS_PER_INCH)
         return written
 
 

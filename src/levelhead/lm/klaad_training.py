@@ -26,14 +26,14 @@ from levelhead.lm.loading import Beginning, load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
 from levelhead.lm.triplets import TRAINING
 from levelhead.loading import without_bars
-from levelhead.runs.recipe import build_options, is_file, override, plain_options, read_recipe, recipe_folder
+from levelhead.runs.recipe import build_options, find_recipe, override, plain_options, read_recipe
 from levelhead.storage import read_json, write_json, writing
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper
 from levelhead.training.config import TrainConfig, check_step_size
 from levelhead.training.loop import Loop, epoch_generator, mixed_seed
 from levelhead.training.processes import make_accelerator
-from levelhead.types import ConfigError, DataError, check_numbers, check_seed, nearest, quoted
+from levelhead.types import ConfigError, DataError, check_numbers, check_seed
 
 BUCKET = 2**24  # numbers that processes exchange at once
 
@@ -132,14 +132,7 @@ def build_klaad(content: Mapping[str, Any]) -> KlaadConfig:
 
 def find_klaad_recipe(recipe: str | Path) -> Path:
     """Return a recipe's path from its path or its name in ``recipes/lm``."""
-    path, folder = Path(recipe), recipe_folder() / "lm"
-    if is_file(path):
-        return path
-    packaged = folder / f"{path.name.removesuffix('.yaml')}.yaml"
-    if path.parent in (Path(), Path("recipes/lm")) and is_file(packaged):
-        return packaged
-    names = sorted(file.stem for file in folder.glob("klaad_*.yaml"))
-    raise ConfigError(f"There is no KLAAD recipe {quoted(str(recipe))}. {nearest(path.stem, names)}")
+    return find_recipe(recipe, "lm", "KLAAD recipe", "klaad_*.yaml")
 
 
 def load_language_model(config: KlaadModel) -> tuple[nn.Module, Any]:

@@ -222,13 +222,6 @@ def spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
-def p_cell(value: float | None) -> Record:
-    """Return a p-value as a cell; none is 0."""
-    if value is None:
-        return blocks.no_cell()
-    return blocks.cell(number(value, 4) if value >= 1e-4 else "< 0.0001")
-
-
 def _bounded(figure: Estimate) -> bool:
     return figure.defined and not math.isnan(figure.low) and not math.isnan(figure.high)
 
@@ -374,7 +367,7 @@ def _tests(tests: Sequence[Record]) -> list[Record]:
             short(spaced(one["score"]), 120),
             [
                 blocks.cell(f"{one['templates']:,}"),
-                *(p_cell(one[p]) for p in ("p", "p_holm")),
+                *(blocks.p_cell(one[p], 4) for p in ("p", "p_holm")),
             ],
         )
         for one in tests

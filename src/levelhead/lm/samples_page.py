@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from levelhead.lm.intervals import FEW_CLUSTERS, at_level, cluster_count, p_value, paired_difference
-from levelhead.lm.page import p_cell, spaced
+from levelhead.lm.page import spaced
 from levelhead.metrics import estimate_to_dict, holm
 from levelhead.metrics.intervals import finite_or_none
 from levelhead.report import blocks
@@ -148,7 +148,7 @@ def _differences(record: Record) -> list[Record]:
             f"{spaced(one['score'])}: {short(one['second'], 60)} minus {short(one['first'], 60)}",
             [
                 _cell(one["difference"], signed=True),
-                p_cell(one["p_holm"]),
+                blocks.p_cell(one["p_holm"], 4),
             ],
         )
         for one in record["differences"]

@@ -43,6 +43,13 @@ def no_cell() -> Record:
     return cell("–", quiet=True)
 
 
+def p_cell(value: float | None, digits: int = 3) -> Record:
+    """Return a p-value as a cell; none is 0."""
+    if value is None:
+        return no_cell()
+    return cell(number(value, digits) if value >= 10**-digits else f"< {10**-digits:.{digits}f}")
+
+
 def figure_cell(
     found: Estimate | Record,
     digits: int | None = 1,

@@ -21,6 +21,18 @@ class Finding:
         return {one.name: as_json(getattr(self, one.name)) for one in fields(self)}  # type: ignore[arg-type]
 
 
+class Told(Finding):
+    """A finding that puts itself into words, which its JSON ends with."""
+
+    def sentences(self) -> list[str]:
+        """Return what was found in full sentences, the most important first; none by default."""
+        return []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
+        return super().to_dict() | {"sentences": self.sentences()}
+
+
 def as_json(value: Any) -> Any:
     """Return findings and figures as dicts, columns and groups as their names, and numbers not finite as null."""
     if isinstance(value, Finding):
