@@ -38,6 +38,7 @@ class Roles:
     """Which column of a table is what; None or empty where there is none. A row represents ``count`` rows.
 
     ``other`` has the predictions of another model, ``levels`` are the control columns, ``along`` columns of numbers.
+    ``of_numbers``: label and predictions are numbers, and no classes.
     """
 
     label: str | None
@@ -52,6 +53,7 @@ class Roles:
     id: str | None = None
     count: str | None = None
     time: str | None = None
+    of_numbers: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -77,10 +79,11 @@ class Roles:
 
     def batches(self, source: Source, cuts: Mapping[str, Cuts]) -> Iterator[dict[str, Column | FloatArray]]:
         """Yield the columns of a table by role, batch by batch; groups and levels are cut, ids are texts."""
-        outcomes = {"label": self.label, "prediction": self.prediction, "other": self.other}
-        outcomes |= {"cluster": self.cluster, "id": self.id, "time": self.time}
-        known = {role: name for role, name in outcomes.items() if name is not None}
+        answers = {"label": self.label, "prediction": self.prediction, "other": self.other}
+        outcomes = {"cluster": self.cluster, "id": self.id, "time": self.time}
         named = {"score": self.score, "weight": self.weight, "count": self.count}
+        outcomes, named = (outcomes, answers | named) if self.of_numbers else (answers | outcomes, named)
+        known = {role: name for role, name in outcomes.items() if name is not None}
         numbers, before = {role: name for role, name in named.items() if name is not None}, 0
         words = {f"group {name}": name for name in self.groups} | {f"level {name}": name for name in self.levels}
         wanted = list(known.values()), list(dict.fromkeys(words.values())), list(numbers.values())
@@ -94,10 +97,7 @@ class Roles:
             if self.time is not None:
                 found["time"] = as_periods(found["time"])
             if self.id is not None:
-                codes, values = found["id"]
-                texts = np.empty(len(values), object)
-                texts[:] = values
-                found["id"] = texts[codes]
+                found["id"] = texts_of(found["id"])
             if self.count is not None:
                 given = found["count"]
                 counts = found["count"] = whole_counts(given, source.title(self.count), before)
@@ -107,6 +107,14 @@ class Roles:
                 if not len(found["count"]):
                     continue
             yield found
+
+
+def texts_of(column: Column) -> NDArray[Any]:
+    """Return the values of a column, (rows,) objects."""
+    codes, values = column
+    texts = np.empty(len(values), object)
+    texts[:] = values
+    return texts[codes]
 
 
 def count_sentence(name: str, people: int) -> str:

@@ -29,12 +29,13 @@ from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continu
 from levelhead.auditing.finding import Reference, references
 from levelhead.auditing.options import (
     LEAVE_OUT,
+    AuditOptions,
+    Roles,
     about_of,
     absent_sentence,
     alike_groups,
     count_sentence,
     few_sentence,
-    is_left_out,
 )
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.regression_beside import (
@@ -48,7 +49,7 @@ from levelhead.auditing.regression_beside import (
     within_levels,
 )
 from levelhead.auditing.regression_page import QUANTITIES, regression_page
-from levelhead.auditing.regression_rows import ADVICE, ErrorRows, NumbersAsked, read_rows
+from levelhead.auditing.regression_rows import ADVICE, ErrorRows, check, read_rows
 from levelhead.metrics.between import Differences, mover, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
@@ -237,11 +238,14 @@ def regression_audit(
     for name, one in along.items():
         title = f"The column {quoted(name)}"
         finite(source.add_numbers(name, one, title, f"values of {quoted(name)}", ADVICE), title, ADVICE)
-    asked = NumbersAsked(
-        "The label", "The prediction", columns, tuple(along), intersect, min_count, level, missing, reference, levels,
-        source.add_counts(given["counts"]), None if against is None else OTHER,
+    roles = Roles(
+        "The label", "The prediction", columns, levels=levels, along=tuple(along), of_numbers=True,
+        count=source.add_counts(given["counts"]), other=None if against is None else OTHER,
     )  # fmt: skip
-    found = _audit(read_rows(source, asked, bins), name_of(y_true), about_of(about))
+    options = AuditOptions(
+        None, intersect, min_count, level, missing=missing, reference=reference, about=about_of(about), bins=bins
+    )
+    found = _audit(read_rows(source, roles, options), name_of(y_true))
     return replace(found, warnings=[*matched, *found.warnings])
 
 
@@ -311,27 +315,28 @@ def regression_audit_file(
         raise ConfigError("--on matches the rows of two files: name the other file with --against, or leave out --on.")
     if against is not None and (workers > 1 or ray is not None):
         raise ConfigError("--against takes the rows in their order, in one process: leave out --workers and --ray.")
-    asked = NumbersAsked(
-        label, prediction, tuple(names), along, intersect, min_count, level, missing, reference, levels, count
+    roles = Roles(label, prediction, tuple(names), levels=levels, along=along, id=left, count=count, of_numbers=True)
+    options = AuditOptions(
+        None, intersect, min_count, level, missing=missing, reference=reference, about=about_of(about), bins=bins
     )
-    reading: list[str] = []
+    check(roles, options)
+    reading, other = [], None
     if against is not None:
-        asked.check()
-        other = source_of(against)
-        asked = replace(asked, other=OtherNumbers(other, label, prediction, right or left), id=left)
-        reading = other.taken([label, prediction, *filter(None, [right or left])])
-    found = _audit(read_rows(source, asked, bins), label, about_of(about))
-    used = list(dict.fromkeys([label, prediction, *along, *names, *levels, *filter(None, [left, count])]))
-    hint = [] if count else repeating_id(source, used, "average the errors of each {name} first")
-    reading = [*source.taken(used), *reading, *found.reading]
+        theirs = source_of(against)
+        other = OtherNumbers(theirs, label, prediction, right or left)
+        reading = theirs.taken([label, prediction, *filter(None, [right or left])])
+    found = _audit(read_rows(source, roles, options, other), label)
+    hint = [] if count else repeating_id(source, roles.columns, "average the errors of each {name} first")
+    reading = [*source.taken(roles.columns), *reading, *found.reading]
     return replace(found, reading=tuple(reading), warnings=[*found.warnings, *hint])
 
 
-def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionAudit:
+def _audit(rows: ErrorRows, label: str) -> RegressionAudit:
     """Return the figures of all rows."""
+    roles, options = rows.roles, rows.options
     whole = rows.whole.moments
     if whole is None:  # readers refuse files without rows
-        raise DataError(f"All counts in {quoted(str(rows.asked.count))} are 0.")
+        raise DataError(f"All counts in {quoted(str(roles.count))} are 0.")
     names = attribute_names(rows.of_groups)
     warnings: list[str] = []
     by_attribute: dict[Key, dict[Key, RegressionFigures]] = {}
@@ -345,18 +350,18 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
         by_attribute[key], kept[key] = {}, {}
         warnings += alike_groups(key, groups, rows.cuts)
         for group, at in at_of.items():
-            absent = is_left_out(group, rows.asked.missing)
-            included = moments.rows[at] >= rows.asked.min_count and not absent
-            by_attribute[key][group] = _figures(moments, at, rows.level, bool(included))
+            absent = options.leaves_out(group)
+            included = moments.rows[at] >= options.min_count and not absent
+            by_attribute[key][group] = _figures(moments, at, options.level, bool(included))
             if included:
                 kept[key][group] = at
             if absent:
                 warnings.append(absent_sentence(names[key], int(moments.rows[at])))
             elif not included:
-                warnings.append(few_sentence(names[key], group, int(moments.rows[at]), rows.asked.min_count))
+                warnings.append(few_sentence(names[key], group, int(moments.rows[at]), options.min_count))
             elif told := _told(moments, at, in_quotes(group_name(group))):
                 warnings.append(f"{printable(names[key])}: {told}")
-    named = references(rows.asked.reference, {key: list(groups) for key, groups in by_attribute.items()})
+    named = references(options.reference, {key: list(groups) for key, groups in by_attribute.items()})
     for key, group in named.items():
         if group not in kept[key]:
             warnings.append(
@@ -367,7 +372,7 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
     places = {key: list(kept[key]).index(group) for key, group in named.items() if kept[key]}
     paired = {key: pair_indices(len(groups), places.get(key)) for key, groups in kept.items()}
     comparisons = len(QUANTITIES) * sum(len(first) for first, _ in paired.values())
-    level = shared(rows.level, comparisons)
+    level = shared(options.level, comparisons)
     pairs = [
         pair
         for key, groups in kept.items()
@@ -375,26 +380,24 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
     ]
     order = list(QUANTITIES)
     pairs.sort(key=lambda one: (not one.pair.decided, order.index(one.quantity), -one.pair.difference.value))
-    overall = _figures(whole, 0, rows.level, True)
+    overall = _figures(whole, 0, options.level, True)
     explained = math.nan
     if whole.squares[0, 0] > 0:
         explained = 1 - float(overall.n * overall.root_mean_squared_error**2 / whole.squares[0, 0])
     warnings = [*_no_better(rows.ends, explained, overall), *warnings]
     numbers = {name: np.concatenate(one) for name, one in rows.numbers.items()}
-    along = {
-        name: continuous_gap(numbers[""], numbers[name], title=name, level=rows.level) for name in rows.asked.along
-    }
+    along = {name: continuous_gap(numbers[""], numbers[name], title=name, level=options.level) for name in roles.along}
     members = {key: list(groups) for key, groups in kept.items()}
-    beside = Compared(members, paired, names, groups_of, rows.level, max(2, rows.asked.min_count))
+    beside = Compared(members, paired, names, groups_of, options.level, max(2, options.min_count))
     control, against = None, None
-    if rows.asked.levels:
-        control = within_levels(rows.within, beside, ", ".join(rows.asked.levels), overall.n)
-    if (other := rows.asked.other) is not None:
-        models = ("the other model", "this model") if isinstance(other, str) else (other.source.name, rows.source.name)
-        warnings += [] if isinstance(other, str) else other.check()
+    if roles.levels:
+        control = within_levels(rows.within, beside, ", ".join(roles.levels), overall.n)
+    if rows.other is not None or roles.other is not None:
+        other = rows.other
+        models = ("the other model", "this model") if other is None else (other.source.name, rows.source.name)
+        warnings += [] if other is None else other.check()
         against = changes_against(rows.changed, beside, models)
-    count = rows.asked.count
-    reading = () if count is None else (count_sentence(rows.source.called(count), overall.n),)
+    reading = () if roles.count is None else (count_sentence(rows.source.called(roles.count), overall.n),)
     return RegressionAudit(
         by_attribute,
         overall,
@@ -402,9 +405,9 @@ def _audit(rows: ErrorRows, label: str, about: Mapping[str, str]) -> RegressionA
         pairs[:NAMED_PAIRS],
         comparisons,
         warnings,
-        rows.level,
+        options.level,
         label,
-        about,
+        options.about,
         along,
         reading=reading,
         reference={names[key]: group_name(group) for key, group in named.items()},

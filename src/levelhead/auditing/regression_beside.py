@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from levelhead.auditing.options import texts_of
 from levelhead.auditing.regression_page import QUANTITIES
 from levelhead.metrics.between import Differences, difference_of, shared
 from levelhead.metrics.counts import IntArray
@@ -368,11 +369,3 @@ class OtherNumbers:
             f"{self.alone:,} audited rows and {len(self.labels) - found:,} of {self.source.name} have no partner: the "
             f"models are compared on {found:,} rows."
         ]
-
-
-def texts_of(column: Column) -> NDArray[Any]:
-    """Return the values of a column, (rows,) objects."""
-    codes, values = column
-    texts = np.empty(len(values), object)
-    texts[:] = values
-    return texts[codes]
