@@ -15,6 +15,7 @@ from scipy import stats
 
 import levelhead as lh
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
+from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.page import audit_page
 from levelhead.auditing.rates import more_rates, rate_sentences
 from levelhead.cli.app import main
@@ -222,7 +223,9 @@ def test_chance_puts_no_group_below_four_fifths() -> None:
         selected = rng.binomial(sizes, 0.02)
         table = np.zeros((6, 2, 2), np.int64)
         table[:, 0, 1], table[:, 0, 0] = selected, sizes - selected
-        found = more_rates(Counts(table, tuple(names), (0, 1)), names, 1, replicates=100, favourable=1)
+        found = more_rates(
+            Counts(table, tuple(names), (0, 1)), names, 1, options=AuditOptions(replicates=100), favourable=1
+        )
         below += any(sentence.endswith(": below four fifths.") for sentence in rate_sentences("g", found))
     assert below <= 0.05 * 400
 
@@ -234,7 +237,9 @@ def test_a_ratio_leaves_out_1_only_where_the_exact_test_agrees() -> None:
         selected = rng.binomial(sizes, 0.03)
         table = np.zeros((4, 2, 2), np.int64)
         table[:, 0, 1], table[:, 0, 0] = selected, sizes - selected
-        found = more_rates(Counts(table, tuple(names), (0, 1)), names, 1, replicates=100, reference="a")
+        found = more_rates(
+            Counts(table, tuple(names), (0, 1)), names, 1, options=AuditOptions(replicates=100), reference="a"
+        )
         for place, name in enumerate(names[1:], 1):
             one = found.groups[name].selection_ratio
             assert one is not None

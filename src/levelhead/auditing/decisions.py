@@ -341,9 +341,8 @@ def _audit(source: Source, roles: Roles, options: AuditOptions, called: str) -> 
             members,
             {key: [one for one in groups if not options.leaves_out(one)] for key, groups in members.items()},
             named,
-            titles=(source.called(roles.time), source.title(roles.time)),
-            min_count=options.min_count,
-            level=options.level,
+            options,
+            (source.called(roles.time), source.title(roles.time)),
         )
         warnings += more
     pooled = next(iter(counted_by.values())).table.sum((0, 1))

@@ -196,13 +196,10 @@ class Classes(Part):
             compared,
             Counts(pooled.table.sum(0, keepdims=True), ("all",), pooled.classes),
             next(iter(by_attribute.values())).metrics["balanced_accuracy"],
+            options,
             positive=frame.positive,
-            min_count=options.min_count,
-            level=options.level,
-            seed=options.seed,
             reference=frame.references,
             weighted={names[key]: one.keep(compared[names[key]].groups) for key, one in frame.weighted.items()},
-            adjust=options.adjust,
         )
         words: dict[str, Any] = {"label": options.label, "order": [str(value) for value in frame.classes]}
         if options.positive_name:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from levelhead.metrics.power import detectable_gap
 from levelhead.metrics.weighted import WeightedCounts, WeightedRate
 from levelhead.report.text import estimate_from_dict
 from levelhead.types import ConfigError, Estimate, listed, quoted
+
+if TYPE_CHECKING:
+    from levelhead.auditing.options import AuditOptions
 
 ERROR_RATES = ("true_positive_rate", "false_positive_rate")
 NAMED_PAIRS = 10
@@ -56,14 +59,11 @@ def find(
     columns: Mapping[str, Counts],
     pooled: Counts,
     balanced: Estimate,
+    options: AuditOptions,
     *,
     positive: int | None,
-    min_count: int,
-    level: float,
-    seed: int,
     reference: Mapping[str, str] | None = None,
     weighted: Mapping[str, WeightedCounts] | None = None,
-    adjust: str = BONFERRONI,
 ) -> dict[str, Any]:
     """Compare all pairs of groups.
 
@@ -71,31 +71,27 @@ def find(
         columns: the counts of each sensitive column, without groups that are left out of the gaps, by its name.
         pooled: the counts of all rows in one group.
         balanced: the balanced accuracy of all rows.
+        options: ``min_count``, ``level`` (how often all intervals together are to hold their true differences),
+            ``seed`` of what chance deals out, and ``adjust`` (how intervals allow for many pairs).
         positive: as :func:`levelhead.metrics.estimate` takes it.
-        min_count: see there.
-        level: how often all intervals together are to hold their true differences.
-        seed: of what chance deals out.
         reference: the group of each column that the others are compared with; columns without one compare all pairs.
         weighted: the same rows with their weights, where they have some.
-        adjust: how intervals allow for many pairs, :data:`BONFERRONI` or :data:`MAX_T`.
 
     Returns:
         JSON-able: ``finding`` (the pair to name, and whether the model decides anything at all), ``pairs`` (the
         largest of each column), ``ranges`` (beside those that chance makes) and ``detectable`` (the smallest gaps
         that these rows would have shown).
     """
-    rates = [
-        rate
-        for attribute, counts in columns.items()
-        for rate in _rates(
-            attribute, counts, positive, min_count, (reference or {}).get(attribute), (weighted or {}).get(attribute)
-        )
-    ]
+    level = options.level
+    rates: list[_Rate] = []
+    for attribute, counts in columns.items():
+        beside = (reference or {}).get(attribute), (weighted or {}).get(attribute)
+        rates += _rates(attribute, counts, positive, options.min_count, *beside)
     comparisons = sum(len(rate.first) for rate in rates)
     allowed: float = max(1, comparisons)
-    if adjust == MAX_T and comparisons > 1:
+    if options.adjust == MAX_T and comparisons > 1:
         blocks = [PairBlock(rate.hits, rate.rows, rate.first, rate.second) for rate in rates]
-        allowed = comparisons_by_max_t(blocks, level=level, seed=seed)
+        allowed = comparisons_by_max_t(blocks, level=level, seed=options.seed)
     adjust = MAX_T if allowed < comparisons else BONFERRONI  # with very many groups the first is the second
     pairs: list[dict[str, Any]] = []
     ranges, detectable, at_most = [], [], 0.0
@@ -111,7 +107,7 @@ def find(
         # Hits of weighted rows cannot be drawn again.
         if len(rate.groups) > 2 and rate.weighted is None:
             hits, rows = rate.hits.astype(np.int64), rate.rows.astype(np.int64)
-            ranges.append(_names(rate) | chance_range(hits, rows, seed=seed)._asdict())
+            ranges.append(_names(rate) | chance_range(hits, rows, seed=options.seed)._asdict())
         detectable.append(_detectable(rate, level, allowed))
     pairs.sort(key=_clearest)
     named = []

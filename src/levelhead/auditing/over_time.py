@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.metrics import trend as trends
 from levelhead.metrics.counts import IntArray
@@ -144,8 +145,7 @@ def over_time(
     *,
     column: str,
     periods: Sequence[str],
-    min_count: int,
-    level: float,
+    options: AuditOptions,
 ) -> OverTime:
     """Compare groups in each period.
 
@@ -155,9 +155,9 @@ def over_time(
         reference: the named reference of columns that have one; else it is the largest group.
         column: the name of the column of periods.
         periods: in the order of time.
-        min_count: smallest denominator of a rate of a group in a period.
-        level: of the intervals.
+        options: ``min_count``, the smallest denominator of a rate of a group in a period, and ``level``.
     """
+    level = options.level
     asked: list[tuple[Key, int, int, str]] = []
     for key, rates in cells.items():
         sizes = next(iter(rates.values()))[1].sum(0)
@@ -166,7 +166,7 @@ def over_time(
             continue
         to = named.index(group_name(reference[key])) if key in reference else int(np.argmax(sizes)) if named else 0
         asked += [(key, at, to, rate) for rate in rates for at in range(len(named)) if at != to]
-    usable = {one: _enough(cells[one[0]][one[3]], one[1], one[2], min_count) for one in asked}
+    usable = {one: _enough(cells[one[0]][one[3]], one[1], one[2], options.min_count) for one in asked}
     comparisons = max(1, sum(int(used.sum() > 1) for used in usable.values()))
     found: dict[Key, list[GapTrend]] = {key: [] for key in cells}
     time = np.array(places_of(periods))
@@ -211,10 +211,8 @@ def changes_over_time(
     groups: Mapping[Key, Sequence[Key]],
     compared: Mapping[Key, Sequence[Key]],
     reference: Mapping[Key, Key],
-    *,
+    options: AuditOptions,
     titles: tuple[str, str],
-    min_count: int,
-    level: float,
 ) -> tuple[OverTime, list[str]]:
     """Count rows by period and group, and compare the groups.
 
@@ -224,9 +222,8 @@ def changes_over_time(
         groups: the groups of each sensitive column, in their order.
         compared: those that are compared.
         reference: as :func:`over_time` takes it.
+        options: as there.
         titles: what sentences and what errors call the column of periods.
-        min_count: see :func:`over_time`.
-        level: see there.
 
     Returns:
         the trends, and warnings.
@@ -261,8 +258,7 @@ def changes_over_time(
         )
     if len(periods) == 1:
         warnings.append(f"All rows are of the period {in_quotes(periods[0])}: a trend needs several periods.")
-    found = over_time(cells, compared, reference, column=column, periods=periods, min_count=min_count, level=level)
-    return found, warnings
+    return over_time(cells, compared, reference, column=column, periods=periods, options=options), warnings
 
 
 class Time(Part):
@@ -281,9 +277,8 @@ class Time(Part):
             frame.groups,
             {key: frame.kept(key) for key in frame.groups},
             frame.reference,
-            titles=(self.asked.source.called(column), self.asked.source.title(column)),
-            min_count=frame.options.min_count,
-            level=frame.options.level,
+            frame.options,
+            (self.asked.source.called(column), self.asked.source.title(column)),
         )
         frame.warnings.extend(warnings)
         return found

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics import Counts, estimate
 from levelhead.metrics.amplification import amplification_sentence, audited_amplification
@@ -167,11 +168,8 @@ def more_rates(
     keys: Sequence[Key],
     positive: int,
     *,
+    options: AuditOptions | None = None,
     reference: str | None = None,
-    min_count: int = 10,
-    level: float = 0.95,
-    replicates: int = 1000,
-    seed: int = 0,
     favourable: int | None = None,
     words: Mapping[str, str] | None = None,
     weighted: WeightedCounts | None = None,
@@ -182,11 +180,9 @@ def more_rates(
         counts: the count table, (groups, classes, classes); every class but ``positive`` counts as negative.
         keys: the groups, as the table has them.
         positive: index of the positive class.
+        options: ``min_count`` (rates over fewer rows are undefined, with the reason), ``level``, and ``replicates`` and
+            ``seed`` of the bootstrap for predictive parity; None: the defaults.
         reference: name of the group that ratios are to. None: the one with the highest selection rate.
-        min_count: smallest denominator of a rate; rates over fewer are undefined, with the reason.
-        level: confidence level.
-        replicates: bootstrap replicates for predictive parity.
-        seed: of the bootstrap.
         favourable: index of the class that is the favourable outcome; None: not known.
         words: what the user calls each class, where that is not its own text.
         weighted: the same rows with their weights or the clusters that they come in; None: rows are independent.
@@ -194,7 +190,8 @@ def more_rates(
     Raises:
         ConfigError: there is no such group.
     """
-    names = [group_name(key) for key in keys]
+    options = options or AuditOptions()
+    level, min_count, names = options.level, options.min_count, [group_name(key) for key in keys]
     if reference is not None and reference not in names:
         raise ConfigError(f"There is no group {quoted(reference)} to refer to. Groups: {listed(names)}.")
     table = counts.table
@@ -241,14 +238,14 @@ def more_rates(
         to = referred(of)
         each = {key: ratio for key, ratio in zip(keys, of.ratios(to, *asked), strict=True) if ratio is not None}
         outcomes.append(OutcomeRatios(outcome, None if to is None else keys[to], each))
-    options: dict[str, Any] = {"positive": 1, "level": level, "min_count": min_count}
+    own_options: dict[str, Any] = {"positive": 1, "level": level, "min_count": min_count}
     used = [names[i] for i in usable]
     # One class against the rest, with label and prediction changed over.
     if weighted is not None:
-        gap = weighted_estimates(weighted.swapped(positive).keep(used), **options)["equal_opportunity"]
+        gap = weighted_estimates(weighted.swapped(positive).keep(used), **own_options)["equal_opportunity"]
     else:
         swapped = Counts(two_by_two(table[usable], positive).swapaxes(1, 2), tuple(used), (0, 1))
-        gap = estimate(swapped, "equal_opportunity", replicates=replicates, seed=seed, **options)
+        gap = estimate(swapped, "equal_opportunity", replicates=options.replicates, seed=options.seed, **own_options)
     if not gap.defined:
         few = f"fewer than two groups have {min_count} rows that are predicted positive"
         gap = Estimate.undefined(few, gap.n)
@@ -360,18 +357,15 @@ class Rates(Part):
 
     def find(self, frame: Frame) -> RateFindings:
         """Return the figures by sensitive column, to its reference where one was named."""
-        found, options = {}, frame.options
+        found = {}
         for key in frame.counts if frame.of_class is not None else ():
             groups, reference = frame.kept(key), frame.reference.get(key)
             found[key] = more_rates(
                 frame.counts[key].keep(list(map(group_name, groups))),
                 groups,
                 frame.compared[0],
+                options=frame.options,
                 reference=None if reference is None else group_name(reference),
-                min_count=options.min_count,
-                level=options.level,
-                replicates=options.replicates,
-                seed=options.seed,
                 favourable=frame.favourable,
                 words=frame.shown,
                 weighted=frame.uneven(key),
