@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from levelhead.report.gate import Condition
     from levelhead.report.result import Report
+    from levelhead.report.text import Record
 
 
 SCHEMA = 1
@@ -62,6 +63,16 @@ def _rows_of(path: Path) -> int | None:
         return File(path).rows()
     except LevelheadError:
         return None
+
+
+def write_files(json_file: Path | None, record: Any, html_file: Path | None, page: Callable[[], Record]) -> None:
+    """Write the JSON of a result and its page, where they are requested."""
+    if json_file is not None:
+        write_json(json_file, record)
+    if html_file is not None:
+        from levelhead.report.page import write_page
+
+        write_page(html_file, page())
 
 
 def finish(
@@ -111,14 +122,10 @@ def finish(
     added = dict(more or {})
     if json_file is not None or html_file is not None:
         added |= {**({"gate": gate.to_dict()} if gate else {}), "made": made(inputs, source)}
-    if json_file is not None:
-        write_json(json_file, {**result.to_dict(), **added})
+    record = {**result.to_dict(), **added} if json_file is not None else None
+    write_files(json_file, record, html_file, lambda: result.page(source=source, more=added))
     if junit is not None and gate is not None:
         write_text(junit, gate.junit(source))
-    if html_file is not None:
-        from levelhead.report.page import write_page
-
-        write_page(html_file, result.page(source=source, more=added))
     console = Terminal()
     for line in (*above, result.table(all=everything), *below, *(gate.sentences() if gate else ())):
         console.print(line, markup=False, soft_wrap=isinstance(line, Text))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from levelhead.cli.finishing import write_files
 from levelhead.cli.options import DataRoot, HtmlFile, MismatchedWeights, Precision
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
@@ -75,9 +76,6 @@ def gap_command(
     report = gap_report(after, chosen, against=before, selection=selection, limit=limit)
     write_json(out / RESULT, report.to_dict())
     images = report.save(out / PICTURE)
-    if html_file is not None:
-        from levelhead.report.page import write_page
-
-        write_page(html_file, gap_page(report.to_dict(), picture=images[0]))
+    write_files(None, None, html_file, lambda: gap_page(report.to_dict(), picture=images[0]))
     console.print(drawn(gap_page(report.to_dict())))
     console.print(f"Written: {escape(str(out / RESULT))}, {', '.join(path.name for path in images)}", soft_wrap=True)

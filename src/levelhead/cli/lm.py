@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from levelhead.cli.finishing import write_files
 from levelhead.cli.lm_bench import bench_command
 from levelhead.cli.options import DataRoot, HtmlFile, JsonFile
-from levelhead.storage import check_outputs, read_json, write_json
+from levelhead.storage import check_outputs, read_json
 from levelhead.terminal import Terminal
 
 lm_app = typer.Typer(help="Language models: measure and reduce stereotypes.", no_args_is_help=True)
@@ -50,16 +51,7 @@ def compare_command(
     if examples:
         file = write_examples(first, second, data_root, count=examples)
         console.print(f"Generations side by side, for this machine alone: {escape(str(file))}", soft_wrap=True)
-    if json_file is not None:
-        record = {
-            "kind": "language models",
-            "differences": [one.to_dict() for one in differences],
-            "notes": notes,
-            "summary": summary,
-        }
-        write_json(json_file, record)
-    if html_file is not None:
-        from levelhead.report.page import write_page
-
-        kept = read_json(file)["examples"] if examples else []
-        write_page(html_file, language_model_page(summary, examples=kept))
+    kept = read_json(file)["examples"] if examples and html_file is not None else []
+    found = {"differences": [one.to_dict() for one in differences], "notes": notes, "summary": summary}
+    record = {"kind": "language models", **found}
+    write_files(json_file, record, html_file, lambda: language_model_page(summary, examples=kept))

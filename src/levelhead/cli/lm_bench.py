@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from levelhead.cli.finishing import write_files
 from levelhead.cli.lm_samples import score_samples
 from levelhead.cli.options import DataRoot, HtmlFile, JsonFile, MismatchedWeights, Precision, Text, Texts, option
-from levelhead.storage import check_outputs, read_json, write_json
+from levelhead.storage import check_outputs, read_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, listed, quoted
 
@@ -403,12 +404,9 @@ def _show(records: list[dict[str, Any]], name: str) -> None:
 
 def _write(asked: SimpleNamespace, record: dict[str, Any], records: list[dict[str, Any]], name: str) -> None:
     from levelhead.lm.page import scores_page
-    from levelhead.report.page import write_page
 
-    if asked.json_file is not None:
-        write_json(asked.json_file, record)
+    write_files(asked.json_file, record, asked.html_file, lambda: scores_page(records, name=name))
     if asked.html_file is not None:
-        write_page(asked.html_file, scores_page(records, name=name))
         console.print(f"Wrote {escape(str(asked.html_file))}", soft_wrap=True)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from levelhead.storage import write_json
+from levelhead.cli.finishing import write_files
 from levelhead.terminal import Terminal
 
 
@@ -17,13 +17,10 @@ def score_samples(
     """Score logs, compare their models, print, and write what is requested."""
     from levelhead.lm.samples import read_log
     from levelhead.lm.samples_page import samples_page, samples_summary
-    from levelhead.report.page import write_page
     from levelhead.report.terminal import drawn
 
     record = samples_summary([read_log(path, cluster=cluster, by=by) for path in samples])
     console.print(drawn(samples_page(record)))
-    if json_file is not None:
-        write_json(json_file, record)
+    write_files(json_file, record, html_file, lambda: samples_page(record))
     if html_file is not None:
-        write_page(html_file, samples_page(record))
         console.print(f"Wrote {escape(str(html_file))}", soft_wrap=True)

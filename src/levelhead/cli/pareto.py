@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from levelhead.cli.finishing import write_files
 from levelhead.cli.options import FiguresFile, HtmlFile, MinCount, Missing, MissingGroups, Runs, SplitName
-from levelhead.storage import check_outputs, write_json
+from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 from levelhead.types import LevelheadError
 
@@ -43,6 +44,7 @@ def pareto_command(
     outputs = {"--json": json_file, "--html": html_file}
     check_outputs({"--out": out} | outputs, runs=runs)
     # Here, because importing torch takes seconds.
+    from levelhead.bench.page import Comparisons, compared
     from levelhead.bench.pareto import baseline_frontier, check_picture, draw_pareto, has_frontier, pareto_to_dict
     from levelhead.bench.tables import collect
 
@@ -67,15 +69,8 @@ def pareto_command(
         written.append((path, comparison.title))
         results.append(pareto_to_dict(comparison, x=x, y=y, frontier=frontier))
         pages.append((group, comparison))
-    if json_file is not None:
-        write_json(json_file, {"pictures": results})
-        written.append((json_file, "the numbers"))
-    if html_file is not None:
-        from levelhead.bench.page import Comparisons, compared
-        from levelhead.report.page import write_page
-
-        shown = [compared(*pair, min_count=min_count) for pair in pages]
-        write_page(html_file, Comparisons(shown).page())
-        written.append((html_file, "the page"))
-    for path, what in written:
+    shown = [compared(*pair, min_count=min_count) for pair in pages] if html_file is not None else []
+    write_files(json_file, {"pictures": results}, html_file, Comparisons(shown).page)
+    named = [(path, what) for path, what in ((json_file, "the numbers"), (html_file, "the page")) if path is not None]
+    for path, what in (*written, *named):
         console.print(f"Wrote {path}: {what}", markup=False, soft_wrap=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from levelhead.cli.finishing import write_files
 from levelhead.cli.options import (
     AllTables,
     ClusterOfRun,
@@ -20,7 +21,7 @@ from levelhead.cli.options import (
     MissingGroups,
     SplitName,
 )
-from levelhead.storage import as_written, check_outputs, read_json, write_json, write_text
+from levelhead.storage import as_written, check_outputs, read_json, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, listed, visible
 
@@ -103,16 +104,16 @@ def table_command(
         pages.append((group, comparison, more))
         reports.append(Comparisons([Compared(comparison, published=more)]))
         _print(reports[-1], markdown, all_ or tune_by is not None, len(groups) > 1)
-    if json_file:
-        looks = looks_of(runs)
-        write_json(json_file, {"kind": "comparison", "comparisons": results} | ({"looks": looks} if looks else {}))
+    looks = looks_of(runs) if json_file else None
+    record = {"kind": "comparison", "comparisons": results} | ({"looks": looks} if looks else {})
+    shown = [compared(*each, min_count=min_count, missing=missing.words) for each in pages] if html_file else []
+    write_files(json_file, record, html_file, Comparisons(shown).page)
+    _write_latex(reports, latex_file)
+
+
+def _write_latex(reports: list[Comparisons], latex_file: Path | None) -> None:
     if latex_file:
         write_text(latex_file, "\n".join(one.to_latex() for one in reports))
-    if html_file:
-        from levelhead.report.page import write_page
-
-        together = Comparisons([compared(*each, min_count=min_count, missing=missing.words) for each in pages])
-        write_page(html_file, together.page())
 
 
 def _print(report: Comparisons, markdown: bool, everything: bool, several: bool) -> None:
@@ -152,10 +153,5 @@ def _show_stored(
             reports += [Comparisons([one]) for one in stored_comparisons(read_json(file), file.name).every]
     for one in reports:
         _print(one, markdown, everything, len(reports) > 1)
-    if latex_file:
-        write_text(latex_file, "\n".join(one.to_latex() for one in reports))
-    if html_file:
-        from levelhead.report.page import write_page
-
-        together = Comparisons([compared for one in reports for compared in one.every])
-        write_page(html_file, together.page())
+    write_files(None, None, html_file, Comparisons([compared for one in reports for compared in one.every]).page)
+    _write_latex(reports, latex_file)

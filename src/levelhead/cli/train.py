@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from levelhead.cli.finishing import write_files
 from levelhead.cli.following import after_evaluation, tell
 from levelhead.cli.options import (  # fmt: skip
     ClusterOfRun,
@@ -33,7 +34,7 @@ from levelhead.cli.options import (  # fmt: skip
     SplitName,
     run_join,
 )
-from levelhead.storage import check_outputs, write_json
+from levelhead.storage import check_outputs
 from levelhead.terminal import Progress, Terminal, spent
 from levelhead.types import ConfigError
 
@@ -157,6 +158,7 @@ def evaluate_command(
     from levelhead.auditing.result import AuditResult
     from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.folder import load_run
+    from levelhead.runs.page import run_page
 
     joined = run_join(run, join, on, group)
 
@@ -177,13 +179,7 @@ def evaluate_command(
     if reason:
         console.print(f"[bold]ORACLE[/bold]: the {reason} of this run saw groups.")
     console.print(result.table(all=True))
-    if json_file:
-        write_json(json_file, result.to_dict())
-    if html_file:
-        from levelhead.report.page import write_page
-        from levelhead.runs.page import run_page
-
-        write_page(html_file, run_page(run, split=split.value))
+    write_files(json_file, result.to_dict(), html_file, lambda: run_page(run, split=split.value))
     if out is None and split is SplitName.test:
         first = next(iter(result.by_attribute.values()), None) if isinstance(result, AuditResult) else None
         gap = None if first is None else first.metrics["equalized_odds"]
