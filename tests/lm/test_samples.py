@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from levelhead.cli.lm import lm_app
 from levelhead.cli.report import page_of
 from levelhead.lm.intervals import cluster_count, paired_difference
-from levelhead.lm.page import p_cell
 from levelhead.lm.samples import read_log
 from levelhead.lm.samples_page import samples_page, samples_summary
 from levelhead.report import render
+from levelhead.report.blocks import p_cell
 from levelhead.types import ConfigError, DataError
 
 DATE = "2026-01-02T03-04-05.678901"
@@ -387,7 +387,7 @@ def test_a_metric_of_other_documents_has_no_difference(tmp_path: Path) -> None:
 
 
 def test_no_p_value_is_shown_as_0() -> None:
-    assert [p_cell(p)["text"] for p in (1e-9, 0.0123, 1.0)] == ["< 0.0001", "0.0123", "1.0000"]
+    assert [p_cell(p, 4)["text"] for p in (1e-9, 0.0123, 1.0)] == ["< 0.0001", "0.0123", "1.0000"]
 
 
 def test_a_pair_without_a_finite_likelihood_is_named_by_its_line(tmp_path: Path) -> None:

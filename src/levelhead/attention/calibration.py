@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from levelhead.arrays import checked
 from levelhead.attention.aligning import debiased_attention
+from levelhead.attention.interface import evaluating
 from levelhead.attention.standardize import QueryKeyStandardizer, RunningMoments
 from levelhead.terminal import tracked
 from levelhead.types import ConfigError
@@ -148,7 +149,7 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
         )
     collectors = [Collector(standardizer) for standardizer in standardizers]
     device = next(model.parameters()).device
-    with _hooked(collectors), _evaluating(model):
+    with _hooked(collectors), evaluating(model):
         taken = 0
         total = _length(loader, batches)
         shown = total is None or total >= LONG
@@ -186,18 +187,6 @@ def _hooked(collectors: list[Collector]) -> Iterator[None]:
         for collector, handle, before in zip(collectors, handles, known, strict=True):
             handle.remove()
             collector.standardizer._known_updated = before
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for the time of the block; each module then gets its own mode back."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def _length(loader: Any, batches: int | None) -> int | None:

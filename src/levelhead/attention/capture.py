@@ -8,7 +8,6 @@ choice of attention are put back after every batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -180,19 +179,6 @@ def _row(rule: str, seen: interface.Attended, valid: Tensor | None) -> Tensor | 
     return seen.row if seen.row is not None else Tap(rule).row(seen.raw_query, valid)
 
 
-@contextmanager
-def _evaluated(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; modes restored one by one, since a frozen backbone has its own."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-
-
 def _of_block(model: nn.Module, appended: AppendedClassifier, batch: dict[str, Tensor]) -> Captured:
     """Run ``model``, which is ``appended`` or wraps it, and read the appended layer."""
     attention = cast(BlockAttention, debiased_attention(appended))
@@ -210,7 +196,7 @@ def _of_block(model: nn.Module, appended: AppendedClassifier, batch: dict[str, T
 
     vars(attention.tap)["take"] = take  # hides the method of this one tap, which keeps nothing in evaluation anyway
     try:
-        with _evaluated(model):
+        with interface.evaluating(model), torch.no_grad():
             model(**batch)
     finally:
         del vars(attention.tap)["take"]

@@ -241,6 +241,18 @@ def switch(model: nn.Module, implementation: str) -> None:
 
 
 @contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for the time of the block; then each module gets its own mode back, as a frozen one has one."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextmanager
 def switched(model: nn.Module, implementation: str = NAME) -> Iterator[None]:
     """Make every attention module below ``model`` use ``implementation`` inside the block, and then its own again."""
     configs = {

@@ -92,14 +92,8 @@ def probe_inputs(model: PreTrainedModel, example_inputs: Mapping[str, Any] | Non
 @contextmanager
 def as_probed(model: PreTrainedModel) -> Iterator[None]:
     """Evaluation mode and recording attention for the time of the block, whatever happens in it."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with interface.switched(model), torch.no_grad():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
+    with interface.evaluating(model), interface.switched(model), torch.no_grad():
+        yield
 
 
 def probe_attention(

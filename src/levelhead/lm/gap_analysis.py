@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.arrays import checked
+from levelhead.attention.interface import evaluating
 from levelhead.lm.capture import captured, release
 from levelhead.lm.klaad import TripletLike, attention_entropy, check_triplets, collate, cross_entropies
 from levelhead.training.finite import refuse_not_finite
@@ -152,11 +154,10 @@ def pair_gaps(
     if batch_size < 1:
         raise ConfigError(f"batch_size={batch_size} is below 1.")
     device = next(model.parameters()).device
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
     order = sorted(range(len(triplets)), key=lambda row: len(f"{triplets[row].context} {triplets[row].stereotype}"))
     found: dict[int, PairGaps] = {}
-    try:
+    with evaluating(model), ExitStack() as end:
+        end.callback(release, model)
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             batch = collate(tokenizer, [triplets[row] for row in rows])
@@ -187,8 +188,4 @@ def pair_gaps(
                     (entropies[first] + entropies[second]) / 2,
                     costs[second] - costs[first],
                 )
-    finally:
-        release(model)
-        for module, training in modes.items():
-            module.training = training
     return [found[row] for row in range(len(triplets))]
