@@ -179,12 +179,16 @@ def as_decimals(values: NDArray[Any]) -> NDArray[np.float64]:
     if values.dtype == np.float32:
         import pyarrow  # here, as most columns need no such library
 
-        texts = pyarrow.array(np.ascontiguousarray(values)).cast(pyarrow.string())
-        return np.asarray(texts.cast(pyarrow.float64()).to_numpy(zero_copy_only=False))
+        return np.asarray(as_printed(pyarrow.array(np.ascontiguousarray(values))).to_numpy(zero_copy_only=False))
     if values.dtype == np.float16:
         known, places = np.unique(values, return_inverse=True)
         return np.array([float(str(one)) for one in known])[places]
     return values.astype(np.float64)
+
+
+def as_printed(column: Any) -> Any:
+    """Return a column of pyarrow; of float32 the decimals that its numbers are printed as, in float64."""
+    return column.cast("string").cast("float64") if str(column.type) == "float" else column
 
 
 def objects_of(values: list[Any]) -> NDArray[Any]:

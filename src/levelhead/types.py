@@ -207,6 +207,11 @@ class Estimate:
         return cls(math.nan, math.nan, math.nan, n, reason)
 
     @classmethod
+    def without_interval(cls, value: float, n: int, why: str | None = None, **more: Any) -> Self:
+        """Make a figure without an interval, and say why it has none."""
+        return cls(value, math.nan, math.nan, n, None if why is None else f"no interval: {why}", **more)
+
+    @classmethod
     def refuse(cls, reason: str, n: int = 0, assumes: str | None = None) -> Estimate:
         """Make the undefined figure of a method that declines to give one."""
         return cls(math.nan, math.nan, math.nan, n, reason, assumes=assumes, refused=True)

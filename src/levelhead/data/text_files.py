@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from levelhead.arrays import as_printed
 from levelhead.csv_form import DELIMITERS, encoding_of, form_of, opened, records, refuse_irregular, suffix_of, whole
 from levelhead.types import DataError, refuse_duplicates, require_columns
 
@@ -264,9 +265,7 @@ def as_text(value: Any) -> str:
 
 def cells_of(column: pa.Array) -> list[str]:
     """Return a column (rows,) as texts; a float32 as it is printed, so that 0.7 reaches a threshold of 0.7."""
-    if pa.types.is_float32(column.type):
-        column = column.cast(pa.string()).cast(pa.float64())
-    return list(map(as_text, column.to_pylist()))
+    return list(map(as_text, as_printed(column).to_pylist()))
 
 
 def _parquet_fields(path: Path) -> list[pa.Field]:

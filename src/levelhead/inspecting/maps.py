@@ -116,7 +116,7 @@ def between_groups(
     first = (1 - drawn) @ values / (1 - drawn).sum(1, keepdims=True)
     found = distance(first, second)
     value = float(found[0])
-    return AgainstChance.of(Estimate(value, float("nan"), float("nan"), len(member)), found[1:])
+    return AgainstChance.of(Estimate.without_interval(value, len(member)), found[1:])
 
 
 def rollout(layers: Sequence[NDArray[Any]], row: Ints) -> Array:

@@ -222,7 +222,7 @@ def over_seeds(after: Sequence[Estimate], before: Estimate | None = None) -> Est
     count = min(figure.n for figure in figures)
     samples: list[Sample] = [sample for figure in figures if (sample := getattr(figure, "sample", None)) is not None]
     if len(samples) < len(figures) or not all(_same_rows(samples[0], sample) for sample in samples):
-        return Estimate(value, np.nan, np.nan, count, "no interval: the figures do not keep the same items")
+        return Estimate.without_interval(value, count, "the figures do not keep the same items")
     together = _together(samples)
 
     def each(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -348,11 +348,11 @@ def _estimate(
     drawn = None if count < FEW_CLUSTERS else _replicates(sample, replicates, seed)
     if drawn is None:
         what = "item" if sample.clusters is None else "cluster"
-        few = f"no interval: {counted(count, what)}, and {FEW_CLUSTERS} are needed"
-        return SampledEstimate(value, np.nan, np.nan, len(rows), few, sample=sample)
+        few = f"{counted(count, what)}, and {FEW_CLUSTERS} are needed"
+        return SampledEstimate.without_interval(value, len(rows), few, sample=sample)
     if 2 * len(drawn) < replicates:
-        rare = f"no interval: {replicates - len(drawn)} of {replicates} replicates are undefined ({reason})"
-        return SampledEstimate(value, np.nan, np.nan, len(rows), rare, sample=sample)
+        rare = f"{replicates - len(drawn)} of {replicates} replicates are undefined ({reason})"
+        return SampledEstimate.without_interval(value, len(rows), rare, sample=sample)
     if not _constant(drawn):
         low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     elif sample.ends is None:

@@ -236,8 +236,7 @@ def _differences(first: Scores, second: Scores) -> Iterator[ScoreDifference]:
                 a, b = before[score], after[score]
                 paired = paired_difference(a, b)
                 if not paired.defined and a.defined and b.defined:
-                    nan = float("nan")
-                    paired = Estimate(b.value - a.value, nan, nan, min(a.n, b.n), f"no interval: {paired.reason}")
+                    paired = Estimate.without_interval(b.value - a.value, min(a.n, b.n), paired.reason)
                 yield ScoreDifference(first.benchmark, part, score, a, b, paired)
 
 

@@ -168,7 +168,7 @@ def audited_amplification(
 
 def _student(value: float, variance: float, freedom: float, rows: int, level: float) -> Estimate:
     if variance <= 0:
-        return Estimate(value, math.nan, math.nan, rows, "no interval: every row of a group changes it alike")
+        return Estimate.without_interval(value, rows, "every row of a group changes it alike")
     return student(value, variance, freedom, rows, level)
 
 

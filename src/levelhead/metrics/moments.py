@@ -94,7 +94,7 @@ class Moments:
         rows, value = int(self.rows[at]), float(self.mean[quantity, at])
         # Rows that are all alike say nothing of how far others are off: no interval, and not one of width 0.
         if rows < 2 or self.constant(quantity, at):
-            return Estimate(value, math.nan, math.nan, rows)
+            return Estimate.without_interval(value, rows)
         t = float(special.stdtrit(rows - 1, (1 + level) / 2))
         error = math.sqrt(self.squares[quantity, at] / (rows - 1) / rows)
         arm = t * error

@@ -226,8 +226,8 @@ class Paired:
             up.append(high - (a[i] - b[j]))
             moves.append(alone[0][i] - alone[1][j])
         if still:
-            value, why = float(a.mean() - b.mean()), "no interval: every draw of the rows gives this change"
-            unsure = Estimate(value, math.nan, math.nan, self._rows(name), why)
+            value = float(a.mean() - b.mean())
+            unsure = Estimate.without_interval(value, self._rows(name), "every draw of the rows gives this change")
             return Inference(unsure, unsure, math.nan, math.nan if value else 1.0)
         for seeds, sign in ((first, 1), (second, -1)):
             excess += sign * float(np.mean([seed.excess(name) for seed in seeds]))

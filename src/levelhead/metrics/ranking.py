@@ -121,8 +121,7 @@ def _difference(
     value = float(up.mean())
     variance, freedom = _row_variance(up, down, together)
     if variance == 0:
-        why = "no interval: all rows change alike"
-        return Estimate(value, math.nan, math.nan, rows, why)
+        return Estimate.without_interval(value, rows, "all rows change alike")
     noise = [seed_by_row(*one, together) for one in (placed, base)]
     over_seeds = OverSeeds.of([one[0].mean(1) for one in (placed, base)], noise)
     arm = over_seeds.join(variance, freedom).arm(level)

@@ -23,7 +23,7 @@ import pyarrow.fs
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from levelhead.arrays import as_decimals
+from levelhead.arrays import as_decimals, as_printed
 from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
 from levelhead.spelling import shape_of
 from levelhead.tables.columns import Column, FloatArray, numbers_of_column
@@ -487,7 +487,7 @@ def numbers_of(column: pyarrow.Array, title: str) -> pyarrow.Array:
     if pyarrow.types.is_boolean(kind) or pyarrow.types.is_temporal(kind):
         raise DataError(f"{title} holds values of the type {kind}, which are no numbers.")
     try:
-        return column.cast(pyarrow.string() if pyarrow.types.is_float32(kind) else kind).cast(pyarrow.float64())
+        return as_printed(column).cast(pyarrow.float64())
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
         bad = re.search(r"'(.*?)'", str(error))
         if bad is None:

@@ -131,7 +131,7 @@ class IndirectAudit(Report):
                 if one.alone is not None:
                     yield name, both, f"{one.gap}_labelled_rows_alone", one.alone
                 for proxy, value in one.naive.items():
-                    yield name, both, f"{one.gap}_by_{proxy}", Estimate(value, math.nan, math.nan, self.rows)
+                    yield name, both, f"{one.gap}_by_{proxy}", Estimate.without_interval(value, self.rows)
                 if one.weighted is not None:
                     yield name, both, f"{one.gap}_weighted", one.weighted
                 if (worst := one.bounds) is not None:

@@ -206,7 +206,7 @@ def largest_gap(
     gap = float(np.ptp(all_means[0]))
 
     def without(reason: str) -> Estimate:
-        return Estimate(gap, math.nan, math.nan, len(values), f"no interval: {reason}")
+        return Estimate.without_interval(gap, len(values), reason)
 
     few = [(name, len(np.unique(clusters[groups == name]))) for name in names]
     name, count = min(few, key=lambda each: each[1])
