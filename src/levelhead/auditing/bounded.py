@@ -22,7 +22,7 @@ from levelhead.metrics.group import RATES, FloatArray
 from levelhead.metrics.names import METRICS, Key, attribute_names, group_name
 from levelhead.metrics.separation import cost
 from levelhead.report import blocks
-from levelhead.report.record import Finding
+from levelhead.report.record import Finding, Told
 from levelhead.report.text import Record, counted, digits, level_text, number, percent, percent_interval, short
 from levelhead.types import ConfigError, DataError, Estimate, in_quotes, listed, printable, quoted
 
@@ -48,7 +48,7 @@ class AtThreshold(Finding):
 
 
 @dataclass(frozen=True)
-class Bounded(Answer):
+class Bounded(Told, Answer):
     """The ``chosen`` threshold beside the ``plain`` one; ``within``: "yes", "no" or "undecided" on the other rows.
 
     ``met``: whether the gap is within the ``bound`` on the rows that chose; else the threshold with the smallest gap.

@@ -14,7 +14,7 @@ from levelhead.metrics.between import Differences, difference_of
 from levelhead.metrics.names import Key, by_names, group_name
 from levelhead.metrics.separation import cost
 from levelhead.report import blocks
-from levelhead.report.record import Finding
+from levelhead.report.record import Finding, Told
 from levelhead.report.text import Record, digits, estimate_from_dict, level_text, short, span
 from levelhead.types import ConfigError, Estimate, in_quotes, printable
 
@@ -36,7 +36,7 @@ class ColumnCosts(Finding):
 
 
 @dataclass(frozen=True)
-class Costs(Answer):
+class Costs(Told, Answer):
     """Expected cost of errors, in the unit of ``false_positive`` and ``false_negative``; ``overall``: of all rows."""
 
     false_positive: float

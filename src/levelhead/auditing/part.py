@@ -18,7 +18,7 @@ from levelhead.metrics.clustered import ClusteredCounts
 from levelhead.metrics.names import Key, attribute_names, group_name
 from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report import blocks
-from levelhead.report.record import Told, as_json
+from levelhead.report.record import Finding, as_json
 from levelhead.report.text import Record
 from levelhead.tables.bins import Cuts
 from levelhead.tables.columns import positive_index
@@ -144,8 +144,12 @@ class Frame:
         return self.rows.members(key, self.groups[key])({role: self.rows.whole(role) for role in self.rows.parts})
 
 
-class Answer(Told):
-    """What a part found: a dataclass, whose fields and sentences are its JSON."""
+class Answer(Finding):
+    """What a part found: a dataclass, whose fields are its JSON."""
+
+    def sentences(self) -> list[str]:
+        """Return what was found in full sentences, the most important first; none by default."""
+        return []
 
     def sections(self) -> list[Record]:
         """Return sections for terminal and page (:mod:`levelhead.report.blocks`): by default, the sentences."""

@@ -20,7 +20,7 @@ from levelhead.metrics.between import Differences, difference_of, differences, m
 from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
 from levelhead.metrics.scores import ScoreCounts, area_interval, areas
 from levelhead.report import blocks
-from levelhead.report.record import Finding
+from levelhead.report.record import Finding, Told
 from levelhead.report.text import Record, level_text, number, percent_interval, short
 from levelhead.types import Estimate, in_quotes, printable
 
@@ -45,7 +45,7 @@ class FigureChange(Finding):
 
 
 @dataclass(frozen=True)
-class Unpaired(Answer):
+class Unpaired(Told, Answer):
     """All changes by sensitive column; intervals hold together over ``comparisons``."""
 
     old: str

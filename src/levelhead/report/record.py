@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -21,12 +22,12 @@ class Finding:
         return {one.name: as_json(getattr(self, one.name)) for one in fields(self)}  # type: ignore[arg-type]
 
 
-class Told(Finding):
+class Told(Finding, ABC):
     """A finding that puts itself into words, which its JSON ends with."""
 
+    @abstractmethod
     def sentences(self) -> list[str]:
-        """Return what was found in full sentences, the most important first; none by default."""
-        return []
+        """Return what was found in full sentences, the most important first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
