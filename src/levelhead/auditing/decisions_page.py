@@ -73,13 +73,11 @@ def decisions_page(result: Record, *, source: str = "") -> Record:
     finding, *lines = decision_sentences(result)
     table, ranked = _overview(result, level)
     every = len(table["rows"]) > ON_SHEET
-    parts = [
-        blocks.part(
-            [_section(name, column, level, every), *Time.column_sections(name, result)],
-            title=name if len(by_attribute) > 1 else "",
-        )
+    sections = {
+        name: [_section(name, column, level, every), *Time.column_sections(name, result)]
         for name, column in by_attribute.items()
-    ]
+    }
+    parts = blocks.by_column(sections)
     items = [("Decisions", source)] if source else []
     items += [
         ("Column", result["decision"]),

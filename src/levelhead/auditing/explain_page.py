@@ -29,10 +29,7 @@ def explain_page(result: Record, *, source: str = "") -> Record:
     by_attribute = result["by_attribute"]
     sentences = result["sentences"] or ["No two groups have enough rows to be compared."]
     level = level_text(result["level"])
-    parts = [
-        blocks.part(_sections(name, part, level), title=name if len(by_attribute) > 1 else "")
-        for name, part in by_attribute.items()
-    ]
+    parts = blocks.by_column({name: _sections(name, part, level) for name, part in by_attribute.items()})
     how = [
         blocks.paragraph(NOTE, where=blocks.BOTH),
         blocks.paragraph(

@@ -74,10 +74,7 @@ def audit_page(result: Record, *, source: str = "") -> Record:
     by_attribute = result["by_attribute"]
     table, ranked = overview(result)
     every = len(table["rows"]) > ON_SHEET or result.get("positive") is None
-    parts = [
-        blocks.part(audit_sections(name, result, rates=every, paper=False), title=name if len(by_attribute) > 1 else "")
-        for name in by_attribute
-    ]
+    parts = blocks.by_column({name: audit_sections(name, result, rates=every, paper=False) for name in by_attribute})
     whole = [section for one in PARTS.own() for section in one.sections(result)]
     whole += [*_pairs_section(result), *_detectable_section(result), *own_sections(result)]
     if len(by_attribute) > 1 and whole:

@@ -50,10 +50,7 @@ def ranking_page(result: Record, *, source: str = "") -> Record:
     """
     level, by_attribute = level_text(result["level"]), result["by_attribute"]
     finding, *lines = ranking_sentences(result)
-    parts = [
-        blocks.part([_section(name, column, result, level)], title=name if len(by_attribute) > 1 else "")
-        for name, column in by_attribute.items()
-    ]
+    parts = blocks.by_column({name: [_section(name, one, result, level)] for name, one in by_attribute.items()})
     order = "lowest first" if result["lowest_first"] else "highest first"
     items = [("Ranking", source)] if source else []
     items += [("Ranked by", f"{short(result['score'])}, {order}"), ("Top", f"{result['top']:,} of {result['rows']:,}")]

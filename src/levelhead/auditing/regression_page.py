@@ -40,10 +40,7 @@ def regression_page(result: Record, *, source: str = "") -> Record:
     by_attribute, label = result["by_attribute"], short(result["label"], 60)
     beside = [_levels_section(result, level), _against_section(result, level)]
     parts = [blocks.part([_pairs_section(result, level), *beside, _along_section(result)])]
-    parts += [
-        blocks.part([_groups_section(name, groups, label, level)], title=name if len(by_attribute) > 1 else "")
-        for name, groups in by_attribute.items()
-    ]
+    parts += blocks.by_column({name: [_groups_section(name, one, label, level)] for name, one in by_attribute.items()})
     items = [("Predictions", source)] if source else []
     items += [("Label", label), ("Level", level)]
     words = [

@@ -22,6 +22,10 @@ LEAKING = "LEAKING_equalized_odds"
 """Keep the epoch with the smallest EOd gap on the reported rows, as the authors' CelebA notebook does."""
 
 
+AS_THEY_ARE = ["data", "split", "attribute", "rows", "seeds", "settings", "oracle", "cost", "environments", "selection"]
+"""Fields of a comparison that every stored JSON holds as they are."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """The joint table of one data set and split, and its inputs.
@@ -219,16 +223,8 @@ class Comparison:
         few_seeds = tuple(record.get("few_seeds", above))
         at_chance = tuple(name for name in at_chance if name not in few_seeds)
         return cls(
-            data=record["data"],
-            split=record["split"],
-            attribute=record["attribute"],
-            rows=record["rows"],
-            seeds=record["seeds"],
-            settings=record["settings"],
-            oracle=record["oracle"],
+            **{name: record[name] for name in AS_THEY_ARE},
             told=record.get("told", {}),
-            cost=record["cost"],
-            environments=record["environments"],
             table=JointTable(
                 rows,
                 record["baseline"],
@@ -238,7 +234,6 @@ class Comparison:
                 record.get("margin", MARGIN),
                 tuple(record.get("less_accurate", ())),
             ),
-            selection=record["selection"],
             positive_rate=record["matched_positive_rate"],
             areas=areas
             and {

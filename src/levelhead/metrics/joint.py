@@ -69,17 +69,15 @@ class JointRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; NaN and infinity become null."""
-        return {
-            "estimate": estimate_to_dict(self.estimate),
-            "rows_only": estimate_to_dict(self.rows_only),
-            "by_seed": [finite_or_none(value) for value in self.by_seed],
-            "degrees_of_freedom": finite_or_none(self.degrees_of_freedom),
-            "difference": None if self.difference is None else estimate_to_dict(self.difference),
-            "p_value": None if self.p_value is None else finite_or_none(self.p_value),
-            "p_holm": None if self.p_holm is None else finite_or_none(self.p_holm),
-            "p_best": None if self.p_best is None else finite_or_none(self.p_best),
-            "p_within": None if self.p_within is None else finite_or_none(self.p_within),
-        }
+        found: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, tuple):
+                found[name] = [finite_or_none(one) for one in value]
+            elif isinstance(value, Estimate):
+                found[name] = estimate_to_dict(value)
+            else:
+                found[name] = None if value is None else finite_or_none(value)
+        return found
 
 
 @dataclass(frozen=True)

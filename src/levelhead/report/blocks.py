@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from levelhead.report.text import LONGEST_SENTENCE, Record, estimate_from_dict, interval, number, short, span
@@ -393,6 +393,11 @@ def audited(result: Record, what: str) -> Record:
     return {
         "title": about.get("title") or f"Audit of {what}", "about": ". ".join(said), "cautions": result["warnings"],
     }  # fmt: skip
+
+
+def by_column(sections: Mapping[str, Sequence[Record]]) -> list[Record]:
+    """Return a part for each sensitive column, with its name as the title where there are several."""
+    return [part(own, title=name if len(sections) > 1 else "") for name, own in sections.items()]
 
 
 def page(

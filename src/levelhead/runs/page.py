@@ -63,10 +63,7 @@ def _run_page(folder: Path, split: str) -> Record:
         first = next(iter(by_attribute))
         finding = one_run_sentence(main_gap(by_attribute[first]), first)
         facts = audit_facts(by_attribute[first], result.get("level", 0.95))
-        parts = [
-            blocks.part(audit_sections(each, result), title=each if len(by_attribute) > 1 else "")
-            for each in by_attribute
-        ]
+        parts = blocks.by_column({each: audit_sections(each, result) for each in by_attribute})
         cautions += result["warnings"]
         ending = [how(result, f"{split} split of {config['data']['name']}")]
         definitions = [appendix(list(by_attribute[first]["metrics"]))]

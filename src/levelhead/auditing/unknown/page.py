@@ -35,9 +35,7 @@ def indirect_page(result: Record, *, source: str = "") -> Record:
     """
     parts = result["parts"]
     level = level_text(result.get("level", 0.95))
-    pages = [
-        blocks.part(_sections(name, part, level), title=name if len(parts) > 1 else "") for name, part in parts.items()
-    ]
+    pages = blocks.by_column({name: _sections(name, part, level) for name, part in parts.items()})
     items = [("Predictions", source)] if source else []
     items += [("Positive class", str(result["positive"])), ("Level", level)]
     words = [blocks.terms(_words(result)), blocks.terms(items), blocks.paragraph(CAUTION)]
