@@ -200,7 +200,7 @@ class Differences(NamedTuple):
     high: FloatArray
 
     def at(self, place: int, rows: int) -> Estimate:
-        """Return one of them as a figure that is based on so many ``rows``."""
+        """Return one of them as a figure based on this many ``rows``."""
         return Estimate(float(self.value[place]), float(self.low[place]), float(self.high[place]), int(rows))
 
     @property
