@@ -57,6 +57,10 @@ def side_by_side(
                     "A worker process ended early: memory ran out, or a script starts workers as it is imported. Use "
                     "fewer workers, or call it below: if __name__ == '__main__':"
                 ) from None
+            except BaseException:  # Ctrl-C, or an error in one file: the other files are not counted to their end
+                for process in list(pool._processes.values()):
+                    process.terminate()
+                raise
 
 
 def _begin() -> None:

@@ -23,6 +23,7 @@ from levelhead.report import blocks, render
 from levelhead.tables import files
 from levelhead.terminal import plain_text
 from levelhead.types import ConfigError, DataError
+from levelhead.workers import side_by_side
 
 HOSTILE = "\x1b[31m<b>& a very long name of a group\u202e"
 
@@ -179,6 +180,11 @@ def two_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     cluster.add_node(num_cpus=1, object_store_memory=10**8)
     yield {"ray": cluster.address}
     cluster.shutdown()
+
+
+def test_an_error_in_one_process_does_not_wait_for_the_others() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(side_by_side(eval, ["1 / 0", "__import__('time').sleep(3600)"], workers=2))
 
 
 def test_what_cannot_be_counted_side_by_side_is_said_before_anything_is_read() -> None:

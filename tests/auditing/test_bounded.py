@@ -54,9 +54,9 @@ def test_it_is_the_best_of_all_thresholds_within_the_bound(metric: str) -> None:
 def test_figures_are_those_of_rows_that_did_not_choose() -> None:
     frame = table()
     found = audited(frame).findings["bound"]
-    assert found.chosen_on + found.measured_on == len(frame)
+    assert found.chosen_on == found.measured_on == len(frame) / 2
     ordered = frame.sort_values(["s", "y", "sex"])  # the draws are of sorted rows
-    held = ordered[~(np.random.default_rng([0, 2]).random(len(frame)) < 0.5)]
+    held = ordered.iloc[np.random.default_rng([0, 2]).permutation(len(frame))[1::2]]
     again = lh.audit(
         held.y, (held.s >= found.chosen.threshold).astype(int), sensitive_features=held[["sex"]], replicates=200
     )
@@ -73,7 +73,7 @@ def test_whether_the_bound_holds_is_told_in_three_ways() -> None:
     none = audited(table(), bound="0").findings["bound"]
     assert none.within in ("undecided", "no")
     # What is so at every threshold cannot be kept within it, but by deciding all rows alike.
-    assert none.chosen.selection_rate.value in (0, 1) or not none.met
+    assert not 0.01 < none.chosen.selection_rate.value < 0.99 or not none.met
 
 
 def test_costs_choose_where_there_are_some() -> None:
@@ -160,6 +160,5 @@ def test_the_command_and_what_does_not_go_with_it(tmp_path: Path, capsys: pytest
     assert json.loads((tmp_path / "a.json").read_text())["bound"]["metric"] == "equalized_odds"
     with pytest.raises(ConfigError, match="chooses a threshold"):
         lh.audit_file(path, "y", "p", ["sex"], bound="5%")
-    seed = next(one for one in range(99) if len(set(np.random.default_rng([one, 2]).random(2) < 0.5)) == 1)
-    with pytest.raises(DataError, match="half of the rows"):
-        lh.audit([1, 0], scores=[0.9, 0.1], sensitive_features=["a", "b"], bound="5%", seed=seed, replicates=100)
+    with pytest.raises(DataError, match=r"half of the rows that chooses a threshold \(1 row\)"):
+        lh.audit([1, 0], scores=[0.9, 0.1], sensitive_features=["a", "b"], bound="5%", replicates=100)

@@ -310,6 +310,12 @@ def test_rates_over_few_rows_are_undefined_with_a_reason() -> None:
     render(audit_page(result.to_dict()))
 
 
+def test_a_ratio_says_when_the_reference_group_is_the_small_one() -> None:
+    label, group = [1] * 8 + [0] * 12 + [1, 0] * 20, ["a"] * 20 + ["b"] * 40
+    ratio = lh.audit(label, [1] * 20 + [1, 0] * 20, sensitive_features=group).rates["group"].groups["b"]
+    assert ratio.true_positive_ratio.reason == "the reference group: 8 rows with the positive label, fewer than 10"
+
+
 @pytest.mark.parametrize("ages", [AGES, [1000 * age - 7 for age in AGES]])
 def test_the_slope_as_worked_by_hand_depends_on_no_unit(ages: list[float]) -> None:
     assert continuous_gap(PREDICTED * 4, ages * 4, permutations=5).slope.value == pytest.approx(0.68)

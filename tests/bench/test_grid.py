@@ -559,6 +559,7 @@ def test_a_killed_grid_leaves_no_run_behind(tmp_path: Path) -> None:
         (["FOLDER"], "holds a comparison: add --resume to finish it"),
         (["FOLDER", "--resume", "--out", "other"], "is the folder to resume: leave out --out"),
         (["--resume"], "--resume needs the folder of a comparison: levelhead compare FOLDER --resume"),
+        (["nowhere", "--resume"], "--resume. There is no folder 'nowhere'"),
         (["--resume", "--out", "nowhere"], "nowhere holds no grid.yaml"),
         (["--data", "portraits", "--row", "dam"], "--row selects variants of a GRID"),
         ([], "Nothing to compare: give --data (a built-in task), --recipe or a GRID, or a folder with --resume"),

@@ -190,7 +190,7 @@ def test_a_backbone_that_is_not_there(name: str, message: str) -> None:
 def test_what_a_backbone_cannot_take_is_refused(bert: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"holds pictures, and model\.backbone .* reads texts"):
         prepare(BackboneModel(str(bert)), pictures())
-    with pytest.raises(ConfigError, match="takes 32 tokens at most"):
+    with pytest.raises(ConfigError, match=r"takes 32 tokens at most: set model\.max_length=32"):
         prepare(BackboneModel(str(bert), max_length=33), texts())
     with pytest.raises(ConfigError, match="texts, and this model reads pictures"):
         prepare(ScratchViT(), texts())

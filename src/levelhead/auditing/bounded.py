@@ -246,9 +246,9 @@ def choose_threshold(
         name, (_, few) = max(found.items(), key=lambda one: sorted(one[1][1], reverse=True)[1:2])
         sizes = listed([f"{group} {count:,}" for group, count in zip(rows.names[name], few, strict=True)], 5)
         raise DataError(
-            f"--bound {metric} needs two groups with {counted(max(1, min_count), 'row')} under each rate among the "
-            f"{len(rows.score):,} rows that choose a threshold. Rows per group of {quoted(name)}: {sizes}. Pass more "
-            "rows, or lower --min-count."
+            f"--bound {metric} needs two groups with {counted(max(1, min_count), 'row')} under each rate in the half "
+            f"of the rows that chooses a threshold ({counted(len(rows.score), 'row')}). Rows per group of {quoted(name)}: "
+            f"{sizes}. Pass more rows, or lower --min-count."
         )
     gap = np.max(list(known.values()), axis=0)
     table = rows.tables(None, tried)[:, 0]
@@ -273,12 +273,10 @@ class BoundPart(Part):
         assert options.bound is not None
         metric, bound = options.bound
         rows = _rows_of(frame)
-        first = np.empty(len(rows.score), bool)
         # Drawn for sorted rows: equal rows are interchangeable, so the order of a file changes no figure.
         order = np.lexsort((*rows.members.values(), rows.label, rows.score))
-        first[order] = np.random.default_rng([options.seed, 2]).random(len(order)) < 0.5
-        if first.all() or not first.any():
-            raise DataError(f"A threshold is chosen on half of the rows, and there are {len(rows.score):,}. Pass more.")
+        first = np.zeros(len(order), bool)
+        first[np.random.default_rng([options.seed, 2]).permutation(order)[::2]] = True
         own, other = rows.only(first), rows.only(~first)
         plain = float(frame.thresholds[0])
         threshold, met, left_out = choose_threshold(own, metric, bound, plain, options.costs, options.min_count)

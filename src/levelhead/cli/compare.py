@@ -145,7 +145,8 @@ def _folders(grid: str | None, out: Path | None, resume: bool, named: str) -> tu
     else:
         begun = out if resume else None
     if resume and begun is None:
-        raise ConfigError("--resume needs the folder of a comparison: levelhead compare FOLDER --resume.")
+        none = "" if grid is None or Path(grid).exists() else f" There is no folder {quoted(grid)}."
+        raise ConfigError(f"--resume needs the folder of a comparison: levelhead compare FOLDER --resume.{none}")
     if begun is not None and not (begun / GRID).exists():
         raise ConfigError(f"{begun} holds no {GRID}: it was not made by `levelhead compare`.")
     return folder, begun

@@ -159,9 +159,9 @@ def ratio_of(first: Estimate, second: Estimate, *, alike: bool = False) -> Estim
     ``alike``: an exact test cannot distinguish the two rates, so the interval holds 1.
     """
     n = first.n + second.n
-    for one in (first, second):
+    for one, whose in ((first, ""), (second, "the reference group: ")):
         if not one.defined:
-            return Estimate.undefined(str(one.reason), n)
+            return Estimate.undefined(f"{whose}{one.reason}", n)
     if second.value == 0:
         return Estimate.undefined("the reference group's rate is 0", n)
     p, q = first.value, second.value

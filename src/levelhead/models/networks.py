@@ -353,7 +353,8 @@ class BackboneModel(ModelConfig):
         limit = longest_text(config, load_tokenizer(self.backbone, self.revision))
         if self.max_length is not None and self.max_length > limit:
             raise ConfigError(
-                f"model.max_length is {self.max_length}, and {self.backbone} takes {limit} tokens at most."
+                f"model.max_length is {self.max_length}, and {self.backbone} takes {limit} tokens at most: set "
+                f"model.max_length={limit}."
             )
         return self.max_length or limit
 
