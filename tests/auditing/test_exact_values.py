@@ -168,6 +168,7 @@ def test_labels_that_differ_in_writing_alone_are_one_class_or_two_as_the_map_say
         ("1", "1.0", "one number, written in two ways"),
         ("01", "1", "one number, written in two ways"),
         ("1000", "1e3", "one number, written in two ways"),
+        ("0", "False", "differ only in how a value is written"),
         ("True", "true", "differ only in case, blanks"),
         ("yes", "yes ", "differ only in case, blanks"),
         ("\u00e9", "e\u0301", "how letters are composed"),

@@ -133,3 +133,13 @@ def test_what_cannot_be_joined_is_refused(files: tuple[Path, Path, pd.DataFrame]
     for words in (["--join", groups], ["--join", groups, "--on", "id", "--against", predictions]):
         with pytest.raises(ConfigError, match="--join needs FILE and --on"):
             audit(predictions, "--label", "y", "--prediction", "p", "--group", "sex", *words)
+
+
+def test_ids_that_lost_their_leading_zeros_are_counted(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:
+    predictions, groups, _ = files
+    table = pd.read_csv(groups, dtype=str)
+    table["id"] = ["0" * (at < 30) + one for at, one in enumerate(table["id"])]
+    table.to_csv(groups, index=False)
+    said = audit(predictions, "--label", "y", "--prediction", "p", "--group", "sex", "--join", groups, "--on", "id")
+    assert "370 of 400 rows (92.5%) matched" in said
+    assert "30 have no group, 30 of them because leading zeros of the id differ;" in said

@@ -247,8 +247,8 @@ def choose_threshold(
         sizes = listed([f"{group} {count:,}" for group, count in zip(rows.names[name], few, strict=True)], 5)
         raise DataError(
             f"--bound {metric} needs two groups with {counted(max(1, min_count), 'row')} under each rate in the half "
-            f"of the rows that chooses a threshold ({counted(len(rows.score), 'row')}). Rows per group of {quoted(name)}: "
-            f"{sizes}. Pass more rows, or lower --min-count."
+            f"of the rows that chooses a threshold ({counted(len(rows.score), 'row')}). Rows per group of "
+            f"{quoted(name)}: {sizes}. Pass more rows, or lower --min-count."
         )
     gap = np.max(list(known.values()), axis=0)
     table = rows.tables(None, tried)[:, 0]

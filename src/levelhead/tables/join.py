@@ -99,9 +99,13 @@ class Joined(Stored):
                 f"No id of {self.predictions} is in {self.others}. Ids there look like {_shapes(ids)}, and in the "
                 f"predictions like {_shapes(own)}: are they of the same kind, with the same leading zeros?"
             )
+        alone = own.filter(pyarrow.compute.is_null(places))
+        short, known = (pyarrow.compute.utf8_ltrim(one, "0") for one in (alone, ids))
+        padded = pyarrow.compute.sum(pyarrow.compute.is_in(short, value_set=known)).as_py() or 0
         said = (
             f"{found:,} of {len(places):,} rows ({found / len(places):.1%}) matched an id in {self.others.name}"
-            + (f"; {len(places) - found:,} have no group" if found < len(places) else "")
+            + (f"; {len(alone):,} have no group" if len(alone) else "")
+            + (f", {padded:,} of them because leading zeros of the id differ" if padded else "")
             + (f"; {counted(len(ids) - used, 'row')} of {self.others.name} not needed" if used < len(ids) else "")
             + "."
         )

@@ -437,8 +437,10 @@ def _difference(label: Hashable, prediction: Hashable) -> str:
 
 
 def _how(first: Hashable, second: Hashable) -> str:
-    numbers = number_of(first), number_of(second)
-    return "how a number is written" if None not in numbers else "case, blanks, marks or how letters are composed"
+    numbers = [number_of(one) is not None for one in (first, second)]
+    if any(numbers):
+        return f"how a {'number' if all(numbers) else 'value'} is written"  # False and 0
+    return "case, blanks, marks or how letters are composed"
 
 
 def _kind(value: Hashable) -> str:
