@@ -80,6 +80,16 @@ def test_a_name_that_no_figure_has_is_refused_with_the_nearest() -> None:
         check(Result(ratio(0.7, 0.6, 0.8)), [Condition.parse("sex: selection_ratio < 0.8")])
 
 
+@pytest.mark.parametrize("name", ["equal_opportunity", "accuracy", "true_positive_rate_difference", "accuracy_change"])
+def test_a_limit_in_points_on_a_fraction_is_refused(name: str) -> None:
+    result = Result(("race", "b", name, Estimate(0.1, 0.05, 0.15, 100, None)))
+    with pytest.raises(ConfigError, match=rf"{name} is a fraction, at most 1\. For 5 points write 5%\."):
+        check(result, [Condition.parse(f"{name} > 5")])
+    assert check(result, [Condition.parse(f"{name} > 1")]).answer == "no"
+    cost = Result(("race", "b", "mean_error", Estimate(7, 6, 8, 100, None)))
+    assert check(cost, [Condition.parse("mean_error > 5")]).answer == "yes"
+
+
 def test_one_that_holds_outweighs_what_is_undecided() -> None:
     asked = [Condition.parse("selection_ratio < 0.8")]
     no, undecided, yes = ratio(0.9, 0.85, 0.95), ratio(0.8, 0.7, 0.9, "c"), ratio(0.5, 0.4, 0.6, "d", "sex")

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
-from levelhead.metrics.names import Key, group_name
+from levelhead.metrics.names import METRICS, RATE_TITLES, Key, group_name
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted, visible
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ EXAMPLE = "write for example 'selection_ratio < 0.8', 'sex: equal_opportunity > 
 _WRITTEN = re.compile(
     r"\s*(?P<name>[^<>=]*[^<>=\s])\s*(?P<sign><=|>=|<|>)\s*(?P<bound>[^<>=\s%]+)\s*(?P<percent>%?)\s*"
 )
+_FRACTIONS = {*METRICS, *RATE_TITLES, "precision", "predictive_parity"}
+_PART_OF = re.compile(r"(_change|_difference|_weighted|\[).*")
 EXIT = {"no": 0, "yes": 1, "undecided": 3}
 
 
@@ -138,7 +140,8 @@ def check(result: Report, conditions: Iterable[Condition]) -> Gate:
     """Ask each condition of each figure of its name.
 
     Raises:
-        ConfigError: for a name that no figure of the result has; the text lists those that there are.
+        ConfigError: for a name that no figure of the result has; the text lists those that there are. Or for a limit in
+            points on a fraction, which would never be reached.
     """
     every = [*result.figures()]
     checks = []
@@ -146,6 +149,11 @@ def check(result: Report, conditions: Iterable[Condition]) -> Gate:
         found = [one for one in every if condition.name in _names(one[0], one[2])]
         if not found:
             raise ConfigError(_unknown(condition, [one[2] for one in every]))
+        if abs(condition.bound) > 1 and _PART_OF.sub("", found[0][2]) in _FRACTIONS:
+            raise ConfigError(
+                f"{quoted(condition.text)}: {found[0][2]} is a fraction, at most 1. "
+                f"For {condition.bound:g} points write {condition.bound:g}%."
+            )
         for attribute, group, name, figure in found:
             shown = None if group is None else group_name(group)
             asked = figure.size if condition.bound >= 0 and _is_difference(group, name) else figure
