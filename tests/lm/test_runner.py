@@ -257,10 +257,10 @@ def test_a_limit_that_leaves_few_clusters_says_so(tmp_path: Path) -> None:
     assert ask(tmp_path, Oracle()).notes == ("a note", "Texts begin somehow.")
     (_, note, _) = ask(tmp_path, Oracle(), limit=3).notes
     assert note.startswith("--limit 3 leaves fewer than 10 items")
-    assert "in all, low: no intervals there" in note
+    assert "in all, low: not every figure there has an interval" in note
     assert read_json(scores_file(tmp_path, "parity"))["notes"][1] == note
     (_, note, _) = ask(tmp_path, Oracle(), limit=6).notes  # ten items, of which four are low
-    assert "in low: no intervals there" in note
+    assert "in low: not every figure there has an interval" in note
 
 
 def test_answers_to_an_item_that_has_changed_are_refused(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def _scored(benchmark: Benchmark, items: Sequence[Item], answers: Sequence[Answe
         notes=(
             *scores.notes,
             f"--limit {limit} leaves fewer than {FEW_CLUSTERS} items, or clusters of items drawn together, in {shown}: "
-            "no intervals there.",
+            "not every figure there has an interval.",
         ),
     )
 
