@@ -4,20 +4,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUNTIME := .venv/.runtime
 INSTALLED := .venv/.installed
+# Two processes on two cores: more threads of the linear algebra would only fight.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-all test-quick coverage fuzz check docs bench bench-quick mutants test-oldest release-check clean
+.PHONY: demo test test-long test-quick coverage fuzz check docs bench bench-quick mutants test-oldest release-check clean
 
 demo: $(RUNTIME)  ## compare four methods where it is known why a gap arises; writes a page and a picture
 	$(BIN)/levelhead demo --out demo
 
 test: $(INSTALLED)  ## run the tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST)
 
-test-all: $(INSTALLED)  ## run the tests marked long, too, as continuous integration does
-	LEVELHEAD_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+test-long: $(INSTALLED)  ## run the tests marked long, which `make test` leaves out
+	LEVELHEAD_LONG=1 $(PYTEST) -m long
 
 test-quick: $(INSTALLED)  ## run the tests without the marker slow: no long trainings, simulations, processes or drawn hostile input
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(PYTEST) -m "not slow"
 
 coverage: $(INSTALLED)  ## run the tests of `make test` and print the share of lines that they run; fails under 92%
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[coverage]"
@@ -27,7 +29,7 @@ coverage: $(INSTALLED)  ## run the tests of `make test` and print the share of l
 	$(BIN)/coverage report
 
 fuzz: $(INSTALLED)  ## run every case of the tests that draw hostile input; the other targets run a third of them
-	LEVELHEAD_FUZZ=full LEVELHEAD_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/fuzz
+	LEVELHEAD_FUZZ=full LEVELHEAD_LONG=1 $(PYTEST) tests/fuzz
 
 check: $(INSTALLED)  ## lint, formatting and types
 	$(BIN)/ruff check .

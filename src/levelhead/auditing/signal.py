@@ -215,4 +215,9 @@ def _logistic(inputs: FloatArray, inside: NDArray[np.bool_]) -> FloatArray:
         gradient = inputs.T @ (special.expit(logits) - inside) / len(inputs)
         return float(loss.mean() + 1e-6 * values @ values), gradient + 2e-6 * values
 
-    return np.asarray(optimize.minimize(objective, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B").x)
+    def curvature(values: FloatArray) -> FloatArray:
+        p = special.expit(inputs @ values)
+        return np.asarray((inputs.T * (p * (1 - p))) @ inputs / len(inputs) + 2e-6 * np.eye(len(values)))
+
+    start = np.zeros(inputs.shape[1])
+    return np.asarray(optimize.minimize(objective, start, jac=True, hess=curvature, method="trust-exact").x)
