@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pytest
@@ -17,10 +18,11 @@ from levelhead.paper.reproduce import Options, make_plan
 from levelhead.training.processes import forget_training
 
 DEVICE = "cuda"
-ROWS, LAST_ENCODER = (
-    [cell.row for cell in make_plan(ITEMS[name], Options(Path(), quick=True)).cells if cell.row.endswith(end)]
-    for name, end in (("table1", ""), ("table6", "-LE"))
-)
+with TemporaryDirectory() as folder:
+    ROWS, LAST_ENCODER = (
+        [cell.row for cell in make_plan(ITEMS[name], Options(Path(folder), quick=True)).cells if cell.row.endswith(end)]
+        for name, end in (("table1", ""), ("table6", "-LE"))
+    )
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
