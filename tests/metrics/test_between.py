@@ -288,7 +288,7 @@ def test_the_ratio_of_two_rates_is_donner_and_zous() -> None:
     assert ratio_of(first, Estimate(0.0, 0.0, 0.3, 20)).reason == "the reference group's rate is 0"
     lacking = ratio_of(Estimate.undefined("no rows", 3), second)
     assert (lacking.reason, lacking.n) == ("no rows", 73)
-    assert ratio_of(first, Estimate.undefined("no rows", 3)).reason == "no rows"
+    assert ratio_of(first, Estimate.undefined("no rows", 3)).reason == "the reference group: no rows"
 
 
 def test_the_mean_of_two_rates() -> None:

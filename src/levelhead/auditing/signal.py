@@ -219,5 +219,6 @@ def _logistic(inputs: FloatArray, inside: NDArray[np.bool_]) -> FloatArray:
         p = special.expit(inputs @ values)
         return np.asarray((inputs.T * (p * (1 - p))) @ inputs / len(inputs) + 2e-6 * np.eye(len(values)))
 
-    start = np.zeros(inputs.shape[1])
-    return np.asarray(optimize.minimize(objective, start, jac=True, hess=curvature, method="trust-exact").x)
+    start, ends = np.zeros(inputs.shape[1]), {"gtol": 1e-8, "maxiter": 100}
+    found = optimize.minimize(objective, start, jac=True, hess=curvature, method="trust-exact", options=ends)
+    return np.asarray(found.x)
