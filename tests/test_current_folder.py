@@ -62,6 +62,7 @@ def levelhead(folder: Path, *arguments: str, command: tuple[str, ...] = ("-m", "
 
 
 AUDITS = [
+    "--version",
     "list datasets",
     "audit --example",
     "audit rows.csv --label label --prediction prediction --group group --html audit.html --json audit.json",
@@ -84,6 +85,7 @@ def test_no_audit_imports_a_file_of_the_current_folder(line: str, hostile: Path)
 def test_no_training_or_reading_of_runs_imports_a_file_of_the_current_folder(hostile: Path) -> None:
     levelhead(hostile, "train", "portraits_dam", *TINY, "--out", "run")
     levelhead(hostile, "evaluate", "run", "--json", "evaluation.json")
+    levelhead(hostile, "report", "run", "--html", "run.html")
     levelhead(
         hostile,
         "audit",
@@ -93,6 +95,7 @@ def test_no_training_or_reading_of_runs_imports_a_file_of_the_current_folder(hos
     )
     levelhead(hostile, "figure", "attention", "run", "--out", "attention")
     levelhead(hostile, "refit", "run", "--method", "afr", "--out", "refitted")
+    levelhead(hostile, "reproduce", "list")
 
 
 @pytest.mark.slow
@@ -103,6 +106,7 @@ def test_no_worker_of_a_comparison_imports_a_file_of_the_current_folder(hostile:
     (hostile / "beside.py").write_text("")
     methods = ("--methods", "erm,focal:Focal", "--seeds", "0", "--workers", "2")
     levelhead(hostile, "compare", "--data", "portraits", *methods, *TINY, "--out", "runs", "--html", "runs.html")
+    levelhead(hostile, "table", "runs")
     levelhead(hostile, "figure", "pareto", "runs", "--x", "demographic_parity", "--out", "pareto.png")
 
 

@@ -70,7 +70,7 @@ def test_rows_without_a_group_are_left_out_as_an_audit_leaves_them_out() -> None
 @pytest.mark.long
 @pytest.mark.parametrize(("rho", "seed"), [(1.0, 1), (0.4, 2)])
 def test_intervals_cover_what_they_estimate(rho: float, seed: int) -> None:
-    trials, expected = 200, truth(rho)
+    trials, expected = 300, truth(rho)
     hits = dict.fromkeys(expected, 0)
     for trial in range(trials):
         label, score, group = drawn(2000, rho, 1000 * seed + trial)
