@@ -4,8 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUNTIME := .venv/.runtime
 INSTALLED := .venv/.installed
-# Two processes on two cores: more threads of the linear algebra would only fight.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+PYTEST := -m pytest -n 2 --dist worksteal
 
 .PHONY: demo test test-long test-quick coverage fuzz check docs bench bench-quick mutants test-oldest release-check clean
 
@@ -13,23 +12,23 @@ demo: $(RUNTIME)  ## compare four methods where it is known why a gap arises; wr
 	$(BIN)/levelhead demo --out demo
 
 test: $(INSTALLED)  ## run the tests
-	$(PYTEST)
+	$(BIN)/python $(PYTEST)
 
 test-long: $(INSTALLED)  ## run the tests marked long, which `make test` leaves out
-	LEVELHEAD_LONG=1 $(PYTEST) -m long
+	LEVELHEAD_LONG=1 $(BIN)/python $(PYTEST) -m long
 
 test-quick: $(INSTALLED)  ## run the tests without the marker slow: no long trainings, simulations, processes or drawn hostile input
-	$(PYTEST) -m "not slow"
+	$(BIN)/python $(PYTEST) -m "not slow"
 
 coverage: $(INSTALLED)  ## run the tests of `make test` and print the share of lines that they run; fails under 92%
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[coverage]"
 	rm -f .coverage*
-	$(BIN)/coverage run -m pytest -n 2 --dist worksteal
+	$(BIN)/coverage run $(PYTEST)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
 fuzz: $(INSTALLED)  ## run every case of the tests that draw hostile input; the other targets run a third of them
-	LEVELHEAD_FUZZ=full LEVELHEAD_LONG=1 $(PYTEST) tests/fuzz
+	LEVELHEAD_FUZZ=full LEVELHEAD_LONG=1 $(BIN)/python $(PYTEST) tests/fuzz
 
 check: $(INSTALLED)  ## lint, formatting and types
 	$(BIN)/ruff check .
@@ -61,7 +60,7 @@ test-oldest:  ## install the lowest versions that pyproject.toml allows, and run
 	.venv-oldest/bin/python -m pip install --quiet uv
 	.venv-oldest/bin/python -m pip install --quiet torch==$(TORCH)
 	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest --resolution lowest-direct --editable ".[test]" torch==$(TORCH)
-	.venv-oldest/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -W ignore::DeprecationWarning -W ignore::FutureWarning
+	.venv-oldest/bin/python $(PYTEST) -m "not slow" -W ignore::DeprecationWarning -W ignore::FutureWarning
 
 release-check: $(INSTALLED)  ## build wheel and sdist, install both in empty environments, run the examples (about 15 minutes)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[release]"

@@ -9,12 +9,13 @@ from pathlib import Path
 
 # A search for garbage goes over all that torch and transformers have loaded, and finds none while they are imported.
 gc.disable()
+# Two test processes on two cores: more threads would only fight. Set before NumPy is imported; child processes get it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
 SAFE_PATH = os.environ.get("PYTHONSAFEPATH")
-# Two test processes on two cores: more threads would only fight.
 torch.set_num_threads(1)
 
 
