@@ -205,8 +205,8 @@ def here(item: Item, scale: Scale) -> list[str]:
     if not file.exists():
         return ["Not run."]
     record = read(file)
-    command = f"the {'first' if scale == 'small' else 'second'} command{made_with(item, record)}"
-    lines = [f"{command[0].upper()}{command[1:]} made `results/{file.name}`. {why}", ""]
+    command = "first command" if scale == "small" else "second command"
+    lines = [f"The {command}{made_with(item, record)} made `results/{file.name}`. {why}", ""]
     if item.drawing:
         lines += [f"![{item.title}, {scale} scale: {item.shows}](../images/paper-{item.name}-{scale}.png)", ""]
     if item.drawing in DRAWN:
@@ -217,11 +217,8 @@ def here(item: Item, scale: Scale) -> list[str]:
     for grid in record["grids"].values():
         lines += figures_of(grid)
     for added in more:
-        lines += [
-            f"Run later with {command.split(' with ')[0]}{made_with(item, read(added)).replace(' with ', ' and ', 1)}: "
-            f"`results/{added.name}`.",
-            "",
-        ]
+        options = made_with(item, read(added)).replace(" with ", " and ", 1)
+        lines += [f"Run later with the {command}{options}: `results/{added.name}`.", ""]
         for name, grid in read(added)["grids"].items():
             lines += figures_of(grid, record["grids"].get(name))
     since = {row for each in more for grid in read(each)["grids"].values() for row in grid["label_only"]["methods"]}

@@ -26,7 +26,6 @@ from levelhead.types import Estimate, in_quotes, printable
 
 TITLES = RATE_TITLES | {"area": "AUC"}
 RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
-"""Values and ends, one a group."""
 
 
 @dataclass(frozen=True)
