@@ -54,7 +54,7 @@ def epochs_picked(group: RunSet) -> dict[str, dict[str, Any]]:
     """The epochs (from 0) and accuracies that the leaking rule picked, by row."""
     result: dict[str, dict[str, Any]] = {}
     for name, runs in group.rows().items():
-        picks = [choose_epoch(run, group.split, group.attribute, LEAKING) for run in runs]
+        picks = [choose_epoch(group, run, LEAKING) for run in runs]
         labels = runs[0].predictions["label"].to_numpy()
         right = [float((np.array(group.classes)[values.argmax(-1)] == labels).mean()) for _, values in picks]
         result[name] = {"epochs": [epoch for epoch, _ in picks], "accuracy": right}

@@ -48,7 +48,7 @@ def test_an_old_run_gives_its_old_predictions(old: Path) -> None:
 
 def test_the_table_of_old_runs_has_the_old_values(old: Path) -> None:
     before = read_json(old / "table.json")["comparisons"][0]["methods"]
-    after = collect([old / "runs"], "test")[0].compare("erm", min_count=1).to_dict()["methods"]
+    after = collect([old / "runs"], "test", min_count=1)[0].compare("erm").to_dict()["methods"]
     assert after.keys() == before.keys()
     for method, metrics in before.items():
         for name, figure in metrics.items():

@@ -48,7 +48,7 @@ def make(out: Path) -> None:
     for cell in make_cells(remember(grid, runs), runs):
         train_run(cell.experiment, cell.folder)
         evaluate_run(cell.folder)
-    write_json(out / "table.json", {"comparisons": [collect([runs], "test")[0].compare("erm", min_count=1).to_dict()]})
+    write_json(out / "table.json", {"comparisons": [collect([runs], "test", min_count=1)[0].compare("erm").to_dict()]})
 
     experiment = build_experiment(
         override(RECIPE | {"seed": 5}, ["method.name=dam", *(f"{key}={value}" for key, value in SMALL.items())])

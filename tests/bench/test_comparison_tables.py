@@ -177,6 +177,34 @@ def test_rows_without_a_group_are_compared_as_an_audit_compares_them(
     assert "(missing)" in page.read_text()
 
 
+def test_the_fact_line_of_a_page_counts_rows_without_a_group_where_they_are_one(tmp_path: Path) -> None:
+    """Pages forgot the option: of one named group they had no line."""
+    rows = rows_of()
+    rows.loc[rows["group"] != "a", "group"] = None
+    folders = [write_run(tmp_path / name, answered(rows, 0.3, at), name) for at, name in enumerate(("erm", "dam"))]
+    page = tmp_path / "pareto.html"
+    assert run("figure", "pareto", *folders, "--out", tmp_path / "p.png", "--missing", "group", "--html", page) == 0
+    assert "best post-processing of erm (FACT)" in page.read_text()
+
+
+@pytest.mark.parametrize(("missing", "epoch"), [("leave out", 0), ("group", 1)])
+def test_the_epoch_of_the_smallest_gap_counts_rows_without_a_group_where_they_are_one(
+    missing: str, epoch: int, tmp_path: Path
+) -> None:
+    rows = rows_of(groups=("a", "b", "c"))
+    frames = [answered(rows, 0.0), answered(rows, 0.0)]
+    for frame, group in zip(frames, ("c", "b"), strict=True):  # first c is answered wrongly, then half of b
+        wrong = (frame["group"] == group) & (rows.index % (1 if group == "c" else 2) == 0)
+        columns = ["probability_no", "probability_yes"]
+        frame.loc[wrong, columns] = frame.loc[wrong, columns[::-1]].to_numpy()
+        frame["group"] = frame["group"].replace("c", None)
+    folder = write_run(tmp_path / "erm", frames[0])
+    parts = [frame[columns].assign(row=range(len(rows)), epoch=at) for at, frame in enumerate(frames)]
+    write_parquet(folder / "predictions-test-epochs.parquet", pd.concat(parts, ignore_index=True))
+    (found,) = collect([folder], "test", missing=missing)
+    assert choose_epoch(found, found.runs[0], LEAKING)[0] == epoch
+
+
 def test_a_group_that_is_called_missing_beside_rows_without_one_is_refused(tmp_path: Path) -> None:
     rows = rows_of(groups=("a", "(missing)"))
     rows.loc[:9, "group"] = None
@@ -377,7 +405,7 @@ def test_where_a_rule_is_undefined_in_every_epoch_the_last_one_is_taken(
     parts = [one[["probability_no", "probability_yes", "epoch"]].assign(row=range(60)) for one in epochs]
     write_parquet(folder / "predictions-test-epochs.parquet", pd.concat(parts, ignore_index=True))
     (found,) = collect([folder], "test")
-    assert choose_epoch(found.runs[0], "test", "group", LEAKING)[0] == 1
+    assert choose_epoch(found, found.runs[0], LEAKING)[0] == 1
     assert "LEAKING_equalized_odds is undefined in every epoch: the last one is taken." in caplog.text
 
 
@@ -388,7 +416,7 @@ def test_epochs_of_rows_that_were_predicted_anew_are_refused(tmp_path: Path) -> 
     write_parquet(folder / "predictions-test-epochs.parquet", epoch)
     (found,) = collect([folder], "test")
     with pytest.raises(DataError, match=r"holds other rows than .* which were made later"):
-        choose_epoch(found.runs[0], "test", "group", "val_loss")
+        choose_epoch(found, found.runs[0], "val_loss")
 
 
 def test_runs_are_paired_by_their_ids(tmp_path: Path) -> None:

@@ -170,8 +170,8 @@ def test_every_epoch_can_be_chosen_afterwards(finished: Path) -> None:
     frame = pd.read_parquet(run / "predictions-test-epochs.parquet")
     assert frame.groupby("epoch").size().to_dict() == {0: 80, 1: 80, 2: 80}
     assert not list(run.glob("*epochs")), "weights of every epoch would fill the disk"
-    (group,) = collect([finished / "runs"], "test")
-    kept, chosen = group.compare("ERM", min_count=1), group.compare("ERM", min_count=1, selection="val_loss")
+    (group,) = collect([finished / "runs"], "test", min_count=1)
+    kept, chosen = group.compare("ERM"), group.compare("ERM", selection="val_loss")
     for name, metrics in kept.table.rows.items():  # the runs' own rule, applied again, keeps the same epochs
         for metric, row in metrics.items():
             assert row.by_seed == chosen.table.rows[name][metric].by_seed
@@ -179,8 +179,8 @@ def test_every_epoch_can_be_chosen_afterwards(finished: Path) -> None:
 
 
 def test_the_leaking_rule_keeps_the_smallest_gap_and_is_flagged(finished: Path) -> None:
-    (group,) = collect([finished / "runs"], "test")
-    leaking = group.compare("ERM", selection=LEAKING, min_count=1)
+    (group,) = collect([finished / "runs"], "test", min_count=1)
+    leaking = group.compare("ERM", selection=LEAKING)
     assert leaking.label("ERM") == "ERM LEAKING AT CHANCE"
     assert "LEAKING" in leaking.report.to_markdown()
     frame = pd.read_parquet(folder_of(finished, "erm", 1) / "predictions-test.parquet")

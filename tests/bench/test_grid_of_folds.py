@@ -68,8 +68,8 @@ def test_options_are_chosen_by_all_folds(tmp_path: Path) -> None:
         write_json(cell.folder / "metrics.json", scores)
         frame = answers(cell, cell.experiment.data.rows("validation").numpy())
         frame.to_parquet(cell.folder / "predictions-validation.parquet", index=False)
-    (group,) = collect([tmp_path], "test")
-    (choice,) = tune(group, "val_accuracy", min_count=1)[1]
+    (group,) = collect([tmp_path], "test", min_count=1)
+    (choice,) = tune(group, "val_accuracy")[1]
     assert choice.chosen == "jtt 9"
 
 

@@ -96,26 +96,26 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def group(runs: Path) -> RunSet:
-    (found,) = collect([runs], "test")
+    (found,) = collect([runs], "test", min_count=1)
     return found
 
 
 @pytest.mark.slow
 def test_the_frontier_is_that_of_the_runs(group: RunSet) -> None:
-    comparison = group.compare("erm", min_count=1)
-    found = baseline_rates(group, "erm", 1)
+    comparison = group.compare("erm")
+    found = baseline_rates(group, "erm")
     for seed, (one, others, right) in enumerate(found):
         assert others == right == 0
         assert one.accuracy == pytest.approx(comparison.table.rows["erm"]["accuracy"].by_seed[seed])
         assert one.equalized_odds == pytest.approx(comparison.table.rows["erm"]["equalized_odds"].by_seed[seed])
-    frontier = baseline_frontier(group, comparison, min_count=1)
+    frontier = baseline_frontier(group, comparison)
     assert frontier.by_seed.shape == (2, len(frontier.gaps))
     with pytest.raises(ConfigError, match="runs' own predictions"):
         baseline_frontier(group, group.compare("erm", threshold="matched"))
 
 
 def test_what_sees_groups_is_marked_and_not_in_the_set(group: RunSet) -> None:
-    comparison = group.compare("erm", min_count=1)
+    comparison = group.compare("erm")
     able = replace(comparison, table=replace(comparison.table, at_chance=(), few_seeds=()))
     value = pareto_to_dict(able)
     by_row = {point["row"]: point for point in value["points"]}
@@ -127,7 +127,7 @@ def test_what_sees_groups_is_marked_and_not_in_the_set(group: RunSet) -> None:
 
 @pytest.mark.parametrize("field", ["at_chance", "few_seeds"])
 def test_no_marked_row_is_in_the_set_also_where_all_are_marked(group: RunSet, field: str, tmp_path: Path) -> None:
-    comparison = group.compare("erm", min_count=1)
+    comparison = group.compare("erm")
     table = replace(comparison.table, at_chance=(), few_seeds=())
     for rows in (("erm",), ("dam",), ("erm", "dam")):
         marked = replace(comparison, table=replace(table, **{field: rows}))
@@ -139,7 +139,7 @@ def test_no_marked_row_is_in_the_set_also_where_all_are_marked(group: RunSet, fi
 
 
 def test_a_row_at_chance_far_from_the_others_is_named_and_not_drawn(group: RunSet) -> None:
-    comparison = group.compare("erm", min_count=1)
+    comparison = group.compare("erm")
     rows = {name: dict(row) for name, row in comparison.table.rows.items()}
     rows["dam"]["accuracy"] = replace(
         rows["dam"]["accuracy"], estimate=replace(rows["dam"]["accuracy"].estimate, value=-5.0, low=-5.0, high=-5.0)
@@ -157,12 +157,10 @@ def test_a_row_at_chance_far_from_the_others_is_named_and_not_drawn(group: RunSe
 
 @pytest.mark.slow
 def test_two_pictures_of_one_comparison_are_equal(group: RunSet, tmp_path: Path) -> None:
-    comparison = group.compare("erm", min_count=1)
+    comparison = group.compare("erm")
     for kind in ("png", "svg"):
         for copy in ("a", "b"):
-            draw_pareto(
-                comparison, tmp_path / f"{copy}.{kind}", frontier=baseline_frontier(group, comparison, min_count=1)
-            )
+            draw_pareto(comparison, tmp_path / f"{copy}.{kind}", frontier=baseline_frontier(group, comparison))
         assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
     for wrong, message in (
         ({"x": "accuracy"}, "are both 'accuracy'"),
@@ -195,9 +193,9 @@ def test_the_line_is_never_below_what_is_reached_by_doing_nothing(tmp_path: Path
     frame.loc[absent, "group"] = None
     write_run(tmp_path / "erm", frame)
     write_run(tmp_path / "dam", answered(rows, 0.3, 1).assign(group=frame["group"]), "dam")
-    (found,) = collect([tmp_path / "erm", tmp_path / "dam"], "test")
-    comparison = found.compare("erm", missing=missing)
+    (found,) = collect([tmp_path / "erm", tmp_path / "dam"], "test", missing=missing)
+    comparison = found.compare("erm")
     own = comparison.table.rows["erm"]
-    line = baseline_frontier(found, comparison, missing=missing)
+    line = baseline_frontier(found, comparison)
     there = np.interp(own["equalized_odds"].estimate.value, line.gaps, line.accuracy)
     assert there >= own["accuracy"].estimate.value - 1e-6

@@ -71,10 +71,13 @@ class Pilot:
         self.predictions = predictions
         frame = pd.DataFrame({"label": label.astype(str), "side": group})
         self.runs = [type("Run", (), {"predictions": frame})]
-        self.attribute, self.classes, self.positive = "side", ["0", "1"], 1
+        self.classes, self.positive, self.min_count = ["0", "1"], 1, 10
 
     def rows(self) -> dict[str, str]:
         return {name: name for name in self.predictions}
+
+    def members(self, run: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+        return run.predictions["side"].to_numpy(), ()
 
     def probabilities(self, name: str) -> np.ndarray:
         return np.eye(2)[self.predictions[name]]

@@ -214,8 +214,8 @@ def test_a_run_killed_with_signal_9_resumes_to_the_same_weights(tmp_path: Path) 
 
 
 def test_runs_become_one_row_a_method(finished: Path) -> None:
-    (group,) = collect([finished], "test")
-    comparison = group.compare("erm", min_count=1)
+    (group,) = collect([finished], "test", min_count=1)
+    comparison = group.compare("erm")
     assert list(comparison.seeds) == ["erm", "dam"]
     assert comparison.seeds["dam"] == [0, 1]
     text = comparison.report.to_markdown()

@@ -136,10 +136,8 @@ def look(
         missing: likewise.
     """
     level = levels(len(seeds))[done - FIRST]
-    (group,) = collect(folders, "test")
-    comparison = group.compare(
-        next(iter(group.rows())), level=level, margin=margin, min_count=min_count, missing=missing
-    )
+    (group,) = collect(folders, "test", min_count=min_count, missing=missing)
+    comparison = group.compare(next(iter(group.rows())), level=level, margin=margin)
     difference = comparison.table.rows[target.method][target.metric].difference
     assert difference is not None
     kept = begin(target, out, seeds)

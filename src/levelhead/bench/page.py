@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
-from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.auditing.page import SMALL, appendix
 from levelhead.bench.pareto import Frontier, baseline_frontier, points_of
 from levelhead.metrics import JointRow, JointTable
@@ -67,15 +66,13 @@ def compared(
     *,
     title: str = "",
     plane_first: bool = False,
-    min_count: int = MIN_COUNT,
-    missing: str = LEAVE_OUT,
 ) -> Compared:
     """Return a comparison of a group of runs with the sizes of its groups, and the FACT line where there is one."""
     frontier = None
     if len(group.classes) == 2 and comparison.selection is None and comparison.positive_rate is None:
         # Without two groups that have both classes there is no line, and the page does without it.
         with contextlib.suppress(DataError):
-            frontier = baseline_frontier(group, comparison, min_count=min_count, missing=missing)
+            frontier = baseline_frontier(group, comparison)
     sizes = group_sizes(group.runs[0].predictions, group.attribute)
     return Compared(comparison, sizes, frontier, published, title, plane_first)
 

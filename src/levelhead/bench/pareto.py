@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.metrics import METRICS, Counts, estimate_to_dict
 from levelhead.metrics.names import COMPARED
@@ -73,9 +72,7 @@ class Frontier:
         }
 
 
-def baseline_rates(
-    group: RunSet, baseline: str, min_count: int = MIN_COUNT, missing: str = LEAVE_OUT
-) -> list[tuple[GroupRates, int, int]]:
+def baseline_rates(group: RunSet, baseline: str) -> list[tuple[GroupRates, int, int]]:
     """Return (FPR, TPR) by group of each run of a row, from its own predictions on the split.
 
     Beside the rates stand the rows of no such group, and how many of them are answered rightly.
@@ -83,8 +80,6 @@ def baseline_rates(
     Args:
         group: runs on the same rows.
         baseline: the row's name as :meth:`RunSet.rows` gives it (a comparison has it in ``table.baseline``).
-        min_count: groups with fewer positives, or negatives, are left out.
-        missing: whether rows without a group are, too, or are a group.
 
     Returns:
         one record a seed.
@@ -93,14 +88,14 @@ def baseline_rates(
         ConfigError: there is no such row, or the classes are not two.
         DataError: fewer than two groups have this many rows of each class.
     """
-    rows, classes = group.rows(), group.classes
+    rows, classes, least = group.rows(), group.classes, max(1, group.min_count)
     if baseline not in rows:
         raise ConfigError(f"There is no variant {baseline!r}. {nearest(baseline, rows)}")
     if len(classes) != 2:
         raise ConfigError(f"The FACT line is defined for two classes; there are {len(classes)}.")
     found = []
     for run in rows[baseline]:
-        frame, (named, left_out) = run.predictions, group.members(run, missing)
+        frame, (named, left_out) = run.predictions, group.members(run)
         labels, predicted = frame["label"].to_numpy(), frame["prediction"].to_numpy()
         counts = Counts.from_rows(labels, predicted, named)
         if len(counts.classes) != 2:
@@ -110,12 +105,10 @@ def baseline_rates(
         kept = [
             name
             for name, rows_of in zip(counts.groups, counts.cell_sizes, strict=True)
-            if rows_of.min() >= max(1, min_count) and name not in left_out
+            if rows_of.min() >= least and name not in left_out
         ]
         if len(kept) < 2:
-            raise DataError(
-                f"fewer than two groups of {quoted(group.attribute)} have {max(1, min_count)} rows of each class."
-            )
+            raise DataError(f"fewer than two groups of {quoted(group.attribute)} have {least} rows of each class.")
         # Counts order classes by name; the positive one is the data set's second.
         rates = GroupRates.from_counts(counts.keep(kept), counts.classes.index(classes[1]))
         others = ~np.isin(named.astype(str), list(map(str, kept)))
@@ -123,14 +116,11 @@ def baseline_rates(
     return found
 
 
-def baseline_frontier(
-    group: RunSet, comparison: Comparison, points: int = 61, min_count: int = MIN_COUNT, missing: str = LEAVE_OUT
-) -> Frontier:
+def baseline_frontier(group: RunSet, comparison: Comparison, points: int = 61) -> Frontier:
     """Compute the FACT line of the comparison's baseline, from a gap of 0 to the largest end of a row's interval.
 
     Each run's programme is solved with its own counts on the split; the line is the mean over the runs.
-    ``min_count`` and ``missing`` as :func:`baseline_rates` takes them. Accuracy is that of all rows: those that no gap
-    compares keep their predictions.
+    Accuracy is that of all rows: those that no gap compares keep their predictions.
 
     Raises:
         DataError: as :func:`baseline_rates`.
@@ -139,7 +129,7 @@ def baseline_frontier(
     if comparison.selection is not None or comparison.positive_rate is not None:
         raise ConfigError("The FACT line is of the runs' own predictions: compare without selection and threshold.")
     name = comparison.table.baseline
-    rates = baseline_rates(group, name, min_count, missing)
+    rates = baseline_rates(group, name)
     ends = [row["equalized_odds"].estimate.high for row in comparison.table.rows.values()]
     gaps = np.linspace(0, np.nanmax(ends), points)
     lines = [(one.rows * fact_frontier(one, gaps) + right) / (one.rows + others) for one, others, right in rates]

@@ -21,11 +21,12 @@ from rich.console import Console
 from rich.table import Table
 from scipy import special
 
-from levelhead.auditing.options import MIN_COUNT
+from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.grid import Cell
-from levelhead.bench.tables import RunSet, collect, members
+from levelhead.bench.tables import RunSet, collect
 from levelhead.bench.timing import predicted
 from levelhead.data import SPLITS, DataSet, Fold
+from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.paired import Paired
 from levelhead.metrics.seeds import OverSeeds, seed_by_row
 from levelhead.storage import read_record
@@ -98,7 +99,7 @@ def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalize
         name: np.array(runs.classes)[runs.probabilities(rows[name]).argmax(-1)] for name in (method, baseline)
     }
     frame = runs.runs[0].predictions
-    clusters, (group, left_out) = frame.get("cluster"), members(frame, runs.attribute)
+    clusters, (group, left_out) = frame.get("cluster"), runs.members(runs.runs[0])
     analysis = Paired.build(
         frame["label"].to_numpy(),
         group,
@@ -109,7 +110,7 @@ def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalize
         0,
         None if clusters is None else clusters.to_numpy(),
         runs.classes,
-        MIN_COUNT,
+        runs.min_count,
         left_out,
     )
     moves = analysis.moves(metric, method, baseline)
@@ -125,31 +126,38 @@ def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalize
 
 
 def show_plan(
-    cells: Sequence[Cell], folder: Path, *, workers: int, console: Console, min_count: int = MIN_COUNT
+    cells: Sequence[Cell],
+    folder: Path,
+    *,
+    workers: int,
+    console: Console,
+    min_count: int = MIN_COUNT,
+    missing: str = LEAVE_OUT,
 ) -> None:
     """Print how long the runs that are missing will take, and how small a difference they will show.
 
     Times a few steps of each variant that has no finished run. Opens the groups of the rows to be answered, which no
     training sees, to count them.
     """
-    missing = [cell for cell in cells if not cell.done]
+    left = [cell for cell in cells if not cell.done]
     costs = {cell.folder: read_record(cell.folder / "cost.json") for cell in cells if cell.done}
     # The record of a refit has the seconds of the run that it refits as well.
     took = {folder: float(cost.get("refit_seconds", cost["seconds"])) for folder, cost in costs.items()}
     by_row = {cell.row: [took[one.folder] for one in cells if one.row == cell.row and one.done] for cell in cells}
-    refits = [cell for cell in missing if not by_row[cell.row] and cell.refitted is not None]
+    refits = [cell for cell in left if not by_row[cell.row] and cell.refitted is not None]
     by_row |= {cell.row: [0.0] for cell in refits}
-    unknown = [cell for cell in missing if not by_row[cell.row]]
+    unknown = [cell for cell in left if not by_row[cell.row]]
     timed = predicted(unknown, folder, console) if unknown else {}
     failing = dict.fromkeys(cell.row for cell in unknown if cell.folder not in timed)
     if failing:
         raise LevelheadError(f"Cannot plan until these runs work (reasons above): {listed(list(failing))}.")
-    left = sum(float(np.mean(by_row[cell.row])) if by_row[cell.row] else timed[cell.folder] for cell in missing)
+    seconds = sum(float(np.mean(by_row[cell.row])) if by_row[cell.row] else timed[cell.folder] for cell in left)
     source = "; ".join(["measured on runs that are done"] * bool(took) + ["from a few steps of each"] * bool(unknown))
-    time = f"about {spent(left)} of one core" + f", {spent(left / workers)} with {workers} at a time" * (workers > 1)
+    time = f"about {spent(seconds)} of one core"
+    time += f", {spent(seconds / workers)} with {workers} at a time" * (workers > 1)
     aside = f"; {len(refits)} refits, of seconds each, not counted" * bool(refits)
-    console.print(f"{len(missing)} of {len(cells)} runs are missing: {time} ({source or 'nothing to time'}{aside}).")
-    counts, which = _cells_of(cells[0].experiment.data)
+    console.print(f"{len(left)} of {len(cells)} runs are missing: {time} ({source or 'nothing to time'}{aside}).")
+    counts, which = _cells_of(cells[0].experiment.data, missing)
     sizes = ", ".join(
         f"{group} / {label} {size:,}" for group, own in counts.items() for label, size in sorted(own.items())
     )
@@ -159,7 +167,7 @@ def show_plan(
     rows = list(dict.fromkeys(cell.row for cell in cells))
     done = sorted({len({one.experiment.seed for one in cells if one.row == row}) for row in rows})
     shown = sorted({1, 2, 3, 5, 10, *done})
-    pilot = _pilot(cells)
+    pilot = _pilot(cells, min_count, missing)
     for method in rows[1:]:
         piloted = pilot is not None and {rows[0], method} <= pilot.rows().keys()
         noise = from_pilot(pilot, rows[0], method) if pilot and piloted else assumed(enough, min_count)
@@ -175,7 +183,7 @@ def show_plan(
         console.print(table)
 
 
-def _cells_of(data: DataSet) -> tuple[dict[str, dict[str, int]], str]:
+def _cells_of(data: DataSet, missing: str) -> tuple[dict[str, dict[str, int]], str]:
     """Return the rows of each group and label that will be answered, and which rows these are."""
     whole, splits = (data.data, SPLITS) if isinstance(data, Fold) and data.data else (data, ("test",))
     found: dict[str, dict[str, int]] = {}
@@ -184,18 +192,19 @@ def _cells_of(data: DataSet) -> tuple[dict[str, dict[str, int]], str]:
         for name in group.names:  # 0 rows of a label are what matters most
             found.setdefault(name, dict.fromkeys(examples.class_names, 0))
         for value, label in zip(group.values.tolist(), examples.labels.tolist(), strict=True):
-            if value < 0:
+            if value < 0 and missing == LEAVE_OUT:
                 continue
-            found[group.names[value]][examples.class_names[label]] += 1
+            name = MISSING_GROUP if value < 0 else group.names[value]
+            found.setdefault(name, dict.fromkeys(examples.class_names, 0))[examples.class_names[label]] += 1
     which = f"All rows, in {data.folds} folds" if isinstance(data, Fold) else "Test split"
     return dict(sorted(found.items())), which
 
 
-def _pilot(cells: Sequence[Cell]) -> RunSet | None:
+def _pilot(cells: Sequence[Cell], min_count: int, missing: str) -> RunSet | None:
     """Return what is done; None if that is nothing, or no seed has all its folds yet."""
     done = [cell.folder for cell in cells if cell.done]
     try:
-        (runs,) = collect(done, "test") if done else (None,)
+        (runs,) = collect(done, "test", min_count=min_count, missing=missing) if done else (None,)
     except DataError:
         return None
     return runs

@@ -85,7 +85,7 @@ def show_results(
     Runs on different data are different tables; in each, the first row of the grid is the baseline. What fits a
     screen is printed, or ``everything``.
     """
-    groups = collect([cell.folder for cell in cells], "test")
+    groups = collect([cell.folder for cell in cells], "test", min_count=min_count, missing=missing)
     rows = list(dict.fromkeys(cell.row for cell in cells))
     level = level_of([folder])
     comparisons = [
@@ -93,8 +93,6 @@ def show_results(
             next(row for row in rows if row in group.rows()),
             margin=margin,
             level=level,
-            min_count=min_count,
-            missing=missing,
         )
         for group in groups
     ]
@@ -105,7 +103,7 @@ def show_results(
     if html_file is not None:
         from levelhead.report.page import write_page
 
-        every = [compared(*each, min_count=min_count) for each in zip(groups, comparisons, strict=True)]
+        every = [compared(*each) for each in zip(groups, comparisons, strict=True)]
         write_page(html_file, Comparisons(every).page())
         _line(console, f"Wrote {html_file}")
     _line(console, f"Wrote {folder}: {len(cells)} runs, and {GRID}, which remembers them.")

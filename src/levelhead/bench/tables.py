@@ -134,13 +134,20 @@ def _rehearsals(rows: Mapping[str, Sequence[Run]]) -> list[str]:
 class RunSet:
     """Runs on the same rows; ``ordered`` if they stand in an order that was requested, which tables then keep.
 
-    ``left_out`` has a sentence for runs of the same folders that tables lack.
+    ``left_out`` has a sentence for runs of the same folders that tables lack. Groups with too few rows of a rate, and
+    rows without a group, are left out of gaps as :func:`levelhead.audit` leaves them out, with its ``min_count`` and
+    ``missing``.
     """
 
     split: Split
     runs: list[Run]
     ordered: bool = False
     left_out: tuple[str, ...] = ()
+    min_count: int = MIN_COUNT
+    missing: str = LEAVE_OUT
+
+    def __post_init__(self) -> None:
+        check_grouping(1, self.min_count, False, self.missing)
 
     def compare(
         self,
@@ -150,8 +157,6 @@ class RunSet:
         threshold: Threshold = "own",
         margin: float = MARGIN,
         level: float = 0.95,
-        min_count: int = MIN_COUNT,
-        missing: str = LEAVE_OUT,
         cluster: str | None = None,
     ) -> Comparison:
         """Return the joint table; rows are sets of runs that differ in the seed alone.
@@ -159,22 +164,19 @@ class RunSet:
         ``selection`` chooses each run's epoch again, by a label-only selector or by :data:`LEAKING`; the runs must have
         been trained with ``train.keep_epochs``. ``threshold="matched"`` lets every run call as many rows positive as
         the baseline does on average over its seeds, so that a mere shift of the threshold changes nothing.
-        Differences within ``margin`` are equivalent to none; ``level`` is that of the intervals. Groups with too few
-        rows
-        of a rate, and rows without a group, are left out of gaps as :func:`levelhead.audit` leaves them out, with its
-        ``min_count`` and ``missing``, and named in ``warnings``. Rows with the same ``cluster``, a column of the
-        predictions, count together; None: those of one person, where the evaluation wrote them down.
+        Differences within ``margin`` are equivalent to none; ``level`` is that of the intervals. Groups that are left
+        out of gaps are named in ``warnings``. Rows with the same ``cluster``, a column of the predictions, count
+        together; None: those of one person, where the evaluation wrote them down.
         """
-        check_grouping(1, min_count, False, missing)
         rows, first = self.rows(), self.runs[0]
         name = _baseline_of(baseline, rows)
         if not self.ordered:
             rows = {name: rows[name]} | rows
         labels, classes, positive = first.predictions["label"], self.classes, self.positive
-        group, left_out = members(first.predictions, self.attribute, missing)
+        group, left_out = self.members(first)
         fold = first.predictions.get("fold")
         clusters, together = _clusters(first, cluster)
-        probabilities = {row: self.probabilities(runs, selection, min_count) for row, runs in rows.items()}
+        probabilities = {row: self.probabilities(runs, selection) for row, runs in rows.items()}
         predictions = {row: np.array(classes)[values.argmax(-1)] for row, values in probabilities.items()}
         rate, areas = None, None
         if threshold == "matched":
@@ -202,11 +204,11 @@ class RunSet:
             margin=margin,
             level=level,
             classes=classes,
-            min_count=min_count,
+            min_count=self.min_count,
             left_out=left_out,
         )
         whole = JointCounts.from_rows(labels.to_numpy(), group, [predictions[name][0]], classes).marginal(0)
-        warnings = [*together, *left_out_sentences(self.attribute, whole, positive, min_count, missing)]
+        warnings = [*together, *left_out_sentences(self.attribute, whole, positive, self.min_count, self.missing)]
         warnings += [*_rehearsals(rows), *self.left_out, *_not_recorded(self.runs)]
         return self._comparison(
             rows, table, selection=selection, positive_rate=rate, areas=areas, warnings=tuple(warnings)
@@ -258,9 +260,7 @@ class RunSet:
         """Position of the positive class, the data set's second, among the classes by name; None for more than two."""
         return sorted(self.classes).index(self.classes[1]) if len(self.classes) == 2 else None
 
-    def between_selections(
-        self, first: str | None, second: str, *, min_count: int = MIN_COUNT, missing: str = LEAVE_OUT
-    ) -> dict[str, JointTable]:
+    def between_selections(self, first: str | None, second: str) -> dict[str, JointTable]:
         """Compare two rules for the epoch on the same runs, paired over rows and seeds.
 
         Returns:
@@ -269,10 +269,10 @@ class RunSet:
             0 without sampling error: the interval is [0, 0].
         """
         frame, classes = self.runs[0].predictions, np.array(self.classes)
-        group, left_out = members(frame, self.attribute, missing)
+        group, left_out = self.members(self.runs[0])
         found = {}
         for method, runs in self.rows().items():
-            kept = [self.probabilities(runs, rule, min_count) for rule in (first, second)]
+            kept = [self.probabilities(runs, rule) for rule in (first, second)]
             by_rule = {name: classes[each.argmax(-1)] for name, each in zip(("first", "second"), kept, strict=True)}
             table = joint(
                 frame["label"].to_numpy(),
@@ -282,7 +282,7 @@ class RunSet:
                 positive=self.positive,
                 shared_seeds=True,
                 classes=self.classes,
-                min_count=min_count,
+                min_count=self.min_count,
                 left_out=left_out,
             )
             if np.array_equal(kept[0], kept[1]):
@@ -294,18 +294,24 @@ class RunSet:
             found[method] = table
         return found
 
-    def probabilities(
-        self, runs: Sequence[Run], selection: str | None = None, min_count: int = MIN_COUNT
-    ) -> np.ndarray:
+    def probabilities(self, runs: Sequence[Run], selection: str | None = None) -> np.ndarray:
         """Return probabilities (runs, rows, classes) of the epochs that ``selection`` keeps (None: the runs' own)."""
         if selection is None:
             columns = [f"probability_{name}" for name in self.classes]
             return np.stack([run.predictions[columns].to_numpy() for run in runs])
-        return np.stack([choose_epoch(run, self.split, self.attribute, selection, min_count)[1] for run in runs])
+        return np.stack([choose_epoch(self, run, selection)[1] for run in runs])
 
-    def members(self, run: Run, missing: str = LEAVE_OUT) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return the group of each row that ``run`` predicted, and the groups that no gap compares."""
-        return members(run.predictions, self.attribute, missing)
+    def members(self, run: Run) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Return the group of each row that ``run`` predicted, and those no gap compares: that of rows without one."""
+        group = run.predictions[self.attribute]
+        absent = group.isna()
+        if absent.any() and (group == MISSING_GROUP).any():
+            raise DataError(
+                f"{quoted(self.attribute)} has a group named {MISSING_GROUP!r} and rows without a group, which get "
+                "that name. Rename the group in the data, and evaluate again."
+            )
+        left_out = (MISSING_GROUP,) if absent.any() and self.missing == LEAVE_OUT else ()
+        return group.where(~absent, MISSING_GROUP).to_numpy(), left_out
 
     def rows(self) -> dict[str, list[Run]]:
         """Return the rows by name: the method, its options that are not the default, what else distinguishes rows."""
@@ -384,26 +390,12 @@ def _at_rate_of(
     return chosen
 
 
-def members(frame: pd.DataFrame, attribute: str, missing: str = LEAVE_OUT) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the group of each row of predictions, and the groups that no gap compares: that of rows without one."""
-    group = frame[attribute]
-    absent = group.isna()
-    if absent.any() and (group == MISSING_GROUP).any():
-        raise DataError(
-            f"{quoted(attribute)} has a group named {MISSING_GROUP!r} and rows without a group, which get that name. "
-            "Rename the group in the data, and evaluate again."
-        )
-    left_out = (MISSING_GROUP,) if absent.any() and missing == LEAVE_OUT else ()
-    return group.where(~absent, MISSING_GROUP).to_numpy(), left_out
+def choose_epoch(group: RunSet, run: Run, selection: str) -> tuple[int, np.ndarray]:
+    """Return the epoch of ``run`` that ``selection`` keeps, and its predicted probabilities (rows, classes).
 
-
-def choose_epoch(
-    run: Run, split: Split, attribute: str, selection: str, min_count: int = MIN_COUNT
-) -> tuple[int, np.ndarray]:
-    """Return the epoch that ``selection`` keeps, and its predicted probabilities (rows, classes).
-
-    A gap that chooses is over the groups with ``min_count`` rows of each rate.
+    A gap that chooses is over the groups that the tables of ``group`` compare.
     """
+    split = group.split
     method = named(run.experiment.method)
     if isinstance(method, StandInMethod) and method.ends_with_change is None:
         raise DataError(
@@ -439,10 +431,13 @@ def choose_epoch(
         )
     if selection == LEAKING:
         names = np.array([str(column).removeprefix("probability_") for column in columns])
-        known = run.predictions[attribute].notna().to_numpy()
-        labels, groups = (run.predictions[column].to_numpy()[known] for column in ("label", attribute))
+        members, left_out = group.members(run)
+        known = ~np.isin(members, left_out)
+        labels, members = run.predictions["label"].to_numpy()[known], members[known]
         scores = {
-            epoch: -measured_gap(Counts.from_rows(labels, names[by_epoch[epoch].argmax(-1)][known], groups), min_count)
+            epoch: -measured_gap(
+                Counts.from_rows(labels, names[by_epoch[epoch].argmax(-1)][known], members), group.min_count
+            )
             for epoch in epochs
         }
     elif selection == "last":
@@ -467,7 +462,7 @@ def choose_epoch(
     return int(chosen), by_epoch[chosen]
 
 
-def measured_gap(counts: Counts, min_count: int = MIN_COUNT) -> float:
+def measured_gap(counts: Counts, min_count: int) -> float:
     """Return the EOd gap over the groups that have ``min_count`` rows of each rate; NaN where no two have."""
     enough = Enough.of(counts.table, None, min_count)
     if undefined_reason(counts, "equalized_odds", None, min_count, enough):
@@ -526,13 +521,18 @@ def _read_cost(file: Path) -> dict[str, Any]:
     return cost
 
 
-def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
+def collect(
+    folders: Iterable[Path], split: Split, *, min_count: int = MIN_COUNT, missing: str = LEAVE_OUT
+) -> list[RunSet]:
     """Read evaluated runs, given one by one or by a folder of them, and group them by the rows they predicted.
+
+    ``min_count`` and ``missing`` as :class:`RunSet` has them.
 
     Runs found in a folder that are not finished or not evaluated yet are left out, which ``left_out`` says; a run that
     was given alone must be evaluated. Runs keep the order in which they are given, those of a comparison that of its
     variants.
     """
+    check_grouping(1, min_count, False, missing)
     found, ordered, said = [], True, []
     for folder in folders:
         if (folder / CONFIG).exists():
@@ -593,7 +593,10 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
             said.append(whole)
     if not groups:
         raise DataError("No seed of any variant has all its folds yet: finish the comparison, compare OUT --resume.")
-    return [dataclasses.replace(group, left_out=tuple(said)) for group in groups.values()]
+    return [
+        dataclasses.replace(group, left_out=tuple(said), min_count=min_count, missing=missing)
+        for group in groups.values()
+    ]
 
 
 def _classes(run: Run) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from levelhead.auditing.options import MIN_COUNT
+from levelhead.auditing.options import LEAVE_OUT
 from levelhead.bench.comparison import Comparison
 from levelhead.bench.tables import Run, RunSet, measured_gap
 from levelhead.metrics import Counts
@@ -41,9 +41,9 @@ def _label_only(runs: list[Run], criterion: str) -> float:
     return float(np.mean([-np.inf if score is None else score_of(criterion, score) for score in scores]))
 
 
-def _with_groups(runs: list[Run], attribute: str, min_count: int) -> float:
-    """Return minus the mean equalized odds gap on validation."""
-    gaps = []
+def _with_groups(group: RunSet, runs: list[Run]) -> float:
+    """Return minus the mean equalized odds gap on validation, over the groups that the tables of ``group`` compare."""
+    gaps, attribute = [], group.attribute
     for run in [part for one in runs for part in one.trained]:
         frame = pd.read_parquet(run.folder / "predictions-validation.parquet")
         data = named(run.experiment.data)
@@ -56,17 +56,17 @@ def _with_groups(runs: list[Run], attribute: str, min_count: int) -> float:
             groups = pd.factorize(frame[attribute])[0]
         else:
             groups = run.experiment.data.require_groups("validation", partly=True)[0].values.numpy()
-        known = groups >= 0
+        known = (groups >= 0) | (group.missing != LEAVE_OUT)
         labels, answers = (frame[column].to_numpy()[known] for column in ("label", "prediction"))
-        gaps.append(measured_gap(Counts.from_rows(labels, answers, groups[known]), min_count))
+        gaps.append(measured_gap(Counts.from_rows(labels, answers, groups[known]), group.min_count))
     return -float(np.nanmean(gaps)) if not np.isnan(gaps).all() else -np.inf
 
 
-def tune(group: RunSet, criterion: str = "val_loss", min_count: int = MIN_COUNT) -> tuple[RunSet, list[Choice]]:
+def tune(group: RunSet, criterion: str = "val_loss") -> tuple[RunSet, list[Choice]]:
     """Keep one row a method: the one whose runs have the best mean validation ``criterion``.
 
     Returns the group with the chosen rows alone, and the choices of the methods that had several. Reads validation
-    groups, for the ORACLE pick only, which is None where no gap of ``min_count`` rows is defined there.
+    groups, for the ORACLE pick only, which is None where no gap is defined there.
     """
     known = [name for name in FOR_ANY_METHOD if name != "last"]
     if criterion not in known:
@@ -80,7 +80,7 @@ def tune(group: RunSet, criterion: str = "val_loss", min_count: int = MIN_COUNT)
         chosen = max(names, key=lambda name: _label_only(rows[name], criterion))
         kept += rows[chosen]
         if len(names) > 1:
-            gaps = {name: _with_groups(rows[name], group.attribute, min_count) for name in names}
+            gaps = {name: _with_groups(group, rows[name]) for name in names}
             oracle = max(names, key=gaps.__getitem__)
             choices.append(Choice(method, tuple(names), chosen, None if gaps[oracle] == -np.inf else oracle))
     return replace(group, runs=kept), choices

@@ -200,11 +200,12 @@ def _run(
         if len(order) < FIRST:
             raise ConfigError("--until needs two seeds or more: one says nothing about the variance over seeds.")
     check_cells(cells, local=ray is None)
+    who: dict[str, Any] = {"min_count": min_count, "missing": missing.words}
     if plan_only:
         from levelhead.bench.planning import show_plan
 
         with tempfile.TemporaryDirectory(prefix="levelhead-plan-") as place:  # nothing is left where runs may come
-            show_plan(cells, Path(place), workers=workers, console=Terminal(), min_count=min_count)
+            show_plan(cells, Path(place), workers=workers, console=Terminal(), **who)
         return
     remember(plan, folder)
     parts = ["levelhead", "compare", str(folder), "--resume", *["--workers", str(workers)] * (workers > 1)]
@@ -212,7 +213,6 @@ def _run(
     parts += ["--until", str(until)] * (until is not None)
     parts += ["--min-count", str(min_count)] * (min_count != 10)
     parts += ["--missing", missing.value] * (missing is not Missing.leave_out)
-    who: dict[str, Any] = {"min_count": min_count, "missing": missing.words}
     part_of_grid = rows is not None or seeds is not None or options["settings"]
     again = (command_line() or "the same command") if part_of_grid else shlex.join(parts)
     console = Terminal()

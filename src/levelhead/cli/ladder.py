@@ -36,8 +36,8 @@ def ladder_command(
 
     check_picture(out, "accuracy", "equalized_odds")
     comparisons = [
-        group.compare(baseline, threshold="matched", min_count=min_count, missing=missing.words)
-        for group in collect(runs, split.value)
+        group.compare(baseline, threshold="matched")
+        for group in collect(runs, split.value, min_count=min_count, missing=missing.words)
     ]
     steps = [step for one in comparisons for step in steps_of(one, one.title.partition(": ")[0])]
     note = "At the baseline's positive rate. Hollow: more than half a point of accuracy is lost."

@@ -50,17 +50,17 @@ def pareto_command(
 
     check_picture(out, x, y)
     console = Terminal()
-    groups = collect(runs, split.value)
+    groups = collect(runs, split.value, min_count=min_count, missing=missing.words)
     pictures = [out] if len(groups) == 1 else [out.with_stem(f"{out.stem}-{n + 1}") for n in range(len(groups))]
     check_outputs({f"--out, picture {path.name}": path for path in pictures} | outputs, runs=runs)
     results, written, pages = [], [], []
     for path, group in zip(pictures, groups, strict=True):
-        comparison = group.compare(baseline, min_count=min_count, missing=missing.words)
+        comparison = group.compare(baseline)
         console.print("\n".join(comparison.cautions), markup=False, end="\n" if comparison.cautions else "")
         frontier = None
         if not no_frontier and has_frontier(x, y):
             try:
-                frontier = baseline_frontier(group, comparison, min_count=min_count, missing=missing.words)
+                frontier = baseline_frontier(group, comparison)
             except LevelheadError as error:
                 console.print(f"No FACT line: {error}", markup=False)
         elif not no_frontier:
@@ -69,7 +69,7 @@ def pareto_command(
         written.append((path, comparison.title))
         results.append(pareto_to_dict(comparison, x=x, y=y, frontier=frontier))
         pages.append((group, comparison))
-    shown = [compared(*pair, min_count=min_count) for pair in pages] if html_file is not None else []
+    shown = [compared(*pair) for pair in pages] if html_file is not None else []
     write_files(json_file, {"pictures": results}, html_file, Comparisons(shown).page)
     named = [(path, what) for path, what in ((json_file, "the numbers"), (html_file, "the page")) if path is not None]
     for path, what in (*written, *named):

@@ -101,9 +101,9 @@ def refit_command(
         return
     if joined is not None or not (run / "evaluation-test.json").exists():
         evaluate_run(run, data_root=data_root, join=joined, **who)
-    (found,) = collect([run, *(cell.folder for cell in cells)], "test")
+    (found,) = collect([run, *(cell.folder for cell in cells)], "test", **who)
     baseline = next(name for name, runs in found.rows().items() if runs[0].folder == run)
-    comparison = found.compare(baseline, **who)
+    comparison = found.compare(baseline)
     console.print(comparison.report.table(all=all_))
     labels = {
         cell.row: "These group labels" if groups is not None else f"{method.rows} group labels"

@@ -189,7 +189,6 @@ def runs_page(
     from levelhead.bench.page import Comparisons, compared
     from levelhead.bench.tables import collect
 
-    kept: dict[str, Any] = {"min_count": min_count, "missing": missing}
-    groups = collect(folders, split)  # type: ignore[arg-type]  # one of SplitName's values
-    pages = [compared(group, group.compare(baseline, **kept), **kept) for group in groups]
+    groups = collect(folders, split, min_count=min_count, missing=missing)  # type: ignore[arg-type]  # of SplitName
+    pages = [compared(group, group.compare(baseline)) for group in groups]
     return Comparisons(pages).page()

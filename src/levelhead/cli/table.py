@@ -90,13 +90,13 @@ def table_command(
         )
     points = margin if margin is not None else grids[0].margin if grids else Grid.margin
     results, pages, reports = [], [], []
-    groups = collect(runs, split.value)
+    groups = collect(runs, split.value, min_count=min_count, missing=missing.words)
     for group in groups:
         options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "margin": points / 100}
-        options |= {"level": level_of(runs), "min_count": min_count, "missing": missing.words, "cluster": cluster}
+        options |= {"level": level_of(runs), "cluster": cluster}
         more, picked = [], {}
         if tune_by is not None:
-            chosen, choices = tune(group, tune_by, min_count)
+            chosen, choices = tune(group, tune_by)
             more = [choices_table(choices, group.compare(baseline, **options), tune_by)] if choices else []
             picked, group = {"tuning": choices_to_dict(choices, tune_by)}, chosen
         comparison = group.compare(baseline, **options)
@@ -106,7 +106,7 @@ def table_command(
         _print(reports[-1], markdown, all_ or tune_by is not None, len(groups) > 1)
     looks = looks_of(runs) if json_file else None
     record = {"kind": "comparison", "comparisons": results} | ({"looks": looks} if looks else {})
-    shown = [compared(*each, min_count=min_count, missing=missing.words) for each in pages] if html_file else []
+    shown = [compared(*each) for each in pages] if html_file else []
     write_files(json_file, record, html_file, Comparisons(shown).page)
     _write_latex(reports, latex_file)
 

@@ -284,12 +284,10 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
             title = one.title if len(one.kinds) == 1 else f"{one.title}: {', '.join(alike.table.rows)}"
             first = item.drawing == "pareto"
             beside = () if number else sections
-            pages.append(compared(runs, alike, beside, title=title, plane_first=first, min_count=options.min_count))
+            pages.append(compared(runs, alike, beside, title=title, plane_first=first))
         if item.drawing == "pareto":
             picture = stem.with_suffix(".png")
-            frontier = None
-            if comparison.selection is None:
-                frontier = baseline_frontier(one.runs, comparison, min_count=options.min_count)
+            frontier = None if comparison.selection is not None else baseline_frontier(one.runs, comparison)
             draw_pareto(comparison, picture, frontier=frontier)
             record["grids"][grid]["pareto"] = pareto_to_dict(comparison, frontier=frontier)
             written.append(picture)

@@ -84,8 +84,7 @@ def published_gain(method: Published, baseline: Published) -> tuple[float, float
 class Reproduction:
     """A grid of the paper as far as it has run: its runs on one test split, and the published figures.
 
-    ``missing`` are the grid's rows without a finished run; ``compared`` says which groups are compared, as options of
-    :meth:`~levelhead.bench.tables.RunSet.compare`.
+    ``missing`` are the grid's rows without a finished run.
     """
 
     runs: RunSet
@@ -93,7 +92,6 @@ class Reproduction:
     protocol: Protocol
     title: str
     missing: tuple[str, ...] = ()
-    compared: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def _published(self, row: str) -> Mapping[str, Published]:
         """Return the published figures that ``row`` stands beside; none if nothing was published of it."""
@@ -102,14 +100,14 @@ class Reproduction:
     @cached_property
     def label_only(self) -> Comparison:
         """The runs with the epochs that they chose by labels."""
-        return self.runs.compare(self.baseline, **self.compared)
+        return self.runs.compare(self.baseline)
 
     @cached_property
     def as_released(self) -> Comparison | None:
         """The same runs with the epochs of the smallest gap on the test rows; None if epochs were not kept."""
         if not all(run.experiment.train.keep_epochs for run in self.runs.runs):
             return None
-        return self.runs.compare(self.baseline, selection=LEAKING, **self.compared)
+        return self.runs.compare(self.baseline, selection=LEAKING)
 
     @property
     def baseline(self) -> str:
@@ -133,8 +131,8 @@ class Reproduction:
         for kind in ("FT", "LE"):
             if (baseline := f"ERM-{kind}") in rows:
                 alike = [run for row, runs in rows.items() if row.endswith(kind) for run in runs]
-                runs = RunSet(self.runs.split, alike)
-                found.append((runs, runs.compare(baseline, selection=self.comparison.selection, **self.compared)))
+                runs = dataclasses.replace(self.runs, runs=alike)
+                found.append((runs, runs.compare(baseline, selection=self.comparison.selection)))
         return found or [(self.runs, self.comparison)]
 
     @property
@@ -161,7 +159,7 @@ class Reproduction:
             method: {
                 figure: row.difference for figure, row in table.rows["second"].items() if row.difference is not None
             }
-            for method, table in self.runs.between_selections(None, LEAKING, **self.compared).items()
+            for method, table in self.runs.between_selections(None, LEAKING).items()
         }
 
     @cached_property
@@ -305,14 +303,14 @@ def reproduction(
     if not done:
         return None
     names = {cell.folder: cell.row for cell in done}
-    (found,) = collect(list(names), "test")
+    (found,) = collect(list(names), "test", **compared)
     runs = [
         dataclasses.replace(run, experiment=dataclasses.replace(run.experiment, name=names[run.folder]))
         for run in found.runs
     ]
     rows = dict.fromkeys(cell.row for cell in cells)
     missing = tuple(row for row in rows if row not in names.values())
-    return Reproduction(RunSet(found.split, runs), published, protocol, title, missing, compared)
+    return Reproduction(dataclasses.replace(found, runs=runs), published, protocol, title, missing)
 
 
 def _cell(estimate: Estimate | None, *, signed: bool = False) -> Record:
