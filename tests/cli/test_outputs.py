@@ -253,6 +253,20 @@ def test_evaluating_other_data_never_writes_into_a_run(tmp_path: Path, capsys: p
     assert sorted(names(tmp_path / "other")) == ["config.yaml", "metrics.json"]
 
 
+@pytest.mark.parametrize(
+    "other", [("--set", "data.file=x.csv"), ("--join", "people.csv", "--on", "id", "--group", "a")]
+)
+def test_a_page_of_a_run_is_not_offered_for_figures_of_another_folder(
+    other: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --join the page showed what the run had been evaluated on before."""
+    line = ("evaluate", tmp_path, *other, "--split", "validation", "--out", tmp_path / "new")
+    assert run(*line, "--html", tmp_path / "page.html") == 2
+    text = " ".join(capsys.readouterr().err.split())
+    assert "--html shows a run with its own figures. For those of --out: levelhead audit" in text
+    assert "new/predictions-validation.parquet --label label" in text
+
+
 def test_paths_that_cannot_be_written_are_refused_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

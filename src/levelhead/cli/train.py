@@ -149,11 +149,10 @@ def evaluate_command(
     Example: levelhead evaluate runs/mine --set data.sensitive=region --out by-region
     """
     check_outputs({"--json": json_file, "--html": html_file}, folders={"--out": out}, runs=[run])
-    if settings and html_file:
+    if out is not None and html_file:
         raise ConfigError(
-            "--html shows a run with its own data. For other data: levelhead audit OUT/predictions-test.parquet "
-            "--label "
-            "label --prediction prediction --group COLUMN --html FILE."
+            f"--html shows a run with its own figures. For those of --out: levelhead audit "
+            f"{out}/predictions-{split.value}.parquet --label label --prediction prediction --group COLUMN --html FILE."
         )
     from levelhead.auditing.result import AuditResult
     from levelhead.runs.evaluate import evaluate_run
