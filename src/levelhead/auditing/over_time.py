@@ -292,7 +292,7 @@ class Time(Part):
             return []
         shown = blocks.said([*own["sentences"], *whole["said"]], most=6, more="changes")
         if found := own["trends"]:
-            shown += [_table(name, found, level_text(whole["level"])), *_charts(name, found, whole)]
+            shown += [_table(name, found, level_text(whole["level"])), *_charts(found, whole)]
         return [blocks.section("Over time", shown, rank=4)]
 
 
@@ -352,7 +352,7 @@ def _table(name: str, found: Sequence[Record], level: str) -> Record:
     )
 
 
-def _charts(name: str, found: Sequence[Record], result: Record) -> list[Record]:
+def _charts(found: Sequence[Record], result: Record) -> list[Record]:
     drawn, level = [], level_text(result["level"])
     place = dict(zip(result["periods"], places_of(result["periods"]), strict=True))
     for one in found[:CHARTS]:

@@ -587,7 +587,7 @@ def collect(
         else:
             _add(groups, data, run, attribute, RunSet(split, [], ordered))
     for data, attribute, parts in folds.values():
-        if isinstance(whole := _put_together(parts, attribute), Run):
+        if isinstance(whole := _put_together(parts), Run):
             _add(groups, data, whole, attribute, RunSet(split, [], ordered))
         else:
             said.append(whole)
@@ -618,7 +618,7 @@ def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: s
     group.runs.append(run)
 
 
-def _put_together(parts: Sequence[tuple[Run, dict[str, Any]]], attribute: str) -> Run | str:
+def _put_together(parts: Sequence[tuple[Run, dict[str, Any]]]) -> Run | str:
     """Return one run of all rows out of the runs of the folds; if some are missing, a sentence that says so."""
     parts = sorted(parts, key=lambda part: int(part[1]["fold"]))
     first, about = parts[0]
