@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import test_crows_pairs
 from test_bbq import record, write
+from test_endpoint import Server, server
 from typer.testing import CliRunner
 
 from levelhead.cli.lm import lm_app
@@ -28,6 +29,7 @@ from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
 
 ITEMS = 40
+__all__ = ["server"]  # a fixture
 
 
 class Ruled:
@@ -206,3 +208,35 @@ def test_the_command_line_says_the_cost_and_shows_the_noise(tmp_path: Path, monk
     more = ["--prompt-noise", "--template", "{context} {question}"]
     with pytest.raises(ConfigError, match="leave --template out"):
         CliRunner().invoke(lm_app, [*line, *more], catch_exceptions=False)
+
+
+def test_the_usage_is_that_of_all_prompts_and_of_all_runs_into_a_folder(server: Server, tmp_path: Path) -> None:
+    write(tmp_path, [record(row) for row in range(8)])
+    out, json_file = tmp_path / "run", tmp_path / "out.json"
+    line = ["bench", "bbq", "--endpoint", server.url, "--api-model", "m", "--data-root", str(tmp_path)]
+    line += ["--out", str(out), "--prompt-noise", "--json", str(json_file), "--limit"]
+
+    def run(limit: int, *more: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        result = CliRunner().invoke(lm_app, [*line, str(limit), *more], catch_exceptions=False)
+        kept = json.loads(scores_file(out, "bbq").read_text(encoding="utf-8"))
+        return result.output, kept, json.loads(json_file.read_text(encoding="utf-8"))["benchmarks"][0]
+
+    said, kept, shown = run(2, "--price", "1,2")
+    asked = len(server.seen)
+    assert asked == 1 + 9 * 2 * 3  # the probe, and each option in each prompt
+    assert shown["usage"] == kept["usage"]
+    assert (kept["usage"]["requests"], kept["usage_first"]["requests"]) == (asked, 7)
+    assert kept["usage"]["cost"] == pytest.approx((7 + 2) * asked / 1e6)
+    assert (kept["usage"]["items"], kept["usage"]["unknown"]) == (18, 0)
+    assert f"Over all 9 prompts, {asked} requests" in " ".join(said.split())
+    said, kept, shown = run(2)  # all answers are kept, and the probe has no price
+    assert shown["usage"]["requests"] == len(server.seen) == asked + 1
+    assert shown["usage"]["cost"] == pytest.approx((7 + 2) * asked / 1e6)
+    assert "without 1 request of unknown price" in " ".join(said.split())
+    assert [note for note in kept["notes"] if "requests" in note] == [kept["notes"][-1]]
+    run(4)
+    assert run(8)[2]["usage"]["requests"] == len(server.seen)
+    scores_file(out, "bbq").unlink()  # as if the run had been stopped
+    kept = run(8)[1]
+    assert (kept["usage_first"]["requests"], kept["usage_first"]["unknown"]) == (1, 8)
+    assert "Requests of 8 answers from a stopped run are not counted." in kept["notes"][-1]

@@ -15,12 +15,13 @@ import hashlib
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from levelhead.lm.transport import RefusedError, Request, Transport, UnreadableAnswerError
+from levelhead.report.text import counted
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 PROBE = "The kettle stands on the table, and the lamp stands on the shelf."
@@ -52,7 +53,9 @@ class Usage:
     """Requests and tokens, as the server counts them; ``uncounted`` requests came without counts.
 
     ``repeats``: second tries. ``withheld``: answers that a filter of the server held back. ``cut``: answers of which
-    nothing was left when the tokens ran out. ``cost``: at the prices given, None without prices or counts.
+    nothing was left when the tokens ran out. ``cost``: at the prices given, None without prices or counts; ``unpriced``
+    requests are not in it. ``items``: stored answers from these requests. ``unknown``: stored answers of a stopped run,
+    whose requests were not recorded.
     """
 
     requests: int = 0
@@ -63,6 +66,18 @@ class Usage:
     withheld: int = 0
     cut: int = 0
     cost: float | None = None
+    unpriced: int = 0
+    items: int = 0
+    unknown: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        """Return what was used in all; the cost is that of the requests that have one."""
+        ours, theirs = asdict(self), asdict(other)
+        costs = [used.cost for used in (self, other) if used.cost is not None]
+        counts = {name: ours[name] + theirs[name] for name in ours if name != "cost"}
+        if costs:
+            counts["unpriced"] += sum(used.requests for used in (self, other) if used.cost is None)
+        return Usage(**counts, cost=sum(costs) if costs else None)
 
     def __str__(self) -> str:
         """Say it in a sentence or three."""
@@ -70,8 +85,11 @@ class Usage:
         tokens = f"{self.prompt_tokens:,} prompt and {self.completion_tokens:,} completion tokens"
         said = f"{self.requests:,} requests{again}: {tokens}"
         said += "" if self.cost is None else f", cost {self.cost:,.4f}"
+        said += f" without {counted(self.unpriced, 'request')} of unknown price" if self.unpriced else ""
         said += f"; the server gave no counts for {self.uncounted:,}." if self.uncounted else "."
         said += f" A filter of the server withheld {self.withheld:,} answers." if self.withheld else ""
+        lost = counted(self.unknown, "answer")
+        said += f" Requests of {lost} from a stopped run are not counted." if self.unknown else ""
         return said + (
             f" {self.cut:,} answers were cut before a text began: raise --max-new-tokens." if self.cut else ""
         )

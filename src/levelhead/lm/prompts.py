@@ -10,9 +10,11 @@ others below ``prompts/``.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import numpy as np
 
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
 from levelhead.lm.intervals import SHARE, SIGNED, bootstrap, over_seeds, paired_difference, pooled, ratio
-from levelhead.lm.runner import kept_answers, scores_file, take
+from levelhead.lm.runner import kept_answers, scores_file, take, usage_of
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError, Estimate
@@ -29,6 +31,7 @@ APART = "apart"
 UNDER_PROMPT_NOISE = "not distinguishable under prompt noise"
 NOT_APART = "not distinguishable"
 UNDECIDED = "no interval"
+SUMMED = "Over all"
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def has_prompts(benchmark: Benchmark, folder: Path) -> bool:
 
 
 def prompt_noise(benchmark: Benchmark, folder: Path, root: Path | None, limit: int | None) -> dict[str, Any]:
-    """Sum up the answers to all prompts, and write it into the scores of ``folder``.
+    """Sum up the answers to all prompts, and write it into the scores of ``folder``, with an endpoint's usage for all.
 
     Returns a dict with the keys::
 
@@ -87,8 +90,22 @@ def prompt_noise(benchmark: Benchmark, folder: Path, root: Path | None, limit: i
         "consistency": _consistency(prompts, answered),
     }  # fmt: skip
     file = scores_file(folder, benchmark.name)
-    write_json(file, read_json(file) | {"prompt_noise": found})
+    record = read_json(file)
+    write_json(file, record | _used(record, prompts, benchmark.name) | {"prompt_noise": found})
     return found
+
+
+def _used(record: dict[str, Any], prompts: Sequence[Prompt], name: str) -> dict[str, Any]:
+    """Return what changes in the scores of the first prompt where an endpoint's usage is that of all ``prompts``."""
+    first = usage_of(record)
+    if first is None:
+        return {}
+    files = [file for prompt in prompts[1:] if (file := scores_file(prompt.folder, name)).is_file()]
+    others = [used for file in files if (used := usage_of(read_json(file))) is not None]
+    total = functools.reduce(operator.add, others, first)
+    notes = [note for note in record["notes"] if note != str(first) and not note.startswith(SUMMED)]
+    said = f"{SUMMED} {len(prompts)} prompts, {total}"
+    return {"usage": asdict(total), "usage_first": asdict(first), "notes": [*notes, said]}
 
 
 def prompt_differences(

@@ -29,7 +29,7 @@ from levelhead.types import ConfigError, DataError, Estimate, LevelheadError, qu
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from levelhead.lm.endpoint import Endpoint
+    from levelhead.lm.endpoint import Endpoint, Usage
     from levelhead.lm.model import LanguageModel
 
 FORMAT = 1
@@ -64,7 +64,8 @@ def run_benchmark(
 ) -> Scores:
     """Ask a model what is still unanswered in ``folder``, then score, and write both files.
 
-    Kept answers are taken whatever the benchmark's ``free_options`` were then, since no answer depends on these.
+    Kept answers are taken whatever the benchmark's ``free_options`` were then, since no answer depends on these. An
+    endpoint's usage is added to what the scores record of kept answers.
     ``limit`` takes this many items of each category, see :func:`take`; a later run with more keeps the answers that
     there are. A ``console`` gets a bar with the time left.
 
@@ -90,6 +91,7 @@ def run_benchmark(
     began = time.monotonic()
     with _opened(answers_file(folder, benchmark.name)) as (file, path):
         answers = _continued(file, path, benchmark, header, items)
+        kept = len(answers)
         missing = [item for item in items if item.id not in answers]
         with _bar(console, benchmark.name, len(items), len(items) - len(missing)) as advance:
             hashes = {item.id: _hash(item) for item in missing}
@@ -104,17 +106,40 @@ def run_benchmark(
     if model.causal:
         asked = [UNASKED_CHAT] if model.has_chat_template and not getattr(benchmark, "chat", True) else []
         scores = dataclasses.replace(scores, notes=(*scores.notes, str(model.beginning), *asked))
-    used = None if not hasattr(model, "spent") else model.spent()
+    file_of_scores = scores_file(folder, benchmark.name)
+    used = _used(model, file_of_scores, header["model"], kept, len(missing)) if hasattr(model, "spent") else None
     if used is not None and used.requests:
         scores = dataclasses.replace(scores, notes=(*scores.notes, str(used)))
     options = options_of(benchmark)
     about = {"model": header["name"], "fingerprint": header["model"], "options": options, "limit": limit}
     about |= recorded_class(benchmark)
-    seconds = round(time.monotonic() - began, 1)  # of this process alone
+    seconds = round(time.monotonic() - began, 1)  # of this process alone; usage is that of all
     measured: dict[str, Any] = {"items": len(items), "asked": len(missing), "seconds": seconds}
     measured |= {} if used is None else {"usage": dataclasses.asdict(used)}
-    write_json(scores_file(folder, benchmark.name), scores_to_dict(scores) | about | measured)
+    write_json(file_of_scores, scores_to_dict(scores) | about | measured)
     return scores
+
+
+def _used(model: Endpoint, file: Path, fingerprint: str, kept: int, asked: int) -> Usage:
+    """Return what the answers of a run took: what ``file`` records of those ``kept``, and what was used just now."""
+    from levelhead.lm.endpoint import Usage
+
+    record = read_json(file) if kept and file.is_file() else {}
+    before = usage_of(record) if record.get("fingerprint") == fingerprint else None
+    before = before or Usage()
+    now = dataclasses.replace(model.spent(), items=asked, unknown=max(0, kept - before.items - before.unknown))
+    return before + now
+
+
+def usage_of(record: dict[str, Any]) -> Usage | None:
+    """Return what kept scores record of requests: of one prompt alone where they sum up several; None without any."""
+    from levelhead.lm.endpoint import Usage
+
+    found = record.get("usage_first", record.get("usage"))
+    names = {field.name for field in dataclasses.fields(Usage)}
+    if not found:
+        return None
+    return Usage(**{"items": record.get("asked", 0)} | {name: value for name, value in found.items() if name in names})
 
 
 def score_predictions(
