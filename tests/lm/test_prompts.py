@@ -185,7 +185,10 @@ def test_two_models_are_compared_over_wordings(tmp_path: Path) -> None:
     assert bias["verdict"] == UNDER_PROMPT_NOISE
     assert "prompt noise" in json.dumps(language_model_page(summary))
     (tmp_path / "after" / "prompts" / "03" / "scores-bbq.json").unlink()
-    assert comparison_summary(tmp_path / "before", tmp_path / "after", tmp_path)["prompt_noise"] == []
+    summary = comparison_summary(tmp_path / "before", tmp_path / "after", tmp_path)
+    assert summary["prompt_noise"] == []
+    assert "no difference over wordings" in summary["notes"][0]
+    assert "has scores of 8 of 9 prompts" in summary["notes"][0]
     (tmp_path / "before" / "prompts" / "03" / "answers-bbq.jsonl").unlink()
     with pytest.raises(DataError, match="is missing"):
         prompt_noise(BBQ(), tmp_path / "before", tmp_path, None)
@@ -240,3 +243,28 @@ def test_the_usage_is_that_of_all_prompts_and_of_all_runs_into_a_folder(server: 
     kept = run(8)[1]
     assert (kept["usage_first"]["requests"], kept["usage_first"]["unknown"]) == (1, 8)
     assert "Requests of 8 answers from a stopped run are not counted." in kept["notes"][-1]
+
+
+def test_no_difference_over_wordings_mixes_two_models(tmp_path: Path) -> None:
+    things(tmp_path)
+    before, after = tmp_path / "before", tmp_path / "after"
+    asked(tmp_path, Ruled(lambda prompt, options: 0, "old"), before)
+
+    def notes() -> list[str]:
+        summary = comparison_summary(before, after, tmp_path)
+        assert summary["prompt_noise"] == []
+        return list(summary["notes"])
+
+    new = Ruled(lambda prompt, options: options.index("The lamp"), "new")
+    run_benchmark(BBQ(), new, tmp_path, after)  # type: ignore[arg-type]
+    assert notes() == [f"bbq: no difference over wordings, because {after} was asked in one wording."]
+    asked(tmp_path, new, after)
+    assert len(comparison_summary(before, after, tmp_path)["prompt_noise"]) > 1
+    run_benchmark(BBQ(), new, tmp_path, after)  # type: ignore[arg-type]
+    assert "was last scored without --prompt-noise" in notes()[0]
+    (after / "answers-bbq.jsonl").unlink()
+    run_benchmark(BBQ(), Ruled(lambda prompt, options: 0, "newer"), tmp_path, after)  # type: ignore[arg-type]
+    assert "has the answers of two models" in notes()[0]
+    one = run_benchmark(BBQ(), new, tmp_path, tmp_path / "one")  # type: ignore[arg-type]
+    assert one.overall
+    assert comparison_summary(tmp_path / "one", tmp_path / "one", tmp_path)["notes"] == []

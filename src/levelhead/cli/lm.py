@@ -52,6 +52,6 @@ def compare_command(
         file = write_examples(first, second, data_root, count=examples)
         console.print(f"Generations side by side, for this machine alone: {escape(str(file))}", soft_wrap=True)
     kept = read_json(file)["examples"] if examples and html_file is not None else []
-    found = {"differences": [one.to_dict() for one in differences], "notes": notes, "summary": summary}
+    found = {"differences": [one.to_dict() for one in differences], "notes": summary["notes"], "summary": summary}
     record = {"kind": "language models", **found}
     write_files(json_file, record, html_file, lambda: language_model_page(summary, examples=kept))

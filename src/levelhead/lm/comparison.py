@@ -13,7 +13,7 @@ from typing import Any
 from levelhead.arrays import checked
 from levelhead.lm.base import Benchmark
 from levelhead.lm.benchmarks import class_of
-from levelhead.lm.prompts import has_prompts, prompt_differences
+from levelhead.lm.prompts import ONE_WORDING, prompt_differences, prompts_lacking
 from levelhead.lm.runner import ScoreDifference, compare_runs, kept_answers, scored, scores_file, take
 from levelhead.metrics import estimate_to_dict
 from levelhead.runs.recipe import build_options
@@ -38,7 +38,7 @@ def comparison_summary(before: Path | str, after: Path | str, root: Path | str |
                           "overall": [figure, ...], "categories": {part: [figure, ...]}}
                           with figure = {"score", "before", "after", "difference"}
         prompt_noise      what :func:`levelhead.lm.prompts.prompt_differences` finds where both have all wordings
-        notes             list of sentences: what has no paired interval, and why
+        notes             list of sentences: what has no paired interval, or no difference over wordings, and why
         examples          name of the file of generations in the folder of ``after``, or null; see write_examples
 
     Every "before", "after" and "difference" of a figure is {"value", "low", "high", "n"}, plus "reason" where it, or
@@ -62,14 +62,15 @@ def summarized(
     """Return :func:`comparison_summary` of what :func:`~levelhead.lm.runner.compare_runs` found."""
     names = list(dict.fromkeys(difference.benchmark for difference in differences))
     records = {name: [read_json(scores_file(folder, name)) for folder in (before, after)] for name in names}
+    noise, unequal = _prompt_noise(before, after, names, root)
     by_name = {name: [one for one in differences if one.benchmark == name] for name in names}
     return {
         "before": {"folder": before.name, "models": {name: records[name][0].get("model") for name in names}},
         "after": {"folder": after.name, "models": {name: records[name][1].get("model") for name in names}},
         "headlines": [line for name in names for line in _headlines(by_name[name], records[name][0])],
         "benchmarks": [_benchmark(name, by_name[name], records[name]) for name in names],
-        "prompt_noise": _prompt_noise(before, after, root),
-        "notes": list(notes),
+        "prompt_noise": noise,
+        "notes": [*notes, *unequal],
         "examples": EXAMPLES if (after / EXAMPLES).is_file() else None,
     }
 
@@ -118,17 +119,27 @@ def write_examples(before: Path, after: Path, root: Path | None = None, *, count
     return after / EXAMPLES
 
 
-def _prompt_noise(before: Path, after: Path, root: Path | None) -> list[dict[str, Any]]:
-    found = []
+def _prompt_noise(
+    before: Path, after: Path, names: Sequence[str], root: Path | None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the differences over wordings, and notes on what has none although other wordings were asked."""
+    found: list[dict[str, Any]] = []
+    notes = []
     for name, benchmark in benchmarks_of(before).items():
-        if not all(has_prompts(benchmark, folder) for folder in (before, after)):
+        if name not in names:
+            continue
+        lacks = {str(folder): prompts_lacking(benchmark, folder) for folder in (before, after)}
+        if any(lacks.values()):
+            if set(lacks.values()) != {ONE_WORDING}:
+                reasons = " and ".join(f"{folder} {reason}" for folder, reason in lacks.items() if reason)
+                notes.append(f"{name}: no difference over wordings, because {reasons}.")
             continue
         try:
             limit = read_json(scores_file(before, name)).get("limit")
             found += prompt_differences(benchmark, before, after, root, limit)
         except DataError:  # without the data; the plain differences say so
             continue
-    return found
+    return found, notes
 
 
 def _figures(one: ScoreDifference) -> dict[str, Any]:

@@ -31,6 +31,7 @@ APART = "apart"
 UNDER_PROMPT_NOISE = "not distinguishable under prompt noise"
 NOT_APART = "not distinguishable"
 UNDECIDED = "no interval"
+ONE_WORDING = "was asked in one wording"
 SUMMED = "Over all"
 
 
@@ -58,13 +59,26 @@ def prompts_of(benchmark: Benchmark, folder: Path = Path()) -> list[Prompt]:
     ]
 
 
-def has_prompts(benchmark: Benchmark, folder: Path) -> bool:
-    """Say whether a run folder holds scores of all prompts of a benchmark."""
+def prompts_lacking(benchmark: Benchmark, folder: Path) -> str | None:
+    """Return why a run folder has no figures over all prompts of one model, as a predicate; None where it has them.
+
+    :data:`ONE_WORDING` where no other wording was asked.
+    """
     try:
         prompts = prompts_of(benchmark, folder)
     except ConfigError:
-        return False
-    return all(scores_file(prompt.folder, benchmark.name).is_file() for prompt in prompts)
+        return ONE_WORDING
+    files = [scores_file(prompt.folder, benchmark.name) for prompt in prompts]
+    there = [file for file in files if file.is_file()]
+    summed = "prompt_noise" in read_json(files[0])
+    if not summed and len(there) < 2:
+        return ONE_WORDING
+    again = "run it again with --prompt-noise"
+    if len(there) < len(files):
+        return f"has scores of {len(there)} of {len(files)} prompts: {again}"
+    if len({read_json(file).get("fingerprint") for file in files}) > 1:
+        return f"has the answers of two models, one of them to the other wordings: {again} into a new folder"
+    return None if summed else f"was last scored without --prompt-noise: {again}"
 
 
 def prompt_noise(benchmark: Benchmark, folder: Path, root: Path | None, limit: int | None) -> dict[str, Any]:
