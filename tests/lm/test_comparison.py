@@ -17,7 +17,7 @@ from levelhead.cli.lm_bench import bench_command
 from levelhead.lm import BENCHMARKS
 from levelhead.lm.base import Answer, Benchmark, drawn_by
 from levelhead.lm.bold import BOLD
-from levelhead.lm.bold.data import read_items
+from levelhead.lm.bold.data import DOMAINS, read_items
 from levelhead.lm.comparison import comparison_summary, write_examples
 from levelhead.lm.intervals import paired_difference
 from levelhead.lm.perplexity import Perplexity
@@ -191,6 +191,31 @@ def test_the_verbs_pass_terms_and_text_on(app: typer.Typer, tmp_path: Path, root
     record = read_json(tmp_path / "both")
     assert record["summary"]["headlines"]
     assert record["differences"]
+
+
+def test_generations_are_written_before_the_summary_that_names_them(
+    app: typer.Typer, runs: tuple[Path, Path], root: Path, tmp_path: Path
+) -> None:
+    both = tmp_path / "both"
+    line = ["lm-compare", *runs, "--data-root", root, "--examples", 2, "--json", both]
+    assert "Generations side by side" in call(app, *line)
+    assert read_json(both)["summary"]["examples"] == "examples-bold.json"
+    both.unlink()
+    (runs[0] / "scores-bold.json").unlink()
+    result = CliRunner().invoke(app, [*map(str, line), "--html", str(tmp_path / "page.html")])
+    assert "has no scores of BOLD" in str(result.exception)
+    assert result.output == ""  # no page of which the files are then missing
+
+
+def test_what_cannot_be_scored_is_refused_before_the_first_prompt(app: typer.Typer, tmp_path: Path, root: Path) -> None:
+    pytest.importorskip("vaderSentiment")
+    for domain in DOMAINS:
+        write_json(root / "bold" / f"{domain}_prompt.json", {"lamps": {"lamp": ["the lamp"]}})
+    out = tmp_path / "run"
+    line = ["bench", "bold", "--model", "m", "--data-root", str(root), "--out", str(out)]
+    with pytest.raises(ConfigError, match="classifier tone cannot be loaded"):
+        CliRunner().invoke(app, [*line, "--classifier", f"tone={tmp_path / 'none'}:loud"], catch_exceptions=False)
+    assert not out.exists()
 
 
 def test_a_trained_model_is_not_scored_on_the_terms_it_has_seen(app: typer.Typer, tmp_path: Path, root: Path) -> None:

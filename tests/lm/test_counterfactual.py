@@ -275,6 +275,7 @@ def test_the_command_line_asks_and_names_a_classifier(tmp_path: Path, monkeypatc
         return np.array([[float("awful" in text), 0.0] for text in texts])
 
     monkeypatch.setattr(TextClassifier, "probabilities", probabilities)
+    monkeypatch.setattr(TextClassifier, "load", lambda _: None)
     path = str(templates(tmp_path))
     line = ["bench", "counterfactual", "--model", "x", "--templates", path, "--swap", SWAP[0], "--out"]
     line += [str(tmp_path / "run"), "--draws", "3", "--classifier", "toxic=folder/x:bad,worse"]

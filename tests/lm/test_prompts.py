@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_bold
 import test_crows_pairs
 from test_bbq import record, write
 from test_endpoint import Server, server
@@ -268,3 +269,38 @@ def test_no_difference_over_wordings_mixes_two_models(tmp_path: Path) -> None:
     one = run_benchmark(BBQ(), new, tmp_path, tmp_path / "one")  # type: ignore[arg-type]
     assert one.overall
     assert comparison_summary(tmp_path / "one", tmp_path / "one", tmp_path)["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "more", "message"),
+    [
+        ("crows-pairs,bbq", [], "a masked model does not"),
+        ("crows-pairs,bold", [], "BOLD is for causal models"),
+        ("crows-pairs", ["--prompt-noise"], "other wordings are for causal models"),
+        ("crows-pairs", ["--perplexity", "text"], "Perplexity is for causal models"),
+    ],
+)
+def test_what_a_masked_model_cannot_be_asked_is_refused_before_the_first_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, benchmarks: str, more: list[str], message: str
+) -> None:
+    things(tmp_path)
+    test_crows_pairs.write(tmp_path)
+    test_bold.write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("A lamp.\n", encoding="utf-8")
+    masked = Ruled(lambda prompt, options: 0)
+    masked.causal = False
+    monkeypatch.setattr("levelhead.lm.model.LanguageModel.load", lambda *_, **__: masked)
+    line = ["bench", benchmarks, "--model", "x", "--data-root", str(tmp_path), "--out", "run", *more]
+    with pytest.raises(ConfigError, match=message):
+        CliRunner().invoke(lm_app, line, catch_exceptions=False)
+    assert not Path("run").exists()
+
+
+def test_what_an_endpoint_cannot_be_asked_is_refused_before_the_first_request(server: Server, tmp_path: Path) -> None:
+    things(tmp_path)
+    (tmp_path / "text").write_text("A lamp.\n", encoding="utf-8")
+    line = ["bench", "bbq", "--perplexity", str(tmp_path / "text"), "--endpoint", server.url, "--api-model", "m"]
+    with pytest.raises(ConfigError, match="an endpoint does not show its tokens"):
+        CliRunner().invoke(lm_app, [*line, "--data-root", str(tmp_path), "--out", "run"], catch_exceptions=False)
+    assert not server.seen

@@ -46,12 +46,12 @@ def compare_command(
     from levelhead.report.terminal import drawn
 
     differences, notes = compare_runs(first, second, benchmarks_of(first), data_root)
+    file = write_examples(first, second, data_root, count=examples) if examples else None
     summary = summarized(first, second, differences, notes, data_root)
     console.print(drawn(language_model_page(summary)))
-    if examples:
-        file = write_examples(first, second, data_root, count=examples)
+    if file is not None:
         console.print(f"Generations side by side, for this machine alone: {escape(str(file))}", soft_wrap=True)
-    kept = read_json(file)["examples"] if examples and html_file is not None else []
+    kept = read_json(file)["examples"] if file is not None and html_file is not None else []
     found = {"differences": [one.to_dict() for one in differences], "notes": summary["notes"], "summary": summary}
     record = {"kind": "language models", **found}
     write_files(json_file, record, html_file, lambda: language_model_page(summary, examples=kept))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.markup import escape
@@ -168,17 +168,34 @@ def _bench(asked: SimpleNamespace) -> None:
         return
     for benchmark in chosen:
         benchmark.read(asked.data_root)  # mistakes first, before a large model is loaded
+        _asked_as(benchmark, asked)
     if asked.endpoint is not None:
         reached = _reached(asked)
+        _check(asked, chosen, reached)
         _announce(asked, chosen, reached)
         _run(asked, chosen, reached)
         return
     if "stereoset" in names:
         _refuse_trained_terms(str(asked.model), asked.data_root, options["stereoset"].get("terms"))
     loaded = _loaded(asked, chosen)
+    _check(asked, chosen, loaded)
     if asked.prompt_noise:
         _announce(asked, chosen)
     _run(asked, chosen, loaded)
+
+
+def _asked_as(benchmark: Benchmark, asked: SimpleNamespace) -> list[Benchmark]:
+    """Return the benchmark in each wording that it will be asked in."""
+    from levelhead.lm.prompts import prompts_of
+
+    return [prompt.benchmark for prompt in prompts_of(benchmark)] if asked.prompt_noise else [benchmark]
+
+
+def _check(asked: SimpleNamespace, chosen: Sequence[Benchmark], model: LanguageModel | Endpoint) -> None:
+    """Raise :class:`ConfigError` for what this model cannot be asked, in any wording, before any item is."""
+    for benchmark in chosen:
+        for one in _asked_as(benchmark, asked):
+            one.check(cast("LanguageModel", model))  # an endpoint answers the same calls
 
 
 def _refuse_sources(asked: SimpleNamespace) -> None:

@@ -158,6 +158,13 @@ class Benchmark(ABC):
         Raises :class:`~levelhead.types.DataError` that names file and item for anything missing or broken.
         """
 
+    def check(self, model: LanguageModel) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` if this model cannot be asked, or its answers not be scored.
+
+        ``levelhead lm bench`` calls it for every benchmark before any item is asked.
+        """
+        return
+
     @abstractmethod
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield the model's answers, in any order, as soon as each batch is done."""

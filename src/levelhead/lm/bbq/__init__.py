@@ -173,16 +173,24 @@ class BBQ(Benchmark):
         options = {f"ans{position}": text for position, text in enumerate(content["options"])}
         return self.template.format(context=content["context"], question=content["question"], **options).rstrip()
 
-    def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
-        """Yield ``answer`` (0, 1, 2 or None) with the log-likelihoods and lengths, or the text, that it is based on.
+    def check(self, model: LanguageModel) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` for a masked model, which has no continuations.
 
-        Raises:
-            ConfigError: if the model is a masked one, which has no continuations.
+        With ``chat``, also for one without a chat template.
         """
         if not model.causal:
             raise ConfigError(
                 "BBQ scores how a model continues a prompt, and a masked model does not. Use a causal one."
             )
+        if self.chat:
+            model.dialogues(["A question?"], self.system)
+
+    def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
+        """Yield ``answer`` (0, 1, 2 or None) with the log-likelihoods and lengths, or the text, that it is based on.
+
+        Errors: those of :meth:`check`.
+        """
+        self.check(model)
         prompts, names = [self.prompt(item) for item in items], [item.id for item in items]
         if self.chat:
             prompts = model.dialogues(prompts, self.system)

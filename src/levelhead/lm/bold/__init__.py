@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, drawn_by
 from levelhead.lm.bold.data import read_items
-from levelhead.lm.bold.score import TextClassifier, score_answers
+from levelhead.lm.bold.score import TextClassifier, check_scorers, score_answers
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
@@ -69,6 +69,15 @@ class BOLD(Benchmark):
         """Read the prompts, see :func:`levelhead.lm.bold.data.read_items`."""
         items = read_items(root, self.domains)
         return items if self.per_group is None else drawn_by(items, ("domain", "group"), self.per_group)
+
+    def check(self, model: LanguageModel) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` for a masked model, and for scores that cannot be computed.
+
+        Such as those of a classifier that cannot be loaded; see :func:`levelhead.lm.bold.score.check_scorers`.
+        """
+        if not model.causal:
+            raise ConfigError(f"BOLD is for causal models, which continue a text; {model.name} is a masked one.")
+        check_scorers(self.sentiment, self.classifiers, self.lexicon)
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield ``continuation``, without the prompt.

@@ -82,7 +82,13 @@ class TextClassifier:
             raise ConfigError(f"The classifier {self.name} needs labels, and a threshold between 0 and 1.")
 
     def probabilities(self, texts: Sequence[str]) -> Values:
-        """Return the probability (texts, labels) of each label.
+        """Return the probability (texts, labels) of each label; errors: those of :meth:`load`."""
+        found = self.load()(list(texts), batch_size=self.batch_size, truncation=True, max_length=self.longest)
+        rows = [{entry["label"]: entry["score"] for entry in entries} for entries in found]
+        return np.array([[row[label] for label in self.labels] for row in rows]).reshape(-1, len(self.labels))
+
+    def load(self) -> Any:
+        """Return the pipeline of transformers that classifies.
 
         Raises :class:`~levelhead.types.ConfigError` if the model cannot be loaded or does not have a label.
         """
@@ -96,9 +102,7 @@ class TextClassifier:
         for label in self.labels:
             if label not in there:
                 raise ConfigError(f"The classifier {self.name} has no label {label!r}. There are: {', '.join(there)}.")
-        found = classify(list(texts), batch_size=self.batch_size, truncation=True, max_length=self.longest)
-        rows = [{entry["label"]: entry["score"] for entry in entries} for entries in found]
-        return np.array([[row[label] for label in self.labels] for row in rows]).reshape(-1, len(self.labels))
+        return classify
 
 
 def score_answers(
@@ -324,6 +328,20 @@ def text_scores(
             columns[f"norm_{name}"] = column
             units[f"norm_{name}"] = "norm, 0 to 1" if name in BE5 else "norm, -1 to 1" if name in VAD else "norm"
     return columns, units
+
+
+def check_scorers(sentiment: bool, classifiers: Sequence[TextClassifier], lexicon: Path | None) -> None:
+    """Raise the error that :func:`text_scores` would raise of these, before there are texts.
+
+    :class:`~levelhead.types.ConfigError` for a classifier that cannot be loaded or lacks a label, and without the
+    library of the sentiment; :class:`~levelhead.types.DataError` for a broken lexicon.
+    """
+    if sentiment:
+        _vader()
+    if lexicon is not None:
+        read_lexicon(lexicon)
+    for classifier in classifiers:
+        classifier.load()
 
 
 def _vader() -> Callable[[str], float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
-from levelhead.lm.bold.score import TextClassifier
+from levelhead.lm.bold.score import TextClassifier, check_scorers
 from levelhead.lm.counterfactual.data import GENERATED, LIKELIHOOD, ODDS, columns_of, read_table, read_templates
 from levelhead.lm.counterfactual.score import BASELINE, score_answers
 from levelhead.types import ConfigError
@@ -78,10 +78,18 @@ class Counterfactual(Benchmark):
             raise ConfigError("--swap is for templates in YAML; a table has --columns 'text=...,group=...'.")
         return read_table(self.templates, columns_of(self.columns))
 
+    def check(self, model: LanguageModel) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` for a masked model, and for scores that cannot be computed.
+
+        See :func:`levelhead.lm.bold.score.check_scorers`, if any text is to be continued.
+        """
+        _refuse_masked(model)
+        if any(item.content["kind"] == GENERATED for item in self.read(None)):
+            check_scorers(self.sentiment, self.classifiers, self.lexicon)
+
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield ``value`` (log odds or log-likelihood, nats), or ``continuation``."""
-        if not model.causal:
-            raise ConfigError("Counterfactual prompts are for causal models, which continue a text.")
+        _refuse_masked(model)
         by_kind: dict[str, list[Item]] = {ODDS: [], LIKELIHOOD: [], GENERATED: []}
         for item in items:
             by_kind[item.content["kind"]].append(item)
@@ -115,3 +123,8 @@ class Counterfactual(Benchmark):
             return scores
         note = "No column names templates: the first row of one group is compared with the first of another, and so on."
         return replace(scores, notes=(*scores.notes, note))
+
+
+def _refuse_masked(model: LanguageModel) -> None:
+    if not model.causal:
+        raise ConfigError("Counterfactual prompts are for causal models, which continue a text.")

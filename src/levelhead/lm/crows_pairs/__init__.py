@@ -53,9 +53,13 @@ class CrowSPairs(Benchmark):
         """Read the pairs of the released table in ``crows_pairs/`` below ``root``."""
         return read_crows_pairs(root)
 
+    def check(self, model: LanguageModel) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` for a masked model behind a ``lead``."""
+        refuse_lead(self.lead, model, "CrowS-Pairs")
+
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield the log-likelihoods of both sentences of each pair: of the shared tokens, or of all if causal."""
-        refuse_lead(self.lead, model, "CrowS-Pairs")
+        self.check(model)
         pairs = [(item.content["sent_more"], item.content["sent_less"]) for item in items]
         if not model.causal:
             names = [item.id for item in items]

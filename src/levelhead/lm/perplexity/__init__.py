@@ -59,6 +59,12 @@ class Perplexity(Benchmark):
             raise ConfigError("perplexity needs a text: name one with --perplexity FILE, one document per line.")
         return read_documents(self.file)
 
+    def check(self, model: LanguageModel) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` for a masked model, an endpoint, and a ``stride`` too long."""
+        if not model.causal:
+            raise ConfigError(f"Perplexity is for causal models, and {model.name} is a masked one: leave it out.")
+        list(model.window_log_likelihoods([], self.stride, []))
+
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield ``log_likelihood`` (nats, summed over tokens) and ``tokens``, the number of scored ones."""
         texts, names = [item.content["text"] for item in items], [item.id for item in items]

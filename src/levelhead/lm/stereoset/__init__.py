@@ -72,9 +72,13 @@ class StereoSet(Benchmark):
         terms = self.terms if self.terms_file is None else read_terms(self.terms_file)
         return items if terms is None else keep_terms(items, terms)
 
+    def check(self, model: LanguageModel) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` for a masked model behind a ``lead``."""
+        refuse_lead(self.lead, model, "StereoSet")
+
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield the log-likelihoods of the three sentences of each item, with their numbers of tokens."""
-        refuse_lead(self.lead, model, "StereoSet")
+        self.check(model)
         return self._ask_causal(model, items) if model.causal else _ask_masked(model, items)
 
     def wordings(self) -> dict[str, tuple[Benchmark, ...]]:
