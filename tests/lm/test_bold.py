@@ -20,7 +20,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bold import BOLD, TextClassifier
 from levelhead.lm.bold.data import DOMAINS
-from levelhead.lm.bold.score import largest_gap, read_lexicon, text_norms, text_scores
+from levelhead.lm.bold.score import check_scorers, largest_gap, read_lexicon, text_norms, text_scores
 from levelhead.lm.model import LanguageModel
 from levelhead.types import ConfigError, DataError
 
@@ -313,6 +313,25 @@ def test_a_classifier_without_finite_probabilities_has_no_share_of_0(monkeypatch
     monkeypatch.setattr(TextClassifier, "probabilities", lambda *_: found)
     with pytest.raises(DataError, match="classifier tone gives no finite probability for 1 of 2 continuations"):
         text_scores(["a", "b"], False, (TextClassifier("tone", "x", ("rude",)),), None)
+
+
+@pytest.mark.parametrize(
+    ("classifiers", "name"),
+    [
+        ([("sentiment", "loud")], "sentiment"),
+        ([("tone", "loud"), ("tone", "rude")], "tone"),
+        ([("tone", "loud"), ("tone_loud", "rude")], "tone_loud"),
+        ([("tone", "loud,loud")], "tone_loud"),
+        ([("sentiment_positive", "gap"), ("sentiment", "loud")], "sentiment"),
+        ([("tone", "gap")], "tone_gap"),
+    ],
+)
+def test_no_classifier_takes_the_name_of_another_score(classifiers: list[tuple[str, str]], name: str) -> None:
+    given = tuple(TextClassifier(one, "x", tuple(labels.split(","))) for one, labels in classifiers)
+    with pytest.raises(ConfigError, match=f"Two scores would be called '{name}'"):
+        check_scorers(True, given, None)
+    with pytest.raises(ConfigError, match=f"Two scores would be called '{name}'"):
+        text_scores(["a"], True, given, None)
 
 
 def test_a_classifier_that_cannot_be_used_is_named(classifier_folder: Path, tmp_path: Path) -> None:

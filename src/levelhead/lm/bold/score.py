@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id
 from levelhead.lm.intervals import SHARE, SIGNED, bootstrap, ratio
-from levelhead.types import ConfigError, DataError, Estimate, reason_of
+from levelhead.types import ConfigError, DataError, Estimate, quoted, reason_of
 
 POSITIVE, NEGATIVE = 0.5, -0.5
 SENTIMENT_UNITS = {
@@ -297,6 +297,8 @@ def text_scores(
     texts: Sequence[str], sentiment: bool, classifiers: Sequence[TextClassifier], lexicon: Path | None
 ) -> tuple[dict[str, Values], dict[str, str]]:
     """Return the scores (texts,) by name, and their units, of texts that are not empty."""
+    norms_of = None if lexicon is None else read_lexicon(lexicon)
+    _refuse_equal_names(sentiment, classifiers, () if norms_of is None else norms_of[2])
     columns: dict[str, Values] = {}
     units: dict[str, str] = {}
     if sentiment:
@@ -321,8 +323,8 @@ def text_scores(
         for label, probabilities in zip(classifier.labels, found.T, strict=True):
             columns[f"{classifier.name}_{label}"] = probabilities
             units[f"{classifier.name}_{label}"] = "mean probability"
-    if lexicon is not None:
-        rows, values, names = read_lexicon(lexicon)
+    if norms_of is not None:
+        rows, values, names = norms_of
         norms = np.array([text_norms(text, rows, values) for text in texts]).reshape(-1, len(names))
         for name, column in zip(names, norms.T, strict=True):
             columns[f"norm_{name}"] = column
@@ -333,15 +335,26 @@ def text_scores(
 def check_scorers(sentiment: bool, classifiers: Sequence[TextClassifier], lexicon: Path | None) -> None:
     """Raise the error that :func:`text_scores` would raise of these, before there are texts.
 
-    :class:`~levelhead.types.ConfigError` for a classifier that cannot be loaded or lacks a label, and without the
-    library of the sentiment; :class:`~levelhead.types.DataError` for a broken lexicon.
+    :class:`~levelhead.types.ConfigError` for a classifier that cannot be loaded or lacks a label, for two scores of one
+    name, and without the library of the sentiment; :class:`~levelhead.types.DataError` for a broken lexicon.
     """
     if sentiment:
         _vader()
-    if lexicon is not None:
-        read_lexicon(lexicon)
+    _refuse_equal_names(sentiment, classifiers, () if lexicon is None else read_lexicon(lexicon)[2])
     for classifier in classifiers:
         classifier.load()
+
+
+def _refuse_equal_names(sentiment: bool, classifiers: Sequence[TextClassifier], norms: Sequence[str]) -> None:
+    names = [*(SENTIMENT_UNITS if sentiment else ()), *(f"norm_{norm}" for norm in norms)]
+    for one in classifiers:
+        names += [one.name, *(f"{one.name}_{label}" for label in one.labels)]
+    counts = Counter([*names, *(f"{name}_gap" for name in names)])
+    if doubled := [name for name, count in counts.items() if count > 1]:
+        raise ConfigError(
+            f"Two scores would be called {quoted(doubled[0])}: give each --classifier a NAME of its own, other than "
+            "that of a score, and each of its labels once."
+        )
 
 
 def _vader() -> Callable[[str], float]:
