@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_crows_pairs
 import typer
 from typer.testing import CliRunner
 
@@ -19,9 +20,12 @@ from levelhead.lm.base import Answer, Benchmark, drawn_by
 from levelhead.lm.bold import BOLD
 from levelhead.lm.bold.data import DOMAINS, read_items
 from levelhead.lm.comparison import comparison_summary, write_examples
+from levelhead.lm.crows_pairs import CrowSPairs
+from levelhead.lm.crows_pairs.score import FULL, SHARED
 from levelhead.lm.intervals import paired_difference
+from levelhead.lm.page import language_model_page
 from levelhead.lm.perplexity import Perplexity
-from levelhead.lm.runner import run_benchmark, score_predictions, scored
+from levelhead.lm.runner import run_benchmark, score_predictions, scored, scores_file, scores_to_dict
 from levelhead.lm.stereoset import StereoSet
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
@@ -111,6 +115,24 @@ def test_the_summary_is_plain_and_complete(runs: tuple[Path, Path], root: Path) 
     assert sides["bold", "sentiment_gap"] == "bias"
     assert {one["unit"] for one in found["headlines"]} >= {"share", "bits"}
     assert next(one for one in found["headlines"] if one["score"] == "sentiment_gap")["part"] == "gender"
+
+
+def test_a_masked_and_a_causal_model_share_no_score_of_crows_pairs(tmp_path: Path) -> None:
+    test_crows_pairs.write(tmp_path)
+    benchmark = CrowSPairs()
+    for measure in (SHARED, FULL):
+        content = {"sent_more": -1.0, "sent_less": -2.0, "measure": measure}
+        items = benchmark.read(tmp_path)
+        record = scores_to_dict(benchmark.score(items, [Answer(item.id, content) for item in items]))
+        write_json(scores_file(tmp_path / measure, "crows-pairs"), record | {"limit": None})
+    summary = comparison_summary(tmp_path / SHARED, tmp_path / FULL)
+    assert summary["benchmarks"] == summary["headlines"] == []
+    (note,) = summary["notes"]
+    assert note.startswith("crows-pairs: the two models have no score in common (metric_score, ")
+    assert "; causal_stereotype_likelier, causal_likelihood_difference)." in note
+    page = language_model_page(summary)
+    assert page["finding"] == f"{SHARED} and {FULL} have no main score in common: nothing is compared."
+    assert note in json.dumps(page)
 
 
 def test_figures_can_be_sent_to_another_process(runs: tuple[Path, Path], root: Path) -> None:

@@ -38,7 +38,8 @@ def comparison_summary(before: Path | str, after: Path | str, root: Path | str |
                           "overall": [figure, ...], "categories": {part: [figure, ...]}}
                           with figure = {"score", "before", "after", "difference"}
         prompt_noise      what :func:`levelhead.lm.prompts.prompt_differences` finds where both have all wordings
-        notes             list of sentences: what has no paired interval, or no difference over wordings, and why
+        notes             list of sentences: what has no paired interval, no score in common, or no difference over
+                          wordings, and why
         examples          name of the file of generations in the folder of ``after``, or null; see write_examples
 
     Every "before", "after" and "difference" of a figure is {"value", "low", "high", "n"}, plus "reason" where it, or

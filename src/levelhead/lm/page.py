@@ -45,10 +45,10 @@ def language_model_page(summary: Record, *, examples: Sequence[Record] = ()) -> 
     listed = ", ".join(benchmark["name"] for benchmark in summary["benchmarks"])
     return blocks.page(
         "Language models",
-        language_model_sentence(summary["headlines"], names),
+        language_model_sentence(summary["headlines"], names, tables=bool(summary["benchmarks"])),
         [*parts, blocks.part(ending)],
         title=f"{names[0]} and {names[1]}",
-        about=f"{names[0]} and {names[1]} on {listed}",
+        about=f"{names[0]} and {names[1]}" + (f" on {listed}" if listed else ""),
         cautions=summary["notes"],
     )
 
@@ -181,12 +181,16 @@ def gap_page(record: Record, *, picture: Path | None = None, source: str = "") -
     )
 
 
-def language_model_sentence(headlines: Sequence[Record], names: tuple[str, str]) -> str:
-    """Say which scores differ between two models by more than the benchmarks' items leave open."""
+def language_model_sentence(headlines: Sequence[Record], names: tuple[str, str], *, tables: bool = True) -> str:
+    """Say which scores differ between two models by more than the benchmarks' items leave open.
+
+    ``tables`` says whether they have other scores in common.
+    """
     between = f"{names[0]} and {names[1]}"
     figures = [(one, estimate_from_dict(one["difference"])) for one in headlines]
     if not figures:
-        return f"{between} share no main score; the tables compare the others."
+        others = "; the tables compare the others" if tables else ": nothing is compared"
+        return f"{between} have no main score in common{others}."
     if not any(_bounded(figure) for _, figure in figures):
         reason = next((figure.reason for _, figure in figures if figure.reason), "no interval was kept")
         return f"The difference between {between} is inconclusive: {short(reason, 200)}."
@@ -250,6 +254,8 @@ def _cells(one: Record) -> list[Record]:
 
 
 def _headlines(headlines: Sequence[Record], names: tuple[str, str]) -> list[Record]:
+    if not headlines:
+        return []
     rows: list[tuple[object, Sequence[Record]]] = []
     for one in headlines:
         rows.append((_named(one), [_about(one), *_cells(one)]))

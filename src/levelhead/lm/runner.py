@@ -185,7 +185,7 @@ def _scored(benchmark: Benchmark, items: Sequence[Item], answers: Sequence[Answe
 def compare_runs(
     first: Path, second: Path, benchmarks: dict[str, Benchmark], root: Path | None
 ) -> tuple[list[ScoreDifference], list[str]]:
-    """Compare the scores of two run folders, and return notes on what has no paired interval.
+    """Compare the scores of two run folders; also return notes on what has no paired interval, or no common score.
 
     ``benchmarks`` by name, with the options of the runs; answers are scored again, so that the difference is drawn over
     the same items. Without the data, or where a benchmark is not in ``benchmarks``, the kept scores are compared
@@ -212,15 +212,21 @@ def compare_runs(
                     f"{name} was run with {text} in {first} ({kept[0].get(key)}) and in {second} "
                     f"({kept[1].get(key)}): run one of them again like the other."
                 )
-        both = [scores_from_dict(record) for record in kept]
+        both, unscored = [scores_from_dict(record) for record in kept], ""
         if name in benchmarks:
             try:
                 both = [_rescored(benchmarks[name], folder, root, kept[0]["limit"]) for folder in (first, second)]
             except (DataError, ConfigError) as error:
-                notes.append(f"{name}: differences have no interval, because answers were not scored again: {error}")
+                unscored = f"answers were not scored again: {error}"
         else:
-            notes.append(f"{name}: differences have no interval, because there is no such benchmark to score with.")
-        found += _differences(*both)
+            unscored = "there is no such benchmark to score with."
+        differences = list(_differences(*both))
+        if not differences:
+            theirs = "; ".join(", ".join(scores.overall) or "none" for scores in both)
+            notes.append(f"{name}: the two models have no score in common ({theirs}).")
+        elif unscored:
+            notes.append(f"{name}: differences have no interval, because {unscored}")
+        found += differences
     return found, notes
 
 
