@@ -202,6 +202,17 @@ def test_an_answer_without_a_finite_number_names_its_item(tmp_path: Path) -> Non
     assert len(kept(tmp_path)) == 1
 
 
+def test_half_a_character_in_an_answer_is_stored_as_a_replacement(tmp_path: Path) -> None:
+    class Halved(Parity):
+        def ask(self, model: Any, items: Sequence[Item]) -> Iterator[Answer]:
+            for answer in super().ask(model, items):
+                yield Answer(answer.id, {**answer.content, "texts": ["so good \ud83d", "\ud83d\ude00 é"]})
+
+    ask(tmp_path, Oracle(), Halved())
+    assert kept(tmp_path)[1]["content"]["texts"] == ["so good \ufffd", "\U0001f600 é"]
+    assert ask(tmp_path, Oracle(stop=0), Halved()).overall["accuracy"].value == 1  # nothing is asked again
+
+
 def test_answers_of_another_chat_template_are_another_models(tmp_path: Path) -> None:
     @dataclass(frozen=True)
     class Chatted(Parity):

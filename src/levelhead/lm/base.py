@@ -211,6 +211,19 @@ def answer_of(line: Mapping[str, Any], path: Path) -> Answer:
     return Answer(line["id"], line["content"])
 
 
+def whole(value: Any) -> Any:
+    """Return JSON in whose texts U+FFFD replaces each half of a character (a lone surrogate), as in decoded tokens.
+
+    >>> whole({"text": "so good \\ud83d"}) == {"text": "so good \\ufffd"}
+    True
+    """
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Mapping):
+        return {key: whole(one) for key, one in value.items()}
+    return [whole(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def json_lines(content: bytes, path: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the JSON objects of whole lines, and where they end; what a kill left of a last line is dropped."""
     *whole, _ = content.split(b"\n")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from levelhead.lm.base import Answer, Benchmark, Item, Scores, answer_of, json_lines, spread_over
+from levelhead.lm.base import Answer, Benchmark, Item, Scores, answer_of, json_lines, spread_over, whole
 from levelhead.lm.benchmarks import recorded_class
 from levelhead.lm.intervals import FEW_CLUSTERS, cluster_count, paired_difference
 from levelhead.metrics import estimate_to_dict
@@ -99,8 +99,9 @@ def run_benchmark(
             for answer in benchmark.ask(cast("LanguageModel", model), missing) if missing else ():
                 if answer.id not in hashes or answer.id in answers:
                     raise DataError(f"{benchmark.name} gave an unexpected answer: {quoted(answer.id)}.")
-                _append(file, {"id": answer.id, "item": hashes[answer.id], "content": dict(answer.content)})
-                answers[answer.id] = answer
+                content = whole(answer.content)
+                _append(file, {"id": answer.id, "item": hashes[answer.id], "content": content})
+                answers[answer.id] = Answer(answer.id, content)
                 advance()
     scores = _scored(benchmark, items, [answers[item.id] for item in items if item.id in answers], limit)
     if model.causal:
@@ -154,7 +155,8 @@ def score_predictions(
     items = take(benchmark, benchmark.read(root), limit)
     if not file.is_file():
         raise DataError(f"{file} is missing: --predictions names a file of answers, one JSON object per line.")
-    return _scored(benchmark, items, benchmark.read_predictions(file, items), limit), len(items)
+    answers = [Answer(one.id, whole(one.content)) for one in benchmark.read_predictions(file, items)]
+    return _scored(benchmark, items, answers, limit), len(items)
 
 
 def _scored(benchmark: Benchmark, items: Sequence[Item], answers: Sequence[Answer], limit: int | None) -> Scores:
@@ -367,12 +369,13 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
 
 def _append(file: BinaryIO, record: dict[str, Any]) -> None:
     try:
-        line = memoryview(json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        text = json.dumps(record, ensure_ascii=False, allow_nan=False)
     except ValueError:
         raise LevelheadError(
             f"The model gives no finite number for item {quoted(record.get('id'))}. Nothing is scored. If "
             "numbers overflow, use --precision float32 or bfloat16; if its weights hold NaN, restore them."
         ) from None
+    line = memoryview(text.encode("utf-8", "surrogatepass") + b"\n")
     with writing(Path(file.name)):
         while line:
             line = line[file.write(line) :]
