@@ -212,6 +212,7 @@ def test_the_verb_writes_aggregates_and_a_picture(tmp_path: Path) -> None:
     text = (tmp_path / "out" / "result.json").read_text()
     assert not any(word in text for word in ("bird", "owl", "geese"))
     record = json.loads(text)
+    assert record["models"] == {"before": "before", "after": "after"}  # not "model", the folder in each
     assert record["published"]["share"] == 0.4845
     figure = record["figures"]["bearing_gap"]
     assert figure["difference"]["value"] == pytest.approx(figure["after"]["value"] - figure["before"]["value"])

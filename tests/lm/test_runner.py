@@ -29,6 +29,7 @@ from levelhead.lm.benchmarks import make_benchmark, recorded_class
 from levelhead.lm.bold import BOLD
 from levelhead.lm.comparison import benchmarks_of
 from levelhead.lm.intervals import bootstrap, ratio
+from levelhead.lm.loading import place_of
 from levelhead.lm.model import LanguageModel
 from levelhead.lm.runner import (
     answers_file,
@@ -411,6 +412,21 @@ def test_the_verbs_from_model_to_comparison(
     (first, *_) = read_json(Path("both.json"))["differences"]
     assert first["paired"]["value"] == 0.25
     assert first["paired"]["low"] is not None
+
+
+def test_a_model_in_a_folder_of_that_name_is_called_after_the_run(
+    commands: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for run in ("klaad", "org"):
+        Path("runs", run, "model").mkdir(parents=True)
+        Path("runs", run, "model", "config.json").write_text("{}")
+    monkeypatch.setattr(LanguageModel, "load", lambda name, *_, **__: Oracle(str(place_of(name))))
+    for typed, called in (("runs/klaad", "klaad"), ("runs/org/model", "org"), ("org/model", "model")):
+        out = " ".join(call(commands, "bench", "parity", "--model", typed, "--json", "out.json").split())
+        assert f"of {called} has both" in out
+        assert read_json(Path("out.json"))["benchmarks"][0]["model"] == called
+        assert read_json(Path("runs", f"lm-{called}", "scores-parity.json"))["model"] == called
 
 
 def test_predictions_are_scored_by_the_verb(commands: typer.Typer, tmp_path: Path) -> None:

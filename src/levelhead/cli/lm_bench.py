@@ -139,8 +139,10 @@ def bench_command(
 
 def _bench(asked: SimpleNamespace) -> None:
     """Measure what was requested: the options of :func:`bench_command` by name."""
+    from levelhead.lm.base import model_name
+
     names = [name for name in dict.fromkeys(part.strip() for part in asked.benchmarks.split(",")) if name]
-    asked.name = Path(str(asked.model or asked.api_model)).name
+    asked.name = model_name(asked.model) if asked.model else Path(str(asked.api_model)).name
     asked.folder = asked.out or Path("runs") / f"lm-{asked.name}"
     check_outputs(
         {"--json": asked.json_file, "--html": asked.html_file},

@@ -211,6 +211,15 @@ def answer_of(line: Mapping[str, Any], path: Path) -> Answer:
     return Answer(line["id"], line["content"])
 
 
+def model_name(place: str | Path) -> str:
+    """Return what a model is called: the last part of its name; of a folder ``model``, as KLAAD saves, the run's."""
+    path = Path(place).expanduser()
+    if not path.is_dir():
+        return path.name
+    folder = path.absolute()
+    return (folder.parent.name if folder.name == "model" else "") or folder.name
+
+
 def whole(value: Any) -> Any:
     """Return JSON in whose texts U+FFFD replaces each half of a character (a lone surrogate), as in decoded tokens.
 

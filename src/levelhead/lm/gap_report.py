@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.inspecting.source import RunFigure
+from levelhead.lm.base import model_name
 from levelhead.lm.gap_analysis import PairGaps, pair_gaps
 from levelhead.lm.intervals import FEW_CLUSTERS, bootstrap, paired_difference, ratio
 from levelhead.lm.klaad import TripletLike, collate
@@ -167,7 +168,7 @@ def gap_report(
         why = "" if limit is None else f" (--limit {limit})"
         notes.append(f"{counted(terms, 'target term')}{why}: too few for intervals.")
     return GapReport(
-        names={side: Path(one.name).name for side, one in sides.items()},
+        names={side: model_name(one.name) for side, one in sides.items()},
         after=figures["after"],
         before=before,
         difference={name: paired_difference(before[name], figures["after"][name]) for name in before},

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from levelhead.lm.base import Answer, Benchmark, Item, Scores, answer_of, json_lines, spread_over, whole
+from levelhead.lm.base import Answer, Benchmark, Item, Scores, answer_of, json_lines, model_name, spread_over, whole
 from levelhead.lm.benchmarks import recorded_class
 from levelhead.lm.intervals import FEW_CLUSTERS, cluster_count, paired_difference
 from levelhead.metrics import estimate_to_dict
@@ -84,7 +84,7 @@ def run_benchmark(
         "benchmark": benchmark.name,
         "options": benchmark.asking(options_of(benchmark)),
         "model": fingerprint,
-        "name": Path(model.name).name,
+        "name": model_name(model.name),
     }
     if settings := getattr(model, "settings", None):
         header["settings"] = settings
