@@ -247,6 +247,9 @@ def test_a_trained_model_is_not_scored_on_the_terms_it_has_seen(app: typer.Typer
     arguments = ["bench", "stereoset", "--model", str(tmp_path / "run"), "--data-root", str(root)]
     with pytest.raises(DataError, match="its held-out terms are unknown"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
+    (tmp_path / "terms").write_text("a\nb\n")
+    out = call(app, *arguments, "--terms", tmp_path / "terms", "--out", tmp_path / "some")
+    assert "it may have seen all of --terms" in " ".join(out.split())
     (tmp_path / "run" / "held-out-terms.txt").write_text("x\ny\n")
     call(app, *arguments, "--out", tmp_path / "own")  # trained on triplets of its own
     (tmp_path / "run" / "held-out-terms.txt").write_text("x\nA \n")

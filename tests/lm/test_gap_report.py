@@ -171,6 +171,8 @@ def test_terms_that_a_training_has_seen_are_not_used(tmp_path: Path) -> None:
     named = {**options, "terms": tmp_path / "terms"}
     assert [row.term for row in held_out_triplets(ROWS, [first], **named)[0]] == ["p"]
     assert held_out_triplets(ROWS, [first], **named)[1] == "the terms of terms, 2 of them trained on"
+    how = held_out_triplets(ROWS, [first, str(tmp_path / "all" / "model")], **named)[1]
+    assert how.startswith("the terms of terms, 2 of them trained on; all may have been trained on all of them")
     with pytest.raises(DataError, match="No triplet is about"):
         held_out_triplets(ROWS[:3], [first], **named)
 

@@ -430,11 +430,20 @@ def _write(asked: SimpleNamespace, record: dict[str, Any], records: list[dict[st
 
 
 def _refuse_trained_terms(model: str, data_root: Path | None, terms: frozenset[str] | None) -> None:
-    """Raise :class:`ConfigError` for a model trained on other terms of StereoSet; warn of trained ``terms``."""
+    """Raise :class:`ConfigError` for a model trained on other terms of StereoSet; warn of ``terms`` it may know."""
     from levelhead.lm.loading import place_of
     from levelhead.lm.stereoset.data import same_term
-    from levelhead.lm.triplets import HELD_OUT_TERMS, known_held_out, stereoset_triplets, terms_held_out
+    from levelhead.lm.triplets import (
+        HELD_OUT_TERMS,
+        known_held_out,
+        may_have_seen_all,
+        stereoset_triplets,
+        terms_held_out,
+    )
 
+    if terms is not None and may_have_seen_all(place_of(model)):
+        said = f"Warning: --model was trained by KLAAD without {HELD_OUT_TERMS}, so it may have seen all of --terms"
+        console.print(f"{said}: then its scores measure memorisation.", soft_wrap=True)
     held_out = (terms_held_out if terms is None else known_held_out)(place_of(model))
     if held_out and held_out & {same_term(triplet.term) for triplet in stereoset_triplets(data_root)}:
         if terms is not None:

@@ -22,10 +22,10 @@ from levelhead.lm.gap_analysis import PairGaps, pair_gaps
 from levelhead.lm.intervals import FEW_CLUSTERS, bootstrap, paired_difference, ratio
 from levelhead.lm.klaad import TripletLike, collate
 from levelhead.lm.stereoset.data import read_terms, same_term
-from levelhead.lm.triplets import Triplet, known_held_out, split_terms, terms_held_out
+from levelhead.lm.triplets import Triplet, known_held_out, may_have_seen_all, split_terms, terms_held_out
 from levelhead.metrics import estimate_to_dict
 from levelhead.report.text import counted
-from levelhead.types import ConfigError, DataError, Estimate, quoted
+from levelhead.types import ConfigError, DataError, Estimate, listed, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -240,6 +240,8 @@ def held_out_triplets(
         kept, how = frozenset(same_term(term) for term in read_terms(terms)), f"the terms of {terms.name}"
         if trained := kept - frozenset.intersection(kept, *filter(None, map(known_held_out, places))):
             how += f", {len(trained)} of them trained on"
+        if unknown := [model_name(place) for place in places if may_have_seen_all(place)]:
+            how += f"; {listed(unknown)} may have been trained on all of them, as no held-out terms are recorded"
     else:
         held_out = [those for place in places if (those := terms_held_out(place)) is not None]
         if not held_out:

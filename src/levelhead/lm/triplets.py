@@ -157,18 +157,24 @@ def known_held_out(place: str) -> frozenset[str] | None:
     return frozenset(map(same_term, read_terms(file))) if file.is_file() else None
 
 
+def may_have_seen_all(place: str) -> bool:
+    """Say whether a model was trained by KLAAD without a record of held-out terms beside it."""
+    folder = Path(place).resolve().parent
+    return Path(place).is_dir() and (folder / TRAINING).is_file() and not (folder / HELD_OUT_TERMS).is_file()
+
+
 def terms_held_out(place: str) -> frozenset[str] | None:
     """Return the terms that the KLAAD training of a model has held out, in one spelling; None if there was none.
 
     Raises :class:`~levelhead.types.DataError` for a training that held nothing out.
     """
-    found, folder = known_held_out(place), Path(place).resolve().parent
-    if found is None and Path(place).is_dir() and (folder / TRAINING).is_file():
+    if may_have_seen_all(place):
+        folder = Path(place).resolve().parent
         raise DataError(
             f"{place} was trained by KLAAD, and {folder} has no {HELD_OUT_TERMS}: its held-out terms are unknown. "
             "Give --terms with a file of such terms, one per line."
         )
-    return found
+    return known_held_out(place)
 
 
 def refuse_trained_terms(place: str, split: TermSplit) -> None:
