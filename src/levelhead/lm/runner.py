@@ -88,6 +88,8 @@ def run_benchmark(
     }
     if settings := getattr(model, "settings", None):
         header["settings"] = settings
+    file_of_scores = scores_file(folder, benchmark.name)
+    earlier = read_json(file_of_scores) if hasattr(model, "spent") and file_of_scores.is_file() else {}
     began = time.monotonic()
     with _opened(answers_file(folder, benchmark.name)) as (file, path):
         answers = _continued(file, path, benchmark, header, items)
@@ -107,8 +109,10 @@ def run_benchmark(
     if model.causal:
         asked = [UNASKED_CHAT] if model.has_chat_template and not getattr(benchmark, "chat", True) else []
         scores = dataclasses.replace(scores, notes=(*scores.notes, str(model.beginning), *asked))
-    file_of_scores = scores_file(folder, benchmark.name)
-    used = _used(model, file_of_scores, header["model"], kept, len(missing)) if hasattr(model, "spent") else None
+    used = None
+    if hasattr(model, "spent"):
+        before = usage_of(earlier) if kept and earlier.get("fingerprint") == fingerprint else None
+        used = _used(before, model.spent(), kept, len(missing))
     if used is not None and used.requests:
         scores = dataclasses.replace(scores, notes=(*scores.notes, str(used)))
     options = options_of(benchmark)
@@ -121,15 +125,11 @@ def run_benchmark(
     return scores
 
 
-def _used(model: Endpoint, file: Path, fingerprint: str, kept: int, asked: int) -> Usage:
-    """Return what the answers of a run took: what ``file`` records of those ``kept``, and what was used just now."""
-    from levelhead.lm.endpoint import Usage
-
-    record = read_json(file) if kept and file.is_file() else {}
-    before = usage_of(record) if record.get("fingerprint") == fingerprint else None
-    before = before or Usage()
-    now = dataclasses.replace(model.spent(), items=asked, unknown=max(0, kept - before.items - before.unknown))
-    return before + now
+def _used(before: Usage | None, now: Usage, kept: int, asked: int) -> Usage:
+    """Return what the answers of a run took: what is recorded of those ``kept``, and what was used for new ones."""
+    recorded = 0 if before is None else before.items + before.unknown
+    now = dataclasses.replace(now, items=asked, unknown=max(0, kept - recorded))
+    return now if before is None else before + now
 
 
 def usage_of(record: dict[str, Any]) -> Usage | None:
