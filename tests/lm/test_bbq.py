@@ -506,6 +506,63 @@ def test_predictions_of_any_system_are_read(tmp_path: Path) -> None:
         read_predictions(path, items)
 
 
+def numbered(root: Path, *texts: str) -> tuple[list[Item], Path]:
+    """As many items as texts, and a file with these answers."""
+    items = BBQ().read(write(root, [record(row) for row in range(len(texts))]))
+    lines = [json.dumps({"category": "Things", "example_id": row, "answer": text}) for row, text in enumerate(texts)]
+    path = root / "predictions.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return items, path
+
+
+def test_numbers_in_predictions_are_read_alike_under_every_limit(tmp_path: Path) -> None:
+    items, path = numbered(tmp_path, *"121212", "3")
+    for some in (items, items[:6], items[:1]):
+        given = BBQ().read_predictions(path, some)
+        assert [one.content["answer"] for one in given] == [0, 1, 0, 1, 0, 1, 2][: len(some)]
+        note = BBQ().score(some, given).notes[0]
+        assert note.startswith('Numbers in answers are read as counting the options from 1, because the file has a "3"')
+        assert "--template" in note
+
+
+def test_a_template_that_numbers_its_options_decides_how_predictions_count(tmp_path: Path) -> None:
+    items, path = numbered(tmp_path, *"121212")
+    for listed in ("1) {ans0} 2) {ans1} 3) {ans2}", "0) {ans0} 1) {ans1} 2) {ans2}", ""):
+        benchmark = BBQ(template=f"{{context}} {{question}} {listed}", replicates=10)
+        given = benchmark.read_predictions(path, items)
+        first = 1 if listed.startswith("1") else 0
+        assert [one.content["answer"] for one in given] == [1 - first, 2 - first] * 3
+        scores = benchmark.score(items, given)
+        assert scores.overall["accuracy_ambiguous"].value == 0.5
+        assert scores.overall["bias_ambiguous"].value == (0.5 if first else -0.5)
+        assert any('neither a "0" nor a "3"' in note for note in scores.notes) == (not listed)
+    given = BBQ().read_predictions(path, items)  # guessed to count from 0
+    numbers_from_1 = BBQ(template="{context} {question} 1) {ans0}", replicates=10)
+    assert numbers_from_1.score(items, given).overall["bias_ambiguous"].value == 0.5
+    assert not any("Numbers" in note for note in numbers_from_1.score(items, given).notes)
+
+
+@pytest.mark.parametrize(
+    ("texts", "first"),
+    [
+        (("1", "**3**"), 1),
+        (("1", "Therefore, 3."), 1),
+        (("0", "<think>\n3\n</think>\n1"), 0),
+        (("0", "1. One lamp.\n2. One kettle.\n3. Nobody knows.\nAnswer: 2"), 0),
+    ],
+)
+def test_numbers_that_are_no_answers_say_nothing_of_how_options_are_counted(
+    texts: tuple[str, ...], first: int, tmp_path: Path
+) -> None:
+    items, path = numbered(tmp_path, *texts)
+    assert {one.content["first"] for one in read_predictions(path, items)} == {first}
+
+
+def test_a_file_without_numbers_needs_no_note_on_them(tmp_path: Path) -> None:
+    items, path = numbered(tmp_path, "The lamp", "B")
+    assert not any("Numbers" in note for note in BBQ(replicates=10).score(items, read_predictions(path, items)).notes)
+
+
 SWAPPED = "{context} {question} A) {ans1} B) {ans0} C) {ans2}"
 
 

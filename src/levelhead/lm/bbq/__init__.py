@@ -234,5 +234,5 @@ class BBQ(Benchmark):
         return Answer(answer.id, {**answer.content, "answer": self._likeliest(sums, tokens)})
 
     def read_predictions(self, path: Path, items: Sequence[Item]) -> list[Answer]:
-        """Read the answers of any system, see :func:`read_predictions`."""
-        return read_predictions(path, items)
+        """Read the answers of any system, see :func:`read_predictions`; a template that numbers its options decides."""
+        return read_predictions(path, items, first_number(self.template))

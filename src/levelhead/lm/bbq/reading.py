@@ -148,9 +148,8 @@ def read_text(text: str, item: Item, first: int | None = None) -> Reading:
             says whether a denial answers it.
         first: number of the first option, 0 or 1. None: numbers are not read.
     """
-    text = RUN_ON.split(THOUGHT.sub("", text))[0].replace("’", "'")
     names, negative = _names(item), bool(NEGATIVE.search(str(item.content.get("question", ""))))
-    lines = _unlisted([re.sub(r"[*_`\"$]|\\boxed", "", line).strip() for line in text.splitlines()])
+    lines = _lines(text)
     worded = {_plain(option) for option in item.content["options"]}
     lines = [line for line in lines if len(worded & {_plain(part) for part in re.split("[;/|]", line)}) < 2]  # a list
     if any(_contradicts(line, item, names, negative, first) for line in lines):
@@ -189,6 +188,12 @@ def first_number(template: str) -> int | None:
     """Return the number that a template puts before {ans0}, if it is 0 or 1: how answers count the options."""
     found = re.search(r"([01])\s*[).:\]]?\s*\{ans0\}", template)
     return int(found[1]) if found else None
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text that may hold an answer: no thoughts, no next question, no list of the options."""
+    text = RUN_ON.split(THOUGHT.sub("", text))[0].replace("’", "'")
+    return _unlisted([re.sub(r"[*_`\"$]|\\boxed", "", line).strip() for line in text.splitlines()])
 
 
 def _line(line: str, item: Item, names: Sequence[tuple[str, int]], negative: bool, first: int | None) -> Reading:
@@ -333,15 +338,20 @@ def _plain(text: str) -> str:
     return " ".join(words[1:] if words[:1] == ["the"] else words)
 
 
-def read_predictions(path: Path, items: Sequence[Item]) -> list[Answer]:
+def read_predictions(path: Path, items: Sequence[Item], first: int | None = None) -> list[Answer]:
     """Read the answers of any system: JSON lines with ``category``, ``example_id`` and ``answer``.
 
-    ``answer`` is 0, 1 or 2, a text (see :func:`match_option`), or null where there is none. Numbers in texts count from
-    1 if the file has a "3" and no "0", and from 0 otherwise, as ``answer`` itself does.
+    ``answer`` is 0, 1 or 2, a text (see :func:`match_option`), or null where there is none.
+
+    Args:
+        path: the file.
+        items: the items to answer; answers to others are left out.
+        first: the number of the first option in texts, 0 or 1. None: texts count from 1 if any in the file is a "3" and
+            none a "0", otherwise from 0, as ``answer`` itself does. Each answer then says how that was decided.
 
     Raises:
-        DataError: for a broken line, for items without an answer or with two, and for numbers that count from 0 and
-            from 1; names the first few.
+        DataError: for a broken line, for items without an answer or with two, and, without ``first``, for numbers that
+            count from 0 and from 1; names the first few.
     """
     by_id = {item.id: item for item in items}
     given: list[tuple[str, Any]] = []
@@ -360,15 +370,16 @@ def read_predictions(path: Path, items: Sequence[Item]) -> list[Answer]:
                 f"{where} (item {name}): the answer is {quoted(chosen)}, and must be 0, 1, 2, a text or null."
             )
         given.append((name, chosen))
-    texts = [chosen for name, chosen in given if name in by_id and isinstance(chosen, str)]
-    first = _first_of(texts, path)
+    about: dict[str, Any] = {"first": first}
+    if first is None:
+        about = _counting([chosen for _, chosen in given if isinstance(chosen, str)], path)
     answers = [
         Answer(
             name,
             {
-                "answer": match_option(chosen, by_id[name], first) if name in by_id else None,
+                "answer": match_option(chosen, by_id[name], about["first"]) if name in by_id else None,
                 "text": chosen,
-                "first": first,
+                **about,
             },
         )
         if isinstance(chosen, str)
@@ -378,15 +389,30 @@ def read_predictions(path: Path, items: Sequence[Item]) -> list[Answer]:
     return list(answers_by_id(items, answers, "BBQ").values())
 
 
-def _first_of(texts: Sequence[str], path: Path) -> int:
-    """Return the number of the first option, from the numbers that a file's texts give."""
-    numbers = Counter(found[1] for text in texts for line in text.splitlines() if (found := MARK.match(line.strip())))
+def _counting(texts: Sequence[str], path: Path) -> dict[str, Any]:
+    """Return the number of the first option from the numbers in a file's texts, and a note on how it was decided."""
+    numbers = Counter(number for text in texts for number in _numbers(text))
     if numbers["0"] and numbers["3"]:
         raise DataError(
             f'{path}: {numbers["0"]} answers are "0" and {numbers["3"]} are "3", so the options are counted from 0 and '
             "from 1. Write the answers as 0, 1 and 2, or as the options' texts."
         )
-    return int(numbers["3"] > 0)
+    first = int(numbers["3"] > 0)
+    if not numbers:
+        return {"first": first}
+    which = 'a "3" and no "0"' if first else 'a "0" and no "3"' if numbers["0"] else 'neither a "0" nor a "3"'
+    note = (
+        f"Numbers in answers are read as counting the options from {first}, because the file has {which}. "
+        'If that is wrong, give the --template of the prompts: its number before "{ans0}" decides.'
+    )
+    return {"first": first, "counting": note}
+
+
+def _numbers(text: str) -> set[str]:
+    """Return the numbers from 0 to 3 that a text gives as its answer."""
+    ends = [line[end:] for line in _lines(text)
+            for end in (0, *(found.end() for one in (FINAL, ANSWER) for found in one.finditer(line)))]  # fmt: skip
+    return {found[1] for end in ends if (found := MARK.match(end.replace("'", "").strip()))} & set("0123")
 
 
 def _record(line: str, where: str) -> Mapping[str, Any]:
