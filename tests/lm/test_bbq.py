@@ -409,6 +409,8 @@ def test_a_template_can_list_the_options_and_is_checked() -> None:
         BBQ(template="{context}")
     with pytest.raises(ConfigError, match=r"bbq\.choose"):
         BBQ(choose=cast(Any, "median"))
+    with pytest.raises(ConfigError, match="in this order, because letters"):
+        BBQ(choose="generate", template=SWAPPED)
     masked = FakeModel([])
     masked.causal = False
     with pytest.raises(ConfigError, match="masked"):
@@ -577,13 +579,12 @@ def test_the_command_line_sets_how_bbq_and_stereoset_are_asked(tmp_path: Path) -
 
     assert "3 items" in bench("bbq", "--per-template", "3")
     for name, options, message in (
-        ("bbq", ["--choose", "median"], "known are mean, sum and generate"),
         ("bbq", ["--template", "{context}"], "must hold {context} and {question}"),
         ("bbq", ["--template", "{context} {question} {"], "cannot be filled"),
         ("bbq", ["--template", "{context} {question:d}"], "cannot be filled"),
         ("bbq", ["--template", "{context} {question} {}"], "cannot be filled"),
-        ("bbq", ["--choose", "generate", "--template", SWAPPED], "in this order, because letters"),
-        ("bbq", ["--choose", "generate", "--template", SWAPPED.replace("{ans1}", "nobody")], "in this order"),
+        ("bbq", ["--template", SWAPPED], "in this order, because letters"),
+        ("bbq", ["--template", SWAPPED.replace("{ans1}", "nobody")], "in this order"),
         ("stereoset", ["--normalise", "median"], "it can be 'mean' or 'sum'"),
         ("stereoset", ["--per-template", "3"], "An option of bbq is given"),
     ):

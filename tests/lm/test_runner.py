@@ -554,6 +554,9 @@ def test_an_option_that_would_do_nothing_is_refused(commands: typer.Typer, tmp_p
         (["parity", "--model", "6", "--price", "1,2"], "--price would do nothing: an option of --endpoint alone"),
         (["parity", "--predictions", "x", "--precision", "auto"], "--precision would do nothing: an option of --model"),
         (["parity", "--predictions", "x", "--prompt-noise"], "an option of --model and --endpoint alone"),
+        (["bbq", "--predictions", "x", "--choose", "sum"], "--choose would do nothing: an option of --model and --end"),
+        (["bbq", "--predictions", "x", "--chat", "--system", "x"], "--chat, --system would do nothing"),
+        (["bold", "--predictions", "x", "--max-new-tokens", "4"], "--max-new-tokens would do nothing"),
         (["parity", "--model", "6", "--max-new-tokens", "4"], "--max-new-tokens is for free answers"),
         (["--samples", str(log), "--limit", "3"], "--samples goes with --cluster"),
     ):

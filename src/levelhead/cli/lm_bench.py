@@ -214,7 +214,7 @@ def _refuse_sources(asked: SimpleNamespace) -> None:
     for source, there, takes in (
         ("--endpoint", asked.endpoint, SERVED),
         ("--model", asked.model, LOADED),
-        ("--model and --endpoint", asked.model or asked.endpoint, ("--prompt-noise",)),
+        ("--model and --endpoint", asked.model or asked.endpoint, ASKED),
     ):
         if there is None and (unused := [one for one in given if one in takes]):
             raise ConfigError(f"{listed(unused)} would do nothing: an option of {source} alone. Leave it out.")
@@ -248,7 +248,8 @@ def _loaded(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> LanguageMode
 LOGS = ("samples", "cluster", "by", "json_file", "html_file")
 SERVED = ("--api-key-env", "--begin-with", "--concurrency", "--requests-per-minute", "--timeout", "--price")
 LOADED = ("--device", "--device-map", "--precision", "--allow-mismatched-weights")
-"""Options of one source of answers."""
+ASKED = ("--prompt-noise", "--choose", "--chat", "--system", "--max-new-tokens")
+"""Options of one source of answers; the last are of those that are asked."""
 SHARED = {
     "columns": ("counterfactual", "bbq"),
     "classifiers": ("bold", "counterfactual"),

@@ -92,8 +92,7 @@ class BBQ(Benchmark):
 
     def __post_init__(self) -> None:
         try:
-            named = [field for _, field, _, _ in Formatter().parse(self.template) if field is not None]
-            fields = set(named)
+            fields = {field for _, field, _, _ in Formatter().parse(self.template) if field is not None}
             self.template.format(**dict.fromkeys(fields, "text"))
         except (ValueError, LookupError, AttributeError) as error:
             raise ConfigError(f"bbq.template {self.template!r} cannot be filled: {error}.") from None
@@ -102,12 +101,8 @@ class BBQ(Benchmark):
                 f"bbq.template {self.template!r} must hold {{context}} and {{question}}, and may hold {{ans0}}, "
                 "{ans1} and {ans2}."
             )
-        listed = list(dict.fromkeys(field for field in named if field.startswith("ans")))
-        if self.choose == "generate" and listed not in ([], ["ans0", "ans1", "ans2"]):
-            raise ConfigError(
-                f"bbq.template lists {', '.join(listed)}: list {{ans0}}, {{ans1}}, {{ans2}} in this order, because "
-                "letters and numbers in answers are counted so."
-            )
+        if self.choose == "generate":
+            self._check_order()
         if sorted(self.order) != [0, 1, 2]:
             raise ConfigError(f"bbq.order is {self.order!r}; it must hold 0, 1 and 2, each once.")
         if self.choose not in ("mean", "sum", "generate"):
@@ -118,6 +113,16 @@ class BBQ(Benchmark):
             raise ConfigError("--bbq-file and --columns go together: a table, and the names of its columns.")
         if self.system and not self.chat:
             raise ConfigError("--system is a part of a chat: give --chat, too.")
+
+    def _check_order(self) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` for options in an order that letters in answers do not have."""
+        named = [field for _, field, _, _ in Formatter().parse(self.template) if field is not None]
+        listed = list(dict.fromkeys(field for field in named if field.startswith("ans")))
+        if listed not in ([], ["ans0", "ans1", "ans2"]):
+            raise ConfigError(
+                f"bbq.template lists {', '.join(listed)}: list {{ans0}}, {{ans1}}, {{ans2}} in this order, because "
+                "letters and numbers in answers are counted so."
+            )
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the items, see :func:`levelhead.lm.bbq.data.read_items`."""
@@ -235,4 +240,5 @@ class BBQ(Benchmark):
 
     def read_predictions(self, path: Path, items: Sequence[Item]) -> list[Answer]:
         """Read the answers of any system, see :func:`read_predictions`; a template that numbers its options decides."""
+        self._check_order()
         return read_predictions(path, items, first_number(self.template))
