@@ -10,8 +10,9 @@ from klaad_examples import TRIPLETS, language_model, tokenizer
 
 from levelhead.cli import klaad as command
 from levelhead.lm.klaad import Klaad, collate
-from levelhead.lm.klaad_training import KlaadConfig, KlaadTrain, load_klaad, load_language_model
-from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table
+from levelhead.lm.klaad_training import load_klaad, load_language_model
+from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table, yardstick_of
+from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError
 
 
@@ -61,13 +62,38 @@ def test_a_wrong_grid_names_its_mistake(grid: str, words: str, tmp_path: Path) -
         read_cells(recipe(tmp_path, grid))
 
 
-@pytest.mark.parametrize("weights", [(1.0, 0.0, 0.0), (0.0, 0.5, 0.5)])
-def test_every_cell_is_measured_alike(weights: tuple[float, float, float]) -> None:
+def test_every_cell_is_measured_alike() -> None:
     model = language_model("llama")
-    config = KlaadConfig(klaad=Klaad(weights=weights, margin=0.5), train=KlaadTrain(batch_size=3, device="cpu"))
-    found = held_out_figures(model.train(), tokenizer(), TRIPLETS, config)
-    _, expected = Klaad()(model.eval(), collate(tokenizer(), TRIPLETS))
-    assert found == pytest.approx({name: value.item() for name, value in expected.items()}, rel=1e-5)
+    for batch_size in (1, 3, 100):
+        found = held_out_figures(model.train(), tokenizer(), TRIPLETS, batch_size)
+        _, expected = Klaad()(model.eval(), collate(tokenizer(), TRIPLETS))
+        assert found == pytest.approx({name: value.item() for name, value in expected.items()}, rel=1e-5)
+
+
+def test_one_yardstick_has_the_published_loss_and_the_largest_length(tmp_path: Path) -> None:
+    path = recipe(tmp_path, "{klaad.double_softmax: [false, true], klaad.align: [pad], train.max_length: [64, 8]}")
+    assert yardstick_of(read_cells(path)) == {**vars(Klaad()), "weights": [0.7, 0.15, 0.15], "max_length": 64}
+    path = recipe(tmp_path, "{train.max_length: [64, null]}")
+    assert yardstick_of(read_cells(path))["max_length"] is None
+
+
+def test_untrained_cells_of_one_model_have_one_row_of_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cells that differ only in how their loss is computed: without training, none is better than another."""
+    model = language_model("llama").eval()
+    (tmp_path / "own.csv").write_text(
+        "stereo,anti,unrelated,term\n"
+        + "".join(f"{one.stereotype},{one.anti_stereotype},{one.unrelated},{term}\n" for term in "abcdefgh"
+                  for one in TRIPLETS[:1])
+    )  # fmt: skip
+    monkeypatch.setattr(command, "_train", lambda *_: (model, tokenizer()))
+    grid = "{klaad.double_softmax: [false, true], klaad.align: [shared, truncate], train.max_length: [64, 32]}"
+    command.train_command(str(recipe(tmp_path, grid)), tmp_path / "own.csv", tmp_path / "out", None, 0.4)
+    found = [read_json(path) for path in sorted((tmp_path / "out").rglob("held-out.json"))]
+    assert len(found) == 8
+    assert all(one == found[0] for one in found)
+    assert capsys.readouterr().out.count("*") == 9  # all cells, and the legend
 
 
 def test_marked_is_what_no_other_beats_twice() -> None:
@@ -108,6 +134,10 @@ def test_the_command_trains_every_cell_and_goes_on(
     assert "divergence" in printed
     assert {folder.name for folder in out.iterdir()} == {"margin-0.1", "margin-0.5"}
     assert (out / "margin-0.5" / "model").is_dir()
+    figures = read_json(out / "margin-0.1" / "held-out.json")
+    write_json(out / "margin-0.1" / "held-out.json", {**figures, "ce": 0.0, "measured_with": {"max_length": 3}})
+    command.train_command(str(path), tmp_path / "own.csv", out, options, 0.4)
+    assert read_json(out / "margin-0.1" / "held-out.json") == figures  # measured again, not trained
     for other in ({"settings": [*options, "seed=1"]}, {"split_seed": 5}):  # the figures of another grid were shown
         with pytest.raises(ConfigError, match=r"margin-0.1 holds a training with other settings"):
             command.train_command(

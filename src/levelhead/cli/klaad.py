@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # importing torch takes seconds
     from levelhead.lm.triplets import TermSplit
 
 console = Terminal()
-HELD_OUT_FIGURES = "held-out.json"
+HELD_OUT_FIGURES, YARDSTICK = "held-out.json", "measured_with"
 LEGEND = """\
 CE, KL, triplet: cross-entropy, divergence of attention, triplet loss. Entropy: of attention.
 Likelier: by how many nats a token the stereotype is likelier than the anti-stereotype.
@@ -42,11 +42,12 @@ def train_command(
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks and writes
     check_outputs({}, folders={"--out": out})
     from levelhead.lm.klaad_training import refuse_other_training
-    from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table
+    from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table, yardstick_of
     from levelhead.lm.loading import place_of
     from levelhead.lm.triplets import TRAINING, TermSplit, read_triplets, refuse_trained_terms, split_terms
 
     cells = read_cells(recipe, settings or [])
+    yardstick = yardstick_of(cells)
     grid = "" not in cells  # one training without a grid has no name
     if grid and not held_out_share:
         raise ConfigError("A grid is compared on held-out terms: give --held-out-share more than 0.")
@@ -63,15 +64,18 @@ def train_command(
             console.print(f"{number} of {len(cells)}: {escape(name)}", soft_wrap=True)
             if measured.exists():
                 refuse_other_training(out / name, config, split.train)
-                figures[name] = read_json(measured)
-                continue
+                kept = read_json(measured)
+                if kept.get(YARDSTICK) == yardstick:
+                    figures[name] = kept
+                    continue
         if is_run(out / name) and not (out / name / TRAINING).exists():
             raise ConfigError(f"{out / name} holds a run of another kind, which would be lost. Choose another --out.")
         model, tokenizer = _train(config, split, out / name)
         if grid:
-            figures[name] = held_out_figures(model, tokenizer, split.held_out, config)
+            size, longest = config.train.batch_size, yardstick["max_length"]
+            figures[name] = held_out_figures(model, tokenizer, split.held_out, size, longest)
             if not console.quiet:
-                write_json(measured, figures[name])
+                write_json(measured, {**figures[name], YARDSTICK: yardstick})
     if figures:
         console.print(tuning_table(figures))
         console.print(LEGEND, soft_wrap=True)

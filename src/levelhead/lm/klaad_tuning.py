@@ -8,7 +8,8 @@ A recipe with a ``grid`` names settings and the values to try; a list of such ma
         klaad.margin: [0.1, 0.5]
 
 The losses of two cells cannot be compared: each has its own weights and margin. So every cell is measured with one
-yardstick, all parts of the loss at the published weights and margin, on target terms that none was trained on.
+yardstick: all parts of the loss with the published options, on target terms that none was trained on. Texts are cut
+at the largest ``train.max_length`` of all cells.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torch import nn
 from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletLike, collate
 from levelhead.lm.klaad_training import KlaadConfig, build_klaad, find_klaad_recipe
-from levelhead.runs.recipe import override, read_recipe
+from levelhead.runs.recipe import override, plain_options, read_recipe
 from levelhead.types import ConfigError, quoted
 
 GRID = "grid"
@@ -73,17 +74,24 @@ def _name(chosen: Sequence[str]) -> str:
     return "-".join(re.findall(r"[\w.]+", " ".join(words)))
 
 
+def yardstick_of(cells: Mapping[str, KlaadConfig]) -> dict[str, Any]:
+    """Return what all cells of a grid are measured with: the options of the loss, and the largest ``max_length``."""
+    lengths = [config.train.max_length for config in cells.values()]
+    known = [length for length in lengths if length is not None]
+    longest = max(known) if len(known) == len(lengths) else None
+    return {**plain_options(Klaad()), "max_length": longest}
+
+
 @torch.no_grad()
 def held_out_figures(
-    model: nn.Module, tokenizer: Any, triplets: Sequence[TripletLike], config: KlaadConfig
+    model: nn.Module, tokenizer: Any, triplets: Sequence[TripletLike], batch_size: int, max_length: int | None = None
 ) -> dict[str, float]:
-    """Return all parts of the loss on ``triplets``, whichever of them the training had, at the published weights."""
-    yardstick = Klaad(double_softmax=config.klaad.double_softmax, align=config.klaad.align)
-    size, device = config.train.batch_size, next(model.parameters()).device
+    """Return all parts of the loss on ``triplets`` with the published options, whatever the training's are."""
+    yardstick, device = Klaad(), next(model.parameters()).device
     model.eval()
     try:
-        batches = (triplets[start : start + size] for start in range(0, len(triplets), size))
-        sums = [yardstick.sums(model, collate(tokenizer, part, config.train.max_length).to(device)) for part in batches]
+        batches = (triplets[start : start + batch_size] for start in range(0, len(triplets), batch_size))
+        sums = [yardstick.sums(model, collate(tokenizer, part, max_length).to(device)) for part in batches]
     finally:
         release(model)
     return {name: value.item() for name, value in yardstick.combined(torch.stack(sums).sum(0))[1].items()}
