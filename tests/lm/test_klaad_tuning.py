@@ -43,6 +43,20 @@ def test_cells_are_products_and_their_union(tmp_path: Path) -> None:
     assert {config.train.learning_rate for config in cells.values()} == {0.5}
 
 
+@pytest.mark.parametrize("setting", ["klaad.margin=0.5", "klaad={margin: 0.5}", " klaad.margin =0.5"])
+def test_a_setting_that_the_grid_has_is_refused(setting: str, tmp_path: Path) -> None:
+    path = recipe(tmp_path, "[{seed: [0]}, {klaad.margin: [0.1, 0.2]}]")
+    with pytest.raises(ConfigError, match="would do nothing, because the recipe's grid sets it: leave"):
+        read_cells(path, [setting])
+    assert len(read_cells(path, ["klaad={per_head: true}", "train.epochs=2"])) == 3
+
+
+def test_two_cells_with_one_folder_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"share the folder 'name-org-one'; the second is model\.name=org-one"):
+        read_cells(recipe(tmp_path, "{model.name: [org/one, org-one]}"))
+    assert list(read_cells(recipe(tmp_path, "{klaad.margin: [0.1, 0.1]}"))) == ["margin-0.1"]
+
+
 def test_a_recipe_without_a_grid_is_one_training() -> None:
     assert read_cells("klaad_small", ["seed=3"]) == {"": load_klaad("klaad_small", ["seed=3"])}
 

@@ -28,7 +28,7 @@ from torch import nn
 from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletLike, collate
 from levelhead.lm.klaad_training import KlaadConfig, build_klaad, find_klaad_recipe
-from levelhead.runs.recipe import override, plain_options, read_recipe
+from levelhead.runs.recipe import flatten, override, plain_options, read_recipe
 from levelhead.types import ConfigError, quoted
 
 GRID = "grid"
@@ -38,23 +38,34 @@ COLUMNS = {"ce": "CE", "kl": "KL", "triplet": "triplet", "entropy": "entropy", "
 def read_cells(recipe: str | Path, settings: Iterable[str] = ()) -> dict[str, KlaadConfig]:
     """Return the trainings of a recipe by name: one for each cell of its grid; without a grid one, with no name.
 
-    Settings replace those of the recipe, not those of its grid. Errors: :class:`~levelhead.types.ConfigError` that
-    names the key.
+    Settings replace those of the recipe. Errors: :class:`~levelhead.types.ConfigError` that names the key, also for a
+    setting that the grid has, and for two cells that would share a folder.
     """
+    settings = list(settings)
     content = override(read_recipe(find_klaad_recipe(recipe)), settings)
     if GRID not in content:
         return {"": build_klaad(content)}
     grid = content.pop(GRID)
-    cells = {}
+    fixed = flatten(override({}, settings))
+    cells: dict[str, KlaadConfig] = {}
     for part in grid if isinstance(grid, list) else [grid]:
         lists = isinstance(part, dict) and part and all(isinstance(values, list) and values for values in part.values())
         if not lists:
             raise ConfigError(
                 f"grid must map settings to lists of values, e.g. klaad.margin: [0.1, 0.5]; got {quoted(part)}."
             )
+        if both := [key for key in fixed if any(_overlap(key, varied) for varied in part)]:
+            raise ConfigError(
+                f"--set {both[0]} would do nothing, because the recipe's grid sets it: leave it out, or edit the grid."
+            )
         for values in itertools.product(*part.values()):
             chosen = [f"{key}={_text(value)}" for key, value in zip(part, values, strict=True)]
-            cells[_name(chosen)] = build_klaad(override(content, chosen))
+            name, config = _name(chosen), build_klaad(override(content, chosen))
+            if cells.setdefault(name, config) != config:
+                raise ConfigError(
+                    f"Two cells of the grid would share the folder {quoted(name)}; the second is {', '.join(chosen)}. "
+                    "Train them from two recipes, into two --out."
+                )
     if not cells:
         raise ConfigError("grid has no combination: map settings to lists of values, e.g. klaad.margin: [0.1, 0.5].")
     return cells
@@ -63,6 +74,12 @@ def read_cells(recipe: str | Path, settings: Iterable[str] = ()) -> dict[str, Kl
 def _text(value: Any) -> str:
     """Write a value as :func:`~levelhead.runs.recipe.override` reads it."""
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n").removesuffix("\n...")
+
+
+def _overlap(key: str, other: str) -> bool:
+    """Say whether two dotted keys name one option, or a section and an option in it."""
+    pair = sorted(f"{one.strip()}." for one in (key, other))
+    return pair[1].startswith(pair[0])
 
 
 def _name(chosen: Sequence[str]) -> str:
