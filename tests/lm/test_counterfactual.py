@@ -20,7 +20,7 @@ from levelhead.lm.counterfactual import Counterfactual
 from levelhead.lm.counterfactual.data import swaps_of
 from levelhead.lm.counterfactual.score import sign_flip
 from levelhead.lm.page import scores_page
-from levelhead.lm.runner import run_benchmark, scores_file
+from levelhead.lm.runner import run_benchmark, scores_file, take
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
 
@@ -120,6 +120,29 @@ def test_a_word_that_is_not_read_has_no_effect_beyond_the_same_prompt(tmp_path: 
     page = json.dumps(scores_page([read_json(scores_file(tmp_path / "other", "counterfactual"))], name="x"))
     assert "paired sign-flip" in page
     assert "In place" not in page
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_limit_keeps_whole_templates(tmp_path: Path, limit: int) -> None:
+    pytest.importorskip("vaderSentiment")
+    benchmark = Counterfactual(templates=templates(tmp_path, 3), swap=SWAP)
+    scores = run_benchmark(benchmark, Ruled(0.7, 0.3), None, tmp_path / f"{limit}", limit=limit)
+    assert len(take(benchmark, benchmark.read(None), limit)) == limit * (8 + 4)
+    whole = Counterfactual(templates=templates(tmp_path, limit), swap=SWAP)
+    expected = run_benchmark(whole, Ruled(0.7, 0.3), None, tmp_path / f"{limit} alone")
+    assert {name: one.value for name, one in scores.overall.items()} == {
+        name: one.value for name, one in expected.overall.items()
+    }
+
+
+def test_a_limit_of_a_table_counts_the_rows_of_each_group(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    rows = [f"The {who} {at} was,{who},{at}" for who in ("lamp", "kettle") for at in range(4)]
+    path.write_text("\n".join(["text,group,pair", *rows]) + "\n", encoding="utf-8")
+    for columns in ("text=text,group=group", "text=text,group=group,template=pair"):
+        benchmark = Counterfactual(templates=path, columns=columns)
+        found = take(benchmark, benchmark.read(None), 2)
+        assert [item.content["text"] for item in found] == [row.split(",")[0] for row in rows[:2] + rows[4:6]]
 
 
 def test_a_table_is_compared_by_its_columns(tmp_path: Path) -> None:

@@ -78,7 +78,9 @@ def bench_command(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Most items, the first ones: of BOLD per group, of BBQ per category, spread over templates."
+            min=1,
+            help="Most items, the first ones: of BOLD per group, of BBQ per category, spread over templates; "
+            "of counterfactual whole templates.",
         ),
     ] = None,
     terms: Annotated[

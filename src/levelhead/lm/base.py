@@ -140,8 +140,9 @@ class Benchmark(ABC):
     ``free_options`` names those that no answer depends on: they choose items, or act when answers are scored. Changing
     them does not make the kept answers of a run worthless. ``category_key`` is where an item's content names its
     category, of each of which a run's ``limit`` takes the first items. Where ``cell_keys`` name what items are built
-    from (such as BBQ's question templates), it draws them spread over these cells. ``headlines`` are the main scores by
-    name.
+    from (such as BBQ's question templates), it draws them spread over these cells. Where ``whole_key`` is given, items
+    of one such content belong together, and a limit counts contents instead of items. ``headlines`` are the main scores
+    by name.
     """
 
     name: ClassVar[str]
@@ -149,6 +150,7 @@ class Benchmark(ABC):
     free_options: ClassVar[frozenset[str]] = frozenset()
     category_key: ClassVar[str] = "category"
     cell_keys: ClassVar[tuple[str, ...]] = ()
+    whole_key: ClassVar[str] = ""
     headlines: ClassVar[Mapping[str, Headline]] = {}
 
     @abstractmethod

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import time
@@ -277,10 +278,14 @@ def take(benchmark: Benchmark, items: Sequence[Item], limit: int | None) -> list
     """Return ``limit`` items of each category, in their order; all of them for None.
 
     An item's category is ``content[benchmark.category_key]``. Items without one are one category. They are the first
-    ones, or spread over the benchmark's ``cell_keys``. A smaller limit takes some of the items of a larger one.
+    ones, or spread over the benchmark's ``cell_keys``. Where it has a ``whole_key``, all items of the first ``limit``
+    contents under it are taken instead. A smaller limit takes some of the items of a larger one.
     """
     if limit is None:
         return list(items)
+    if whole := benchmark.whole_key:
+        first = set(itertools.islice(dict.fromkeys(item.content[whole] for item in items), limit))
+        return [item for item in items if item.content[whole] in first]
     categories: dict[Any, list[Item]] = {}
     for item in items:
         categories.setdefault(item.content.get(benchmark.category_key), []).append(item)

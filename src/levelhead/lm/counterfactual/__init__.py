@@ -28,7 +28,8 @@ class Counterfactual(Benchmark):
     reference), or a table whose ``columns`` are named ("text=sentence,group=gender"), see
     :mod:`levelhead.lm.counterfactual.data`. A text with two options is scored by their log odds, one of a table without
     options by its log-likelihood. Any other is continued ``draws`` times (the reference twice as often: its second half
-    is the baseline), and the continuations are scored as BOLD's are.
+    is the baseline), and the continuations are scored as BOLD's are. A run's ``limit``
+    counts templates, each with the texts of all groups.
     """
 
     templates: Path | None = None
@@ -42,6 +43,7 @@ class Counterfactual(Benchmark):
     seed: int = 0
 
     name: ClassVar[str] = "counterfactual"
+    whole_key: ClassVar[str] = "template"
     free_options: ClassVar[frozenset[str]] = frozenset(
         {"templates", "swap", "columns", "draws", "sentiment", "classifiers", "lexicon"}
     )
