@@ -74,6 +74,26 @@ def sums(right: Sequence[float]) -> list[dict[str, Any]]:
 RIGHT = [1.0, 0.0, 1.0, 1.0] * 10
 
 
+@pytest.mark.parametrize("without", [0, 1, 2])
+def test_a_metric_that_one_of_three_logs_lacks_is_compared_between_the_others(tmp_path: Path, without: int) -> None:
+    logs = []
+    for at in range(3):
+        records = sums(RIGHT[at:] + RIGHT[:at])
+        for record in records if at == without else ():
+            record["metrics"].remove("acc_norm")
+            del record["acc_norm"]
+        logs.append(read_log(write(tmp_path, records, model=f"org__m{at}")))
+    record = samples_summary(logs)
+    pairs: dict[str, list[tuple[str, str]]] = {score: [] for score in ("acc", "acc_norm")}
+    for one in record["differences"]:
+        pairs[one["score"]].append((one["first"], one["second"]))
+    first, second = (f"m{at}" for at in range(3) if at != without)
+    assert pairs == {"acc": [("m0", "m1"), ("m0", "m2"), ("m1", "m2")], "acc_norm": [(first, second)]}
+    assert f"m{without} has no acc_norm to compare." in record["notes"]
+    assert set(record["headlines"]) == {"acc", "acc_norm"}
+    assert f"acc norm: m{second[1]} minus m{first[1]}" in render(samples_page(record))
+
+
 def test_an_accuracy_is_the_harness_own(tmp_path: Path) -> None:
     path = write(tmp_path, sums(RIGHT))
     results = path.parent / f"results_{DATE}.json"

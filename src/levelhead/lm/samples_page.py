@@ -28,7 +28,7 @@ def samples_summary(logs: Sequence[SampleLog]) -> dict[str, Any]:
         logs              list of {"name", "file", "lines", "scores", "worst"}: scores of
                           :func:`~levelhead.lm.runner.scores_to_dict`; worst: list of {"score", "part", "of", "figure"},
                           whose interval is adjusted for the choice among ``of`` categories (Bonferroni)
-        headlines         names of the main scores
+        headlines         names of the main scores of any log
         differences       list of {"score", "first", "second", "difference", "p", "p_holm"}: second minus first over the
                           same documents; ``p_holm`` is adjusted over the whole list (Holm)
         notes             list of sentences
@@ -41,12 +41,16 @@ def samples_summary(logs: Sequence[SampleLog]) -> dict[str, Any]:
     common, notes = common_documents(logs)
     names = _names(logs)
     scores = [log.rows.score(log.task, common) for log in logs]
-    headlines = {name: known for name, known in logs[0].rows.headlines.items() if name in scores[0].overall}
-    main = list(headlines or scores[0].overall)
+    every = dict.fromkeys(score for found in scores for score in found.overall)
+    known = {score: headline for log in logs for score, headline in log.rows.headlines.items()}
+    headlines = {score: headline for score, headline in known.items() if score in every}
+    main = list(headlines or every)
     records = []
     for log, name, found in zip(logs, names, scores, strict=True):
         numbered = [] if name == log.name else [f"{log.path}."]
         notes += [f"{name}: {note}" for note in (*numbered, *log.notes, *found.notes)]
+        if absent := [score for score in main if score not in found.overall]:
+            notes.append(f"{name} has no {joined(absent)} to compare.")
         few = [each for figure in found.overall.values() if (each := cluster_count(figure)) and each < FEW_CLUSTERS]
         if few:
             notes.append(f"{name}: {min(few)} documents or templates are too few for an interval.")
@@ -59,7 +63,7 @@ def samples_summary(logs: Sequence[SampleLog]) -> dict[str, Any]:
         records.append({**about, "scores": scores_to_dict(found), "worst": worst})
     differences: list[dict[str, Any]] = []
     for (first, one), (second, other) in itertools.combinations(list(zip(names, scores, strict=True)), 2):
-        for score in (name for name in main if name in other.overall):
+        for score in (score for score in main if score in one.overall and score in other.overall):
             paired = paired_difference(one.overall[score], other.overall[score])
             both = {"score": score, "first": first, "second": second, "difference": estimate_to_dict(paired)}
             differences.append(both | {"p": p_value(paired)})
