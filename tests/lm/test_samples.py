@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from levelhead.cli.lm import lm_app
 from levelhead.cli.report import page_of
 from levelhead.lm.intervals import cluster_count, paired_difference
+from levelhead.lm.runner import scores_to_dict
 from levelhead.lm.samples import read_log
 from levelhead.lm.samples_page import samples_page, samples_summary
 from levelhead.report import render
@@ -221,6 +222,26 @@ def test_free_answers_of_bbq_are_read_anew_from_the_responses(tmp_path: Path) ->
     found = read_log(write(tmp_path, unread, "bbq_generate")).rows.score("bbq_generate", None)
     assert found.overall["answers_unreadable"].value == 1.0
     assert not found.overall["accuracy_ambiguous"].defined  # the harness takes the last option for each of them
+
+
+@pytest.mark.parametrize("task", ["bbq_generate", "crows_pairs_english"])
+@pytest.mark.parametrize("by_document", [True, False])
+def test_documents_under_several_filters_count_once(tmp_path: Path, task: str, by_document: bool) -> None:
+    if task == "bbq_generate":
+        records = [line(n, thing(n, "ambig"), ["The lamp" if n % 3 else "Not known"], acc=0.0) for n in range(12)]
+    else:
+        pairs = [{"sent_more": f"a {n}", "sent_less": f"b {n}", "bias_type": "color"} for n in range(12)]
+        records = [line(n, doc, [-5.0, -6.0 + 2 * (n % 4 == 0)]) for n, doc in enumerate(pairs)]
+    filters = ("strict-match", "flexible-extract", "none")
+    if by_document:
+        several = [one | {"filter": kind} for one in records for kind in filters]
+    else:
+        several = [one | {"filter": kind} for kind in filters for one in records]
+    once = read_log(write(tmp_path / "once", records, task)).rows.score(task, None)
+    found = read_log(write(tmp_path, several, task)).rows.score(task, None)
+    assert scores_to_dict(found) == scores_to_dict(once)
+    with pytest.raises(DataError, match="line 37 is a second line of one document"):
+        read_log(write(tmp_path, [*several, several[4]], task))
 
 
 def test_crows_pairs_are_scored_from_both_log_likelihoods(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ class _Items:
 
     def __init__(self) -> None:
         self.found: dict[int, tuple[Item, Answer]] = {}
-        self.filters: set[str] = set()
+        self.filters: dict[str, set[int]] = {}
 
     def keys(self) -> NDArray[np.int64]:
         return np.sort(np.fromiter(self.found, np.int64, len(self.found)))
@@ -205,9 +205,10 @@ class _Items:
 
     def keep(self, record: Mapping[str, Any], key: int, where: str, item: Item, answer: Answer) -> None:
         """Keep a document; a second line of it is of another filter, and the responses are the same."""
-        if key in self.found and record.get("filter", "none") in self.filters:
+        seen = self.filters.setdefault(str(record.get("filter", "none")), set())
+        if key in seen:
             raise DataError(f"{where} is a second line of one document: delete it.")
-        self.filters.add(record.get("filter", "none"))
+        seen.add(key)
         self.found.setdefault(key, (item, answer))
 
 
