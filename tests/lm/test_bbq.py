@@ -560,6 +560,15 @@ def test_numbers_that_are_no_answers_say_nothing_of_how_options_are_counted(
     assert {one.content["first"] for one in read_predictions(path, items)} == {first}
 
 
+def test_a_line_of_predictions_ends_at_a_newline_alone(tmp_path: Path) -> None:
+    items = BBQ().read(write(tmp_path, [record(row) for row in range(2)]))
+    text = "Let me see.\u2028\u2029\x85The kettle."
+    lines = [{"category": "Things", "example_id": row, "answer": text} for row in range(2)]
+    path = tmp_path / "predictions.jsonl"
+    path.write_bytes("\r\n".join(json.dumps(one, ensure_ascii=False) for one in lines).encode())
+    assert [one.content["answer"] for one in read_predictions(path, items)] == [2, 2]
+
+
 def test_a_file_without_numbers_needs_no_note_on_them(tmp_path: Path) -> None:
     items, path = numbered(tmp_path, "The lamp", "B")
     assert not any("Numbers" in note for note in BBQ(replicates=10).score(items, read_predictions(path, items)).notes)

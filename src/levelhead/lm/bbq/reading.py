@@ -356,7 +356,7 @@ def read_predictions(path: Path, items: Sequence[Item], first: int | None = None
     by_id = {item.id: item for item in items}
     given: list[tuple[str, Any]] = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # a text may hold another line's end, such as U+2028
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {reason_of(error)}.") from error
     for number, line in enumerate(lines, start=1):
