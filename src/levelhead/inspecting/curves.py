@@ -24,13 +24,15 @@ from levelhead.types import Estimate
 
 SHARES = np.array([0.0, 0.125, 0.25, 0.5, 1.0])
 """Of the tokens, by which curves of deletion and insertion are drawn."""
+KINDS = ("deletion", "insertion", "random deletion", "random insertion")
 
 
 @dataclass(frozen=True)
 class Curves(Finding):
     """The predicted class's probability as tokens go, those with most attention first.
 
-    ``deletion`` and ``insertion`` are mean heights by group, ``by_chance`` the height where tokens go at random;
+    ``deletion`` and ``insertion`` are mean heights by group. ``by_chance`` is the height where tokens go in random
+    order, ``insertion_by_chance`` where they come in random order: the steps are uneven, so that the two differ.
     ``deletion_gap`` and ``insertion_gap`` are the second group's less the first's, with label and correctness held
     fixed. ``shares`` and ``heights`` (by group) draw the curve of deletion.
     """
@@ -39,6 +41,7 @@ class Curves(Finding):
     deletion: dict[str, Estimate]
     insertion: dict[str, Estimate]
     by_chance: Estimate
+    insertion_by_chance: Estimate
     deletion_gap: Estimate
     insertion_gap: Estimate
     shares: tuple[float, ...] = ()
@@ -72,9 +75,10 @@ def explanation_curves(
     if not _can_hide(rows.inputs_of(rows.index[:1], device), rows.grid):
         reason = "tokens of this kind of input cannot be left out"
         none = Estimate.undefined(reason, len(chosen))
-        return Curves(len(chosen), dict.fromkeys(rows.groups, none), dict.fromkeys(rows.groups, none), none, none, none)
+        by_group = dict.fromkeys(rows.groups, none)
+        return Curves(len(chosen), by_group, dict(by_group), none, none, none, none)
     predicted = answered.logits[chosen].argmax(1)
-    heights = {kind: np.empty((len(chosen), len(SHARES))) for kind in ("deletion", "insertion", "random")}
+    heights = {kind: np.empty((len(chosen), len(SHARES))) for kind in KINDS}
     chances = rng.random((len(chosen), answered.attention.shape[1]))
     starts = range(0, len(chosen), batch_size)
     for at, start in enumerate(starts):
@@ -85,10 +89,10 @@ def explanation_curves(
         free = _free(batch, rows.grid, tokens, answered.readout[own])
         attention = answered.attention[own][:, :tokens]
         known: dict[bytes, Array] = {}  # nothing and everything is left out several times
-        orders = {"deletion": attention, "insertion": -attention, "random": chances[part, :tokens]}
-        for kind, order in orders.items():
+        chance = chances[part, :tokens]  # of both, so that half of the tokens are the same half
+        for kind, order in zip(KINDS, (attention, -attention, chance, chance), strict=True):
             for step, share in enumerate(SHARES):
-                gone = _first(order, free, 1 - share if kind == "insertion" else share)
+                gone = _first(order, free, 1 - share if kind.endswith("insertion") else share)
                 if not gone.any():
                     known[gone.tobytes()] = answered.logits[own]
                 if gone.tobytes() not in known:
@@ -102,7 +106,7 @@ def explanation_curves(
     cell = 2 * rows.label[chosen] + (predicted == rows.label[chosen])
     sides = dict(zip(rows.groups, (~member, member), strict=True))
 
-    def by_group(kind: str) -> dict[str, Estimate]:
+    def means(kind: str) -> dict[str, Estimate]:
         return {
             name: mean_of_rows(areas[kind][side], options.level, cluster=None if cluster is None else cluster[side])
             for name, side in sides.items()
@@ -110,9 +114,10 @@ def explanation_curves(
 
     return Curves(
         len(chosen),
-        by_group("deletion"),
-        by_group("insertion"),
-        mean_of_rows(areas["random"], options.level, cluster=cluster),
+        means("deletion"),
+        means("insertion"),
+        mean_of_rows(areas["random deletion"], options.level, cluster=cluster),
+        mean_of_rows(areas["random insertion"], options.level, cluster=cluster),
         gap_of_means(areas["deletion"], member, cell, level=options.level, cluster=cluster),
         gap_of_means(areas["insertion"], member, cell, level=options.level, cluster=cluster),
         tuple(SHARES.tolist()),

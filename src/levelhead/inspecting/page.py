@@ -20,6 +20,9 @@ HOW = (
     "A constant added to all keys shifts all logits of a query equally, and the softmax removes it again: no change "
     "of the keys' mean is tried.",
 )
+NO_INSERTION = (
+    "This JSON has no random order for insertion, and that of deletion differs from it. Run `levelhead inspect` again."
+)
 P_HELP = "p-value: share of permutations of the groups within labels that reach this figure"
 
 
@@ -300,7 +303,8 @@ def _text(figure: Record) -> str:
 
 
 def _explanation(models: Mapping[str, Record], level: str, groups: tuple[str, str]) -> Record:
-    kinds = {"deletion": "Deletion", "insertion": "Insertion"}
+    kinds = {"deletion": ("Deletion", "by_chance"), "insertion": ("Insertion", "insertion_by_chance")}
+    unknown = any("insertion_by_chance" not in model["curves"] for model in models.values())
     table = blocks.table(
         f"Probability of the predicted class as tokens go, most attention first: percent with {level} intervals",
         ["Curve", *map(short, groups), f"{short(groups[1])} minus {short(groups[0])}, points", "In random order"],
@@ -310,16 +314,17 @@ def _explanation(models: Mapping[str, Record], level: str, groups: tuple[str, st
                 [
                     *(blocks.figure_cell(model["curves"][kind][group]) for group in groups),
                     blocks.figure_cell(model["curves"][f"{kind}_gap"], signed=True),
-                    blocks.figure_cell(model["curves"]["by_chance"]),
+                    blocks.figure_cell(model["curves"][chance]) if chance in model["curves"] else blocks.no_cell(),
                 ],
             )
             for name, model in models.items()
-            for kind, title in kinds.items()
+            for kind, (title, chance) in kinds.items()
         ],
         notes=[
             f"On {next(iter(models.values()))['curves']['rows']:,} rows, drawn evenly from groups and labels as far as "
-            "they have rows. The gap holds label and correctness fixed. Deletion below, and insertion above, the "
-            "random order: attention points at the decisive tokens.",
+            "they have rows. The gap holds label and correctness fixed. Deletion below its "
+            "random order, or insertion above its own: attention points at the decisive tokens.",
+            *([NO_INSERTION] if unknown else []),
             *_reasons([model["curves"]["by_chance"] for model in models.values()]),
         ],
         where=blocks.BOTH,
