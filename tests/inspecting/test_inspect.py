@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import levelhead as lh
 from levelhead.cli.app import app
 from levelhead.inspecting.inspect import inspect_runs
 from levelhead.inspecting.inspection import Inspection, pooled
+from levelhead.inspecting.measure import Place
+from levelhead.inspecting.probes import Readability
 from levelhead.report import render
 from levelhead.types import ConfigError, DataError, Estimate
 from tiny import bert_config, tiny_appended
@@ -230,6 +233,30 @@ def test_a_pooled_figure_holds_rows_and_runs():
     assert folds.high - folds.value == pytest.approx(np.hypot(0.02 / np.sqrt(3), between), abs=1e-4)
     assert pooled([Estimate(0.5, 0.4, 0.6, 9), Estimate.undefined("no rows")]).reason == "in 1 of 2 runs no rows"
     assert pooled([several[0]]) == several[0]
+
+
+def test_a_pooled_figure_is_cut_at_the_ends_of_its_own_scale():
+    def around(value: float) -> Estimate:
+        return Estimate(value, value - 0.01, value + 0.01, 100)
+
+    area, names = Readability(around(0.95), 0.5, 0.6, 0.01), ("slope", "slope_probability", "slope_gap", "gap_change")
+    runs = [
+        Place("queries", 4, area, area, area, area, **dict.fromkeys(names, around(value)), gap_after=around(value))
+        for value in (0.05, 0.3)
+    ]
+    near = [replace(runs[0], gap_change=around(value)) for value in (0.05, 0.08)]
+    found = pooled(runs)
+    ends = {name: (getattr(found, name).low, getattr(found, name).high) for name in (*names, "gap_after")}
+    arm = np.hypot(0.01, 12.7062 * 0.125)
+    free = pytest.approx((0.175 - arm, 0.175 + arm), abs=1e-3)
+    assert ends["slope_gap"] == free
+    assert ends["slope"] == ends["slope_probability"] == (0.0, ends["slope_gap"][1])
+    assert ends["gap_change"] == (-1.0, 1.0)
+    assert ends["gap_after"] == (0.0, 1.0)
+    assert pooled(near).gap_change.low == pytest.approx(0.065 - np.hypot(0.01, 12.7062 * 0.015), abs=1e-3)  # below 0
+    assert found.linear.area.high == pytest.approx(0.96)
+    none = replace(area, area=Estimate.without_interval(0.9, 100, "all rows are alike"))
+    assert np.isnan(pooled([none, none]).area.high)
 
 
 def test_runs_that_are_no_seeds_or_folds_of_one_training_are_not_pooled(runs):

@@ -19,8 +19,13 @@ from levelhead.report.result import Report
 from levelhead.report.text import Record, joined, number
 from levelhead.types import Estimate, in_quotes
 
-SHARES = {"gap_change", "share_gap", "deletion_gap", "insertion_gap"}
-"""Differences of shares, which lie between -1 and 1."""
+SHARE = (0.0, 1.0)
+ENDS = {
+    **dict.fromkeys(("gap_change", "share_gap", "deletion_gap", "insertion_gap"), (-1.0, 1.0)),
+    **dict.fromkeys(("slope", "slope_probability"), (0.0, math.inf)),
+    "slope_gap": (-math.inf, math.inf),
+}
+"""The ends of a figure's scale by its field; all other figures are shares, or areas, of 0 to 1."""
 READ = 0.05
 """Below this p-value a group counts as readable."""
 
@@ -180,8 +185,10 @@ def _compared(names: Sequence[str], differences: Mapping[str, Estimate]) -> str:
     return f"In {one} the group is {joined(said)} of {len(differences)} places (linear probe, given the label)."
 
 
-def pooled(several: Sequence[Any], folds: int = 1, level: float = 0.95) -> Any:
+def pooled(several: Sequence[Any], folds: int = 1, level: float = 0.95, ends: tuple[float, float] = SHARE) -> Any:
     """Return the mean of findings of several runs, field by field; of one run, that run.
+
+    Intervals are cut at the ``ends`` of a figure's scale, which those of fields in :data:`ENDS` replace.
 
     The variance over rows of one run is divided by ``folds``, the number of sets of rows alone: seeds share their rows.
     That over runs is added, with Student's t on runs - 1. A p-value is twice the mean of the runs', which is valid
@@ -191,22 +198,20 @@ def pooled(several: Sequence[Any], folds: int = 1, level: float = 0.95) -> Any:
     if len(several) == 1:
         return first
     if isinstance(first, Estimate):
-        return _pooled_estimate(several, folds, level)
+        return _pooled_estimate(several, folds, level).within(*ends)
     if is_dataclass(first) and not isinstance(first, type):
         values = {
-            one.name: pooled([getattr(each, one.name) for each in several], folds, level) for one in fields(first)
+            one.name: pooled([getattr(each, one.name) for each in several], folds, level, ENDS.get(one.name, SHARE))
+            for one in fields(first)
         }
         if "p" in values:
             values["p"] = min(1.0, 2 * values["p"])
-        for name in SHARES.intersection(values):
-            if (one := values[name]) is not None and one.defined:
-                values[name] = one.within(-1.0, 1.0)
         return replace(first, **values)
     if isinstance(first, Mapping):
         shared = [key for key in first if all(key in one for one in several)]
-        return {key: pooled([one[key] for one in several], folds, level) for key in shared}
+        return {key: pooled([one[key] for one in several], folds, level, ends) for key in shared}
     if isinstance(first, tuple):
-        return tuple(pooled(list(one), folds, level) for one in zip(*several, strict=False))
+        return tuple(pooled(list(one), folds, level, ends) for one in zip(*several, strict=False))
     if isinstance(first, float):
         return float(np.mean(several))
     return first
@@ -225,10 +230,8 @@ def _pooled_estimate(several: Sequence[Estimate], folds: int, level: float) -> E
     for end, sign in (("low", -1), ("high", 1)):
         arms = np.array([abs(getattr(one, end) - one.value) for one in several])
         ends.append(float(values.mean() + sign * math.sqrt(float((arms**2).mean()) / folds + between)))
-    bounded = all(0 <= one.low <= one.high <= 1 for one in several)
-    low, high = (max(0.0, ends[0]), min(1.0, ends[1])) if bounded else ends
     reason = next((one.reason for one in several if math.isnan(one.low)), None)
-    return Estimate(float(values.mean()), low, high, rows, reason)
+    return Estimate(float(values.mean()), ends[0], ends[1], rows, reason)
 
 
 def _estimates(found: Any, name: str = "") -> Iterator[tuple[str, Estimate]]:
