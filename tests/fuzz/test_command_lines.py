@@ -76,7 +76,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "figure qk": [{"run": "given/run"}],
     "info": [{}],
     "init": [{"path": "given/texts.csv"}],
-    "inspect": [{"runs": ["given/run", "given/run-1"], "permutations": "20"}],
+    "inspect": [{"runs": ["given/run", "given/run-1"], "permutations": "39"}],
     "list": [{"kind": "methods"}],
     "lm bench": [
         {"benchmarks": "bbq", "predictions": "given/answers.jsonl", "data_root": "given"},

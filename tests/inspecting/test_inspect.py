@@ -23,7 +23,7 @@ from levelhead.inspecting.inspection import Inspection, pooled
 from levelhead.inspecting.measure import Place
 from levelhead.inspecting.probes import Readability
 from levelhead.report import render
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.types import ConfigError, DataError, Estimate, LevelheadError
 from tiny import bert_config, tiny_appended
 
 PORTRAITS = [
@@ -257,6 +257,27 @@ def test_a_pooled_figure_is_cut_at_the_ends_of_its_own_scale():
     assert found.linear.area.high == pytest.approx(0.96)
     none = replace(area, area=Estimate.without_interval(0.9, 100, "all rows are alike"))
     assert np.isnan(pooled([none, none]).area.high)
+
+
+@pytest.mark.parametrize("several", [2, 3, 7, 12, 39])
+def test_several_runs_with_the_fewest_permutations_can_be_readable(several):
+    one = Readability(Estimate(0.99, 0.98, 0.995, 1000), 0.5, 0.53, 1 / (1 + 39))
+    assert pooled([one] * several).p == 0.05
+    assert pooled([one] * several).readable
+    undefined = Readability(Estimate.undefined("fewer than 20 rows of a group"), np.nan, np.nan, np.nan)
+    for runs in ([undefined] * several, [one] * (several - 1) + [undefined]):
+        assert np.isnan(pooled(runs).p)
+        assert pooled(runs).to_dict()["p"] is None
+    assert pooled([replace(one, p=0.7)] * several).p == 1.0
+
+
+def test_too_few_permutations_for_several_runs_are_refused_before_any_run_is_opened(tmp_path):
+    some = [tmp_path / "a", tmp_path / "b"]  # there are none
+    for runs, against in ((some, []), (some[:1], some)):
+        with pytest.raises(ConfigError, match=r"permutations is 38: for 2 runs.*Type --permutations 39"):
+            inspect_runs(runs, against, permutations=38)
+    with pytest.raises(LevelheadError, match="is not a run folder"):
+        inspect_runs(some[:1], some[1:], permutations=19)
 
 
 def test_runs_that_are_no_seeds_or_folds_of_one_training_are_not_pooled(runs):

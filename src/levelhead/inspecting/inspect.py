@@ -44,17 +44,26 @@ from levelhead.types import (
 )
 
 MAX_ROWS = 2000
+FEWEST_PERMUTATIONS = 19
+"""With fewer, the smallest p-value, 1 / (1 + permutations), is above 0.05."""
+FEWEST_OF_SEVERAL = 39
+"""The same of several runs, whose pooled p-value is twice the mean of theirs."""
 
 
-def _check(max_rows: int, options: Options) -> None:
-    """Raise :class:`ConfigError`, before any work, for an option that is out of range."""
+def _check(max_rows: int, options: Options, runs: int = 1) -> None:
+    """Raise :class:`ConfigError`, before any work, for an option that is out of range; a model has up to ``runs``."""
     check_level(options.level)
     check_seed(options.seed)
-    least = {"max_rows": (max_rows, 2 * FEWEST), "permutations": (options.permutations, 19),
+    least = {"max_rows": (max_rows, 2 * FEWEST), "permutations": (options.permutations, FEWEST_PERMUTATIONS),
              "curve_rows": (options.curve_rows, 8)}  # fmt: skip
     for name, (value, fewest) in least.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < fewest:
             raise ConfigError(f"{name} is {quoted(value)}; it must be a whole number of at least {fewest}.")
+    if runs > 1 and options.permutations < FEWEST_OF_SEVERAL:
+        raise ConfigError(
+            f"permutations is {options.permutations}: for {runs} runs of a model, no p-value could be 0.05 or less. "
+            f"Type --permutations {FEWEST_OF_SEVERAL}, or more."
+        )
 
 
 @checked
@@ -186,7 +195,7 @@ def inspect_runs(
         masks: a parquet with a column for each part of the pictures, whose values are lists: a square grid, row by row,
             of the share of each cell that shows the part; one row for each row of the split, by ``id`` if there is one.
         max_rows: rows of a run at most, drawn at random.
-        permutations: of the groups, for p-values.
+        permutations: of the groups, for p-values; with several runs of a method at least 39.
         seed: of all that is drawn.
         pictures: draw the panels of the page, which takes about a second each.
         progress: called as in trainings.
@@ -197,7 +206,7 @@ def inspect_runs(
         UnsupportedModelError: a network whose attention cannot be reached.
     """
     options = Options(permutations=permutations, seed=seed)
-    _check(max_rows, options)
+    _check(max_rows, options, max(len(runs), len(against)))
     if not runs:
         raise ConfigError("No run was given: name a folder that `levelhead train` made.")
     for folders in (runs, against):

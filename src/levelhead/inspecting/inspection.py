@@ -192,7 +192,7 @@ def pooled(several: Sequence[Any], folds: int = 1, level: float = 0.95, ends: tu
 
     The variance over rows of one run is divided by ``folds``, the number of sets of rows alone: seeds share their rows.
     That over runs is added, with Student's t on runs - 1. A p-value is twice the mean of the runs', which is valid
-    however they depend (Vovk and Wang, Biometrika 2020).
+    however they depend (Vovk and Wang, Biometrika 2020), and undefined where one run's is.
     """
     first = several[0]
     if len(several) == 1:
@@ -204,8 +204,8 @@ def pooled(several: Sequence[Any], folds: int = 1, level: float = 0.95, ends: tu
             one.name: pooled([getattr(each, one.name) for each in several], folds, level, ENDS.get(one.name, SHARE))
             for one in fields(first)
         }
-        if "p" in values:
-            values["p"] = min(1.0, 2 * values["p"])
+        if "p" in values:  # rounded, as the mean of three times 0.025 is more than that; of NaN it is NaN
+            values["p"] = float(np.minimum(1.0, round(2 * values["p"], 12)))
         return replace(first, **values)
     if isinstance(first, Mapping):
         shared = [key for key in first if all(key in one for one in several)]
