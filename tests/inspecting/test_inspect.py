@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -18,6 +20,7 @@ from typer.testing import CliRunner
 
 import levelhead as lh
 from levelhead.cli.app import app
+from levelhead.inspecting import inspect as inspecting
 from levelhead.inspecting.inspect import inspect_runs
 from levelhead.inspecting.inspection import Inspection, pooled
 from levelhead.inspecting.measure import Place
@@ -287,6 +290,40 @@ def test_runs_that_are_no_seeds_or_folds_of_one_training_are_not_pooled(runs):
         inspect_runs([])
     with pytest.raises(ConfigError, match="are one training"):
         inspect_runs([runs["dam0"]], [runs["erm0"], runs["erm0"]])
+
+
+@pytest.mark.parametrize(
+    ("other", "key"),
+    [
+        ({"name": "utkface"}, "data.name: 'celeba' and 'utkface'"),
+        ({"name": "celeba", "target": "Blond_Hair"}, "data.target: 'Attractive' and 'Blond_Hair'"),
+        ({"name": "celeba", "target": "Attractive", "threshold": 0.5}, "data.threshold: None and 0.5"),
+        ({"name": "celeba", "target": "Attractive", "root": "elsewhere", "fold": 1}, None),
+    ],
+)
+def test_runs_of_another_task_are_refused_before_any_is_opened(monkeypatch, other, key):
+    data = {"a": {"name": "celeba", "target": "Attractive"}, "b": other}
+    monkeypatch.setattr(inspecting, "require_finished", lambda folder: None)
+    monkeypatch.setattr(
+        inspecting,
+        "read_run",
+        lambda folder: SimpleNamespace(recipe={"data": data[str(folder)], "method": {"name": "erm"}}),
+    )
+
+    class OpenedError(Exception):
+        pass
+
+    def opened(*_: Any) -> None:
+        raise OpenedError
+
+    monkeypatch.setattr(inspecting, "open_run", opened)
+    for sides in (([Path("a")], [Path("b")]), ([Path("a"), Path("b")], [])):
+        if key is None:
+            with pytest.raises(OpenedError):
+                inspect_runs(*sides)
+        else:
+            with pytest.raises(ConfigError, match=f"^a and b differ in {re.escape(key)}. Give runs of one data set"):
+                inspect_runs(*sides)
 
 
 def test_long_names_of_groups_stay_apart_and_rows_without_a_group_are_counted():

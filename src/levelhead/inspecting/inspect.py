@@ -187,7 +187,7 @@ def inspect_runs(
 
     Args:
         runs: folders of finished runs, of one data set and one method: seeds, or folds.
-        against: those of another method.
+        against: those of another method, on the same data set and target.
         split: which rows.
         data_root: folder of the data sets; None: the runs' own.
         attribute: the sensitive attribute; None: the data set's first.
@@ -202,20 +202,20 @@ def inspect_runs(
 
     Raises:
         DataError: a run that is not finished, groups without rows, or masks that do not fit the rows.
-        ConfigError: an unknown attribute, runs of several data sets, or an option out of range.
+        ConfigError: an unknown attribute, runs of several data sets or targets, or an option out of range.
         UnsupportedModelError: a network whose attention cannot be reached.
     """
     options = Options(permutations=permutations, seed=seed)
     _check(max_rows, options, max(len(runs), len(against)))
     if not runs:
         raise ConfigError("No run was given: name a folder that `levelhead train` made.")
+    _refuse_other_tasks([*runs, *against])
     for folders in (runs, against):
         _refuse_other_trainings(folders)
     found: dict[str, list[ModelInside]] = {}
     panels: list[Panel] = []
     said: dict[str, None] = {}
     measured_on: dict[str, dict[str, dict[str, int]]] = {}  # rows of the groups, by model and set of rows
-    data: set[str] = set()
     name_of_attribute = ""
     for side, folders in enumerate((runs, against)):
         for at, folder in enumerate(folders):
@@ -225,9 +225,6 @@ def inspect_runs(
                 name = f"{name} (against)"
             elif at:
                 name = list(found)[-1]
-            data.add(opened.source.data)
-            if len(data) > 1:
-                raise ConfigError(f"The runs are of several data sets: {listed(sorted(data))}. Inspect one at a time.")
             codes = opened.groups.values.numpy()
             chosen, about = _two(opened.source.groups, pair, opened.source.attribute)
             pair = chosen  # the two largest of another fold can be others
@@ -278,19 +275,38 @@ def inspect_runs(
     )
 
 
+def _refuse_other_tasks(folders: Sequence[Path]) -> None:
+    """Raise :class:`ConfigError`, before any run is opened, unless finished runs are of one data set and one target."""
+    recipes = [_recipe(folder) for folder in folders]
+    labels = {
+        key for one in recipes for key in one if key.startswith(("data.target", "data.threshold", "data.label_map"))
+    }
+    for key in ("data.name", *sorted(labels)):
+        for folder, recipe in zip(folders, recipes, strict=True):
+            if recipe.get(key) != recipes[0].get(key):
+                raise ConfigError(
+                    f"{folders[0]} and {folder} differ in {key}: {quoted(recipes[0].get(key))} and "
+                    f"{quoted(recipe.get(key))}. Give runs of one data set and one target."
+                )
+
+
+def _recipe(folder: Path) -> dict[str, Any]:
+    require_finished(Path(folder))
+    return flatten(read_run(Path(folder)).recipe)
+
+
 def _refuse_other_trainings(folders: Sequence[Path]) -> None:
     """Raise :class:`ConfigError` unless finished runs, which are pooled, are seeds or folds of one training."""
     known: list[dict[str, Any]] = []
     for folder in map(Path, folders):
-        require_finished(folder)
-        recipe = flatten(read_run(folder).recipe)
+        recipe = _recipe(folder)
         known.append({key: recipe[key] for key in recipe if key not in ("data.root", "name")})
         first, last = known[0], known[-1]
         if last in known[:-1]:
             twice = folders[known.index(last)]
             raise ConfigError(f"{twice} and {folder} are one training: give each seed or fold once.")
         options = sorted(key for key in first | last if key.split(".")[0] in ("method", "model"))
-        for key in ("method.name", "data.target", *options):
+        for key in ("method.name", *options):
             if first.get(key) != last.get(key):
                 raise ConfigError(
                     f"{folders[0]} and {folder} differ in {key}: {quoted(first.get(key))} and {quoted(last.get(key))}. "
