@@ -167,13 +167,75 @@ def test_masks_of_a_file_are_those_of_the_portraits(runs, tmp_path):
         ({"hair": ["x"] * 240}, "holds no lists of numbers"),
         ({"hair": [[0.0] * 16] * 3}, "give one row for each"),
         ({"hair": [[float("nan")] * 16] * 240}, "finite numbers"),
-        ({"id": ["a"] * 240}, "no column of masks"),
+        ({"hair": [[0.0] * 16] * 500}, "has 500 rows, and the test split has 240: give one row for each"),
+        ({"id": ["a"] * 240, "hair": [[0.0] * 16] * 240}, "no ids. Remove that column, and give one row for each"),
     ],
 )
 def test_masks_that_do_not_fit_are_refused(runs, tmp_path, columns, said):
     pd.DataFrame(columns).to_parquet(tmp_path / "parts.parquet")
     with pytest.raises(DataError, match=said):
         inspect_runs([runs["erm0"]], masks=tmp_path / "parts.parquet", permutations=19)
+
+
+def looked_at(rows: int, ids: list[str] | None) -> Any:
+    """Every other row of a split, the last first."""
+    return SimpleNamespace(
+        split="test",
+        index=torch.arange(rows)[::2].flip(0),
+        examples=SimpleNamespace(inputs=range(rows)),
+        experiment=SimpleNamespace(data=SimpleNamespace(ids=lambda split: ids)),
+    )
+
+
+def test_masks_are_those_of_the_rows_by_their_place_or_by_their_id(tmp_path):
+    file, shares = tmp_path / "parts.parquet", np.arange(10) / 10
+    frame = pd.DataFrame({"hair": [np.full(16, one) for one in shares]})
+    frame.to_parquet(file)
+    ids = [f"p{at}" for at in range(10)]
+    for known in (None, ids):
+        found = inspecting.read_masks(file, looked_at(10, known), (4, 4))["hair"]
+        assert found.shape == (5, 16)
+        assert found[:, 0] == pytest.approx(shares[[8, 6, 4, 2, 0]])
+    turned = frame.assign(id=ids)[::-1]
+    turned = pd.concat([turned[:3], turned])  # equal masks of an id do no harm
+    for table in (turned, turned.set_index("id")):
+        table.to_parquet(file)
+        found = inspecting.read_masks(file, looked_at(10, ids), (4, 4))["hair"]
+        assert found[:, 0] == pytest.approx(shares[[8, 6, 4, 2, 0]])
+    with pytest.raises(DataError, match="no ids"):
+        inspecting.read_masks(file, looked_at(10, None), (4, 4))
+    with pytest.raises(DataError, match="no masks of 2 rows, such as id 'p12'"):
+        inspecting.read_masks(file, looked_at(13, [*ids, "p10", "p11", "p12"]), (4, 4))
+    pd.concat([frame.assign(id=ids), pd.DataFrame({"id": ["p4"], "hair": [np.ones(16)]})]).to_parquet(file)
+    with pytest.raises(DataError, match="several masks of id 'p4': keep one row for each id"):
+        inspecting.read_masks(file, looked_at(10, ids), (4, 4))
+    pd.DataFrame({"id": ids}).to_parquet(file)
+    with pytest.raises(DataError, match="no column of masks"):
+        inspecting.read_masks(file, looked_at(10, ids), (4, 4))
+
+
+@pytest.mark.parametrize("rows", [9, 11])
+def test_masks_without_ids_of_another_number_of_rows_are_refused(tmp_path, rows):
+    file = tmp_path / "parts.parquet"
+    pd.DataFrame({"hair": [np.zeros(16)] * rows}).to_parquet(file)
+    for known, more in (
+        (None, "in its order."),
+        ([str(at) for at in range(10)], "in its order, or add a column 'id'."),
+    ):
+        with pytest.raises(DataError, match=f"has {rows} rows, and the test split has 10.*{re.escape(more)}$"):
+            inspecting.read_masks(file, looked_at(10, known), (4, 4))
+
+
+def test_masks_without_ids_are_not_those_of_several_folds(monkeypatch, tmp_path):
+    monkeypatch.setattr(inspecting, "require_finished", lambda folder: None)
+    monkeypatch.setattr(
+        inspecting, "read_run", lambda folder: SimpleNamespace(recipe={"data": {"name": "x", "fold": int(str(folder))}})
+    )
+    file, folds = tmp_path / "parts.parquet", [Path("0"), Path("1")]
+    pd.DataFrame({"hair": [np.zeros(16)] * 10}).to_parquet(file)
+    for sides in ((folds, []), (folds[:1], folds[1:])):
+        with pytest.raises(DataError, match=r"the runs are of several folds, whose pictures differ. Add the ids"):
+            inspect_runs(*sides, masks=file)
 
 
 def test_what_is_refused_before_any_work(runs, tmp_path):

@@ -193,7 +193,8 @@ def inspect_runs(
         attribute: the sensitive attribute; None: the data set's first.
         pair: the two groups that are compared; None: the two largest.
         masks: a parquet with a column for each part of the pictures, whose values are lists: a square grid, row by row,
-            of the share of each cell that shows the part; one row for each row of the split, by ``id`` if there is one.
+            of the share of each cell that shows the part. A column ``id`` says of which picture; without it, there is
+            one row for each row of the split, in its order.
         max_rows: rows of a run at most, drawn at random.
         permutations: of the groups, for p-values; with several runs of a method at least 39.
         seed: of all that is drawn.
@@ -210,6 +211,8 @@ def inspect_runs(
     if not runs:
         raise ConfigError("No run was given: name a folder that `levelhead train` made.")
     _refuse_other_tasks([*runs, *against])
+    if masks is not None:
+        _refuse_unnamed_masks_of_folds(masks, [*runs, *against])
     for folders in (runs, against):
         _refuse_other_trainings(folders)
     found: dict[str, list[ModelInside]] = {}
@@ -288,6 +291,15 @@ def _refuse_other_tasks(folders: Sequence[Path]) -> None:
                     f"{folders[0]} and {folder} differ in {key}: {quoted(recipes[0].get(key))} and "
                     f"{quoted(recipe.get(key))}. Give runs of one data set and one target."
                 )
+
+
+def _refuse_unnamed_masks_of_folds(masks: Path, folders: Sequence[Path]) -> None:
+    """Raise :class:`DataError` for masks without ids, where runs are of several folds."""
+    if len({_recipe(folder).get("data.fold") for folder in folders}) > 1 and "id" not in _mask_table(masks):
+        raise DataError(
+            f"{masks} has no column 'id', and the runs are of several folds, whose pictures differ. Add the ids, or "
+            "inspect one fold at a time."
+        )
 
 
 def _recipe(folder: Path) -> dict[str, Any]:
@@ -392,26 +404,11 @@ def _fingerprint(opened: OpenedRun) -> str:
 
 def read_masks(path: Path, opened: OpenedRun, grid: tuple[int, int]) -> dict[str, Array]:
     """Read masks of parts as :func:`inspect_runs` takes them, as (rows, patches) by part."""
-    File(path)  # refuses what is no table, with a reason
-    try:
-        frame = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is no parquet of masks: {error}") from None
-    ids = opened.experiment.data.ids(opened.split)
-    if "id" in frame and ids is not None:
-        wanted = [list(map(str, ids))[at] for at in opened.index.tolist()]
-        frame = frame.assign(id=frame["id"].astype(str)).drop_duplicates("id").set_index("id")
-        if missing := [one for one in wanted if one not in frame.index]:
-            raise DataError(f"{path} has no masks of {len(missing):,} rows, such as id {quoted(missing[0])}.")
-        frame = frame.loc[wanted]
-    else:
-        rows = len(opened.index) if opened.index.max() < len(frame) else -1
-        frame = frame.drop(columns=["id"], errors="ignore")
-        if rows < 0:
-            raise DataError(f"{path} has {len(frame):,} rows, and the split has more: give one row for each.")
-        frame = frame.iloc[opened.index.numpy()]
+    frame, names, wanted = _named_masks(path, opened)
     if not len(frame.columns):
         raise DataError(f"{path} has no column of masks beside the id.")
+    first = {name: at for at, name in reversed(list(enumerate(names)))}
+    place, again = (np.array([first[one] for one in several], np.int64) for several in (wanted, names))
     found = {}
     for part in frame.columns:
         try:
@@ -428,9 +425,46 @@ def read_masks(path: Path, opened: OpenedRun, grid: tuple[int, int]) -> dict[str
         if values.min() < 0 or values.max() > 1:
             ends = f"{values.min():g} to {values.max():g}"
             raise DataError(f"{path}: masks in {quoted(part)} go from {ends}; shares of 0 to 1 are needed.")
+        if (twice := np.flatnonzero((values != values[again]).any(1))).size:
+            raise DataError(f"{path} has several masks of id {quoted(names[twice[0]])}: keep one row for each id.")
         cells = values.reshape(-1, down, side // down, across, side // across)
-        found[str(part)] = cells.mean((2, 4)).reshape(-1, down * across)
+        found[str(part)] = cells.mean((2, 4)).reshape(-1, down * across)[place]
     return found
+
+
+def _named_masks(path: Path, opened: OpenedRun) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """Return the masks of the rows that are looked at, the name of each, and the names of these rows in their order."""
+    frame, ids = _mask_table(path), opened.experiment.data.ids(opened.split)
+    if "id" not in frame:
+        if len(frame) != (rows := len(opened.examples.inputs)):
+            more = "" if ids is None else ", or add a column 'id'"
+            raise DataError(
+                f"{path} has {len(frame):,} rows, and the {opened.split} split has {rows:,}: give one row for each, in "
+                f"its order{more}."
+            )
+        places = list(map(str, opened.index.tolist()))
+        return frame.iloc[opened.index.numpy()], places, places
+    if ids is None:
+        raise DataError(
+            f"{path} has a column 'id', but the rows of the data set have no ids. Remove that column, and give one row "
+            f"for each row of the {opened.split} split, in its order."
+        )
+    names = frame.pop("id").astype(str)
+    wanted = [str(ids[at]) for at in opened.index.tolist()]
+    used = names.isin(wanted)
+    known = set(names[used])
+    if missing := [one for one in wanted if one not in known]:
+        raise DataError(f"{path} has no masks of {len(missing):,} rows, such as id {quoted(missing[0])}.")
+    return frame[used], names[used].tolist(), wanted
+
+
+def _mask_table(path: Path) -> pd.DataFrame:
+    File(path)  # refuses what is no table, with a reason
+    try:
+        frame = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is no parquet of masks: {error}") from None
+    return frame.reset_index() if frame.index.name == "id" else frame
 
 
 def _panel(figure: RunFigure, name: str) -> Panel:
