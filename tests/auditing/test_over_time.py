@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import pickle
 from datetime import date, datetime
 from pathlib import Path
 
@@ -13,6 +15,8 @@ import pytest
 import levelhead as lh
 from command_line import run
 from levelhead.cli.report import page_of
+from levelhead.report.gate import Condition, check
+from levelhead.report.wide import GapSlope
 from levelhead.tables.periods import as_periods, ordered, places_of
 from levelhead.types import ConfigError, DataError
 
@@ -154,8 +158,9 @@ def test_the_command_draws_the_chart_and_can_fail(tmp_path: Path, capsys: pytest
     hostile.to_csv(tmp_path / "log.csv", index=False)
     args = ["audit", tmp_path / "log.csv", "--label", "y", "--prediction", "p", "--group", "sex", "--time", "day"]
     files = ["--json", tmp_path / "out.json", "--html", tmp_path / "out.html"]
-    assert run(*args, *files, "--fail-if", "selection_rate_slope.high < 0") == 1
+    assert run(*args, *files, "--fail-if", "selection_rate_slope.low > 0.5%") == 1
     shown = capsys.readouterr().out
+    assert "sex, group 'm minus f': selection_rate_slope" in " ".join(shown.split())
     assert "\x1b[31m" not in shown
     assert "points per period" in " ".join(shown.split())
     html = (tmp_path / "out.html").read_text()
@@ -186,6 +191,32 @@ def test_the_command_draws_the_chart_and_can_fail(tmp_path: Path, capsys: pytest
 )
 def test_periods_lie_where_they_are_in_time(periods: list[str], places: list[float]) -> None:
     assert places_of(periods) == places
+
+
+@pytest.mark.parametrize("reference", ["f", "m"])
+@pytest.mark.parametrize(("drift", "growing"), [(0.03, True), (-0.03, True), (0.0, False)])
+def test_a_limit_on_a_slope_asks_whether_the_gap_grows_whichever_group_is_ahead(
+    reference: str, drift: float, growing: bool
+) -> None:
+    found = audit(table(drift=drift), reference=reference)
+    asked = ("selection_rate_slope.low > 0.5%", "selection_rate_slope.high < 0", "selection_rate_slope < -2%")
+    assert [check(found, [Condition.parse(one)]).answer for one in asked] == ["yes" if growing else "no", "no", "no"]
+
+
+@pytest.mark.parametrize(
+    ("line", "first", "value"),
+    [((0.0, -0.2), "m", 0.02), ((-0.2, 0.01), "m", -0.02), ((0.2, -0.01), "f", -0.02), ((-0.1, 0.2), "f", 0.02)],
+)
+def test_a_gap_grows_where_the_fitted_line_ends_farther_from_0(
+    line: tuple[float, float], first: str, value: float
+) -> None:
+    slope = math.copysign(0.02, line[1] - line[0])
+    name = pickle.loads(pickle.dumps(GapSlope("selection_rate_slope", "f", "m", line)))
+    pair, change = name.of_gap(lh.Estimate(slope, slope - 0.01, slope + 0.03, 100))
+    assert (pair.first, change.value) == (first, pytest.approx(value))
+    assert (change.low, change.high) == pytest.approx(
+        (value - 0.01, value + 0.03) if first == "f" else (value - 0.03, value + 0.01)
+    )
 
 
 @pytest.mark.parametrize("small", [0, 4])

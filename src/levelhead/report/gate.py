@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
 from levelhead.metrics.names import METRICS, RATE_TITLES, Key, group_name
+from levelhead.report.wide import GapSlope
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted, visible
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Condition:
 
     The name of a figure asks about the quantity behind it: yes or no only if its whole interval says so. With
     ``.value``, ``.low`` or ``.high`` behind the name it asks about that number. Of a difference between two groups,
-    whose order the audit chooses, a bound of 0 or more is one on its size, whichever group is ahead.
+    whose order the audit chooses, a bound of 0 or more is one on its size, whichever group is ahead. Of its slope over
+    time it asks how the size changes: above 0, the gap grows.
     """
 
     text: str
@@ -155,13 +157,17 @@ def check(result: Report, conditions: Iterable[Condition]) -> Gate:
                 f"For {condition.bound:g} points write {condition.bound:g}%."
             )
         for attribute, group, name, figure in found:
+            if isinstance(name, GapSlope):
+                group, figure = name.of_gap(figure)
             shown = None if group is None else group_name(group)
             asked = figure.size if condition.bound >= 0 and _is_difference(group, name) else figure
-            checks.append(Check(condition.text, attribute, shown, name, condition.ask(asked), _said(figure)))
+            checks.append(Check(condition.text, attribute, shown, str(name), condition.ask(asked), _said(figure)))
     return Gate(checks)
 
 
 def _is_difference(group: Key | None, figure: str) -> bool:
+    if isinstance(figure, GapSlope):
+        return False
     return getattr(group, "joint", "") == " minus " or "difference" in figure
 
 

@@ -45,6 +45,39 @@ class Pair(str):
         return self.first, self.second, self.joint
 
 
+class GapSlope(str):
+    """The name of the change per period of two groups' difference, ``group`` minus ``reference``.
+
+    ``line`` is that difference at the first and the last period, as fitted.
+    """
+
+    group: str
+    reference: str
+    line: tuple[float, float]
+
+    def __new__(cls, name: str, group: str, reference: str, line: tuple[float, float]) -> GapSlope:
+        """Name a slope, and say what it is of."""
+        made = super().__new__(cls, name)
+        made.group, made.reference, made.line = group, reference, line
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str, str, tuple[float, float]]:  # type: ignore[override]
+        """Return what a copy or a pickle is made from."""
+        return str(self), self.group, self.reference, self.line
+
+    def of_gap(self, slope: Estimate) -> tuple[Pair, Estimate]:
+        """Return the change of the gap, above 0 where it grows, and the two groups in that order.
+
+        The group that is ahead where the line is farther from 0 is the first.
+        """
+        first, last = self.line
+        if (last if abs(last) > abs(first) else first) < 0:
+            return Pair(self.reference, self.group), replace(
+                slope, value=-slope.value, low=-slope.high, high=-slope.low
+            )
+        return Pair(self.group, self.reference), slope
+
+
 def by_group(report: Report) -> pd.DataFrame:
     """Return a row for each attribute and group, and a column for each figure."""
     found: dict[tuple[str, str], dict[str, float]] = {}
