@@ -14,7 +14,7 @@ import levelhead as lh
 from levelhead.metrics.names import Key
 from levelhead.report.gate import Condition, check
 from levelhead.report.result import Report
-from levelhead.report.wide import Pair
+from levelhead.report.wide import Fraction, Pair
 from levelhead.types import ConfigError, Estimate
 
 
@@ -82,12 +82,52 @@ def test_a_name_that_no_figure_has_is_refused_with_the_nearest() -> None:
 
 @pytest.mark.parametrize("name", ["equal_opportunity", "accuracy", "true_positive_rate_difference", "accuracy_change"])
 def test_a_limit_in_points_on_a_fraction_is_refused(name: str) -> None:
-    result = Result(("race", "b", name, Estimate(0.1, 0.05, 0.15, 100, None)))
+    result = Result(("race", "b", Fraction(name), Estimate(0.1, 0.05, 0.15, 100, None)))
     with pytest.raises(ConfigError, match=rf"{name} is a fraction, at most 1\. For 5 points write 5%\."):
         check(result, [Condition.parse(f"{name} > 5")])
     assert check(result, [Condition.parse(f"{name} > 1")]).answer == "no"
     cost = Result(("race", "b", "mean_error", Estimate(7, 6, 8, 100, None)))
     assert check(cost, [Condition.parse("mean_error > 5")]).answer == "yes"
+
+
+NO_FRACTIONS = {
+    "selection_ratio", "true_positive_ratio", "slope", "intercept", "cost", "cost_difference", "rho", "representation",
+    "exposure", "own",
+}  # fmt: skip
+
+
+def refusal(result: Report, text: str) -> str:
+    try:
+        check(result, [Condition.parse(text)])
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def test_every_result_refuses_points_on_each_of_its_fractions() -> None:
+    """The others have another unit: ratios, slopes of calibration, costs, metrics of one's own."""
+    rng = np.random.default_rng(0)
+    sex, label, stratum = (rng.integers(0, 2, 600) for _ in range(3))
+    score = np.clip(0.3 * label + 0.2 * sex + 0.5 * rng.random(600), 0.01, 0.99)
+    decided, month, groups = (score > 0.5) * 1, rng.integers(1, 5, 600), {"sex": sex}
+    results: list[Report] = [
+        lh.audit(label, sensitive_features=groups, scores=score, threshold=[0.5, 0.6], bound="equalized_odds=5%",
+                 costs={"false_positive": 1, "false_negative": 9}, time=month, continuous={"age": rng.random(600)},
+                 replicates=100),
+        lh.audit(label, decided, sensitive_features=groups, against=stratum, replicates=100,
+                 control_features={"dep": stratum}, metrics={"own": lambda y, p: float(np.sum(y == p))}),
+        lh.audit_decisions(decided, sensitive_features=groups, favourable=1, replicates=100),
+        lh.audit_ranking(score, sensitive_features=groups, top="10%"),
+        lh.explain_gap(label, score, sensitive_features=groups, replicates=100),
+        lh.indirect_audit(label, decided, shares={"women": 0.5}),
+    ]  # fmt: skip
+    asked: set[str] = set()
+    for result in results:
+        for name in {one[2] for one in result.figures()}:
+            said = refusal(result, f"{name} > 5")
+            assert said in ("", f"'{name} > 5': {name} is a fraction, at most 1. For 5 points write 5%.")
+            asked |= set() if said else {name}
+    assert asked == NO_FRACTIONS
 
 
 def test_one_that_holds_outweighs_what_is_undecided() -> None:

@@ -24,6 +24,7 @@ from levelhead.metrics.separation import cost
 from levelhead.report import blocks
 from levelhead.report.record import Finding, Told
 from levelhead.report.text import Record, counted, digits, level_text, number, percent, percent_interval, short
+from levelhead.report.wide import Fraction
 from levelhead.types import ConfigError, DataError, Estimate, in_quotes, listed, printable, quoted
 
 BOUNDED = {
@@ -137,8 +138,8 @@ class Bounded(Told, Answer):
                     if gap.low > self.bound
                     else Estimate.undefined(f"too few rows of {_named(few)} among those that measure", gap.n)
                 )
-            yield name, None, f"bounded_{self.metric}", gap
-            yield name, None, "bounded_accuracy", self.chosen.accuracy
+            yield name, None, Fraction(f"bounded_{self.metric}"), gap
+            yield name, None, Fraction("bounded_accuracy"), self.chosen.accuracy
 
 
 def check_bound(bound: Any) -> tuple[str, float] | None:

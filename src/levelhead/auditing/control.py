@@ -33,7 +33,7 @@ from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report import blocks
 from levelhead.report.sentences import NARROW
 from levelhead.report.text import Record, counted, interval, joined, number, short
-from levelhead.report.wide import Pair
+from levelhead.report.wide import Fraction, Pair
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.repeated import kept
 from levelhead.tables.tally import Tally
@@ -316,7 +316,7 @@ class ControlFound(Found):
             rows = one["first"]["rows"] + one["second"]["rows"]
             figure = f"{one['rate']}_difference_within_levels" + (f"[{one['class']}]" if several else "")
             both = Pair(one["first"]["group"], one["second"]["group"])
-            yield one["attribute"], both, figure, Estimate(one["difference"], one["low"], one["high"], rows)
+            yield one["attribute"], both, Fraction(figure), Estimate(one["difference"], one["low"], one["high"], rows)
 
 
 class Control(Part):

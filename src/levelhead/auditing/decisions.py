@@ -51,6 +51,7 @@ from levelhead.metrics.power import detectable_gap
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record
+from levelhead.report.wide import Fraction
 from levelhead.tables.bins import Bins, Cuts, ordered_groups
 from levelhead.tables.columns import name_of, outcome_of, outcomes_of, positive_index
 from levelhead.tables.files import Stored, by_file, source_of
@@ -138,9 +139,9 @@ class DecisionAudit(Report):
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""
         for name, part in by_names(self.by_attribute).items():
-            yield name, None, "demographic_parity", part.demographic_parity
+            yield name, None, Fraction("demographic_parity"), part.demographic_parity
             for group, found in part.groups.items():
-                for figure in ("selection_rate", "difference", "selection_ratio"):
+                for figure in (Fraction("selection_rate"), Fraction("difference"), "selection_ratio"):
                     if (one := getattr(found, figure)) is not None:
                         yield name, group, figure, one
         yield from () if self.over_time is None else self.over_time.figures()

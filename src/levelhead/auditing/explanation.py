@@ -15,7 +15,7 @@ from levelhead.report.record import Finding, Told
 from levelhead.report.result import Report
 from levelhead.report.sentences import Words, turned
 from levelhead.report.text import Record, joined, percent, percent_interval
-from levelhead.report.wide import Pair
+from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate, in_quotes, printable
 
 if TYPE_CHECKING:
@@ -139,10 +139,12 @@ class Explanation(Told, Report):
         for name, part in self.by_attribute.items():
             for group, found in part.groups.items():
                 for rate in ("base_rate", "area", "true_positive_rate", "false_positive_rate"):
-                    yield name, group, rate, getattr(found, rate)
+                    yield name, group, Fraction(rate), getattr(found, rate)
             for pair in part.pairs:
                 both = Pair(*pair.groups, " and ")
-                yield from ((name, both, figure, getattr(pair, figure)) for figure in FIGURES)
+                for figure in FIGURES:
+                    # rho divides by a difference of base rates, which can be small
+                    yield name, both, figure if figure == "rho" else Fraction(figure), getattr(pair, figure)
 
     def plot(self, attribute: str | None = None) -> Figure:
         """Return a matplotlib figure of the gaps of every pair: measured, implied, predicted and the rest."""

@@ -23,7 +23,7 @@ from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
 from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent_interval, short
-from levelhead.report.wide import GapSlope
+from levelhead.report.wide import Fraction, GapSlope
 from levelhead.tables.periods import ordered, places_of
 from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import alike
@@ -111,7 +111,7 @@ class OverTime(Answer):
             for one in found:
                 yield name, one.group, GapSlope(f"{one.rate}_slope", one.group, one.reference, one.line), one.slope
                 for gap in one.gaps:
-                    yield name, one.group, f"{one.rate}_difference[{gap.period}]", gap.difference
+                    yield name, one.group, Fraction(f"{one.rate}_difference[{gap.period}]"), gap.difference
 
 
 def _subject(name: str, one: GapTrend) -> str:

@@ -12,6 +12,7 @@ from levelhead.auditing.score_changes import AreaChange, area_sentences
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report.record import Finding
 from levelhead.report.text import number, short
+from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, in_quotes, printable
 
 
@@ -86,10 +87,13 @@ class PairedAudit(Answer):
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every change, new less old."""
         for name, part in by_names(self.by_attribute).items():
-            yield from ((name, None, f"{metric}_change", one.difference) for metric, one in part.metrics.items())
-            for group, found in part.groups.items():
-                yield from ((name, group, f"{rate}_change", one.difference) for rate, one in found.rates.items())
-            yield from ((name, group, "area_change", area.change) for group, area in part.areas.items())
+            for metric, found in part.metrics.items():
+                yield name, None, Fraction(f"{metric}_change"), found.difference
+            for group, own in part.groups.items():
+                for rate, change in own.rates.items():
+                    yield name, group, Fraction(f"{rate}_change"), change.difference
+            for group, area in part.areas.items():
+                yield name, group, Fraction("area_change"), area.change
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""

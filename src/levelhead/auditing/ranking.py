@@ -41,6 +41,7 @@ from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import counted
+from levelhead.report.wide import Fraction
 from levelhead.tables.bins import Bins, ordered_groups
 from levelhead.tables.columns import Column, name_of
 from levelhead.tables.files import Stored, source_of
@@ -128,7 +129,7 @@ class RankingAudit(Report):
         """Yield every figure with its attribute, its group and its name."""
         for name, part in by_names(self.by_attribute).items():
             for group, found in part.groups.items():
-                for figure in ("share_of_top", "representation", "exposure", "selection_ratio"):
+                for figure in (Fraction("share_of_top"), "representation", "exposure", "selection_ratio"):
                     if (one := getattr(found, figure)) is not None:
                         yield name, group, figure, one
 

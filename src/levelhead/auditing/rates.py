@@ -53,6 +53,7 @@ from levelhead.report.text import (
     percent_interval,
     short,
 )
+from levelhead.report.wide import Fraction
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 FOUR_FIFTHS = 0.8
@@ -341,9 +342,10 @@ class RateFindings(Found):
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each figure. ``selection_ratio`` is that of the favourable outcome, where one was named."""
         for key, found in self.items():
-            yield self.names[key], None, "predictive_parity", found.predictive_parity
+            yield self.names[key], None, Fraction("predictive_parity"), found.predictive_parity
             for group, own in found.groups.items():
-                figures = {one.name: getattr(own, one.name) for one in fields(own)}
+                names = [one.name if one.name.endswith("_ratio") else Fraction(one.name) for one in fields(own)]
+                figures = {one: getattr(own, one) for one in names}
                 if found.favourable is not None:
                     figures["selection_ratio"] = found.outcomes[0].ratios.get(group)
                 yield from ((self.names[key], group, name, one) for name, one in figures.items() if one is not None)
@@ -395,7 +397,7 @@ class Amplifications(Found):
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the mean over groups and classes."""
-        yield from ((self.names[key], None, "bias_amplification", one.value) for key, one in self.items())
+        yield from ((self.names[key], None, Fraction("bias_amplification"), one.value) for key, one in self.items())
 
 
 class Amplified(Part):

@@ -21,7 +21,7 @@ from levelhead.metrics.names import METRICS, Key, attribute_names, by_names, par
 from levelhead.report import wide
 from levelhead.report.result import Report
 from levelhead.report.text import Record, estimate_from_dict
-from levelhead.report.wide import Pair
+from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate
 
 if TYPE_CHECKING:
@@ -160,15 +160,15 @@ class AuditResult(Report):
         parts = by_names(self.by_attribute)
         found = [one for part in (*self.findings.values(), *self.parts.values()) for one in part.figures()]
         for name, part in parts.items():
-            yield from ((name, None, metric, figure) for metric, figure in part.metrics.items())
+            yield from ((name, None, Fraction(metric), figure) for metric, figure in part.metrics.items())
             for group, of_group in part.groups.items():
-                yield from ((name, group, rate, figure) for rate, figure in of_group.rates.items())
+                yield from ((name, group, Fraction(rate), figure) for rate, figure in of_group.rates.items())
             yield from (one for one in found if one[0] == name)
         for pair in self.headline.get("pairs", ()):
             ending = f"[{pair['class']}]" if self.positive is None else ""
             both = Pair(pair["first"]["group"], pair["second"]["group"])
             one = estimate_from_dict(pair["difference"])
-            yield pair["attribute"], both, f"{pair['rate']}_difference{ending}", one
+            yield pair["attribute"], both, Fraction(f"{pair['rate']}_difference{ending}"), one
         yield from (one for one in found if one[0] not in parts)
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:

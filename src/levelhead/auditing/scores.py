@@ -34,7 +34,7 @@ from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.report.record import Finding, as_json
 from levelhead.report.text import Record
-from levelhead.report.wide import Pair
+from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate, in_quotes, printable
 
 FloatArray = NDArray[np.float64]
@@ -151,21 +151,23 @@ class ScoreAudit(Answer):
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield areas, calibration, differences of groups, and the gaps at each threshold but the first."""
         for name, part in by_names(self.by_attribute).items():
-            yield name, None, "area_gap", part.area_gap
+            yield name, None, Fraction("area_gap"), part.area_gap
             for threshold in self.thresholds[1:]:
-                yield from ((name, None, f"{gap}@{threshold:g}", one) for gap, one in part.at[threshold].items())
+                for gap, one in part.at[threshold].items():
+                    yield name, None, Fraction(f"{gap}@{threshold:g}"), one
             for group, found in part.groups.items():
-                yield name, group, "area", found.area
-                if self.probabilities:
-                    yield from ((name, group, one, getattr(found, one)) for one in ("residual", "slope", "intercept"))
+                yield name, group, Fraction("area"), found.area
+                for figure in (Fraction("residual"), "slope", "intercept") if self.probabilities else ():
+                    yield name, group, figure, getattr(found, figure)
             for group, more in part.separation.items():
-                kinds = ("kolmogorov_smirnov", "gini", *(("brier",) if self.probabilities else ()))
-                yield from ((name, group, one, getattr(more, one)) for one in kinds)
+                for kind in ("kolmogorov_smirnov", "gini", *(("brier",) if self.probabilities else ())):
+                    yield name, group, Fraction(kind), getattr(more, kind)
             for pair in part.pairs:
-                yield name, Pair(*pair.groups), "area_difference", pair.area
-                yield name, Pair(*pair.groups), "crossed_area_difference", pair.crossed_difference
+                both = Pair(*pair.groups)
+                yield name, both, Fraction("area_difference"), pair.area
+                yield name, both, Fraction("crossed_area_difference"), pair.crossed_difference
                 if self.probabilities:
-                    yield name, Pair(*pair.groups), "residual_difference", pair.residual
+                    yield name, both, Fraction("residual_difference"), pair.residual
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""

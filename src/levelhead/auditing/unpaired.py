@@ -22,6 +22,7 @@ from levelhead.metrics.scores import ScoreCounts, area_interval, areas
 from levelhead.report import blocks
 from levelhead.report.record import Finding, Told
 from levelhead.report.text import Record, level_text, number, percent_interval, short
+from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, in_quotes, printable
 
 TITLES = RATE_TITLES | {"area": "AUC"}
@@ -75,9 +76,9 @@ class Unpaired(Told, Answer):
         """Yield each change."""
         for name, found in by_names(self.by_attribute).items():
             for one in found:
-                yield name, one.group, f"{one.figure}_change", one.change
+                yield name, one.group, Fraction(f"{one.figure}_change"), one.change
                 if one.beside is not None:
-                    yield name, one.group, f"{one.figure}_change_beside", one.beside
+                    yield name, one.group, Fraction(f"{one.figure}_change_beside"), one.beside
 
 
 def _lower(figure: str) -> str:

@@ -16,6 +16,7 @@ from levelhead.report import marks
 from levelhead.report.card import without_paths
 from levelhead.report.sentences import Difference, difference_sentence
 from levelhead.report.text import Record, estimate_from_dict
+from levelhead.report.wide import Fraction
 from levelhead.types import DataError, Estimate, printable
 
 LEAKING = "LEAKING_equalized_odds"
@@ -198,7 +199,7 @@ class Comparison:
         """Yield each variant's figures, named by variant and metric."""
         for method, row in self.table.rows.items():
             for name, figure in row.items():
-                yield self.attribute, None, f"{method}: {name}", figure.estimate
+                yield self.attribute, None, Fraction(f"{method}: {name}"), figure.estimate
 
     @property
     def report(self) -> Comparisons:

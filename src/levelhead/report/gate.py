@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
-from levelhead.metrics.names import METRICS, RATE_TITLES, Key, group_name
-from levelhead.report.wide import GapSlope
+from levelhead.metrics.names import Key, group_name
+from levelhead.report.wide import Fraction, GapSlope
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted, visible
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ EXAMPLE = "write for example 'selection_ratio < 0.8', 'sex: equal_opportunity > 
 _WRITTEN = re.compile(
     r"\s*(?P<name>[^<>=]*[^<>=\s])\s*(?P<sign><=|>=|<|>)\s*(?P<bound>[^<>=\s%]+)\s*(?P<percent>%?)\s*"
 )
-_FRACTIONS = {*METRICS, *RATE_TITLES, "precision", "predictive_parity"}
-_PART_OF = re.compile(r"(_change|_difference|_weighted|\[).*")
 EXIT = {"no": 0, "yes": 1, "undecided": 3}
 
 
@@ -151,7 +149,7 @@ def check(result: Report, conditions: Iterable[Condition]) -> Gate:
         found = [one for one in every if condition.name in _names(one[0], one[2])]
         if not found:
             raise ConfigError(_unknown(condition, [one[2] for one in every]))
-        if abs(condition.bound) > 1 and _PART_OF.sub("", found[0][2]) in _FRACTIONS:
+        if abs(condition.bound) > 1 and all(isinstance(one[2], Fraction) for one in found):
             raise ConfigError(
                 f"{quoted(condition.text)}: {found[0][2]} is a fraction, at most 1. "
                 f"For {condition.bound:g} points write {condition.bound:g}%."

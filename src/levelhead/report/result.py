@@ -75,7 +75,10 @@ class Report(Finding):
         return latex(self.tables())
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
-        """Yield every figure with its attribute, its group (None: all of them) and its name; none by default."""
+        """Yield every figure with its attribute, its group (None: all of them) and its name; none by default.
+
+        The name of a fraction is a :class:`~levelhead.report.wide.Fraction`: a limit above 1 on it is refused.
+        """
         return iter(())
 
     def to_frame(self) -> pd.DataFrame:
@@ -84,7 +87,7 @@ class Report(Finding):
             (
                 name,
                 None if group is None else group_name(group),
-                figure,
+                str(figure),
                 one.value,
                 one.low,
                 one.high,

@@ -45,7 +45,11 @@ class Pair(str):
         return self.first, self.second, self.joint
 
 
-class GapSlope(str):
+class Fraction(str):
+    """The name of a figure that is a fraction, or a difference of two: its value is at most 1 in size."""
+
+
+class GapSlope(Fraction):
     """The name of the change per period of two groups' difference, ``group`` minus ``reference``.
 
     ``line`` is that difference at the first and the last period, as fitted.

@@ -16,7 +16,7 @@ from levelhead.metrics.worst_case import GapBounds
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record
-from levelhead.report.wide import Pair
+from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate, in_quotes
 
 if TYPE_CHECKING:
@@ -127,19 +127,20 @@ class IndirectAudit(Report):
         for name, part in self.parts.items():
             for one in part.gaps:
                 both = Pair(*one.groups)
-                yield name, both, one.gap, one.estimate
+                yield name, both, Fraction(one.gap), one.estimate
                 if one.alone is not None:
-                    yield name, both, f"{one.gap}_labelled_rows_alone", one.alone
+                    yield name, both, Fraction(f"{one.gap}_labelled_rows_alone"), one.alone
                 for proxy, value in one.naive.items():
-                    yield name, both, f"{one.gap}_by_{proxy}", Estimate.without_interval(value, self.rows)
+                    figure = Fraction(f"{one.gap}_by_{proxy}")
+                    yield name, both, figure, Estimate.without_interval(value, self.rows)
                 if one.weighted is not None:
-                    yield name, both, f"{one.gap}_weighted", one.weighted
+                    yield name, both, Fraction(f"{one.gap}_weighted"), one.weighted
                 if (worst := one.bounds) is not None:
                     why = "bounds: the gap can lie anywhere between them"
                     yield (
                         name,
                         both,
-                        f"{one.gap}_bounds",
+                        Fraction(f"{one.gap}_bounds"),
                         Estimate(math.nan, worst.reach_low, worst.reach_high, worst.n, why),
                     )
 
