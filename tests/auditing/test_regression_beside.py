@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import levelhead as lh
 from levelhead.cli import app
+from levelhead.report.gate import Condition, check
 from levelhead.types import ConfigError, DataError
 
 
@@ -152,3 +153,39 @@ def test_the_command_line_has_them_all(tmp_path: Path, monkeypatch: pytest.Monke
     for words in ("Within strata of branch", "From old.csv to new.csv", "600 people in all"):
         assert words in " ".join(found.output.split())
     assert "Against the other model" in Path("page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_pair_whose_interval_goes_beyond_a_limit_is_kept_of_each_column(columns: int) -> None:
+    """Nine large groups have 36 decided pairs; the tenth has few rows, and its intervals go beyond the limit."""
+    rng = np.random.default_rng(0)
+    codes = np.r_[np.repeat(np.arange(9), 400), np.full(12, 9)]
+    few = codes == 9
+    noise = rng.normal(0, np.where(few, 4, 1))
+    noise[few] -= noise[few].mean()
+    label, gap = rng.normal(0, 10, len(codes)), np.where(few, 0.8, 0.2 * codes)
+    other = np.r_[np.tile(np.arange(9), 400), np.arange(12) % 9]
+    groups = {"g": np.char.add("g", codes.astype(str)), "h": np.char.add("h", other.astype(str))}
+    groups = dict(list(groups.items())[:columns])
+    prediction = label + gap + 0.2 * other * (columns == 2) + noise
+    found = lh.regression_audit(
+        label, prediction, sensitive_features=groups, against=label + rng.normal(0, 0.1, len(label)),
+        control_features={"dep": np.full(len(label), "x")},
+    )  # fmt: skip
+    assert found.control is not None
+    for name in ("mean_error_difference", "mean_error_within_levels", "mean_error_change"):
+        assert check(found, [Condition.parse(f"{name} > 4")]).answer == "undecided"
+        assert check(found, [Condition.parse(f"{name} > 40")]).answer == "no"
+    kept = [(one.attribute, one.quantity) for one in found.pairs]
+    assert {kept.count(one) for one in kept} == {16}
+    assert "Within strata of dep, the mean absolute error of " in found.control.sentences()[0]
+
+
+def test_a_mean_absolute_error_without_an_interval_leaves_the_other_means_within_levels() -> None:
+    """Errors are 2 or -2: their size is constant, their mean is not."""
+    sex = np.tile(["f", "m"], 100)
+    error = np.where(np.arange(200) % np.where(sex == "f", 3, 5) == 0, -2.0, 2.0)
+    label = np.arange(200.0)
+    found = lh.regression_audit(label, label + error, sensitive_features=sex, control_features={"dep": ["x"] * 200})
+    assert found.control is not None
+    assert found.control.sentences()[0].startswith("Within strata of dep, the mean error of m is 0.5")

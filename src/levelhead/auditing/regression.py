@@ -105,10 +105,10 @@ class RegressionAudit(Report):
 
     ``by_attribute`` has the groups of each sensitive column, and of the crossing under the tuple of their names;
     ``overall`` all rows. ``explained`` is the share of the label's variance that predictions explain (R squared).
-    ``pairs`` are the differences of two groups, the clearest and largest first; their intervals allow for all
-    ``comparisons``. ``reference`` names the group that pairs are with, by column. ``continuous`` has how errors change
-    along columns of numbers, ``control`` differences within levels of another column, and ``against`` what changed
-    between two models. ``reading`` says how a file was read that is not a plain csv.
+    ``pairs`` are the differences of two groups, the clearest and largest of each column and quantity; their intervals
+    allow for all ``comparisons``. ``reference`` names the group that pairs are with, by column. ``continuous`` has how
+    errors change along columns of numbers, ``control`` differences within levels of another column, and ``against``
+    what changed between two models. ``reading`` says how a file was read that is not a plain csv.
 
     Examples:
         >>> import levelhead as lh
@@ -402,7 +402,7 @@ def _audit(rows: ErrorRows, label: str) -> RegressionAudit:
         by_attribute,
         overall,
         explained,
-        pairs[:NAMED_PAIRS],
+        pairs,
         comparisons,
         warnings,
         options.level,
@@ -472,7 +472,7 @@ def _pairs(
         apart = value[first] - value[second]
         ends = mover(value[first], (low[first], high[first]), value[second], (low[second], high[second]))
         every = Differences(apart, *ends)
-        named = Differences(*(part[known] for part in every)).named(NAMED_PAIRS // len(QUANTITIES))
+        named = Differences(*(part[known] for part in every)).named(NAMED_PAIRS)
         for at in np.flatnonzero(known)[named]:
             difference = every.at(at, figures[first[at]].n + figures[second[at]].n)
             both = (group_name(names[first[at]]), group_name(names[second[at]]))

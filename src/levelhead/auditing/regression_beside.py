@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -34,11 +34,12 @@ from levelhead.types import DataError, Estimate, printable
 
 PLACES = {"mean_prediction": 1, "mean_error": 2, "mean_absolute_error": 3}
 """Of the quantities among label, prediction, error and its size."""
-NAMED_PAIRS = 50
-"""Pairs of groups that are kept of all columns and quantities together."""
+NAMED_PAIRS = 16
+"""Pairs of groups that are kept of each column and quantity."""
 NAMED = 5
 """Groups whose change sentences name."""
 Used = NDArray[np.bool_]
+One = TypeVar("One")
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,15 @@ class WithinLevels(Told):
     def sentences(self) -> list[str]:
         """Say the clearest difference within levels, and what it is without them."""
         within = f"Within strata of {printable(self.column, 60)}"
-        one = next((pair for pair in self.pairs if pair.quantity == "mean_absolute_error"), None)
-        if one is None:
+        if not self.pairs:
             return [f"{within}, no two groups have enough rows in one level to be compared."]
+        of_size = [pair for pair in self.pairs if pair.quantity == "mean_absolute_error"]
+        one = (of_size or self.pairs)[0]
         told = "" if one.difference.excludes_zero else "; inconclusive"
         return [
-            f"{within}, the mean absolute error of {printable(one.first)} is {digits(one.difference.value)} more than "
-            f"that of {printable(one.second)} (interval {digits(one.difference.low)} to "
-            f"{digits(one.difference.high)}){told}.",
+            f"{within}, the {QUANTITIES[one.quantity].lower()} of {printable(one.first)} is "
+            f"{digits(one.difference.value)} more than that of {printable(one.second)} (interval "
+            f"{digits(one.difference.low)} to {digits(one.difference.high)}){told}.",
             f"That is an average over {counted(one.levels, 'level')} with {number(100 * one.covered)}% of the rows; "
             f"without levels it is {digits(one.plain)}.",
         ]
@@ -128,15 +130,17 @@ def within_levels(found: Mapping[Key, GroupMoments], asked: Compared, column: st
         members = asked.members(key)
         for quantity in QUANTITIES if used[key].any() else ():
             ends = one.ends(found[key], quantity, shared(asked.level, comparisons))
+            of_pairs = []
             for first, second, there in zip(*pairs[key], used[key].T, strict=True):
                 there = there & np.isfinite(ends[:, :, [first, second]]).all((0, 2))
                 if there.any():
                     both = members[first], members[second]
-                    made.append(one.averaged(asked.names[key], quantity, both, ends, [first, second], there))
+                    of_pairs.append(one.averaged(asked.names[key], quantity, both, ends, [first, second], there))
+            made += _named(of_pairs, [pair.difference for pair in of_pairs])
     order = list(QUANTITIES)
     made.sort(key=lambda one: (not one.difference.excludes_zero, order.index(one.quantity), -one.difference.value))
     without = rows - int(next(iter(tables.values())).size.sum())
-    return WithinLevels(column, tuple(made[:NAMED_PAIRS]), comparisons, without)
+    return WithinLevels(column, tuple(made), comparisons, without)
 
 
 @dataclass(frozen=True)
@@ -270,10 +274,12 @@ def changes_against(found: Mapping[Key, GroupMoments], asked: Compared, models: 
                 change[at] = own_change = one.known.estimate(change_at, members[key][at], level)
                 old = new[at] - own_change.value
                 made.append(ErrorChange(name, quantity, names_of[at], None, old, new[at], own_change))
+            of_pairs = []
             for i, j in both[key].tolist():
                 apart, of_gap = new[i] - new[j], difference_of(change[i], change[j])
                 pair = names_of[i], names_of[j]
-                made.append(ErrorChange(name, quantity, *pair, apart - of_gap.value, apart, of_gap))
+                of_pairs.append(ErrorChange(name, quantity, *pair, apart - of_gap.value, apart, of_gap))
+            made += _named(of_pairs, [pair.change for pair in of_pairs])
     order = list(QUANTITIES)
     made.sort(
         key=lambda one: (
@@ -281,8 +287,13 @@ def changes_against(found: Mapping[Key, GroupMoments], asked: Compared, models: 
         )
     )  # fmt: skip
     rows = int(_rows(next(iter(found.values()))).sum()) if found else 0
-    pairs_kept = [one for one in made if one.other is not None][:NAMED_PAIRS]
-    return AgainstNumbers(*models, rows, (*(one for one in made if one.other is None), *pairs_kept), comparisons)
+    return AgainstNumbers(*models, rows, tuple(made), comparisons)
+
+
+def _named(pairs: Sequence[One], figures: Sequence[Estimate]) -> list[One]:
+    """Return the pairs of a column that are kept of one quantity, whose differences or changes are the ``figures``."""
+    ends = np.array([(one.value, one.low, one.high) for one in figures]).reshape(-1, 3)
+    return [pairs[at] for at in Differences(*ends.T).named(NAMED_PAIRS)]
 
 
 def _rows(found: GroupMoments) -> IntArray:
