@@ -133,6 +133,38 @@ def test_a_frequency_table_has_the_figures_of_its_rows(tmp_path: Path, monkeypat
         lh.regression_audit_file(written(frame.assign(n=0.5), "half.csv"), "y", "p", ["sex"], count="n")
 
 
+@pytest.mark.parametrize(("places", "second"), [([*range(200), *range(200)], 201), ([*range(50), 7, 9], 51)])
+@pytest.mark.parametrize("files", [1, 2])
+def test_two_audited_rows_with_one_id_are_refused(
+    places: list[int], second: int, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = rows(200)
+    written(frame.assign(p=frame.old), "old.csv")
+    parts = np.array_split(np.array(places), files)
+    new = [written(frame.iloc[part], f"{at}.csv") for at, part in enumerate(parts)]
+    first = places[second - 1] + 1
+    with pytest.raises(DataError, match=rf"rows {first} and {second} \(counted from 1\) have the same id"):
+        lh.regression_audit_file(new, "y", "p", ["sex"], against="old.csv", on="id")
+
+
+@pytest.mark.parametrize("on", [None, "id"])
+def test_a_count_of_0_leaves_the_other_rows_beside_their_partners(
+    on: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = rows(200).assign(n=2)
+    frame.loc[[0, 57, 149, 199], "n"] = 0
+    parts = [written(frame[:150], "one.csv"), written(frame[150:], "two.csv")]
+    found = lh.regression_audit_file(
+        parts, "y", "p", ["sex"], against=written(frame.assign(p=frame.old), "old.csv"), on=on, count="n"
+    )
+    expected = audited(frame, against=frame.old, counts=frame.n)
+    assert numbers(found.against.to_dict()) == pytest.approx(numbers(expected.against.to_dict()))
+    assert found.against.rows == 392
+    assert not [one for one in found.warnings if "partner" in one]
+
+
 def numbers(found: object) -> list[float]:
     if isinstance(found, dict):
         return [one for value in found.values() for one in numbers(value)]

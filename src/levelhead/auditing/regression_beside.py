@@ -333,28 +333,36 @@ class OtherNumbers:
         if on is not None:
             self.ids = pd.Index([one for batch in parts for one in texts_of(batch.outcomes[on])])
         if self.ids is not None and not self.ids.is_unique:
-            first, second = np.flatnonzero(self.ids == self.ids[self.ids.duplicated()][0])[:2] + 1
-            raise DataError(
-                f"{source.title(str(on))}: rows {first:,} and {second:,} (counted from 1) have the same id. "
-                "Each id must be unique."
-            )
-        self.before, self.alone = 0, 0
+            first, second = np.flatnonzero(self.ids == self.ids[self.ids.duplicated()][0])[:2]
+            raise DataError(_same_id(source.title(str(on)), first, second))
+        self.before, self.alone, self.found = 0, 0, 0
+        self._row_of = np.full(len(self.labels), -1)
 
-    def of(self, label: FloatArray, ids: NDArray[Any] | None) -> FloatArray:
-        """Return the predictions (rows,) for the next rows, NaN of those without a partner.
+    def of(
+        self, label: FloatArray, ids: NDArray[Any] | None, count: IntArray | None = None, title: str = ""
+    ) -> FloatArray:
+        """Return the predictions (rows,) for the next rows as they are read, NaN of those without a partner.
+
+        Args:
+            label: (rows,) true numbers; where one is missing, the reader raises an error after the last row.
+            ids: (rows,) ids; None: rows are in the same order.
+            count: (rows,) how many people each row represents; rows with 0 are not compared.
+            title: what errors call the ids.
 
         Raises:
-            DataError: a partner has another label, or there are more rows than partners in the same order.
+            DataError: a partner has another label, or two rows have one id.
         """
         if self.ids is not None:
             places = self.ids.get_indexer(pd.Index([] if ids is None else list(ids)))
         else:
             places = np.arange(self.before, self.before + len(label))
             places[places >= len(self.labels)] = -1
-        self.before += len(label)
         there = places >= 0
-        self.alone += int((~there).sum())
-        wrong = np.flatnonzero(there & (self.labels[places] != label))
+        self._take(places[there], self.before + np.flatnonzero(there), title)
+        self.before += len(label)
+        used = np.isfinite(label) if count is None else np.isfinite(label) & (count > 0)
+        self.alone, self.found = self.alone + int((used & ~there).sum()), self.found + int((used & there).sum())
+        wrong = np.flatnonzero(used & there & (self.labels[places] != label))
         if len(wrong):
             raise DataError(
                 f"{len(wrong):,} rows have another label in {self.source.title(self.label)} than in the audited file. "
@@ -362,21 +370,33 @@ class OtherNumbers:
             )
         return np.where(there, self.predictions[places], np.nan)
 
+    def _take(self, places: IntArray, rows: IntArray, title: str) -> None:
+        """Note which row has which partner; raise :class:`DataError` where another row has the same one."""
+        free = self._row_of[places] < 0
+        self._row_of[places[free][::-1]] = rows[free][::-1]  # of two in one batch, the first stays
+        again = np.flatnonzero(self._row_of[places] != rows)
+        if len(again):
+            raise DataError(_same_id(title, self._row_of[places[again[0]]], rows[again[0]]))
+
     def check(self) -> list[str]:
         """Say how many rows have no partner, after the last row; raise an error where none has."""
-        found = self.before - self.alone
         if self.ids is None and self.before != len(self.labels):
             raise DataError(
                 f"The audited file has {self.before:,} rows and {self.source} has {len(self.labels):,}. Both must hold "
                 "the same rows in the same order, or a column of ids to match them by: --on."
             )
-        if not found:
+        if not self.found:
             raise DataError(
                 f"The files share no id in {self.source.title(str(self.on))}: are they written the same way?"
             )
-        if not self.alone and found == len(self.labels):
+        missed = int((self._row_of < 0).sum())
+        if not self.alone and not missed:
             return []
         return [
-            f"{self.alone:,} audited rows and {len(self.labels) - found:,} of {self.source.name} have no partner: the "
-            f"models are compared on {found:,} rows."
+            f"{self.alone:,} audited rows and {missed:,} of {self.source.name} have no partner: the models are "
+            f"compared on {self.found:,} rows."
         ]
+
+
+def _same_id(title: str, first: int, second: int) -> str:
+    return f"{title}: rows {first + 1:,} and {second + 1:,} (counted from 1) have the same id. Each id must be unique."

@@ -18,6 +18,7 @@ from levelhead.metrics.moments import GroupMoments, Moments
 from levelhead.metrics.names import Key
 from levelhead.tables.bins import Cuts
 from levelhead.tables.columns import Column, FloatArray, finite
+from levelhead.tables.repeated import kept
 from levelhead.tables.source import Source, gathered
 from levelhead.tables.tally import Tally
 
@@ -69,6 +70,13 @@ class ErrorRows:
         given = [role for role, name in answers.items() if name is not None]
         for batch in roles.batches(source, self.cuts):
             columns: dict[str, Any] = dict(batch)
+            if self.other is not None:
+                title = "" if roles.id is None else self.source.title(roles.id)
+                columns["other"] = self.other.of(columns["label"], columns.get("id"), columns.get("count"), title)
+            if "count" in columns and not columns["count"].all():
+                columns = kept(columns, columns["count"] > 0)
+            if not len(columns["label"]):
+                continue
             for name in roles.along:
                 if name in (*roles.groups, *roles.levels):
                     finite(columns[f"along {name}"], source.title(name), ADVICE)
@@ -94,7 +102,7 @@ class ErrorRows:
             there = has_level(level)
             crossing = {key: crossed_with(column, level, there) for key, column in groups.items()}
             asks.append((self.within, crossing, [one[there] for one in values], there))
-        its = columns.get("other") if self.other is None else self.other.of(label, columns.get("id"))
+        its = columns.get("other")
         if its is not None:
             there = np.isfinite(its)
             its = its[there] - label[there]
