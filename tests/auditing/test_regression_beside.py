@@ -60,6 +60,17 @@ def test_levels_that_hold_one_group_or_few_rows_are_left_out(tmp_path: Path) -> 
         lh.regression_audit_file(written(frame, tmp_path / "a.csv"), "y", "p", ["sex"], control=["sex"])
 
 
+def test_rows_without_a_level_are_named_and_shares_are_of_all_rows(tmp_path: Path) -> None:
+    frame = rows(600)
+    frame.loc[frame.index >= 300, "branch"] = None
+    frame.to_csv(tmp_path / "half.csv", index=False)
+    found = lh.regression_audit_file(tmp_path / "half.csv", "y", "p", ["sex"], control=["branch"])
+    assert found.warnings[-1] == "branch: 300 rows have no value and are left out of the stratified comparison."
+    assert "with 50.0% of the rows" in found.control.sentences()[1]
+    with pytest.raises(DataError, match=r"branch is empty in every row\. Name another control column, or remove it"):
+        audited(frame, control_features={"branch": [None] * 600})
+
+
 def test_changes_are_those_of_each_row() -> None:
     frame = rows()
     found = audited(frame, against=frame.old).against

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from levelhead.auditing.options import no_level_error, no_level_sentence
 from levelhead.auditing.part import Asked, Found, Frame, Part, find_classes
 from levelhead.metrics import Counts
 from levelhead.metrics import group as group_metrics
@@ -37,7 +38,7 @@ from levelhead.report.wide import Fraction, Pair
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.repeated import kept
 from levelhead.tables.tally import Tally
-from levelhead.types import DataError, Estimate, listed, printable
+from levelhead.types import Estimate
 
 NAMED_PAIRS, NAMED_LEVELS = 10, 40
 """Pairs kept per rate, and strata shown in tables; the JSON has all strata."""
@@ -368,10 +369,7 @@ class Control(Part):
         for key, tally in self.tallies.items():
             counts, without, positive = self._counts(frame, key, tally)
             if without and not columns:
-                frame.warnings.append(
-                    f"{printable(control)}: {counted(without, 'row')} {'has' if without == 1 else 'have'} no value "
-                    f"and {'is' if without == 1 else 'are'} left out of the stratified comparison."
-                )
+                frame.warnings.append(no_level_sentence(control, without))
             columns.append(counts)
         found = controlled(
             columns,
@@ -394,7 +392,7 @@ class Control(Part):
             if isinstance(pattern[2], tuple) and None not in pattern[2][parts:]  # crossings are always tuples
         }
         if not patterns:
-            raise DataError(f"{listed(levels)} is empty in every row. Name another control column, or remove it.")
+            raise no_level_error(levels)
         crossed = [pattern[2] for pattern in patterns if isinstance(pattern[2], tuple)]
         own: list[Hashable] = [one[0] if isinstance(key, str) else one[:parts] for one in crossed]
         its: list[Hashable] = [one[parts] if len(levels) == 1 else one[parts:] for one in crossed]

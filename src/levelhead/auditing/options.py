@@ -135,6 +135,19 @@ def few_sentence(name: str, group: Key, rows: int, min_count: int, fate: str = "
     )
 
 
+def no_level_sentence(control: str, rows: int) -> str:
+    """Say how many rows the comparison within levels leaves out."""
+    return (
+        f"{printable(control)}: {counted(rows, 'row')} {'has' if rows == 1 else 'have'} no value and "
+        f"{'is' if rows == 1 else 'are'} left out of the stratified comparison."
+    )
+
+
+def no_level_error(levels: Sequence[str]) -> DataError:
+    """Return the error for control columns without which every row is left out."""
+    return DataError(f"{listed(levels)} is empty in every row. Name another control column, or remove it.")
+
+
 def absent_sentence(name: str, rows: int, fate: str = "are not compared") -> str:
     """Say that rows have no group in a sensitive column."""
     return (

@@ -36,6 +36,8 @@ from levelhead.auditing.options import (
     alike_groups,
     count_sentence,
     few_sentence,
+    no_level_error,
+    no_level_sentence,
 )
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.regression_beside import (
@@ -392,6 +394,9 @@ def _audit(rows: ErrorRows, label: str) -> RegressionAudit:
     control, against = None, None
     if roles.levels:
         control = within_levels(rows.within, beside, ", ".join(roles.levels), overall.n)
+        if control.without == overall.n:
+            raise no_level_error(roles.levels)
+        warnings += [no_level_sentence(control.column, control.without)] if control.without else []
     if rows.other is not None or roles.other is not None:
         other = rows.other
         models = ("the other model", "this model") if other is None else (other.source.name, rows.source.name)

@@ -71,7 +71,7 @@ class Compared:
 class LevelPair(Finding):
     """The first group's mean less the second's, averaged over ``levels``; ``plain``: without regard to them.
 
-    ``covered`` is the share of the rows that these levels hold.
+    ``covered`` is the share of all rows that these levels hold.
     """
 
     attribute: str
@@ -121,7 +121,7 @@ def within_levels(found: Mapping[Key, GroupMoments], asked: Compared, column: st
     """
     pairs = asked.pairs
     tables = {
-        key: _Levels.of(one, asked.kept[key], asked.groups_of[key], asked.min_count) for key, one in found.items()
+        key: _Levels.of(one, asked.kept[key], asked.groups_of[key], asked.min_count, rows) for key, one in found.items()
     }
     used = {key: one.enough[:, pairs[key][0]] & one.enough[:, pairs[key][1]] for key, one in tables.items()}
     comparisons = len(QUANTITIES) * sum(int(one.any(0).sum()) for one in used.values())
@@ -145,15 +145,21 @@ def within_levels(found: Mapping[Key, GroupMoments], asked: Compared, column: st
 
 @dataclass(frozen=True)
 class _Levels:
-    """One sensitive column: places of moments and rows, (levels, groups), rows of each level, and which are enough."""
+    """One sensitive column: places of moments and rows, (levels, groups), rows of each level, and which are enough.
+
+    ``every`` counts all rows, also those without a level.
+    """
 
     places: IntArray
     rows: IntArray
     size: IntArray
     enough: Used
+    every: int
 
     @classmethod
-    def of(cls, found: GroupMoments, kept: Sequence[Key], groups_of: Mapping[Any, Key], min_count: int) -> _Levels:
+    def of(
+        cls, found: GroupMoments, kept: Sequence[Key], groups_of: Mapping[Any, Key], min_count: int, every: int
+    ) -> _Levels:
         place = {group: at for at, group in enumerate(kept)}
         levels = {level: at for at, level in enumerate(dict.fromkeys(level for _, level in found.places))}
         shape = len(levels), len(place)
@@ -164,7 +170,7 @@ class _Levels:
             if groups_of[group] in place:
                 where = levels[level], place[groups_of[group]]
                 places[where], rows[where] = at, own
-        return cls(places, rows, size, rows >= min_count)
+        return cls(places, rows, size, rows >= min_count, every)
 
     def ends(self, found: GroupMoments, quantity: str, level: float) -> FloatArray:
         """Return value, low and high of each group in each level, (3, levels, groups); NaN where rows are too few."""
@@ -189,7 +195,7 @@ class _Levels:
         one, other = (0, 1) if value[0] >= value[1] else (1, 0)
         both = Differences(value, value - arms[1], value + arms[2])
         difference = difference_of(both.at(one, rows[:, one].sum()), both.at(other, rows[:, other].sum()))
-        covered = float(size.sum() / self.size.sum())
+        covered = float(size.sum() / self.every)
         return LevelPair(
             name, quantity, members[one], members[other], difference, float(plain[one] - plain[other]),
             int(there.sum()), covered,
