@@ -245,3 +245,17 @@ def test_several_files_are_periods(tmp_path: Path, suffix: str) -> None:
         path.write_bytes(paths[at].read_bytes())
     both = lh.audit_decisions_file(twice, "loan", ["sex"], favourable="yes", time="file")
     assert both.over_time.periods == ("2023/01", "2024/01")
+
+
+@pytest.mark.parametrize("size", [4, 30])
+def test_a_reference_that_is_too_small_changes_no_interval_of_other_columns(size: int) -> None:
+    """The named reference has 4 rows, so that its column compares nothing, whatever groups are in it."""
+    rng = np.random.default_rng(0)
+    team = np.full(300, None, object)
+    team[:4], team[4 : 4 + size], team[40 : 40 + size] = "few", "some", "others"
+    race, loan = np.tile(["a", "b", "c"], 100), rng.choice(["no", "yes"], 300)
+    alone = lh.audit_decisions(loan, sensitive_features={"race": race}, favourable="yes")
+    both = lh.audit_decisions(
+        loan, sensitive_features={"team": team, "race": race}, favourable="yes", reference="team=few"
+    )
+    assert (both.comparisons, both.by_attribute["race"]) == (3, alone.by_attribute["race"])

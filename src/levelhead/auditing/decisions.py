@@ -329,7 +329,7 @@ def _audit(source: Source, roles: Roles, options: AuditOptions, called: str) -> 
         members[key] = groups
     named, names = references(options.reference, members), attribute_names(members)
     usable = {key: _usable(counts, members[key], options) for key, counts in counted_by.items()}
-    comparisons = max(1, sum(len(one) - 1 if key in named else math.comb(len(one), 2) for key, one in usable.items()))
+    comparisons = max(1, sum(_comparisons(one, members[key], named.get(key)) for key, one in usable.items()))
     found = {}
     for key, counts in counted_by.items():
         found[key] = _column(counts, members[key], usable[key], chosen, named.get(key), comparisons, options)
@@ -387,6 +387,13 @@ def _usable(counts: Counts, groups: Sequence[Key], options: AuditOptions) -> lis
     """Return the places of the groups that are compared."""
     rows = counts.table.sum((1, 2))
     return [at for at, group in enumerate(groups) if rows[at] >= options.min_count and not options.leaves_out(group)]
+
+
+def _comparisons(usable: Sequence[int], groups: Sequence[Key], named: Key | None) -> int:
+    """Return how many pairs of groups a column compares: all, or those with the reference that was named."""
+    if named is None:
+        return math.comb(len(usable), 2)
+    return len(usable) - 1 if groups.index(named) in usable else 0
 
 
 def _column(
