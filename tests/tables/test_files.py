@@ -171,7 +171,7 @@ def test_a_joined_file_is_read_as_the_first_one_is(tmp_path: Path) -> None:
     assert "p.csv was read as fields separated by semicolons." in said
     assert "groups.csv was read as Windows-1252 (Latin-1), as it is not UTF-8, fields separated by tabs." in said
     found = json.loads(out.read_text())
-    assert len(found.pop("reading")) == 2
+    assert len(found.pop("reading")) == 3
     command("audit", written(table, tmp_path / "whole.csv"), *words)
     whole = json.loads(out.read_text())
     assert len(found.pop("made")["inputs"]) == len(whole.pop("made")["inputs"]) + 1

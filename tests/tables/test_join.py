@@ -60,8 +60,35 @@ def test_a_joined_file_is_audited_as_one_file_is(
         )
         assert ("400 of 400 rows (100.0%) matched an id" in said) == bool(more)
     joined, alone = (json.loads(Path(f"{whole}.{length}").read_text()) for length in (4, 0))
+    assert joined.pop("reading") == [f"400 of 400 rows (100.0%) matched an id in {found[1].name}."]
     assert len(joined.pop("made")["inputs"]) == len(alone.pop("made")["inputs"]) + 1
     assert joined == alone
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("audit", ["--label", "y", "--prediction", "p", "--group", "sex"]),
+        ("audit", ["--label", "y", "--prediction", "p", "--group", "sex", "--regression"]),
+        ("audit", ["--prediction", "p", "--favourable", 1, "--group", "sex"]),
+        ("audit", ["--rank", "s", "--top", 50, "--group", "sex"]),
+        ("explain", ["--label", "y", "--score", "s", "--group", "sex"]),
+        ("indirect-audit", ["--label", "y", "--prediction", "p", "--labelled-group", "sex"]),
+    ],
+)
+def test_how_many_rows_were_matched_is_printed_once_and_in_every_file(
+    files: tuple[Path, Path, pd.DataFrame], verb: str, words: list[object]
+) -> None:
+    predictions, groups, frame = files
+    pd.read_csv(groups, dtype=str)[:300].to_csv(groups, index=False)
+    scores = np.random.default_rng(0).random(len(frame)).round(3)
+    pd.read_csv(predictions, dtype={"id": str}).assign(s=scores).to_csv(predictions, index=False)
+    json_file, html_file = predictions.with_suffix(".json"), predictions.with_suffix(".html")
+    said = "300 of 400 rows (75.0%) matched an id in groups.csv; 100 have no group."
+    files_ = ["--json", json_file, "--html", html_file]
+    assert audit(predictions, *words, "--join", groups, "--on", "id", *files_, verb=verb).count(said) == 1
+    assert json.loads(json_file.read_text())["reading"] == [said]
+    assert html_file.read_text().count(said) == 1
 
 
 def test_python_joins_as_the_command_does(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:

@@ -336,7 +336,6 @@ def audit_file(
     names, source = list(dict.fromkeys(groups)), by_file(source_of(path, workers, ray), time)
     theirs = None if against is None else source_of(against)
     left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())
-    said = []
     if join is not None:
         if left is None or against is not None:
             raise ConfigError("join= needs on=, the column of ids in both files, and goes without against=.")
@@ -345,8 +344,7 @@ def audit_file(
                 "--workers and --ray count files side by side, and --join makes one table: leave one out."
             )
         every = [label, prediction, score, *names, *continuous, weight, count, *control, without, cluster, time]
-        joined = Joined(source, Path(join), left, [name for name in every if name], right)
-        source, said = joined, [joined.said]
+        source = Joined(source, Path(join), left, [name for name in every if name], right)
     roles = Roles(
         label, prediction, tuple(names), score, weight, cluster, without, tuple(dict.fromkeys(control)),
         tuple(dict.fromkeys(continuous)), left if against is not None else None, count, time,
@@ -377,7 +375,7 @@ def audit_file(
     if on is not None and against is None and join is None:
         raise ConfigError("--on matches the rows of two files: name the other file with --against, or leave out --on.")
     used = [*roles.columns, *([left] if left else [])]
-    reading = [*said, *source.taken(used)]
+    reading = source.taken(used)
     if theirs is not None:
         reading += theirs.taken([*(name for name in roles.columns if name != left), *filter(None, [right or left])])
     if cluster is not None or count is not None:

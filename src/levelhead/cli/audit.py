@@ -250,9 +250,9 @@ def _audit(asked: SimpleNamespace) -> None:
     outputs = {"--json": asked.json_file, "--html": asked.html_file, "--junit": asked.junit}
     inputs = [*asked.files, asked.against, asked.join]
     check_outputs(outputs, inputs=inputs)
-    rows, matched = _rows(asked)
+    rows = _rows(asked)
     found = _measured(rows, asked, _kind(rows, asked))
-    above: list[RenderableType] = [matched] if matched else []
+    above: list[RenderableType] = []
     if asked.example:
         from rich.text import Text
 
@@ -346,10 +346,10 @@ def _take_run(asked: SimpleNamespace) -> None:
         asked.cluster = run.cluster
 
 
-def _rows(asked: SimpleNamespace) -> tuple[Path | Stored | None, str | None]:
-    """Return the file, or its rows with those of --join, and how many ids were matched."""
+def _rows(asked: SimpleNamespace) -> Path | Stored | None:
+    """Return the file, or its rows with those of --join."""
     if asked.join is None:
-        return asked.predictions, None
+        return asked.predictions
     if asked.predictions is None or asked.on is None or asked.against is not None:
         raise ConfigError("--join needs FILE and --on, the column of ids in both files, and goes without --against.")
     if clash := _given(asked, ("workers", "ray")):

@@ -103,7 +103,7 @@ def explain_command(
         raise ConfigError("--signal assumes independent rows: remove it, or --cluster.")
     if (join is None) != (on is None):
         raise ConfigError("--join and --on go together: a file with groups, and the column of ids.")
-    rows, matched = source_joined(scores, join, on, [label, score, *group, *(signal or []), cluster])
+    rows = source_joined(scores, join, on, [label, score, *group, *(signal or []), cluster])
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.explain import explain_file
 
@@ -118,7 +118,7 @@ def explain_command(
         areas = dict(signal_areas_of_file(rows, label, score, group[0], signal, label_map=label_map))
     known = {"signals": {name: area.to_dict() for name, area in areas.items()}} if areas else None
     finish(
-        result, json_file, html_file, source=scores.name, more=known, above=[matched] if matched else [],
+        result, json_file, html_file, source=scores.name, more=known,
         below=[area.sentence(printable(name)) for name, area in areas.items()], inputs=[scores, join], everything=all_,
         step=_step(
             result,

@@ -99,7 +99,7 @@ def indirect_audit_command(
     conditions = [Condition.parse(one) for one in fail_if or ()]
     probabilities = read_probabilities(proxy_probabilities) if proxy_probabilities else {}
     columns = [label, prediction, labelled_group, inclusion, strata, *(proxy or ()), *(group or ())]
-    rows, matched = source_joined(predictions, join, on, [*columns, *probabilities.values()])
+    rows = source_joined(predictions, join, on, [*columns, *probabilities.values()])
     found = indirect_audit_file(
         rows,
         label,
@@ -114,5 +114,4 @@ def indirect_audit_command(
         positive=positive,
         label_map=label_map,
     )
-    above = [matched] if matched else []
-    finish(found, json_file, html_file, source=predictions.name, above=above, fail_if=conditions, inputs=inputs)
+    finish(found, json_file, html_file, source=predictions.name, fail_if=conditions, inputs=inputs)

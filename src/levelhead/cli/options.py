@@ -117,16 +117,15 @@ OnColumn = Annotated[
 
 def source_joined(
     file: Path | Stored, join: Path | None, on: str | None, columns: Sequence[str | None]
-) -> tuple[Path | Stored, str | None]:
-    """Return the rows of ``file``, joined with those of ``join`` where one is given, and how many were matched."""
+) -> Path | Stored:
+    """Return the rows of ``file``, joined with those of ``join`` where one is given."""
     if join is None or on is None:
-        return file, None
+        return file
     from levelhead.tables.files import source_of
     from levelhead.tables.join import Joined, both_ids
 
     left, right = both_ids(on, source_of(file).file_of("").header())
-    joined = Joined(file, join, left, [name for name in columns if name], right)
-    return joined, joined.said
+    return Joined(file, join, left, [name for name in columns if name], right)
 
 
 JoinedGroup = Annotated[

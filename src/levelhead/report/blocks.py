@@ -361,9 +361,9 @@ def section(title: str, blocks: Sequence[Record], intro: str = "", *, rank: int 
 
 
 def of_terminal(result: Record, note: str) -> list[Record]:
-    """Return what a terminal alone shows: above all else how a file was read, and a note at the end."""
+    """Return how a file was read, which a terminal shows above all else, and a note that it alone shows at the end."""
     return [
-        section("How the file was read", said(result.get("reading", []), where=TERMINAL), rank=-1),
+        section("How the file was read", said(result.get("reading", [])), rank=-1),
         section("Note", said([note] if note else [], where=TERMINAL), rank=10),
     ]
 

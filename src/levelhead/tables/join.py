@@ -70,10 +70,11 @@ class Joined(Stored):
         return self.others if column in self._joined else self.predictions.file_of(column)
 
     def taken(self, columns: Sequence[str]) -> list[str]:
-        """Say how both files were read."""
+        """Say how many rows were matched, and how both files were read."""
         mine = [name for name in columns if name not in self._joined]
         theirs = [name for name in columns if name in self._joined]
-        return self.predictions.taken([self._keys[0], *mine]) + self.others.taken([self._keys[1], *theirs])
+        read = self.predictions.taken([self._keys[0], *mine]) + self.others.taken([self._keys[1], *theirs])
+        return [self.said, *read]
 
     def read(self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()) -> Iterator[Read]:
         """Yield columns of both files, in the order of the predictions."""
