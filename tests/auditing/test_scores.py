@@ -280,6 +280,14 @@ def test_decisions_at_the_threshold_are_audited_as_predictions_would_be() -> Non
         assert scored.scores.by_attribute["sex"].at[0.6][name] == later.metrics[name]
 
 
+def test_thresholds_that_differ_little_name_different_figures() -> None:
+    rows, near = made(), 1 / 3
+    result = lh.audit(rows["y"], scores=rows["p"], threshold=[0.5, near, 0.333333], sensitive_features=rows["sex"])
+    assert result.scores is not None
+    found = {name for *_, name, _ in result.scores.figures() if name.startswith("demographic_parity@")}
+    assert found == {"demographic_parity@0.3333333333333333", "demographic_parity@0.333333"}
+
+
 def test_the_curve_at_a_score_is_the_gap_at_that_threshold() -> None:
     rows = made()
     result = lh.audit(rows["y"], scores=rows["p"], sensitive_features=rows["sex"]).scores

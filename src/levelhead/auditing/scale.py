@@ -81,7 +81,7 @@ class Scale:
         verb = "counts" if self.outside == 1 else "count"
         return [
             f"{self.outside:,} of {self.rows:,} {lie} outside 0 to 1 and {verb} as 0 or 1: scores range from "
-            f"{_exact(self.low)} to {_exact(self.high)}."
+            f"{exact(self.low)} to {exact(self.high)}."
         ]
 
 
@@ -124,6 +124,6 @@ def find_scale(batches: Iterable[NDArray[np.float64]], title: str, wanted: str =
     return Scale(wanted, rows, outside if wanted == PROBABILITY else 0, low, high)
 
 
-def _exact(value: float) -> str:
-    """Write a number so that one just outside 0 to 1 does not look like 0 or 1."""
-    return f"{value:g}" if value in (float(f"{value:g}"),) else repr(value)
+def exact(value: float) -> str:
+    """Write a number so that no other one looks like it: one just outside 0 to 1 is not written 0 or 1."""
+    return f"{value:g}" if value in (float(f"{value:g}"),) else repr(float(value))

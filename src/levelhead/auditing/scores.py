@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.auditing.part import Answer, Frame, Part
-from levelhead.auditing.scale import Scale
+from levelhead.auditing.scale import Scale, exact
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.auditing.scores_page import score_sections
 from levelhead.auditing.separation import Separation, rates_over, separations
@@ -154,7 +154,7 @@ class ScoreAudit(Answer):
             yield name, None, Fraction("area_gap"), part.area_gap
             for threshold in self.thresholds[1:]:
                 for gap, one in part.at[threshold].items():
-                    yield name, None, Fraction(f"{gap}@{threshold:g}"), one
+                    yield name, None, Fraction(f"{gap}@{exact(threshold)}"), one
             for group, found in part.groups.items():
                 yield name, group, Fraction("area"), found.area
                 for figure in (Fraction("residual"), "slope", "intercept") if self.probabilities else ():

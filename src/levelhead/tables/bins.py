@@ -79,7 +79,7 @@ class Cuts:
     @property
     def names(self) -> list[str]:
         """The names of the ranges, from the lowest to the highest, each another one."""
-        texts = _told_apart(self.points, 10) if self.quantiles else [_written(point) for point in self.points]
+        texts = _told_apart(self.points, 10) if self.quantiles else [written(point) for point in self.points]
         between = [f"{low} to under {high}" for low, high in itertools.pairwise(texts)]
         return [f"under {texts[0]}", *between, f"{texts[-1]} and over"]
 
@@ -170,7 +170,8 @@ def _point(given: object) -> float:
     return float(given) + 0.0 if isinstance(given, Number) else math.nan  # type: ignore[arg-type]
 
 
-def _written(point: float) -> str:
+def written(point: float) -> str:
+    """Return a number as a text that no other number has: a whole one without a point."""
     return str(int(point)) if _is_whole(point) else repr(point)
 
 

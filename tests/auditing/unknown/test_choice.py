@@ -532,6 +532,21 @@ def test_a_file_and_its_rows_say_the_same(tmp_path: Path, table: pd.DataFrame) -
             assert file.gaps[gap].high == pytest.approx(figure.high, abs=1e-9)
 
 
+def test_ids_of_many_digits_stay_apart_as_decimals_too(tmp_path: Path, table: pd.DataFrame) -> None:
+    """Tracts and postcodes: a column with missing values elsewhere, or of pandas' float64, holds them as decimals."""
+    tract = 25_017_352_100 + (table["sex"] == "women").to_numpy() + 2 * (table["p_female"] > 0.6).to_numpy()
+    ids, decimals = (table.assign(tract=tract.astype(kind)) for kind in ("int64", "float64"))
+    eighths = ids.assign(tract=tract / 8)
+    for wanted, given in ((ids, decimals), (eighths.assign(tract=eighths["tract"].astype(str)), eighths)):
+        first, second = (audit(one, labelled=one["known"], proxies={"tract": one["tract"]}) for one in (wanted, given))
+        assert second.to_dict() == first.to_dict()
+        assert second.gaps["demographic_parity"].high - second.gaps["demographic_parity"].low < 0.06
+    for name, one in (("ids", ids), ("decimals", decimals)):
+        one.to_parquet(tmp_path / f"{name}.parquet")
+        found = lh.indirect_audit_file(tmp_path / f"{name}.parquet", "y", "yhat", labelled="known", proxies=["tract"])
+        assert found.gaps == audit(ids, labelled=ids["known"], proxies={"tract": ids["tract"]}).gaps
+
+
 def test_a_file_may_have_a_chance_for_labelled_rows_alone(tmp_path: Path, table: pd.DataFrame) -> None:
     chance = np.where(table["known"].notna(), 0.03, np.nan)
     table.assign(chance=chance).to_parquet(tmp_path / "people.parquet")

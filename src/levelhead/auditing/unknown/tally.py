@@ -19,6 +19,7 @@ from levelhead.auditing.unknown.known import Known
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.labelled import FOLDS
 from levelhead.report.text import counted
+from levelhead.tables.bins import written
 from levelhead.tables.columns import Column
 from levelhead.tables.tally import MOST_COUNTED_CELLS, crossed, occurring_codes, patterns_at
 from levelhead.types import DataError, quoted
@@ -168,7 +169,7 @@ class Tally:
         codes, values = column
         if not values and len(codes):  # numbers that are categories: read as texts
             unique, codes = np.unique(codes, return_inverse=True)
-            values = [None if number != number else f"{number:g}" for number in unique.tolist()]
+            values = [None if number != number else written(number) for number in unique.tolist()]
         if len(values) > MOST_VALUES:
             raise DataError(f"{self.titles[name]} has more than {MOST_VALUES:,} different values: is this an id?")
         # An empty text is a missing value in a parquet file, too.
