@@ -486,8 +486,8 @@ def response_world(design: str, n: int, share: float, flip: float, selected: Any
     return Missing("randomised responses", design, True, gaps_of(joint), once)
 
 
-def bounds_world(design: str, n: int, weight: Any, rate: Any, share: Any) -> Missing:
-    """Shares by stratum; what must be held are both bounds of the population."""
+def bounds_world(design: str, n: int, weight: Any, rate: Any, share: Any, *, drawn: bool = False) -> Missing:
+    """Shares by stratum; what must be held are both bounds of the population. ``drawn``: so are the strata's sizes."""
     w, r, p = (np.array(one, float) for one in (weight, rate, share))
     # In each stratum a fifth of those selected, and two fifths of the others, have label 0.
     cells = np.stack([np.stack([0.4 * (1 - r), 0.2 * r], -1), np.stack([0.6 * (1 - r), 0.8 * r], -1)], 1)
@@ -500,7 +500,7 @@ def bounds_world(design: str, n: int, weight: Any, rate: Any, share: Any) -> Mis
     }
 
     def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-        sizes = np.round(n * w).astype(int)
+        sizes = rng.multinomial(n, w) if drawn else np.round(n * w).astype(int)
         counts = np.stack([rng.multinomial(k, q.ravel()).reshape(2, 2) for k, q in zip(sizes, cells, strict=True)])
         found = {gap: by_pair[1, 0] for gap, by_pair in by_shares(counts, shares).items()}
         return {gap: ((one.low + one.high) / 2, one.reach_low, one.reach_high) for gap, one in found.items()}
@@ -535,6 +535,7 @@ def missing_cells() -> list[Missing]:
     strata = ((0.5, 0.3, 0.2), (0.2, 0.5, 0.8))
     many = np.linspace(0.05, 0.95, 100)
     hundred = np.full(100, 0.01)
+    four, decided = (0.25,) * 4, ((0.98, 0.02, 0.98, 0.02), (0.97, 0.97, 0.03, 0.03))
     return [
         labelled_world("200 labelled, 30% in the group, proxy 90/10", 200, 0.3, (0.9, 0.1)),
         labelled_world("200 labelled, proxy 98/2", 200, 0.3, (0.98, 0.02)),
@@ -575,6 +576,9 @@ def missing_cells() -> list[Missing]:
         bounds_world("100 strata off their kinks, 16,000 rows", 16_000, hundred, 0.2 + 0.3 * many, many),
         probabilities_world("three groups, 60 kinds of probabilities, 1,000 rows", 1_000),
         probabilities_world("three groups, 60 kinds of probabilities, 10,000 rows", 10_000),
+        bounds_world("four strata of random sizes decide, 1,000 rows", 1_000, four, *decided, drawn=True),
+        bounds_world("four strata of random sizes decide, 10,000 rows", 10_000, four, *decided, drawn=True),
+        bounds_world("three strata of random sizes at their kinks, 5,000 rows", 5_000, *strata, strata[1], drawn=True),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,11 @@ from levelhead.metrics.between import wilson
 from levelhead.metrics.signed import rate_gap, rows_of
 from levelhead.metrics.worst_case import (
     DEALS,
+    _of_sizes,
+    _opportunity,
+    _opportunity_parts,
+    _outer,
+    _outer_parts,
     bracket,
     by_probabilities,
     by_shares,
@@ -209,6 +215,46 @@ def test_the_signs_of_a_brackets_conditions_are_those_of_one_sided_tests() -> No
     assert sign_conditions(np.stack([np.full((2, 3), 5.0), [[0, 0, 0], [1, 0.5, 0.25]]])) == (0, 0)
 
 
+def slopes_of(bound: Callable[[Array], Any], weight: Array) -> Array:
+    """How much a bound changes with the weight of each stratum, (strata, ...), by differences."""
+    steps = 1e-6 * np.eye(len(weight))
+    return np.array([(np.asarray(bound(weight + one)) - np.asarray(bound(weight - one))) / 2e-6 for one in steps])
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_the_error_of_the_weights_of_strata_is_that_of_slopes(groups: int) -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(20):
+        cells, shares = rng.dirichlet(np.ones(4), 3).reshape(3, 2, 2), rng.dirichlet(np.ones(groups), 3)
+        weight, a, b = rng.dirichlet(np.ones(3)), shares[:, 0], shares[:, 1]
+        hit, miss, negative = cells[:, 1, 1], cells[:, 1, 0], cells[:, 0].sum(-1)
+        if groups == 2:
+            parts, ends = _opportunity_parts((hit, hit), (miss, miss), negative, a), _opportunity
+        else:
+            parts, ends = _outer_parts(hit, miss, negative, a, b), _outer
+        slopes = slopes_of(lambda w, parts=parts, ends=ends: ends(parts, w), weight)
+        error = np.sqrt(weight @ slopes**2 / 700)
+        assert [_of_sizes(one, weight, 700) for one in parts] == pytest.approx(error, abs=1e-6)
+
+
+@pytest.mark.parametrize("stratified", [True, False])
+def test_bounds_hold_where_the_sizes_of_strata_are_chance(stratified: bool) -> None:
+    """Decisions go by stratum, and groups nearly do: intervals of the rates alone are too narrow."""
+    rng = np.random.default_rng(12)
+    rate, share = np.array([0.98, 0.02, 0.98, 0.02]), np.array([0.97, 0.97, 0.03, 0.03])
+    shares, weight = np.stack([1 - share, share], -1), np.full(4, 0.25)
+    low, high = parity_bounds(rate, shares, weight)[1, 0]
+    held = 0
+    for _ in range(200):
+        size = np.full(4, 500) if stratified else rng.multinomial(2000, weight)
+        hits = rng.binomial(size, rate)
+        counts = np.zeros((4, 2, 2))
+        counts[:, 1] = np.stack([size - hits, hits], -1)
+        one = by_shares(counts, shares)["demographic_parity"][1, 0]
+        held += one.reach_low <= low and one.reach_high >= high
+    assert held >= 188
+
+
 def test_the_reach_of_parity_is_its_extreme_over_the_rates_that_fit() -> None:
     rng = np.random.default_rng(7)
     for strata in (1, 2, 3) * 10:
@@ -216,15 +262,19 @@ def test_the_reach_of_parity_is_its_extreme_over_the_rates_that_fit() -> None:
         shares = rng.dirichlet(np.ones(3), strata)
         found = by_shares(counts, shares, level=0.9)["demographic_parity"]
         size, hits = counts.sum((1, 2)), counts[..., 1].sum(1)
-        weight, rates = size / size.sum(), np.linspace(*wilson(hits, size, 1 - 0.1 / strata), 2001)
+        part = 1 - 0.1 / (strata + (strata > 1))  # the weights of strata have a part of the error probability
+        weight, rates = size / size.sum(), np.linspace(*wilson(hits, size, part), 2001)
+        slopes = slopes_of(lambda w, at=hits / size, own=shares: parity_bounds(at, own, w), weight)
+        away = stats.norm.ppf((1 + part) / 2) * np.sqrt(np.tensordot(weight, slopes**2, 1) / size.sum())
         for (a, b), one in found.items():
             p, q, total = shares[:, a], shares[:, b], weight @ shares
             up = np.minimum(rates, p) / total[a] - np.maximum(0, rates + q - 1) / total[b]
             down = np.maximum(0, rates + p - 1) / total[a] - np.minimum(rates, q) / total[b]
-            reach = max(-1, weight @ down.min(0)), min(1, weight @ up.max(0))
+            low, high = weight @ down.min(0) - away[a, b, 0], weight @ up.max(0) + away[a, b, 1]
+            reach = max(-1, low), min(1, high)
             assert (one.reach_low, one.reach_high) == pytest.approx(reach, abs=5e-3)
-            assert one.reach_low <= reach[0] + 1e-12
-            assert one.reach_high >= reach[1] - 1e-12
+            assert one.reach_low <= reach[0] + 1e-6
+            assert one.reach_high >= reach[1] - 1e-6
             assert one.n == size.sum()
 
 

@@ -6,6 +6,7 @@ are strata (Kallus, Mao, Zhou 2022, doi:10.1287/mnsc.2020.3850); both extremes h
 
 The bounds have kinks where r meets p_a or 1 - p_b, and the percentile bootstrap covers 0% there. Of a few strata each
 rate runs over its Wilson interval, at a level shared among the strata, and the bound is the extreme over all of them.
+How many rows each stratum has is chance, too: a normal interval of the strata's weights has one more part of the level.
 Of many, and of probabilities, :func:`by_probabilities` has intervals that do not grow with the number of strata.
 """
 
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from levelhead.metrics.between import Ends, shared, wilson
+from levelhead.metrics.between import Ends, normal_quantile, shared, wilson
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import resampled
 from levelhead.metrics.signed import GAPS, ByPair, pairs_of
@@ -28,6 +29,8 @@ from levelhead.types import DataError, Estimate
 
 TINY = 1e-12
 DEALS = 5
+Parts = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+"""Two rates that a bound is the difference of, (strata,) each: hits and misses of one group, and of the other."""
 SAME_RATIO = "the probabilities of the two groups have the same ratio in every row"
 FEW_STRATA = 10
 """Up to this many strata their rates' intervals are projected, which holds exactly at kinks."""
@@ -79,6 +82,17 @@ def parity_bounds(rate: ArrayLike, shares: ArrayLike, weight: ArrayLike = 1.0) -
     return np.stack([least[:, None] - most[None], most[:, None] - least[None]], -1)
 
 
+def _parity_parts(rate: FloatArray, a: FloatArray, b: FloatArray) -> tuple[Parts, Parts]:
+    """What the least and the largest f_a - f_b are made of, where ``a`` and ``b`` (strata,) are the groups' shares."""
+
+    def ends(share: FloatArray) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
+        least, most = np.maximum(0, rate + share - 1), np.minimum(rate, share)
+        return (least, share - least), (most, share - most)
+
+    (least_a, most_a), (least_b, most_b) = ends(a), ends(b)
+    return (*least_a, *most_b), (*most_a, *least_b)
+
+
 def _parity_reach(low: FloatArray, high: FloatArray, p: FloatArray, w: FloatArray, a: int, b: int) -> tuple[float, ...]:
     """The extremes of the bounds where each stratum's rate may lie anywhere between ``low`` and ``high``."""
     total = w @ p
@@ -108,7 +122,7 @@ def opportunity_bounds(cells: ArrayLike, share: ArrayLike, weight: ArrayLike = 1
     q = np.asarray(cells, np.float64).reshape(-1, 2, 2)
     p, w = np.atleast_1d(np.asarray(share, np.float64)), np.atleast_1d(np.asarray(weight, np.float64))
     hit, miss, negative = _parts(q)
-    return _opportunity((hit, hit), (miss, miss), negative, p, w)
+    return _opportunity(_opportunity_parts((hit, hit), (miss, miss), negative, p), w)
 
 
 def _parts(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -116,25 +130,46 @@ def _parts(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     return table[:, 1, 1], table[:, 1, 0], table[:, 0].sum(-1)
 
 
-def _opportunity(hits: Ends, misses: Ends, negative: FloatArray, p: FloatArray, w: FloatArray) -> tuple[float, float]:
-    """The extremes of TPR_1 - TPR_0 where hits and misses lie between their ends, and ``negative`` is the upper one."""
+def _opportunity_parts(hits: Ends, misses: Ends, negative: FloatArray, p: FloatArray) -> tuple[Parts, Parts]:
+    """What the least and the largest TPR_1 - TPR_0 are made of.
+
+    Hits and misses lie between their ends, and ``negative`` is the upper one.
+    """
     (hit, hit_up), (miss, miss_up) = hits, misses
     # TPR_1 - TPR_0 rises in mine and other_missed, and falls in missed and other: take each at its extreme.
     mine = np.minimum(hit_up, p)
     missed = np.clip(p - negative - mine, 0, miss_up)
-    up = _ratio_gap(w @ mine, w @ missed, w @ np.maximum(0, hit - p), w @ (miss_up - missed), True)
+    up = mine, missed, np.maximum(0, hit - p), miss_up - missed
     missed = np.minimum(miss_up, p)
     mine = np.clip(p - negative - missed, 0, hit_up)
-    low = _ratio_gap(w @ mine, w @ missed, w @ (hit_up - mine), w @ np.maximum(0, miss - p), False)
-    return low, up
+    return (mine, missed, hit_up - mine, np.maximum(0, miss - p)), up
 
 
-def _ratio_gap(mine: Any, missed: Any, other: Any, other_missed: Any, up: bool) -> float:
+def _opportunity(parts: tuple[Parts, Parts], w: FloatArray) -> tuple[float, float]:
+    """The least and the largest TPR_1 - TPR_0."""
+    low, up = parts
+    return _ratio_gap(low, w, False), _ratio_gap(up, w, True)
+
+
+def _of_sizes(parts: Parts, w: FloatArray, n: float) -> float:
+    """The standard error of a bound where ``n`` rows fall into strata with the chances ``w``."""
+
+    def slope(hits: FloatArray, misses: FloatArray) -> FloatArray:
+        total = w @ (hits + misses)
+        rate = w @ hits / total if total > TINY else 0.0
+        return (hits * (1 - rate) - misses * rate) / total if total > TINY else 0 * hits
+
+    mine, missed, other, other_missed = parts
+    return math.sqrt(w @ (slope(mine, missed) - slope(other, other_missed)) ** 2 / n)
+
+
+def _ratio_gap(parts: Parts, w: FloatArray, up: bool) -> float:
     """TPR of one group less that of the other; a group that may have no positives gets the extreme rate."""
+    mine, missed, other, other_missed = (float(w @ one) for one in parts)
     first = mine / (mine + missed) if mine + missed > 1e-15 else (1.0 if up and other > 1e-15 else 0.0)
     rest = other + other_missed
     second = other / rest if rest > 1e-15 else (0.0 if up else 1.0)
-    return float(first - second)
+    return first - second
 
 
 def by_shares(
@@ -172,25 +207,39 @@ def by_shares(
         outer = (each[:, :, None] * each[:, None, :])[:, None, None]
         return by_probabilities(table[..., None, None] * outer, level=level, seed=seed, assumes=assumes)[0]
     out: ByPair[GapBounds] = {}
+    n, more = size.sum(), int(len(p) > 1)  # one stratum has all rows, which is not chance
     hits = table[:, :, 1].sum(1)
-    sharp, ends = parity_bounds(hits / size, p, w), wilson(hits, size, shared(level, len(size)))
-    out["demographic_parity"] = {
-        (a, b): _bounds(sharp[a, b], _parity_reach(*ends, p, w, a, b), size.sum(), assumes) for a, b in pairs
-    }
+    part = shared(level, len(p) + more)
+    sharp, ends = parity_bounds(hits / size, p, w), wilson(hits, size, part)
+    out["demographic_parity"] = {}
+    for a, b in pairs:
+        parts = _parity_parts(hits / size, p[:, a], p[:, b])
+        reach = _widened(_parity_reach(*ends, p, w, a, b), parts, w, n, part)
+        out["demographic_parity"][a, b] = _bounds(sharp[a, b], reach, n, assumes)
     for gap, own in (("equal_opportunity", table), ("false_positive_rate", table[:, ::-1])):
         hit, miss, negative = _parts(own / size[:, None, None])
-        part = shared(level, 3 * len(own))
+        part = shared(level, 3 * len(own) + more)
         hit_ends, miss_ends, negative_ends = (wilson(rows, size, part) for rows in _parts(own))
         out[gap] = {}
         for a, b in pairs:
             if p.shape[1] == 2:
-                found = _opportunity((hit, hit), (miss, miss), negative, p[:, a], w)
-                reach = _opportunity(hit_ends, miss_ends, negative_ends[1], p[:, a], w)
+                parts = _opportunity_parts((hit, hit), (miss, miss), negative, p[:, a])
+                found = _opportunity(parts, w)
+                reach = _opportunity(_opportunity_parts(hit_ends, miss_ends, negative_ends[1], p[:, a]), w)
             else:
-                found = _outer(hit, miss, negative, p[:, a], p[:, b], w)
-                reach = _outer(hit_ends[1], miss_ends[1], negative_ends[1], p[:, a], p[:, b], w)
-            out[gap][a, b] = _bounds(found, reach, own[:, 1].sum(), assumes)
+                parts = _outer_parts(hit, miss, negative, p[:, a], p[:, b])
+                found = _outer(parts, w)
+                reach = _outer(_outer_parts(hit_ends[1], miss_ends[1], negative_ends[1], p[:, a], p[:, b]), w)
+            out[gap][a, b] = _bounds(found, _widened(reach, parts, w, n, part), own[:, 1].sum(), assumes)
     return out
+
+
+def _widened(
+    reach: tuple[float, ...], parts: tuple[Parts, Parts], w: FloatArray, n: float, level: float
+) -> tuple[float, float]:
+    """Add to what the rates of strata leave open how far the strata's weights may be off."""
+    low, up = (normal_quantile(level) * _of_sizes(one, w, n) for one in parts)
+    return reach[0] - low, reach[1] + up
 
 
 def _bounds(found: ArrayLike, reach: tuple[float, ...], n: float, assumes: str) -> GapBounds:
@@ -198,21 +247,29 @@ def _bounds(found: ArrayLike, reach: tuple[float, ...], n: float, assumes: str) 
     return GapBounds(low, high, max(-1.0, min(low, reach[0])), min(1.0, max(high, reach[1])), int(n), assumes)
 
 
-def _rate_ends(hit: FloatArray, miss: FloatArray, negative: FloatArray, p: FloatArray, w: FloatArray) -> list[float]:
-    """Least and largest TPR of one group, whatever the others are."""
-    ends = []
-    for first, second in ((miss, hit), (hit, miss)):
-        one = w @ np.minimum(first, p)
-        other = w @ np.clip(p - negative - np.minimum(first, p), 0, second)
-        ends.append(float(one / (one + other)) if one + other > 1e-15 else 1.0)
-    return [1 - ends[0], ends[1]]
+def _outer_parts(
+    hit: FloatArray, miss: FloatArray, negative: FloatArray, a: FloatArray, b: FloatArray
+) -> tuple[Parts, Parts]:
+    """What the least and the largest TPR_a - TPR_b are made of, each group's rate for itself."""
+
+    def most(first: FloatArray, second: FloatArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The most of ``first`` that a group can have, and the least of ``second`` beside it."""
+        one = np.minimum(first, p)
+        return one, np.clip(p - negative - one, 0, second)
+
+    return (*most(miss, hit, a)[::-1], *most(hit, miss, b)), (*most(hit, miss, a), *most(miss, hit, b)[::-1])
 
 
-def _outer(
-    hit: FloatArray, miss: FloatArray, negative: FloatArray, a: FloatArray, b: FloatArray, w: FloatArray
-) -> tuple[float, float]:
-    (low_a, high_a), (low_b, high_b) = (_rate_ends(hit, miss, negative, p, w) for p in (a, b))
-    return low_a - high_b, high_a - low_b
+def _outer(parts: tuple[Parts, Parts], w: FloatArray) -> tuple[float, float]:
+    """The least and the largest TPR_a - TPR_b; a group that may have no row with the label has any rate."""
+
+    def rate(hits: FloatArray, misses: FloatArray, otherwise: float) -> float:
+        one, other = w @ hits, w @ misses
+        return float(one / (one + other)) if one + other > 1e-15 else otherwise
+
+    (mine, missed, other, other_missed), up = parts
+    low = rate(mine, missed, 0.0) - rate(other, other_missed, 1.0)
+    return low, rate(up[0], up[1], 1.0) - rate(up[2], up[3], 0.0)
 
 
 def by_probabilities(
