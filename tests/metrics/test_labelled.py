@@ -56,7 +56,7 @@ def test_moments_give_what_rows_give() -> None:
     rng = np.random.default_rng(2)
     n, more = 400, 3000
     a, y = (rng.integers(0, 2, n) for _ in range(2))
-    hit = (rng.random(n) < 0.45 + 0.1 * a).astype(int)
+    hit = (rng.random(n) < 0.45 + 0.12 * a).astype(int)
     h, other_hit, other_h = rng.random(n), rng.integers(0, 2, more), rng.random(more)
     h = 0.5 * h + 0.5 * a
     rest = np.zeros((2, 2, 3))
@@ -79,7 +79,8 @@ def test_moments_give_what_rows_give() -> None:
     assert half == pytest.approx(stats.t.ppf(0.975, min(np.bincount(a)) - 1) * true.std(ddof=1) / np.sqrt(n))
     correlation = np.corrcoef(true, mine)[0, 1]
     assert 0 < found.more_labels < more - 500  # neither decided nor beyond the other rows, so that the proxy counts
-    assert found.more_labels == _more_labels(abs(found.estimate.value), half, n, more, correlation)
+    z = stats.t.ppf(0.975, min(np.bincount(a)) - 1)
+    assert found.more_labels == _more_labels(abs(found.estimate.value), z, half / z, n, more, correlation)
     assert found.narrower == pytest.approx(error / (true.std(ddof=1) / np.sqrt(n)))
 
 
@@ -159,8 +160,8 @@ def test_weighted_moments_give_what_weighted_rows_give() -> None:
         assert found.classical.value - found.classical.low == pytest.approx(z * found.classical_error)
         correlation = (own * away).mean() / np.sqrt((own**2).mean() * (away**2).mean())
         n, unseen = (inside & known).sum(), (inside & ~known).sum()
-        half = z * found.classical_error
-        assert found.more_labels == _more_labels(abs(found.estimate.value), half, n, unseen, correlation)
+        alone = found.classical_error
+        assert found.more_labels == _more_labels(abs(found.estimate.value), z, alone, n, unseen, correlation)
 
 
 @pytest.mark.parametrize("cells", [1, 3])
@@ -226,17 +227,18 @@ def test_weights_count_in_a_fitted_proxy() -> None:
 
 
 @pytest.mark.parametrize(("unseen", "correlation"), [(0, 0.0), (900, 0.6), (50_000, 0.9)])
-def test_more_labels_make_half_the_interval_as_small_as_the_gap(unseen: float, correlation: float) -> None:
-    gap, half, n = 0.02, 0.08, 400.0
+def test_more_labels_detect_the_gap_in_four_of_five_audits(unseen: float, correlation: float) -> None:
+    gap, z, error, n = 0.02, 2.0, 0.04, 400.0
 
     def too_wide(rows: float) -> float:
         rest = max(0.0, unseen - (rows - n))
-        return half * math.sqrt(n / rows * (1 - correlation**2 * rest / (rest + rows))) - gap
+        away = (z + stats.norm.ppf(0.8)) * error
+        return away * math.sqrt(n / rows * (1 - correlation**2 * rest / (rest + rows))) - gap
 
     least = optimize.brentq(too_wide, n, 1e6) - n
-    assert least <= _more_labels(gap, half, n, unseen, correlation) <= 1.02 * (least + n) - n + 1
-    assert _more_labels(0.09, half, n, unseen, correlation) == 0
-    assert _more_labels(1e-6, half, n, unseen, correlation) is None
+    assert least <= _more_labels(gap, z, error, n, unseen, correlation) <= 1.02 * (least + n) - n + 1
+    assert _more_labels(0.09, z, error, n, unseen, correlation) == 0  # decided, by luck or not
+    assert _more_labels(1e-6, z, error, n, unseen, correlation) is None
 
 
 @pytest.mark.parametrize(
@@ -265,6 +267,7 @@ def test_a_proxy_that_says_the_share_of_the_group_says_nothing(weighted: bool) -
     found = by_labelled_rows(moments, rest, weighted=weighted)["equal_opportunity"]
     assert (found.lam, found.narrower) == (0, 1)
     assert found.estimate.value == found.classical.value == pytest.approx(-0.05)
-    width = found.classical.high - found.classical.value
-    assert found.more_labels == _more_labels(abs(found.classical.value), width, 400, 1600, 0)
+    z = stats.t.ppf(0.975, 199)
+    assert found.classical.high - found.classical.value == pytest.approx(z * found.classical_error)
+    assert found.more_labels == _more_labels(abs(found.classical.value), z, found.classical_error, 400, 1600, 0)
     assert found.more_labels

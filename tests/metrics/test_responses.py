@@ -92,8 +92,19 @@ def test_the_rows_for_five_points_are_those_of_the_file() -> None:
         assert one.estimate.n == rows
         z = stats.norm.ppf(0.95)
         assert one.estimate.high - one.estimate.value == pytest.approx(z * one.error)
-        exact = rows * (z * one.error / 0.05) ** 2 * 1400 / rows
+        exact = rows * ((z + stats.norm.ppf(0.8)) * one.error / 0.05) ** 2 * 1400 / rows
         assert exact <= one.rows_for_5_points <= exact + 1400 / rows + 1
+
+
+def test_the_rows_for_five_points_detect_them_in_four_of_five_samples() -> None:
+    true = np.array([[[0.15, 0.1], [0.15, 0.1]], [[0.1375, 0.1125], [0.1375, 0.1125]]])  # selected: 40% and 45%
+    matrix = noise(0.1)
+    seen = np.einsum("ij,iyh->jyh", matrix, true)
+    rows = by_responses(4000 * seen, matrix)["demographic_parity"][1, 0].rows_for_5_points
+    rng = np.random.default_rng(0)
+    drawn = (by_responses(rng.multinomial(rows, seen.ravel()).reshape(2, 2, 2), matrix) for _ in range(300))
+    shown = [one["demographic_parity"][1, 0].estimate.excludes_zero for one in drawn]
+    assert 0.75 <= np.mean(shown) <= 0.86
 
 
 def test_answers_without_noise_are_groups() -> None:

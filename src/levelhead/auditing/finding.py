@@ -21,7 +21,7 @@ from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name
-from levelhead.metrics.power import detectable_gap
+from levelhead.metrics.power import POWER, detectable_gap
 from levelhead.metrics.weighted import WeightedCounts, WeightedRate
 from levelhead.report.text import estimate_from_dict
 from levelhead.types import ConfigError, Estimate, listed, quoted
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 ERROR_RATES = ("true_positive_rate", "false_positive_rate")
 NAMED_PAIRS = 10
 """Pairs of a sensitive column that tables name; the others are counted."""
-POWER = 0.8
 BONFERRONI, MAX_T = "bonferroni", "max-t"
 """How intervals of many pairs are adjusted."""
 ADJUSTED = {BONFERRONI: "Bonferroni", MAX_T: "max-|t|"}

@@ -28,6 +28,7 @@ from levelhead.bench.timing import predicted
 from levelhead.data import SPLITS, DataSet, Fold
 from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.paired import Paired
+from levelhead.metrics.power import POWER, errors_of_detected
 from levelhead.metrics.seeds import OverSeeds, seed_by_row
 from levelhead.storage import read_record
 from levelhead.terminal import spent
@@ -36,7 +37,6 @@ from levelhead.types import DataError, LevelheadError, listed
 DISAGREEMENT, SHARED, OVER_SEEDS = 0.1, 0.2, 0.008
 """Assumed without a pilot, near what the runs of docs/results.md did: the share of rows that two variants answer
 differently, the part of that noise that all seeds share, and the standard deviation that seeds add to a difference."""
-POWER = 0.8
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Noise:
     def smallest_shown(self, seeds: int) -> float:
         """Return the difference that is found with a probability of 80%."""
         z = float(special.ndtri(0.975))
-        return self.half_width(seeds) * (z + float(special.ndtri(POWER))) / z
+        return self.half_width(seeds) * errors_of_detected(z) / z
 
 
 def assumed(cells: NDArray[np.int64], min_count: int = 1) -> Noise:

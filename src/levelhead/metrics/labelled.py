@@ -20,6 +20,7 @@ from scipy import stats
 
 from levelhead.metrics.between import shared
 from levelhead.metrics.group import FloatArray
+from levelhead.metrics.power import errors_of_detected
 from levelhead.metrics.signed import GAPS, ByPair, pairs_of, rows_of
 from levelhead.types import Estimate
 
@@ -34,8 +35,8 @@ class LabelledGap:
     """One gap f_a - f_b by a labelled subset and a proxy.
 
     ``estimate`` uses both, ``classical`` the labelled rows alone; ``lam`` is the weight that the proxy got (0 to 1);
-    ``more_labels`` how many more labelled rows would decide a gap of the measured size (0: it is decided; None: no
-    number would be serious).
+    ``more_labels`` how many more labelled rows would detect a gap of the measured size in 80 of 100 audits (0: it is
+    decided; None: no number would be serious).
     """
 
     estimate: Estimate
@@ -154,7 +155,7 @@ class _Pair(NamedTuple):
         value = self.classical + lam * move
         # The smaller group's rows decide how well the variance is known.
         z = float(stats.t.ppf((1 + level) / 2, max(2.0, float(self.counts.sum(1).min()) - 1)))
-        more = _more_labels(abs(value), z * plain_error, n, unseen, correlation)
+        more = _more_labels(abs(value), z, plain_error, n, unseen, correlation)
         return LabelledGap(
             Estimate(value, value - z * error, value + z * error, int(n + unseen)),
             Estimate(self.classical, self.classical - z * plain_error, self.classical + z * plain_error, int(n)),
@@ -225,20 +226,23 @@ def _weighted_parts(
     return lam, move, error, plain_error, max(0.0, d_e / math.sqrt(d_d * e_e)) if d_d > 0 else 0.0
 
 
-def _more_labels(gap: float, half: float, n: float, unseen: float, correlation: float) -> int | None:
-    """Labelled rows, beyond the ``n`` there are, that make half the interval as small as the gap."""
+def _more_labels(gap: float, z: float, error: float, n: float, unseen: float, correlation: float) -> int | None:
+    """Labelled rows, beyond the ``n`` there are, whose interval of +-``z`` standard errors detects the gap.
 
-    def reach(rows: float) -> float:
+    ``error`` is that of the labelled rows alone. 0 where half the interval is no larger than the gap.
+    """
+
+    def error_of(rows: float) -> float:
         rest = max(0.0, unseen - (rows - n))
         share = rest / (rest + rows) if rest else 0.0  # 1 / (1 + n/N)
-        return half * math.sqrt(n / rows * max(0.0, 1 - correlation**2 * share))
+        return error * math.sqrt(n / rows * max(0.0, 1 - correlation**2 * share))
 
-    if reach(n) <= gap:
+    if z * error_of(n) <= gap:
         return 0
     rows = n
     while rows < 10**7:
         rows *= 1.02
-        if reach(rows) <= gap:
+        if errors_of_detected(z) * error_of(rows) <= gap:
             return math.ceil(rows - n)
     return None
 

@@ -14,6 +14,14 @@ from levelhead.metrics.between import EXTREME, check_level
 from levelhead.metrics.group import FloatArray
 from levelhead.types import ConfigError
 
+POWER = 0.8
+"""How often a gap is to be detected that rows, or labels, are said to be enough for."""
+
+
+def errors_of_detected(z: float) -> float:
+    """Return how many standard errors a gap has that an interval of +-``z`` of them shows with :data:`POWER`."""
+    return z + NormalDist().inv_cdf(POWER)
+
 
 @checked
 def detectable_gap(

@@ -192,7 +192,7 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
         said.append(
             f"The noise makes the variance of the gap in selection rates {max(one.inflation for one in defined):.1f} "
             f"times that of the naive estimate; {max(one.rows_for_5_points or 0 for one in defined):,} rows would "
-            "detect a gap of 5 points."
+            "detect a gap of 5 points in 80 of 100 audits."
         )
     shares = dict(zip(map(str, groups), shares_of(counts.sum((1, 2)), matrix)[0].tolist(), strict=True))
     refused = "" if any(one.estimate.defined for one in gaps) else gaps[0].estimate.reason or ""
@@ -302,7 +302,10 @@ def _gained(main: Sequence[LabelledGap]) -> list[str]:
     than = f"{factor:.2f} times narrower" if factor >= 1.005 else "no narrower"  # as where it is NaN
     said = [f"The interval of the gap in selection rates is {than} than that of the labelled rows alone."]
     if one.more_labels:
-        said.append(f"About {one.more_labels:,} more labelled rows would detect a true gap of the measured size.")
+        said.append(
+            f"About {one.more_labels:,} more labelled rows would detect a true gap of the measured size in 80 of 100 "
+            "audits."
+        )
     elif one.more_labels is None:
         said.append("The measured gap is too small for any feasible number of labels.")
     return said
