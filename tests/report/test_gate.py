@@ -130,6 +130,24 @@ def test_every_result_refuses_points_on_each_of_its_fractions() -> None:
     assert asked == NO_FRACTIONS
 
 
+def test_bounds_are_asked_by_their_ends() -> None:
+    def answers(low: float, high: float, *texts: str) -> list[str]:
+        bounds = Estimate(math.nan, low, high, 100, "bounds: the gap can lie anywhere between them")
+        found = Result(("sex", Pair("a", "b"), "gap_bounds", bounds))
+        return [one.answer for one in check(found, [Condition.parse("gap_bounds" + text) for text in texts]).checks]
+
+    asked = (" > 0.05", " <= 0.5", ".high > 0.25", ".low < -0.05", ".value > 0.05", " > 0", " < -0.1")
+    assert answers(-0.3, -0.2, *asked) == ["yes", "yes", "yes", "yes", "undecided", "yes", "yes"]
+    assert answers(-0.02, 0.4, *asked) == ["undecided", "yes", "yes", "no", "undecided", "undecided", "no"]
+    assert answers(math.nan, math.nan, *asked) == ["undecided"] * 7
+    bounds = Estimate(math.nan, -0.3, -0.2, 100, "bounds: the gap can lie anywhere between them")
+    gate = check(Result(("sex", Pair("a", "b"), "gap_bounds", bounds)), [Condition.parse("gap_bounds > 0.1")])
+    assert gate.exit_code == 1
+    assert gate.sentences()[0] == (
+        "gap_bounds > 0.1 holds: sex, group 'a minus b': gap_bounds lies between -0.3 and -0.2."
+    )
+
+
 def test_one_that_holds_outweighs_what_is_undecided() -> None:
     asked = [Condition.parse("selection_ratio < 0.8")]
     no, undecided, yes = ratio(0.9, 0.85, 0.95), ratio(0.8, 0.7, 0.9, "c"), ratio(0.5, 0.4, 0.6, "d", "sex")

@@ -64,9 +64,12 @@ class Condition:
         return cls(text.strip(), name, end, found["sign"], bound)
 
     def ask(self, figure: Estimate) -> Answer:
-        """Say whether the condition holds of a figure; without an interval, or a number, it is undecided."""
+        """Say whether the condition holds of a figure; without the numbers that it asks about, it is undecided.
+
+        Bounds have two ends and no value between them.
+        """
         numbers = [figure.low, figure.high] if self.end is None else [getattr(figure, self.end)]
-        if any(math.isnan(one) for one in numbers) or math.isnan(figure.value):
+        if any(math.isnan(one) for one in numbers):
             return "undecided"
         held = {OPERATORS[self.sign](one, self.bound) for one in numbers}
         return "undecided" if len(held) == 2 else "yes" if held == {True} else "no"
@@ -174,6 +177,8 @@ def _names(attribute: str, figure: str) -> Sequence[str]:
 
 
 def _said(figure: Estimate) -> str:
+    if not figure.defined and not math.isnan(figure.low):
+        return f"lies between {figure.low:.3g} and {figure.high:.3g}"
     if not figure.defined:
         return f"is undefined ({figure.reason})"
     if math.isnan(figure.low):
