@@ -70,6 +70,18 @@ def test_a_favourable_outcome_is_not_the_class_of_a_score(tmp_path: Path) -> Non
         assert found.get("finding") == expected.get("finding")
 
 
+def test_a_favourable_outcome_is_not_the_positive_class_of_predictions(tmp_path: Path) -> None:
+    import levelhead as lh
+
+    path = tmp_path / "loans.csv"
+    rows = [f"{'grant' if at % 3 else 'deny'},{'grant' if at % 4 else 'deny'},{'ab'[at % 8 > 4]}" for at in range(240)]
+    path.write_text("\n".join(["label,prediction,sex", *rows]) + "\n")
+    for favourable in ("deny", "grant", None):
+        found = measured(str(path), "label", "prediction", None, ["sex"], favourable)
+        expected = lh.audit_file(str(path), "label", "prediction", ["sex"], favourable=favourable)
+        assert found.to_dict() == expected.to_dict()
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -103,9 +103,8 @@ def measured(
         return audit_decisions_file(path, str(prediction), list(groups), favourable=favourable)
     if score is not None and prediction is not None:
         raise ConfigError("Choose a prediction or a score, not both.")
-    # A score is about one class, whichever outcome is favourable: the one that the command takes.
-    positive = None if score is not None else favourable
-    return audit_file(path, label, prediction, list(groups), score=score, positive=positive, favourable=favourable)
+    # Rates are about one class, whichever outcome is favourable: the one that the command takes.
+    return audit_file(path, label, prediction, list(groups), score=score, favourable=favourable)
 
 
 def _folder() -> Path:
