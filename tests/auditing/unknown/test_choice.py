@@ -83,6 +83,20 @@ def test_several_proxies_are_cross_fitted(table: pd.DataFrame) -> None:
     assert set(part.gaps[0].naive) == {"p1", "p2"}  # "zip" speaks of no group
 
 
+@pytest.mark.parametrize("inclusion", [False, True])
+def test_the_order_of_the_rows_changes_no_cross_fitted_figure(table: pd.DataFrame, inclusion: bool) -> None:
+    def figures(rows: pd.DataFrame, **more: Any) -> list[float]:
+        chance = {"inclusion": np.full(len(rows), 0.03)} if inclusion else {}
+        found = audit(rows, labelled=rows["known"], proxies=rows[["p1", "p2"]], **chance, **more)
+        return [number for one in found.gaps.values() for number in (one.value, one.low, one.high)]
+
+    first = figures(table)
+    for seed in range(2):
+        assert figures(table.sample(frac=1, random_state=seed)) == pytest.approx(first, abs=1e-9)
+    assert figures(table.sort_values("known")) == pytest.approx(first, abs=1e-9)
+    assert figures(table, seed=1) != pytest.approx(first, abs=1e-9)
+
+
 def test_an_interval_is_not_called_1_00_times_narrower(table: pd.DataFrame) -> None:
     part = part_of(audit(table, labelled=table["known"]))
     said = [line for line in part.rests_on if "narrower" in line]

@@ -68,7 +68,7 @@ def indirect_audit(
         positive: the class that rates are about; None: the second of two.
         level: confidence level.
         replicates: bootstrap replicates, where a method needs them.
-        seed: of the bootstrap.
+        seed: of the bootstrap, and of the parts of a cross-fit.
         label_map: which class of the predictions each label means, as :func:`levelhead.audit` takes it.
 
     Returns:

@@ -108,10 +108,13 @@ class Cells:
         tables = {proxy: self.table(axis) for proxy, axis in axes.items()}
         return {gap: {proxy: rate_gap(rows_of(one, gap)) for proxy, one in tables.items()} for gap in GAPS}
 
-    def moments_of(self, a: int) -> tuple[FloatArray, FloatArray, float]:
-        """Return what :func:`by_labelled_rows` takes for group ``a`` against the others, and the proxy's direction."""
+    def moments_of(self, a: int, seed: int) -> tuple[FloatArray, FloatArray, float]:
+        """Return what :func:`by_labelled_rows` takes for group ``a`` against the others, and the proxy's direction.
+
+        ``seed`` deals the parts of a cross-fit.
+        """
         if self.proxies and not self.probability:
-            labelled, unlabelled = self.by_cell()
+            labelled, unlabelled = self.by_cell(seed)
             two = np.stack([labelled.sum(1) - labelled[:, a], labelled[:, a]], 1)
             return (*cross_fitted(two, unlabelled), 1.0)
         every = self.table((group_of, [*self.groups, None]), sums=self.sums)
@@ -130,12 +133,20 @@ class Cells:
         )
         return own, rest, -1.0
 
-    def by_cell(self) -> tuple[FloatArray, FloatArray]:
-        """Count by what proxies say: labelled rows (fold, group, cell, label, prediction, 3), others (cell, 2, 2)."""
+    def by_cell(self, seed: int) -> tuple[FloatArray, FloatArray]:
+        """Count by what proxies say: labelled rows (fold, group, cell, label, prediction, 3), others (cell, 2, 2).
+
+        Rows of one cell, group, label and prediction are alike. Chance says how many of them a fold gets, whatever the
+        order of the rows, and they get their mean weight.
+        """
         said = self._said(10)  # tenths: what each says of several groups is fitted
-        fold: Axis = (lambda pattern: pattern.fold, range(FOLDS))
-        labelled = self.table(fold, (group_of, self.groups), said, sums=self.sums[:, :, 0])
-        return labelled, self.table((group_of, [None]), said)[0]
+        labelled = self.table((group_of, self.groups), said, sums=self.sums[:, :, 0])
+        rows = labelled[..., 0].astype(np.int64)
+        fold = np.random.default_rng(seed).permutation(rows.sum()) % FOLDS
+        dealt = np.zeros((FOLDS, rows.size))
+        np.add.at(dealt, (fold, np.repeat(np.arange(rows.size), rows.ravel())), 1)
+        share = dealt.reshape(FOLDS, *rows.shape) / np.maximum(rows, 1)
+        return share[..., None] * labelled, self.table((group_of, [None]), said)[0]
 
     def not_random(self) -> bool:
         """Whether these rows show that being labelled goes with label, prediction or proxy (p below 0.001)."""

@@ -46,7 +46,7 @@ SAME = "is constant, so it carries no information on the group. Leave it out."
 
 @dataclass(frozen=True)
 class Options:
-    """The confidence level, and the replicates and the seed of a bootstrap where a method needs one."""
+    """The confidence level, the replicates of a bootstrap, and the seed where a method draws by chance."""
 
     level: float
     replicates: int
@@ -228,11 +228,11 @@ def _labelled(name: str, cells: Cells, known: Known, options: Options) -> Indire
     way = 1.0
     found: ByPair[LabelledGap]
     if len(groups) == 2:
-        *moments, way = cells.moments_of(1)
+        *moments, way = cells.moments_of(1, options.seed)
         two = by_labelled_rows(*moments, level=options.level, weighted=weighted)
         found = {gap: {(1, 0): one} for gap, one in two.items()}
     else:
-        found = by_labelled_pairs(*cells.by_cell(), level=options.level, weighted=weighted)
+        found = by_labelled_pairs(*cells.by_cell(options.seed), level=options.level, weighted=weighted)
     of_figures = WEIGHTED if weighted else f"{SAMPLE} of all rows"
     naive = {
         (a, b): cells.naive(groups[a], groups[b]) if not cells.probability or len(groups) == 2 else {}

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from levelhead.auditing.unknown.known import Known
 from levelhead.metrics.group import FloatArray
-from levelhead.metrics.labelled import FOLDS
 from levelhead.report.text import counted
 from levelhead.tables.bins import written
 from levelhead.tables.columns import Column
@@ -37,8 +36,7 @@ NOTHING: Column = (np.zeros(1, np.int64), [None])
 class Pattern(NamedTuple):
     """What rows that are counted together have in common.
 
-    ``said`` is what each proxy says that names a group; a probability is in one of :data:`BINS`, and a labelled row in
-    one of the parts of a cross-fit, ``fold``.
+    ``said`` is what each proxy says that names a group; a probability is in one of :data:`BINS`.
     """
 
     label: Hashable
@@ -47,7 +45,6 @@ class Pattern(NamedTuple):
     said: tuple[Hashable, ...]
     stratum: Hashable
     bin: int
-    fold: int
 
 
 @dataclass
@@ -64,7 +61,6 @@ class Tally:
     titles: dict[str, str]
     sums: dict[Pattern, FloatArray] = field(default_factory=dict)
     probability: bool = False
-    labelled_rows: int = 0
     seen: int = 0
     rounded: int = 0
     _kinds: dict[str, bool] = field(default_factory=dict)
@@ -90,10 +86,8 @@ class Tally:
                 self.probability, h = True, own
                 parts.append(NOTHING)
         parts.append(self._few(known.strata, columns[known.strata]) if known.strata else NOTHING)
-        one_bin: Column = (NOTHING[0], [0])
         bins: list[Hashable] = list(range(BINS))
-        parts.append(one_bin if h is None else (np.minimum((h * BINS).astype(np.int64), BINS - 1), bins))
-        parts.append(self._folds(group) if known.labelled and known.proxies else one_bin)
+        parts.append((NOTHING[0], [0]) if h is None else (np.minimum((h * BINS).astype(np.int64), BINS - 1), bins))
         if known.inclusion:
             chance = self._chances(known.inclusion, columns, np.array([one is not None for one in group[1]])[group[0]])
         self._count(parts, h, chance)
@@ -118,8 +112,8 @@ class Tally:
         coded = np.minimum((p[:, 1:] * steps).astype(np.int64), steps - 1)  # the first follows from the others
         whole: list[Hashable] = list(range(steps))
         said: list[Column] = [(one, whole) for one in coded.T]
-        none: Column = (NOTHING[0], [0])
-        parts = [label, prediction, NOTHING, *said, NOTHING, none, none]
+        one_bin: Column = (NOTHING[0], [0])
+        parts = [label, prediction, NOTHING, *said, NOTHING, one_bin]
         self._count(parts, None, None, np.concatenate([np.ones((len(p), 1)), p], 1))
 
     def _probability(self, group: str, column: Column) -> FloatArray:
@@ -138,14 +132,6 @@ class Tally:
                 "from 1). Fill it in, or leave those rows out."
             )
         return found
-
-    def _folds(self, group: Column) -> Column:
-        """Deal the labelled rows out, one after the other, to the parts of a cross-fit."""
-        places = np.flatnonzero(np.array([value is not None for value in group[1]])[group[0]])
-        fold = np.zeros(len(group[0]), np.int64)
-        fold[places] = (np.arange(len(places)) + self.labelled_rows) % FOLDS
-        self.labelled_rows += len(places)
-        return fold, list(range(FOLDS))
 
     def _proxy(self, name: str, column: Column, *, alone: bool) -> Column | FloatArray:
         """Return a proxy's groups as a column, or the probabilities (rows,) of one that is ``alone``."""
@@ -258,8 +244,8 @@ class Tally:
                 own = [np.bincount(within, weights=chance**power)[there] for power in range(1, 5)]
                 found = np.concatenate([found, np.tile(np.stack(own, 1)[:, :, None], (1, 1, 3))], 1)
         for one, sums in zip(patterns_at(places, parts), found, strict=True):
-            label, prediction, group, *said, stratum, part, fold = one
-            pattern = Pattern(label, prediction, group, tuple(said), stratum, part, fold)
+            label, prediction, group, *said, stratum, part = one
+            pattern = Pattern(label, prediction, group, tuple(said), stratum, part)
             self.sums[pattern] = self.sums[pattern] + sums if pattern in self.sums else sums
         if len(self.sums) > MOST_PATTERNS:
             raise DataError(
