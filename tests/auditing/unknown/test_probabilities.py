@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import levelhead as lh
 from levelhead.auditing.unknown.known import read_probabilities
+from levelhead.auditing.unknown.page import points
 from levelhead.cli.app import main
 from levelhead.types import ConfigError, DataError
 
@@ -50,6 +52,23 @@ def test_the_weighted_estimate_and_the_bounds_hold_the_truth() -> None:
     assert sum(part.shares.values()) == pytest.approx(1)
     assert "as supervisors count with BISG" in " ".join(part.rests_on)
     assert "“black” minus" in part.headline or "“other” minus" in part.headline
+
+
+def test_the_headline_is_about_the_largest_weighted_gap_unless_one_is_certain() -> None:
+    """The bounds of the smallest groups are widest, whatever their gap is."""
+    part = audit(world(20_000)).parts["groups"]
+    largest = max(part.gaps, key=lambda one: abs(one.weighted.value))
+    widest = max(part.gaps, key=lambda one: one.bounds.largest_reach)
+    assert largest is not widest
+    a, b = largest.groups
+    assert f"of “{a}” minus that of “{b}” lies between {points(largest.bounds.reach_low)}" in part.headline
+    assert f"The weighted estimate, as with BISG, is {points(largest.weighted.value)} points" in part.headline
+    assert "; the largest of 3 differences, adjusted for all)" in part.headline
+    known = replace(widest, bounds=replace(widest.bounds, reach_low=0.01))
+    certain = replace(part, gaps=[known if one is widest else one for one in part.gaps]).headline
+    assert f"of “{widest.groups[0]}” minus that of “{widest.groups[1]}” lies between +1.0" in certain
+    assert "higher in any case" in certain
+    assert "the largest of" not in certain
 
 
 def test_groups_whose_probabilities_have_one_ratio_get_no_weighted_gap_of_zero() -> None:

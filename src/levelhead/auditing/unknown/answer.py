@@ -155,7 +155,7 @@ def headline(part: IndirectPart) -> str:
     """Say what was found, under which assumption, in one or two sentences."""
     found = [one for one in part.gaps if one.estimate.defined]
     if part.refused or not found:
-        worst = max((one for one in part.gaps if one.bounds), key=_reach, default=None)
+        worst = max((one for one in part.gaps if one.bounds), key=_told_first, default=None)
         if worst is None:
             return f"No answer: {part.refused}. What would help: {part.help}."
         return _worst_sentence(part, worst)
@@ -180,8 +180,15 @@ def headline(part: IndirectPart) -> str:
     )
 
 
-def _reach(one: IndirectGap) -> float:
-    return one.bounds.largest_reach if one.bounds and one.gap == "demographic_parity" else -1.0
+def _told_first(one: IndirectGap) -> tuple[bool, float, float, float]:
+    """Rank pairs with bounds: selection rates, how far from 0 the gap is in any case, its estimate, the worst case."""
+    assert one.bounds is not None
+    certain = max(0.0, one.bounds.reach_low, -one.bounds.reach_high)
+    return one.gap == "demographic_parity", certain, _weighted_size(one), one.bounds.largest_reach
+
+
+def _weighted_size(one: IndirectGap) -> float:
+    return abs(one.weighted.value) if one.weighted is not None and one.weighted.defined else -1.0
 
 
 def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
@@ -193,6 +200,9 @@ def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
         if part.method == "bounds"
         else f"No estimate: {part.refused}. Known are the shares"
     )
+    weighed = [_weighted_size(other) for other in part.gaps if other.gap == one.gap and _weighted_size(other) >= 0]
+    largest = len(weighed) > 1 and _weighted_size(one) == max(weighed)
+    more = f"; the largest of {len(weighed)} differences, adjusted for all" if largest else ""
     certain = "higher" if worst.reach_low > 0 else "lower" if worst.reach_high < 0 else ""
     return (
         f"{start}: the selection rate of {a} minus that of {b} lies between {points(worst.reach_low)} and "
@@ -203,7 +213,7 @@ def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
             ""
             if one.weighted is None or not one.weighted.defined
             else f" The weighted estimate, as with BISG, is {points(one.weighted.value)} points "
-            f"({points(one.weighted.low)} to {points(one.weighted.high)}); it holds if predictions do not depend on "
-            "the group among rows of equal probabilities."
+            f"({points(one.weighted.low)} to {points(one.weighted.high)}{more}). It holds if predictions do not depend "
+            "on the group among rows of equal probabilities."
         )
     )
