@@ -89,6 +89,37 @@ def test_groups_are_audited_as_the_audit_does() -> None:
     assert "site" not in frame
 
 
+def test_clusters_widen_every_interval_and_not_those_of_groups_alone() -> None:
+    rows, people = [*ROWS] * 8, [*range(40)] * 8
+    alone, together = compare(rows), compare(rows, cluster=people)
+    by_group = compare(rows, groups="site", cluster=people)
+    width = {
+        name: found.changes["accuracy"].difference.high - found.changes["accuracy"].difference.low
+        for name, found in (("alone", alone), ("together", together), ("by group", by_group))
+    }
+    assert width["together"] == width["by group"] > 2.5 * width["alone"]  # 40 independent rows, not 320
+    assert "Intervals are clustered: 320 rows in 40 clusters." in together.warnings
+    audited = by_group.audit.against.by_attribute["site"].metrics["accuracy"].difference
+    assert audited.high - audited.low > 2 * width["alone"]
+    balanced = together.changes["balanced_accuracy"].difference
+    assert balanced.high - balanced.low > 2 * width["alone"]
+    assert compare(cluster=range(40)).changes["accuracy"] == compare().changes["accuracy"]  # each row its own
+
+
+def test_clusters_are_matched_by_their_pandas_index() -> None:
+    rows, people = pd.DataFrame([*ROWS] * 2), pd.Series([*range(40)] * 2, name="person")
+    found, moved = compare(rows, cluster=people), compare(rows, cluster=people.sample(frac=1, random_state=0))
+    assert moved.changes["accuracy"] == found.changes["accuracy"]
+    assert any("matched by their pandas index" in one for one in moved.warnings)
+
+
+def test_a_class_of_few_clusters_is_named() -> None:
+    rows = [row | {"labels": int(place < 3)} for place, row in enumerate([*ROWS] * 2)]
+    found = compare(rows, cluster=[*range(40)] * 2)
+    assert any("come from fewer than 8 clusters" in one for one in found.warnings)
+    assert not any("all rows" in one and "leave it out" in one for one in found.warnings)
+
+
 def test_the_favourable_class_goes_by_its_name_or_its_position() -> None:
     by_name, by_position = (compare(groups="site", min_count=5, favourable=one) for one in ("no", 0))
     assert by_name.audit is not None
@@ -200,6 +231,17 @@ def test_group_columns_are_not_opened_while_models_predict(monkeypatch: pytest.M
         (ROWS, {"groups": "site", "favourable": 2}, ConfigError, "favourable=2 is no class; the models know no, yes"),
         (ROWS, {"names": ("a", "a")}, ConfigError, "two names that differ"),
         (ROWS, {"against": [1]}, ConfigError, "takes no against="),
+        (ROWS, {"sample_weight": [1.0] * 40}, ConfigError, "takes no sample_weight=: audit the predictions"),
+        (ROWS, {"groups": "site", "counts": [1] * 40}, ConfigError, "takes no counts=: audit the predictions"),
+        (ROWS, {"groups": "site", "min_cuont": 3}, ConfigError, "takes no min_cuont=. Did you mean 'min_count'"),
+        (ROWS, {"clusterr": 1}, ConfigError, "takes no clusterr=. Did you mean 'cluster'"),
+        (ROWS, {"min_count": 3}, ConfigError, "min_count= is about figures by group: pass groups="),
+        (ROWS, {"groups": {}, "favourable": "yes"}, ConfigError, "favourable= is about figures by group"),
+        (ROWS, {"replicates": 5}, ConfigError, "replicates=5 is too few"),
+        (ROWS, {"level": 2.0}, ConfigError, "level"),
+        (ROWS, {"cluster": list(range(39))}, DataError, "40 rows and 39 clusters"),
+        (ROWS, {"cluster": [1, 2] * 20}, ConfigError, "has 2 values: intervals need at least 8 clusters"),
+        (ROWS, {"cluster": [*range(39), None]}, DataError, "1 missing cluster, first in row 40"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_refused_before_anything_is_predicted(

@@ -5,7 +5,8 @@ For those who train with the Hugging Face Trainer, or any other loop, and have t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,9 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from levelhead.arrays import check_path, checked
+from levelhead.arrays import aligned, array_of, check_path, checked
 from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
@@ -26,20 +28,30 @@ from levelhead.auditing.paired_answer import Change
 from levelhead.auditing.result import AuditResult
 from levelhead.data.base import Inputs
 from levelhead.loading import load_tokenizer_of
+from levelhead.metrics.clustered import FEWEST
+from levelhead.metrics.intervals import check_options
 from levelhead.models.networks import load_model
 from levelhead.own.page import WHOLE, two_models_page
 from levelhead.own.rows import GroupColumns, OwnRows, base_of
 from levelhead.report.result import Report
-from levelhead.report.text import Record, number
+from levelhead.report.text import Record, counted, number
 from levelhead.storage import refuse_files_of_runs, write_text
 from levelhead.tables.columns import outcome_of
 from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
-from levelhead.types import ConfigError, in_quotes, listed, printable, quoted
+from levelhead.types import ConfigError, DataError, check_seed, in_quotes, listed, nearest, printable, quoted
 
 ALL = "all rows"
+BY_GROUP = (
+    "intersect", "min_count", "bins", "missing", "reference", "positive_name", "favourable", "adjust", "about",
+    "metrics", "parts", "control_features", "time", "costs",
+)  # fmt: skip
+"""Options of :func:`levelhead.audit` that are about figures by group alone."""
+FEW_CLUSTERS = (
+    "The rows of a class come from fewer than %d clusters: take the change of its rates over all rows with caution."
+)
 ONE_TRAINING = (
     "Each model was trained once. The intervals cover the sampling of rows, not the training seed; levelhead compare "
     "trains several seeds."
@@ -152,6 +164,10 @@ def compare_models(
     names: tuple[str, str] = ("plain", "debiased"),
     batch_size: int = 64,
     level: float = 0.95,
+    positive: Hashable = None,
+    cluster: Any = None,
+    replicates: int = 1000,
+    seed: int = 0,
     **audit_options: Any,
 ) -> ModelComparison:
     """Predict the same labelled rows with two models, and say what differs, with paired intervals.
@@ -173,16 +189,21 @@ def compare_models(
         names: what the old and the new model are called.
         batch_size: rows at once.
         level: confidence level of the intervals.
-        audit_options: as for :func:`levelhead.audit`: ``positive``, ``intersect``, ``min_count``, ``bins``,
-            ``missing``, ``reference``, ``positive_name``, ``favourable``, ``seed``, ``replicates``. Classes are named
-            by their names or their positions.
+        positive: the class that rates are about, by its name or its position. None: the second of two.
+        cluster: (rows,) what rows that belong together have in common, such as a person's id. All intervals, also
+            those over all rows, then allow for the correlation within clusters.
+        replicates: bootstrap replicates.
+        seed: of the bootstrap.
+        audit_options: of the audit by group, as :func:`levelhead.audit` takes them: ``intersect``, ``min_count``,
+            ``bins``, ``missing``, ``reference``, ``positive_name``, ``favourable``, ``adjust``, ``about``,
+            ``metrics``, ``parts``, ``control_features``, ``time`` and ``costs``. They need ``groups``.
 
     Returns:
         the :class:`~levelhead.own.compare.ModelComparison`.
 
     Errors: :class:`~levelhead.types.ConfigError` for what is no classifier, for two models of other classes, or an
-    option out of range; :class:`~levelhead.types.DataError` for rows without labels or inputs, or groups that do not
-    fit them. Both come before anything is predicted.
+    option that is unknown, needs groups or is out of range; :class:`~levelhead.types.DataError` for rows without
+    labels or inputs, or groups or clusters that do not fit them. Both come before anything is predicted.
 
     Examples:
         >>> import torch
@@ -200,25 +221,28 @@ def compare_models(
         raise ConfigError(f"names={names!r}: give two names that differ.")
     if batch_size < 1:
         raise ConfigError(f"batch_size={batch_size} is below 1.")
+    check_options(level, replicates)
+    check_seed(seed)
     closed = GroupColumns.of(groups, dataset)
+    _refuse_options(audit_options, closed is not None)
     rows = OwnRows.of(dataset if closed is None else closed.hidden(), label, text, max_length)
     if closed is not None and rows.label in (*closed.names, *closed.passed):
         raise ConfigError(f"{quoted(rows.label)} is both the label and a group. Name another group column.")
     models = [open_model(one, name) for one, name in zip((plain, debiased), names, strict=True)]
     classes, orders, numbered, by_position = matched_classes(models, names, rows.class_names())
     labels = rows.labels(classes, numbered)
-    audit_options = {"positive": classes[1] if len(classes) == 2 else None, "level": level} | audit_options
+    chosen = classes[1] if positive is None and len(classes) == 2 else positive
+    asked = {"positive": chosen, "level": level, "replicates": replicates, "seed": seed} | audit_options
     for name in ("positive", "favourable"):
-        if audit_options.get(name) is not None:
-            audit_options[name] = _named_class(name, audit_options[name], classes, numbered)
-    for name in ("scores", "threshold", "against", "sensitive_features", "continuous", "label_map"):
-        if name in audit_options:
-            raise ConfigError(
-                f"compare_models takes no {name}=: audit the predictions it returns with levelhead.audit."
-            )
+        if asked.get(name) is not None:
+            asked[name] = _named_class(name, asked[name], classes, numbered)
+    said_of_rows: list[str] = [] if closed is None else [*closed.said]
+    if cluster is not None:
+        asked["cluster"], said = _clusters(cluster, dataset, len(rows))
+        said_of_rows += [one for one in said if one not in said_of_rows]
     if closed is not None:  # so that nobody waits for predictions that cannot be audited
         placeholder = np.array(classes)[np.arange(len(rows)) % len(classes)]
-        _audited(placeholder, placeholder, closed, audit_options)
+        _audited(placeholder, placeholder, closed, asked)
     inputs = [
         rows.inputs(model, _tokenizer_of(given, tokenizer, rows))
         for model, given in zip(models, (plain, debiased), strict=True)
@@ -230,25 +254,56 @@ def compare_models(
     frame = _frame(classes, labels, logits, names)
     truth = frame["label"].to_numpy()
     old, new = (frame[f"{name}_prediction"].to_numpy() for name in names)
-    changes, agreement, said = _whole(truth, old, new, audit_options)
+    changes, agreement, said = _whole(truth, old, new, asked)
     found = None
     if closed is not None:
-        found = _audited(truth, new, closed, audit_options, against=old)
+        found = _audited(truth, new, closed, asked, against=old)
         assert found.against is not None
         against = replace(found.against, old=names[0], new=names[1])
         found = replace(found, findings=found.findings | {"against": against})
         said = [*said, *(one for one in found.warnings if one not in said)]
+    elif cluster is not None and (number := len(set(asked["cluster"]))) < len(rows):
+        said = [f"Intervals are clustered: {len(rows):,} rows in {number:,} clusters.", *said]
     constant = [
         f"{printable(name)} predicts {in_quotes(one[0])} for every row: its gaps of 0 say nothing."
         for name, one in zip(names, (old, new), strict=True)
         if len(rows) > 1 and len(set(one)) == 1
     ]
     described = (describe(models[0]), describe(models[1]))
-    matched = () if closed is None else closed.said
-    warnings = (*by_position, *matched, *constant, *_of_models(models, described, names), *said, ONE_TRAINING)
+    warnings = (*by_position, *said_of_rows, *constant, *_of_models(models, described, names), *said, ONE_TRAINING)
     return ModelComparison(
         names, len(rows), classes, changes, agreement, found, described, frame, tuple(warnings), level
     )
+
+
+def _refuse_options(options: Mapping[str, Any], by_group: bool) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for an option that is unknown, or would change nothing."""
+    for name, value in options.items():
+        if name in BY_GROUP:
+            if not by_group and value is not None:
+                raise ConfigError(f"{name}= is about figures by group: pass groups= as well, or leave it out.")
+        elif name in inspect.signature(audit).parameters:
+            raise ConfigError(
+                f"compare_models takes no {name}=: audit the predictions it returns with levelhead.audit."
+            )
+        else:
+            own = [
+                each.name
+                for each in inspect.signature(compare_models).parameters.values()
+                if each.kind is each.KEYWORD_ONLY
+            ]
+            raise ConfigError(f"compare_models takes no {name}=. {nearest(name, [*own, *BY_GROUP])}")
+
+
+def _clusters(cluster: Any, dataset: Any, rows: int) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the codes (rows,) of what rows have in common, and a sentence where its pandas index ordered them."""
+    ordered, said = aligned({"dataset": dataset, "cluster": cluster})
+    codes, values = outcome_of(array_of(ordered["cluster"], "The cluster column"), "cluster")
+    if len(codes) != rows:
+        raise DataError(f"{rows:,} rows and {len(codes):,} clusters. Pass one for every row.")
+    if len(values) < FEWEST:
+        raise ConfigError(f"cluster= has {counted(len(values), 'value')}: intervals need at least {FEWEST} clusters.")
+    return codes, said
 
 
 def open_model(model: Any, name: str) -> Any:
@@ -385,11 +440,13 @@ def _whole(
     rows, given = Rows({}), {"label": truth, "prediction": new, "other": old}
     rows.add({role: outcome_of(one, role) for role, one in given.items()})
     rows.add({f"group {ALL}": (np.zeros(len(truth), np.int64), [ALL])})
+    if "cluster" in options:
+        rows.add({"cluster": options["cluster"]})
     present = {*truth, *old, *new}
     positive = options["positive"] if options["positive"] in present else None
     asked = AuditOptions(
         min_count=1, missing=AS_GROUP, label_map=LabelMap({one: one for one in present}),
-        **{name: options[name] for name in ("level", "replicates", "seed") if name in options},
+        **{name: options[name] for name in ("level", "replicates", "seed")},
     )  # fmt: skip
     compared = compare_rows(rows, {ALL: [ALL]}, asked, positive=positive)
     part = compared.by_attribute[ALL]
@@ -401,7 +458,9 @@ def _whole(
     agreement = {
         name: int(getattr(group, name)) for name in ("both_right", "only_new_right", "only_old_right", "both_wrong")
     }
-    return changes, agreement, list(compared.warnings)
+    of_clusters = f"{ALL}: group "  # said of groups' gaps, of which there are none here
+    said = [FEW_CLUSTERS % FEWEST if one.startswith(of_clusters) else one for one in compared.warnings]
+    return changes, agreement, said
 
 
 def _of_models(networks: Sequence[Any], models: Sequence[Description], names: Sequence[str]) -> list[str]:
