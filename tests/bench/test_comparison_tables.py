@@ -430,6 +430,16 @@ def test_runs_are_paired_by_their_ids(tmp_path: Path) -> None:
     assert len(collect([tmp_path / "erm"], "test")) == 1
 
 
+@pytest.mark.parametrize("order", [("erm", "dam"), ("dam", "erm")])
+def test_runs_of_which_some_have_no_clusters_are_refused_in_any_order(tmp_path: Path, order: tuple[str, str]) -> None:
+    rows = rows_of(60)
+    write_run(tmp_path / "erm", answered(rows, 0.2), "erm")
+    write_run(tmp_path / "dam", answered(rows, 0.2, 1).assign(cluster=np.arange(60) // 2), "dam")
+    why = "dam was evaluated with clusters of rows, .*erm without: run `levelhead evaluate .*erm --split test` again"
+    with pytest.raises(DataError, match=why):
+        collect([tmp_path / name for name in order], "test")
+
+
 def test_a_cluster_that_is_missing_is_refused(tmp_path: Path) -> None:
     rows = rows_of(60).assign(site=[None, *["s"] * 59])
     folders = [write_run(tmp_path / name, answered(rows, 0.2, at), name) for at, name in enumerate(("erm", "dam"))]

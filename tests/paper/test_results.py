@@ -115,3 +115,7 @@ def test_what_selection_alone_changes_is_paired_over_rows_and_seeds(monkeypatch:
     assert independent is not None
     assert found.value == pytest.approx(independent.value)
     assert found.high - found.low < 0.5 * (independent.high - independent.low)
+    frame["cluster"] = np.arange(600) // 20  # the 20 rows that change are of one person
+    person = RunSet("test", runs).between_selections(None, LEAKING)["ERM"].rows["second"]["accuracy"].difference  # type: ignore[arg-type]
+    assert person is not None
+    assert person.high - person.low > 1.2 * (found.high - found.low)

@@ -270,6 +270,7 @@ class RunSet:
         """
         frame, classes = self.runs[0].predictions, np.array(self.classes)
         group, left_out = self.members(self.runs[0])
+        clusters, _ = _clusters(self.runs[0], None)
         found = {}
         for method, runs in self.rows().items():
             kept = [self.probabilities(runs, rule) for rule in (first, second)]
@@ -281,6 +282,7 @@ class RunSet:
                 baseline="first",
                 positive=self.positive,
                 shared_seeds=True,
+                clusters=None if clusters is None else clusters.to_numpy(),
                 classes=self.classes,
                 min_count=self.min_count,
                 left_out=left_out,
@@ -608,6 +610,7 @@ def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: s
     group = groups.setdefault(str(sorted(data.items())), new)
     first = str(run.predictions.columns[0])  # ids, where there are any
     known = {"cluster", first}.intersection(run.predictions, *(one.predictions for one in group.runs[:1]))
+    _refuse_some_clusters([*group.runs[:1], run], group.split)
     if group.runs and not all(
         _classes(run) == _classes(group.runs[0]) and run.predictions[column].equals(group.runs[0].predictions[column])
         for column in ("label", attribute, *known)
@@ -616,6 +619,16 @@ def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: s
             f"{run.folder} and {group.runs[0].folder} were evaluated on different rows or groups: evaluate them again."
         )
     group.runs.append(run)
+
+
+def _refuse_some_clusters(runs: Sequence[Run], split: str) -> None:
+    """Raise an error where some runs say which rows belong together and others do not: no interval fits both."""
+    told = [run for run in runs if "cluster" in run.predictions]
+    if told and (untold := [run for run in runs if "cluster" not in run.predictions]):
+        raise DataError(
+            f"{told[0].folder} was evaluated with clusters of rows, {untold[0].folder} without: run `levelhead "
+            f"evaluate {untold[0].folder} --split {split}` again, with the same --cluster if one was given."
+        )
 
 
 def _put_together(parts: Sequence[tuple[Run, dict[str, Any]]]) -> Run | str:
@@ -627,6 +640,7 @@ def _put_together(parts: Sequence[tuple[Run, dict[str, Any]]]) -> Run | str:
             f"{first.folder.parent} holds folds of different rows: the data has changed between them. Train the older "
             "ones again."
         )
+    _refuse_some_clusters([run for run, _ in parts], str(about.get("split", "test")))
     missing = [fold for fold in range(about["folds"]) if fold not in [part["fold"] for _, part in parts]]
     name = f"{first.experiment.name or first.experiment.method_name}, seed {first.experiment.seed}"
     if missing:
