@@ -345,6 +345,10 @@ def test_compare_makes_a_row_for_every_method_and_option() -> None:
     for wrong, message in (
         (lambda: parse_methods("erm,jt"), "Unknown method 'jt'. Did you mean 'jtt'"),
         (lambda: parse_seeds("0-x"), "whole numbers"),
+        (lambda: parse_seeds("0,4-2"), "4-2 counts down. Write 2-4"),
+        (lambda: parse_seeds("0-1,1"), "has seed 1 twice"),
+        (lambda: make_cells(grid, Path("nowhere"), seeds=[0, 1, 1]), "Seed 1 is chosen twice"),
+        (lambda: make_cells(under_base, Path("nowhere"), rows=[*under_base.rows] * 2), "is chosen twice"),
         (lambda: parse_options(["method.upweight"]), "key=value,value"),
         (lambda: compare_methods(BASE, ["erm"], [0], {"method.upweight": [1]}), "None of the methods erm has"),
     ):

@@ -27,6 +27,7 @@ import sys
 import threading
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -313,10 +314,18 @@ def parse_seeds(text: str) -> list[int]:
         if ends is None:
             raise ConfigError(f"--seeds {quoted(text)} is not a list of whole numbers such as 0-4 or 0,2,5.")
         first, last = int(ends[1]), int(ends[2] or ends[1])
+        if last < first:
+            raise ConfigError(f"--seeds {quoted(text)}: {first}-{last} counts down. Write {last}-{first}.")
         if last - first >= MOST_RUNS:
             raise ConfigError(f"--seeds {quoted(text)} is more than {MOST_RUNS:,} seeds.")
         seeds += range(first, last + 1)
+    if again := _repeated(seeds):
+        raise ConfigError(f"--seeds {quoted(text)} has seed {again[0]} twice. Write each seed once.")
     return seeds
+
+
+def _repeated(values: Sequence[Any]) -> list[Any]:
+    return [value for value, times in Counter(values).items() if times > 1]
 
 
 def parse_options(settings: Iterable[str]) -> dict[str, list[Any]]:
@@ -393,9 +402,13 @@ def make_cells(
     for row in chosen:
         if row not in grid.rows:
             raise ConfigError(f"The grid has no variant {quoted(row)}. {nearest(row, grid.rows)}")
+    if again := _repeated(chosen):
+        raise ConfigError(f"The variant {quoted(again[0])} is chosen twice. Name each variant once.")
     order = list(grid.seeds if seeds is None else seeds)
     for seed in order:
         check_seed(seed, "A seed of the grid")
+    if again := _repeated(order):
+        raise ConfigError(f"Seed {again[0]} is chosen twice. Name each seed once.")
     places = [(seed, fold) for seed in order for fold in ([None] if grid.folds is None else range(grid.folds))]
     cells = [_make_cell(grid, row, seed, fold, out, data_root, settings) for seed, fold in places for row in chosen]
     trained = {training_of(cell.experiment): cell.folder for cell in cells if cell.experiment.method.refits is None}
