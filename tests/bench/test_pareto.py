@@ -183,6 +183,18 @@ def test_from_the_command_line(runs: Path, tmp_path: Path) -> None:
     assert len(picture["points"]) == 3
 
 
+def test_the_page_has_the_fact_line_unless_it_is_left_out(tmp_path: Path) -> None:
+    rows = rows_of()
+    for place, name in enumerate(("erm", "dam")):
+        write_run(tmp_path / name, answered(rows, 0.3, place), name)
+    page, words = tmp_path / "page.html", ["figure", "pareto", str(tmp_path), "--out", str(tmp_path / "p.png")]
+    for more in ([], ["--no-frontier"]):
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--html", str(page), *more])
+        assert ended.value.code == 0
+        assert ("best post-processing of erm" in page.read_text()) == (not more)
+
+
 @pytest.mark.parametrize("missing", ["leave out", "group"])
 def test_the_line_is_never_below_what_is_reached_by_doing_nothing(tmp_path: Path, missing: str) -> None:
     """A third of the rows have no group and are all answered rightly: accuracy counts them, and so must the line."""

@@ -66,10 +66,14 @@ def compared(
     *,
     title: str = "",
     plane_first: bool = False,
+    fact_line: bool = True,
 ) -> Compared:
-    """Return a comparison of a group of runs with the sizes of its groups, and the FACT line where there is one."""
+    """Return a comparison of a group of runs with the sizes of its groups, and the FACT line where there is one.
+
+    ``fact_line``: whether to look for that line at all.
+    """
     frontier = None
-    if len(group.classes) == 2 and comparison.selection is None and comparison.positive_rate is None:
+    if fact_line and len(group.classes) == 2 and comparison.selection is None and comparison.positive_rate is None:
         # Without two groups that have both classes there is no line, and the page does without it.
         with contextlib.suppress(DataError):
             frontier = baseline_frontier(group, comparison)

@@ -69,7 +69,7 @@ def pareto_command(
         written.append((path, comparison.title))
         results.append(pareto_to_dict(comparison, x=x, y=y, frontier=frontier))
         pages.append((group, comparison))
-    shown = [compared(*pair) for pair in pages] if html_file is not None else []
+    shown = [compared(*pair, fact_line=not no_frontier) for pair in pages] if html_file is not None else []
     write_files(json_file, {"pictures": results}, html_file, Comparisons(shown).page)
     named = [(path, what) for path, what in ((json_file, "the numbers"), (html_file, "the page")) if path is not None]
     for path, what in (*written, *named):
