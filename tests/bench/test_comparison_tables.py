@@ -430,6 +430,28 @@ def test_runs_are_paired_by_their_ids(tmp_path: Path) -> None:
     assert len(collect([tmp_path / "erm"], "test")) == 1
 
 
+def test_a_page_of_validation_rows_never_calls_them_test_rows(runs: list[Path], tmp_path: Path) -> None:
+    for folder in runs:
+        for file in list(folder.glob("*-test.*")):
+            file.rename(file.with_name(file.name.replace("test", "validation")))
+    page = tmp_path / "page.html"
+    assert run("table", *runs[:5], "--split", "validation", "--html", page) == 0
+    assert "test rows" not in page.read_text().lower()
+    assert "Validation rows by group of group" in page.read_text()
+    assert "one seed" in page.read_text()
+
+
+def test_a_page_says_who_saw_groups(tmp_path: Path) -> None:
+    rows = rows_of()
+    write_run(tmp_path / "erm", answered(rows, 0.2))
+    (found,) = collect([tmp_path], "test")
+    said_of_groups = "seen by no variant except those marked "
+    assert f"{said_of_groups}ORACLE<" in found.compare("erm").report.to_html()
+    write_run(tmp_path / "few", answered(rows, 0.1, 1), {"name": "few-label", "rows": 50})
+    (found,) = collect([tmp_path], "test")
+    assert f"{said_of_groups}ORACLE or FEW GROUPS<" in found.compare("erm").report.to_html()
+
+
 @pytest.mark.parametrize("order", [("erm", "dam"), ("dam", "erm")])
 def test_runs_of_which_some_have_no_clusters_are_refused_in_any_order(tmp_path: Path, order: tuple[str, str]) -> None:
     rows = rows_of(60)

@@ -59,9 +59,12 @@ def test_only_label_only_rules_choose(runs: Path) -> None:
 
 
 def test_from_the_command_line(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, page = tmp_path / "table.json", tmp_path / "page.html"
     with pytest.raises(SystemExit) as ended:
-        main(["table", str(runs), "--tune", "val_loss", "--markdown", "--json", str(tmp_path / "table.json")])
+        main(["table", str(runs), "--tune", "val_loss", "--markdown", "--json", str(table), "--html", str(page)])
     assert ended.value.code == 0
+    assert "Options chosen on validation rows" in page.read_text()
+    assert "as released" not in page.read_text()
     assert "**Options**" in capsys.readouterr().out
     (comparison,) = read_json(tmp_path / "table.json")["comparisons"]
     assert len(comparison["methods"]) == 2

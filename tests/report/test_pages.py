@@ -263,9 +263,7 @@ def test_a_row_at_chance_is_said_and_not_the_best() -> None:
     one = compared()
     table = dataclasses.replace(one.comparison.table, at_chance=("jtt",))
     page = Comparisons([dataclasses.replace(one, comparison=dataclasses.replace(one.comparison, table=table))]).page()
-    assert any(
-        caution.startswith("jtt: AT CHANCE. On these test rows, balanced accuracy") for caution in page["cautions"]
-    )
+    assert any(caution.startswith("jtt: AT CHANCE. On these rows, balanced accuracy") for caution in page["cautions"])
     assert "AT CHANCE</span>" in render(page)
 
 

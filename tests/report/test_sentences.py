@@ -88,7 +88,7 @@ def test_one_seed_is_undecided_whatever_its_interval() -> None:
     reason = "one seed: its variance over seeds is unknown and not in the interval"
     alone = Difference("DAM", Estimate(-0.05, -0.07, -0.03, 100, reason), 0.001)
     assert not alone.decided
-    said = "on one seed, interval [−7.0, −3.0] over test rows alone; other seeds may differ."
+    said = "on one seed, interval [−7.0, −3.0] over these rows alone; other seeds may differ."
     assert difference_sentence(alone, "ERM") == (
         f"DAM reduced the gap in equalized odds by 5.0 points relative to ERM {said}"
     )

@@ -79,6 +79,11 @@ class Comparison:
         return title
 
     @property
+    def whose_rows(self) -> str:
+        """What sentences call the rows: those of a split."""
+        return f"{self.split} rows"
+
+    @property
     def measured_on(self) -> str:
         """The rows, and whose they are."""
         folds = self.data.get("folds")
@@ -120,9 +125,9 @@ class Comparison:
         """What the intervals hold: a row with one seed has no measured variance over seeds."""
         alone = [self.label(method) for method, seeds in self.seeds.items() if len(seeds) == 1]
         if len(alone) == len(self.seeds):
-            return "test rows alone, one seed each"
-        return "test rows and seeds" + (
-            f" (test rows alone where there is one seed: {', '.join(alone)})" if alone else ""
+            return f"{self.whose_rows} alone, one seed each"
+        return f"{self.whose_rows} and seeds" + (
+            f" ({self.whose_rows} alone where there is one seed: {', '.join(alone)})" if alone else ""
         )
 
     @property

@@ -38,6 +38,8 @@ _GAP_ENDS = ("smaller measured gap", "larger measured gap")
 _LEVEL_ENDS = ("lower", "higher")
 _OPEN = (MAIN, "accuracy")
 """Differences shown open; the others are folded."""
+_SAW_GROUPS = (marks.ORACLE, marks.FEW_GROUPS, marks.LEAKING)
+"""Marks of variants for which groups were read, of all rows or of some."""
 _PAGE_ONLY = ("balanced_accuracy",)
 """Columns that a terminal of 80 columns has no room for."""
 
@@ -46,7 +48,7 @@ _PAGE_ONLY = ("balanced_accuracy",)
 class Compared:
     """A comparison and the inputs of its page.
 
-    ``sizes`` are the test rows by group and label (see :func:`group_sizes`), ``frontier`` the FACT line of the
+    ``sizes`` are the rows by group and label (see :func:`group_sizes`), ``frontier`` the FACT line of the
     baseline, ``published`` tables of these figures beside those that others published, or under their choice of epochs,
     ``title`` a name where a page holds several comparisons. ``plane_first`` puts accuracy against the gap above all.
     """
@@ -227,7 +229,11 @@ def _marked(comparison: Comparison, mark: str) -> list[str]:
 def _facts(one: Compared) -> list[tuple[str, str, str]]:
     comparison, variants = one.comparison, len(one.comparison.table.rows)
     facts = [
-        ("Test rows", f"{comparison.rows:,}", f"groups by {short(comparison.attribute, 40)}, as annotated"),
+        (
+            comparison.whose_rows.capitalize(),
+            f"{comparison.rows:,}",
+            f"groups by {short(comparison.attribute, 40)}, as annotated",
+        ),
         ("Compared", f"{variants}", f"variants of {comparison.number_of_seeds} each"),
     ]
     if halves := _halves(comparison, MAIN):
@@ -257,7 +263,9 @@ def _cautions(one: Compared) -> list[str]:
     # What concerns the rows comes first, as a terminal shows the first alone.
     cautions = list(comparison.cautions)
     if few:
-        cautions.append(f"Fewer than {SMALL} test rows: {', '.join(few)}. Their rates are not informative.")
+        cautions.append(
+            f"Fewer than {SMALL} {comparison.whose_rows}: {', '.join(few)}. Their rates are not informative."
+        )
     alone = [method for method, seeds in comparison.seeds.items() if len(seeds) == 1]
     if alone:
         cautions.append(f"{_who(alone, comparison)}: one seed only. The intervals leave out the variance over seeds.")
@@ -298,8 +306,7 @@ def _sections(one: Compared) -> list[Record]:
             table | {"folded": "" if place < len(_OPEN) else table["caption"]}
             for place, table in enumerate(one.published)
         ]
-        theirs = any(column["title"] == "published" for table in one.published for column in table["columns"])
-        sections.append(blocks.section("Published and here" if theirs else "Epochs by labels, and as released", tables))
+        sections.append(blocks.section(_beside(one.published), tables))
     if several:
         sections.append(blocks.section("The differences", _difference_blocks(comparison)))
     sections.append(blocks.section("Detectable differences", _limits(one)))
@@ -308,6 +315,14 @@ def _sections(one: Compared) -> list[Record]:
     sections.append(blocks.section("Cost of training", [cost_table(costs, where=blocks.BOTH)]))
     sections.append(blocks.section("How it was measured", _how(one)))
     return sections
+
+
+def _beside(tables: Sequence[Record]) -> str:
+    """Return the title of the section of tables that stand beside a comparison, by their columns."""
+    columns = {column["title"] for table in tables for column in table["columns"]}
+    if "published" in columns:
+        return "Published and here"
+    return "Epochs by labels, and as released" if "as released" in columns else "Options chosen on validation rows"
 
 
 def _difference_blocks(comparison: Comparison) -> list[Record]:
@@ -472,8 +487,9 @@ def _detectable(comparison: Comparison) -> list[str]:
     if not (halves := _halves(comparison, MAIN)):
         return []
     return [
-        f"With {comparison.rows:,} test rows and these seeds, differences in the {METRICS[MAIN].short} below "
-        f"{_about(halves)} points cannot be detected. “Inconclusive” describes the size of the data, not the methods."
+        f"With {comparison.rows:,} {comparison.whose_rows} and these seeds, differences in the {METRICS[MAIN].short} "
+        f"below {_about(halves)} points cannot be detected. “Inconclusive” describes the size of the data, not the "
+        "methods."
     ]
 
 
@@ -524,7 +540,8 @@ def _sizes_block(one: Compared) -> Record:
         rows.append((group, shown))
     columns = ["Group", "Rows", *(f"with label {short(label, 40)}" for label in labels)]
     attribute = short(one.comparison.attribute, 40)
-    return blocks.table(f"Test rows by group of {attribute}, as annotated", columns, rows)
+    title = f"{one.comparison.whose_rows.capitalize()} by group of {attribute}, as annotated"
+    return blocks.table(title, columns, rows)
 
 
 def _how(one: Compared) -> list[Record]:
@@ -535,9 +552,11 @@ def _how(one: Compared) -> list[Record]:
     threshold = "each run’s own"
     if comparison.positive_rate is not None:
         threshold = f"set to call {comparison.positive_rate:.1%} positive, as {comparison.table.baseline} does"
+    marked = [mark for mark in _SAW_GROUPS if mark == marks.ORACLE or _marked(comparison, mark)]
+    seers = " or ".join(marked)
     items: list[tuple[str, str]] = [
         ("Data", comparison.title),
-        ("Groups", f"{comparison.attribute}, as annotated; seen by no variant except those marked ORACLE"),
+        ("Groups", f"{comparison.attribute}, as annotated; seen by no variant except those marked {seers}"),
         ("Training seeds", "; ".join(", ".join(map(str, each)) for each in seeds)),
         ("Epoch kept by", selection),
         ("Threshold", threshold),
@@ -550,7 +569,7 @@ def _how(one: Compared) -> list[Record]:
             f"{comparison.table.level:.0%}, over {comparison.sources}: rows are resampled jointly for all variants "
             "and seeds (1,000 replicates); the variance over training seeds beyond row noise is added (Student’s t, "
             "Satterthwaite’s degrees of freedom; with two or three seeds Cochran’s wider interval). Differences are "
-            "paired over test rows.",
+            f"paired over {comparison.whose_rows}.",
         ),
         ("p-values", "adjusted by Holm over the methods, metric by metric"),
         ("Versions and hardware", "; ".join(dict.fromkeys(map(_environment, comparison.environments)))),

@@ -402,7 +402,7 @@ def _caption(comparison: Comparison, points: Sequence[Point], frontier: Frontier
         how = "" if len(frontier.by_seed) == 1 else f", mean over its {len(frontier.by_seed)} seeds"
         sentences.append(
             f"FACT: highest accuracy within an EOd gap that group-wise post-processing of {frontier.row} can reach, "
-            f"computed on these test rows for each seed{how}; no interval."
+            f"computed on these {comparison.whose_rows} for each seed{how}; no interval."
         )
     sentences += [point.not_drawn for point in points if point.not_drawn]
     return "\n".join(textwrap.wrap(_plain(" ".join(sentences)), 150))

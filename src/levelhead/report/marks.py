@@ -17,9 +17,9 @@ MEANINGS = {
     "personal data.",
     LEAKING: "The epoch was chosen by the gap on the reported rows. Such a figure is biased downwards and is not a "
     "result.",
-    AT_CHANCE: "On these test rows, balanced accuracy is not measurably above chance. Constant and random answers "
+    AT_CHANCE: "On these rows, balanced accuracy is not measurably above chance. Constant and random answers "
     "have small gaps, so the variant is never marked best.",
-    FEW_SEEDS: "Over test rows, balanced accuracy is above chance; over test rows and seeds its interval contains "
+    FEW_SEEDS: "Over these rows, balanced accuracy is above chance; over rows and seeds its interval contains "
     "chance. More seeds would decide; until then the variant is never marked best.",
 }
 """The meaning of each mark, in full sentences. No marked row is in a Pareto set."""

@@ -106,7 +106,7 @@ def difference_sentence(difference: Difference, baseline: str, metric: str = "eq
     size, verb = number(100 * abs(figure.value)), _changed(metric, figure.value)
     if difference.on_one_seed:
         return (
-            f"{method} {verb} {what} by {size} points relative to {other} on one seed, {span} over test rows alone; "
+            f"{method} {verb} {what} by {size} points relative to {other} on one seed, {span} over these rows alone; "
             f"{OTHER_SEEDS}."
         )
     if difference.decided:
