@@ -576,6 +576,17 @@ def test_what_is_compared_is_said_once(
     assert said in capsys.readouterr().err
 
 
+def test_the_command_that_resumes_names_the_folder_of_the_data(compared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid, shown = compared.parent / "again.yaml", []
+    grid.write_text(yaml.safe_dump({"base": BASE, "rows": {"erm": {"method.name": "erm"}}}))
+    monkeypatch.setattr("levelhead.bench.running.run_all", lambda *_, again, **options: shown.append(again) or 0)
+    root = compared / "root of data"
+    assert compare(grid, "--data-root", root, "--out", compared / "out") == 0
+    assert shown == [f"levelhead compare {compared / 'out'} --resume --data-root '{root}'"]
+    assert compare(compared / "out", "--resume", "--data-root", root) == 0
+    assert shown[0] == shown[1]
+
+
 def test_seeds_are_no_values_to_try(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["compare", "--data", "portraits", "--try", "seed=1,2", "--out", str(tmp_path / "out")])

@@ -71,6 +71,13 @@ def test_a_page_of_runs_names_groups_with_few_rows(
         assert f"{options[0]} would do nothing here" in capsys.readouterr().err
 
 
+def test_a_card_refuses_options_of_a_page(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (["--min-count", "3"], ["--missing", "group"], ["--split", "validation"], ["--baseline", "dam"]):
+        assert run("report", str(runs / "erm-0"), "--card", *options) == 2
+        assert f"{options[0]} would do nothing here" in capsys.readouterr().err
+    assert not (runs / "erm-0" / "model").exists()
+
+
 def test_a_folder_of_runs_is_a_comparison(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("report", str(runs), "--html", str(tmp_path / "page.html")) == 0
     html = (tmp_path / "page.html").read_text()

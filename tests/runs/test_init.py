@@ -131,6 +131,34 @@ def test_pairs_splits_and_several_classes() -> None:
     assert "It might also be 'genre': set data.target." in guess.said
 
 
+def test_a_text_that_is_named_is_the_one_that_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = range(40)
+    words = {name: [f"{name} of row {row}" for row in rows] for name in ("text", "comment", "premise", "hypothesis")}
+    label = {"label": ["a", "b"] * 20}
+    pd.DataFrame({"text": words["text"], "comment": words["comment"]} | label).to_csv(tmp_path / "two.csv", index=False)
+    pair = {name: words[name] for name in ("premise", "hypothesis")}
+    pd.DataFrame(pair | label).to_csv(tmp_path / "pair.csv", index=False)
+    place = tmp_path / "out.yaml"
+    assert run("init", str(tmp_path / "two.csv"), "--text", "comment", "--out", str(place)) == 0
+    assert data_of(place.read_text())["text_column"] == "comment"
+    printed = capsys.readouterr().out
+    assert "The text is in 'comment'." in printed
+    assert "Not used: 'text'." in printed
+    for more, inputs in (
+        ((), ["premise", "hypothesis"]),
+        (("--text", "premise"), ["premise"]),
+        (("--text", "hypothesis", "--set", "data.pair_column=premise"), ["hypothesis", "premise"]),
+        (("--set", "data.pair_column=null"), ["premise"]),
+    ):
+        assert run("init", str(tmp_path / "pair.csv"), *more, "--out", str(place), "--force") == 0
+        data = data_of(place.read_text())
+        found = [data.get(name) for name in ("text_column", "pair_column")]
+        assert [name for name in found if name is not None] == inputs
+        printed = capsys.readouterr().out
+        assert f"in {' and '.join(map(repr, inputs))}." in printed
+        assert ("Not used: 'hypothesis'." in printed) == (inputs == ["premise"])
+
+
 def test_pictures_with_a_csv(tmp_path: Path) -> None:
     for row in range(200):
         (tmp_path / "all").mkdir(exist_ok=True)

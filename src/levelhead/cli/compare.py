@@ -210,6 +210,8 @@ def _run(
     remember(plan, folder)
     parts = ["levelhead", "compare", str(folder), "--resume", *["--workers", str(workers)] * (workers > 1)]
     parts += [*["--ray", str(ray)] * (ray is not None), *["--html", str(html_file)] * (html_file is not None)]
+    root = options["data_root"]
+    parts += ["--data-root", str(root)] * (root is not None)
     parts += ["--until", str(until)] * (until is not None)
     parts += ["--min-count", str(min_count)] * (min_count != 10)
     parts += ["--missing", missing.value] * (missing is not Missing.leave_out)

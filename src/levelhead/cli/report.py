@@ -55,20 +55,22 @@ def report_command(
     if html_file is None and not card:
         raise ConfigError("Choose an output: --html FILE for a page, or --card for a run's model card.")
     check_outputs({"--html": html_file}, inputs=[source], runs=[source])
+    options: dict[str, Any] = {"split": split.value, "baseline": baseline}
+    several = _holds_runs(source)
+    of_several = {"--baseline": baseline != "erm", "--min-count": min_count != 10}
+    of_several |= {"--missing": missing is not Missing.leave_out}
+    paged = html_file is not None
+    idle = [] if several and paged else [name for name, given in of_several.items() if given]
+    idle += ["--split"] if split is not SplitName.test and (source.is_file() or not paged) else []
+    if idle and source.exists():
+        why = f"{source} does not hold several runs" if paged else "a model card shows the stored evaluation"
+        raise ConfigError(f"{listed(idle)} would do nothing here: {why}. Remove it.")
     if card:
         card_command(source, show)
     if html_file is None:
         return
     from levelhead.report.page import command_line, write_page
 
-    options: dict[str, Any] = {"split": split.value, "baseline": baseline}
-    several = _holds_runs(source)
-    of_several = {"--baseline": baseline != "erm", "--min-count": min_count != 10}
-    of_several |= {"--missing": missing is not Missing.leave_out}
-    idle = [] if several else [name for name, given in of_several.items() if given]
-    idle += ["--split"] if split is not SplitName.test and source.is_file() else []
-    if idle and source.exists():
-        raise ConfigError(f"{listed(idle)} would do nothing here: {source} does not hold several runs. Remove it.")
     if several and (of_several["--min-count"] or of_several["--missing"]):
         page = runs_page([source], **options, min_count=min_count, missing=missing.words)
     else:

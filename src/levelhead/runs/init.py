@@ -184,9 +184,10 @@ def guess_columns(
 
     files = [name for name in free if name == pictures or _are_pictures(table[name], folder)]
     if files:
-        guess.pictures, guess.inputs = True, files[:1]
+        picture = told.get("file_column", told.get("image_column"))
+        guess.pictures, guess.inputs = True, [picture] if picture in files else files[:1]
     else:
-        guess.inputs = _texts(free, table)
+        guess.inputs = _told_texts(free, table, told)
     free = [name for name in free if name not in guess.inputs]
     free += [str(told["target"])] if told.get("target") is not None and told["target"] not in free else []
     targets = [name for name in free if 2 <= _distinct(table[name]) <= MOST_CLASSES and not _is_count(name)]
@@ -539,6 +540,15 @@ def _texts(free: Sequence[str], table: Mapping[str, Sequence[str]]) -> list[str]
     if named:
         return named[:1]
     return [max(long, key=lambda name: long[name])] if long else []
+
+
+def _told_texts(free: Sequence[str], table: Mapping[str, Sequence[str]], told: Mapping[str, Any]) -> list[str]:
+    """Return the columns of texts: those that the user named, and else a guess."""
+    text, pair = told.get("text_column"), told.get("pair_column")
+    found = [str(text)] if text is not None else _texts([name for name in free if name != pair], table)
+    if "pair_column" not in told:
+        return found
+    return [*found[:1], *([str(pair)] if found and pair is not None else [])]
 
 
 def _are_words(values: Sequence[str]) -> bool:
