@@ -442,6 +442,26 @@ def test_without_labels_nothing_is_claimed(tmp_path: Path) -> None:
     assert found.sentences()[-1] == "Its effect on gaps and accuracy needs labels: add --label."
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--positive", "0"], "--positive needs --label"),
+        (["--label-map", "1=yes,0=no"], "--label-map needs --label"),
+        (["--positive", "0", "--label-map", "1=yes"], "--positive and --label-map need --label"),
+    ],
+)
+def test_classes_without_labels_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: list[str], said: str
+) -> None:
+    made(400).drop(columns="y").to_csv(tmp_path / "p.csv", index=False)
+    out = tmp_path / "out.csv"
+    options = ["--score", "p", "--group", "g", "--metric", "demographic_parity", "--out", str(out)]
+    with pytest.raises(SystemExit):
+        main(["postprocess", str(tmp_path / "p.csv"), *options, *typed])
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_the_rows_that_a_rule_is_fitted_on_are_no_other_rows(tmp_path: Path) -> None:
     rows = pd.DataFrame({"y": [0, 1] * 60, "p": [0.3, 0.6, 0.7] * 40, "g": ["a", "b"] * 60})
     for name in ("a.csv", "b.csv"):

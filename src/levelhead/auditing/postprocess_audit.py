@@ -242,6 +242,13 @@ def postprocess_file(
         raise ConfigError("Score, group, label and id are different columns.")
     if id_column in OUTPUT:
         raise ConfigError(f"The id column is called {quoted(id_column)}, as a column of decisions. Rename it.")
+    unused = {"--positive": positive is not None, "--label-map": bool(label_map)}
+    if label is None and any(unused.values()):
+        idle = " and ".join(name for name, typed in unused.items() if typed)
+        raise ConfigError(
+            f"{idle} need{'' if sum(unused.values()) > 1 else 's'} --label: without labels, decisions are 1 at or "
+            "above the threshold and 0 below it."
+        )
     if rule is not None and validation is not None:
         raise ConfigError("A fitted rule needs no validation file. Remove one of the two.")
     given = None if rule is None else rule if isinstance(rule, SavedRule) else SavedRule.read(rule)
