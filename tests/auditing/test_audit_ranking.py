@@ -12,6 +12,7 @@ from scipy import stats
 
 import levelhead as lh
 from command_line import run
+from levelhead.auditing.ranking_page import ranking_sentences
 from levelhead.cli.report import page_of
 from levelhead.metrics.top import TopLaw
 from levelhead.types import ConfigError, DataError
@@ -144,3 +145,20 @@ def test_two_groups_are_one_figure_only_where_they_are_all_rows() -> None:
     low, high = law.expected(groups[1].in_top, 0.025)
     assert (groups[1].share_of_top.low, groups[1].share_of_top.high) == pytest.approx((low / 40, high / 40))
     assert groups[0].p_value == min(1.0, TopLaw(100, 200, 40).p_value(groups[0].in_top))
+
+
+def test_beside_rows_without_a_group_both_of_two_groups_are_named() -> None:
+    """Neither group's share of the top follows from the other's: both may hold more than their share."""
+    chance = np.random.default_rng(1)
+    group = ["a"] * 100 + ["b"] * 100
+    score = np.concatenate([chance.permutation(np.arange(200.0)), np.full(60, -5.0) - np.arange(60)])
+    beside = lh.audit_ranking(score, sensitive_features={"g": [*group, *[None] * 60]}, top=150)
+    said = ranking_sentences(beside.to_dict())
+    assert len(said) == 2
+    assert {one.split(" ")[0] for one in said} == {"“a”", "“b”"}
+    ahead = np.where(np.array(group) == "a", 300.0, 0.0) + score[:200]
+    only = lh.audit_ranking(np.r_[ahead, score[200:]], sensitive_features={"g": [*group, *[None] * 60]}, top=110)
+    first = ranking_sentences(only.to_dict())[0]
+    assert first.startswith("“b” holds 10 of the first 110 places")
+    alone = lh.audit_ranking(ahead, sensitive_features={"g": group}, top=110)
+    assert [one.split(" ")[0] for one in ranking_sentences(alone.to_dict())] == ["“b”"]

@@ -76,15 +76,16 @@ def ranking_page(result: Record, *, source: str = "") -> Record:
 def ranking_sentences(result: Record) -> list[str]:
     """Return one sentence for each group whose count in the top chance does not explain, the clearest first.
 
-    Of two groups, the one with fewer rows in the top than its share is named. Where no group stands out, one sentence
-    says so.
+    Of two groups that are all rows, the one with fewer rows in the top than its share is named: the other has the rest.
+    Where no group stands out, one sentence says so.
     """
     told: list[tuple[bool, float, str, str]] = []
     for name, column in result["by_attribute"].items():
         compared = {group: one for group, one in column["groups"].items() if one["included"]}
+        each = len(compared) != 2 or sum(one["n"] for one in compared.values()) < result["rows"]
         for group, one in compared.items():
             figure = estimate_from_dict(one["representation"])
-            if len(compared) > 2 or figure.value < 1 or (figure.value == 1 and not told):
+            if each or figure.value < 1 or (figure.value == 1 and not told):
                 told.append((1 - result["level"] < one["p_value"], abs(math.log(max(figure.value, 1e-9))), name, group))
     if not told:
         return ["No two groups have enough rows to be compared."]
