@@ -38,6 +38,16 @@ def test_costs_are_those_of_the_rows() -> None:
     assert audit(positive=False).findings["costs"] != found  # errors change their names
 
 
+def test_one_group_of_enough_rows_has_no_costs_to_compare() -> None:
+    few = {"sex": np.where(np.arange(3000) < 5, "f", "m")}
+    found = lh.audit(LABEL, SCORE >= 0.4, sensitive_features=few, replicates=100, costs=COSTS).findings["costs"]
+    assert found.sentences() == ["By sex, no error costs were compared: two groups need enough rows."]
+    both = lh.audit(
+        LABEL, SCORE >= 0.4, sensitive_features=few | {"sort": RNG.permutation(SEX)}, replicates=100, costs=COSTS
+    )
+    assert found.sentences()[0] in both.findings["costs"].sentences()
+
+
 @pytest.mark.parametrize(
     "costs",
     [{}, {"false_positive": 1}, {"false_positive": -1, "false_negative": 1}, {"false_positive": 0, "false_negative": 0},

@@ -137,6 +137,8 @@ def test_what_is_missing_or_small_is_shown_and_not_compared() -> None:
     assert "No two groups have enough rows to be compared." in str(alone)
     small = lh.audit_decisions(decisions, sensitive_features={"race": group}, favourable="yes", reference="c")
     assert "the reference group is too small" in " ".join(small.warnings)
+    said = "By race, nothing was compared: the reference group “c” has 4 rows, too few to be compared."
+    assert decision_sentences(small.to_dict()) == [said]
     one_row = lh.audit_decisions(["yes"], sensitive_features=["a"], favourable="yes")
     assert one_row.overall.value == 1
 

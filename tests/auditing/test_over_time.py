@@ -136,6 +136,27 @@ def test_tiny_groups_one_group_and_one_period() -> None:
     assert one.to_html()
 
 
+def test_why_there_is_no_trend_is_said_where_none_was_measured() -> None:
+    """No trend of a column whose groups are too small in every period is not the same as no change."""
+    sex, month = np.tile(["f"] * 5 + ["m"] * 15, 12), np.repeat([f"2024-{at:02d}" for at in range(1, 13)], 20)
+    answer, one = np.where(sex == "f", "no", "yes"), {"sex": sex}
+    label = np.tile(["no", "yes"], 120)
+    few = "no period has 10 rows of both the largest group and another group"
+    said = f"By sex, no trend over 12 periods was measured: {few}."
+    for found in (
+        lh.audit(label, answer, sensitive_features=one, time=month, replicates=100),
+        lh.audit_decisions(answer, sensitive_features=one, time=month, favourable="yes"),
+    ):
+        assert found.over_time is not None
+        assert found.over_time.sentences() == [said]
+        assert said in found.warnings
+        assert "causes" not in found.to_dict()["over_time"]
+    two = lh.audit(label, answer, sensitive_features=one, time=np.arange(240) % 2, replicates=100).over_time
+    assert "over 2 periods was measured: fewer than 3 periods have 10 rows of both" in two.sentences()[0]
+    alone = audit(ROWS.assign(sex="f")).over_time
+    assert alone.sentences() == ["By sex, no trend over 12 periods was measured: there are fewer than two groups."]
+
+
 def test_what_is_no_period_is_an_error() -> None:
     with pytest.raises(DataError, match="201 periods, more than 200"):
         audit(time=np.arange(len(ROWS)) % 201)

@@ -13,6 +13,7 @@ from scipy import stats
 
 import levelhead as lh
 from levelhead.auditing.page import audit_page
+from levelhead.auditing.paired_answer import personal_sentences
 from levelhead.cli.app import main
 from levelhead.metrics import compare, holm
 from levelhead.metrics.paired import paired_interval
@@ -329,6 +330,16 @@ def test_several_classes_crossings_and_small_groups() -> None:
     assert race.metrics["accuracy"].new == pytest.approx((new == label).mean())
     json.dumps(result.to_dict(), allow_nan=False)
     render(audit_page(result.to_dict()))
+
+
+def test_groups_too_small_to_compare_are_not_said_to_be_unchanged() -> None:
+    label, group = np.arange(60) % 2, ["a", "b", "b"] * 20
+    found = lh.audit(label, label, against=1 - label, sensitive_features=group, min_count=100).against
+    assert found is not None
+    said = "By group, no group has enough rows to be compared, so no change of accuracy was measured."
+    assert found.sentences() == [said]
+    part = found.by_attribute["group"]
+    assert personal_sentences("group", part)[0] == said
 
 
 def test_two_rows_and_one_group() -> None:

@@ -200,11 +200,19 @@ def test_errors_that_are_all_alike_have_no_interval():
     assert result.explained == 1
     assert np.isnan(result.by_attribute["group"]["a"].mean_error.low)
     assert [one.quantity for one in result.pairs] == ["mean_prediction"]
-    assert regression_sentences(result)[0] == "Fewer than two groups are large enough; there is nothing to compare."
+    assert regression_sentences(result)[0] == (
+        "Fewer than two groups have errors that vary; constant errors have no interval and are not compared."
+    )
     said = "all 20 errors of group “a” are 0.000. Constant errors have no interval"
     assert any(said in one for one in result.warnings)
     assert json.dumps(result.to_dict(), allow_nan=False)
     assert "no interval" in result.to_html()
+
+
+def test_a_reference_that_is_too_small_is_why_no_errors_are_compared():
+    group, label = ["a"] * 5 + ["b", "c"] * 30, np.arange(65.0)
+    result = lh.regression_audit(label, np.sqrt(label), sensitive_features=group, reference="a")
+    assert regression_sentences(result)[0] == "The reference group “a” is too small; no errors are compared."
 
 
 def test_one_group_has_nothing_to_compare():

@@ -432,6 +432,10 @@ def test_groups_too_small_to_compare_say_so() -> None:
     said = " ".join(str(alone).split())
     assert "AUCs cannot be compared: fewer than two groups have 10 positives and 10 negatives." in said
     json.dumps(alone.to_dict(), allow_nan=False)
+    rows.loc[4:100, "sex"] = "z"
+    beside = lh.audit(rows["y"], scores=rows["p"], sensitive_features=rows["sex"], reference="x")
+    few = "AUCs cannot be compared: the reference group has too few positives or negatives."
+    assert few in " ".join(str(beside).split())
 
 
 def test_many_groups_and_many_rows_stay_cheap() -> None:

@@ -71,6 +71,16 @@ def test_groups_of_one_month_alone_are_left_out(files: tuple[Path, Path], tmp_pa
     assert {one.group for one in found.by_attribute["sex"]} == {"m"}
 
 
+def test_tables_without_a_common_group_are_not_said_to_be_alike(files: tuple[Path, Path], tmp_path: Path) -> None:
+    path = tmp_path / "other.csv"
+    pd.read_csv(files[1]).replace({"sex": {"f": "Female", "m": "Male"}}).to_csv(path, index=False)
+    found = lh.audit_file(files[0], "y", "yhat", ["sex"], against=path, unpaired=True, replicates=100)
+    said = found.findings["unpaired"].sentences()
+    assert said == ["By sex, nothing was compared: no group has enough rows in both tables."]
+    for where, groups in (("new.csv", "“f”, “m”"), ("other.csv", "“Female”, “Male”")):
+        assert f"sex: groups that only {where} has are not compared: {groups}." in found.warnings
+
+
 def test_the_command_compares_and_refuses(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     args = ["audit", files[0], "--label", "y", "--score", "p", "--group", "sex"]
     assert run(*args, "--against", files[1], "--unpaired", "--fail-if", "area_change < -0.05") == 1

@@ -48,8 +48,10 @@ class Costs(Told, Answer):
 
     def sentences(self) -> list[str]:
         """Return one sentence for each group whose errors measurably cost more or less than the reference's."""
-        said = []
-        for name, column in by_names(self.by_attribute).items():
+        said, empty, named = [], [], by_names(self.by_attribute)
+        for name, column in named.items():
+            if all(one.difference is None for one in column.groups.values()):
+                empty.append(f"By {printable(name)}, no error costs were compared: two groups need enough rows.")
             for group, one in column.groups.items():
                 if one.difference is not None and one.difference.excludes_zero:
                     more = "more" if one.difference.value > 0 else "less"
@@ -59,7 +61,9 @@ class Costs(Told, Answer):
                         f"{in_quotes(group_name(group))}, {digits(abs(one.difference.value))} {more} than of "
                         f"{in_quotes(column.reference)} (interval {digits(ends[0])} to {digits(ends[1])})."
                     )
-        return said or ["No group’s error cost differs measurably from that of its reference."]
+        if not said and len(empty) < len(named):
+            said.append("No group’s error cost differs measurably from that of its reference.")
+        return [*said, *empty]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each group's cost and difference."""

@@ -165,7 +165,13 @@ def decision_sentences(result: Record) -> list[str]:
     """
     told = _every(result)
     if not told:
-        return ["No two groups have enough rows to be compared."]
+        small = [
+            f"By {printable(name)}, nothing was compared: the reference group {in_quotes(column['reference'])} has "
+            f"{counted(column['groups'][column['reference']]['n'], 'row')}, too few to be compared."
+            for name, column in result["by_attribute"].items()
+            if column["reference_is_given"] and not column["groups"][column["reference"]]["included"]
+        ]
+        return small or ["No two groups have enough rows to be compared."]
     shown = [one.sentence for one in told if one.notable]
     return shown or [f"No group’s selection rate differs measurably from its reference. {told[0].sentence}"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.metrics import trend as trends
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
-from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
+from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, by_names, group_name
 from levelhead.report import blocks
 from levelhead.report.record import Finding
-from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent_interval, short
+from levelhead.report.text import Record, counted, estimate_from_dict, level_text, number, percent_interval, short
 from levelhead.report.wide import Fraction, GapSlope
 from levelhead.tables.periods import ordered, places_of
 from levelhead.tables.rows import Rows
@@ -69,7 +69,10 @@ class GapTrend(Finding):
 
 @dataclass(frozen=True)
 class OverTime(Answer):
-    """What changes over the ``periods`` of a ``column``: the trends of each sensitive column, the clearest first."""
+    """What changes over the ``periods`` of a ``column``: the trends of each sensitive column, the clearest first.
+
+    ``causes`` says why sensitive columns have no trend: one clause for each of them.
+    """
 
     column: str
     periods: tuple[str, ...]
@@ -77,6 +80,7 @@ class OverTime(Answer):
     comparisons: int
     level: float
     said: tuple[str, ...] = ()
+    causes: Mapping[Key, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -84,7 +88,9 @@ class OverTime(Answer):
             name: {"sentences": self.said_of(name, found), "trends": [one.to_dict() for one in found]}
             for name, found in by_names(self.by_attribute).items()
         }
-        return super().to_dict() | {"by_attribute": own}
+        found = super().to_dict() | {"by_attribute": own}
+        del found["causes"]  # the sentences have them
+        return found
 
     def sentences(self) -> list[str]:
         """Return the trends and the periods that stand out, or that there are none."""
@@ -97,6 +103,10 @@ class OverTime(Answer):
         said += [_outside_sentence(name, one) for one in found if one.first_outside is not None]
         if said:
             return said
+        if (cause := by_names({key: self.causes.get(key) for key in self.by_attribute}).get(name)) is not None:
+            return [
+                f"By {printable(name)}, no trend over {counted(len(self.periods), 'period')} was measured: {cause}."
+            ]
         none = f"By {printable(name)}, no gap changes measurably over {len(self.periods)} periods."
         arms = [(one.slope.high - one.slope.low) / 2 for one in found if one.slope.defined]
         if not arms:
@@ -190,7 +200,24 @@ def over_time(
     for trend in found.values():
         trend.sort(key=lambda one: (not one.slope.excludes_zero, one.first_outside is None, _or_one(one.p_value)))
     by_attribute = {key: tuple(trend) for key, trend in found.items()}
-    return OverTime(column, tuple(periods), by_attribute, comparisons, level)
+    causes = {
+        key: _cause(groups[key], reference.get(key), trend, options.min_count)
+        for key, trend in by_attribute.items()
+        if not any(one.slope.defined for one in trend)
+    }
+    return OverTime(column, tuple(periods), by_attribute, comparisons, level, causes=causes)
+
+
+def _cause(groups: Sequence[Key], reference: Key | None, found: Sequence[GapTrend], min_count: int) -> str:
+    """Say why no gap of a sensitive column has a trend."""
+    named = [group_name(one) for one in groups]
+    if len(named) < 2:
+        return "there are fewer than two groups"
+    if reference is not None and group_name(reference) not in named:
+        return f"the reference group {in_quotes(group_name(reference))} is not compared"
+    to = "the largest group" if reference is None else f"the reference group {in_quotes(group_name(reference))}"
+    few = f"fewer than {trends.FEWEST} periods have" if found else "no period has"
+    return f"{few} {counted(max(1, min_count), 'row')} of both {to} and another group"
 
 
 def _estimate(gap: FloatArray, rows: int) -> Estimate:
@@ -259,7 +286,11 @@ def changes_over_time(
         )
     if len(periods) == 1:
         warnings.append(f"All rows are of the period {in_quotes(periods[0])}: a trend needs several periods.")
-    return over_time(cells, compared, reference, column=column, periods=periods, options=options), warnings
+    found = over_time(cells, compared, reference, column=column, periods=periods, options=options)
+    if len(periods) > 1:
+        names = attribute_names(found.by_attribute)
+        warnings += [found.said_of(names[key], ())[0] for key in found.causes if not found.by_attribute[key]]
+    return found, warnings
 
 
 class Time(Part):

@@ -115,6 +115,8 @@ def _changed(part: PairedAttribute, level: float, direction: int) -> list[tuple[
 
 def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> list[str]:
     """Say which groups gained and lost, and whether a gap changed."""
+    if not any(group.included for group in part.groups.values()):
+        return [_nothing(name)]
     lines = []
     for direction, verb in ((1, "gained"), (-1, "lost")):
         for key, change in _changed(part, level, direction)[:5]:
@@ -138,6 +140,10 @@ def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> l
         else:
             lines.append(f"{what}; inconclusive: interval of the change {low} to {high}.")
     return lines
+
+
+def _nothing(name: str) -> str:
+    return f"By {printable(name)}, no group has enough rows to be compared, so no change of accuracy was measured."
 
 
 def outcome_sentences(
@@ -186,7 +192,9 @@ def personal_sentences(name: str, part: PairedAttribute, level: float = 0.95) ->
                 f"{100 * change.old:.1f}%, {number(100 * abs(one.value))} points {'lower' if worse else 'higher'}, "
                 f"interval {number(100 * low)} to {number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
             )
-    if not worse_groups(part, level):
+    if not groups:
+        lines.insert(0, _nothing(name))
+    elif not worse_groups(part, level):
         lines.insert(0, f"By {printable(name)}, the model that uses it is not measurably worse for any group.")
     unknown = [key for key in changes if key not in decided]
     if unknown:

@@ -493,7 +493,7 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
         if one is not None:
             said.append(_pair_sentence(found, one))
     if not said:
-        said.append("Fewer than two groups are large enough; there is nothing to compare.")
+        said.append(_nothing_compared(found))
     said += [one for part in (found.control, found.against) if part is not None for one in part.sentences()]
     overall = found.overall
     explained = (
@@ -505,6 +505,24 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
         f"{_too_high(overall.mean_error.value)} on average.{explained}"
     )
     return said
+
+
+def _nothing_compared(found: RegressionAudit) -> str:
+    """Say why no two groups' errors are compared."""
+    named = by_names(found.by_attribute)
+    large = {name: [one for one in groups.values() if one.included] for name, groups in named.items()}
+    if max(map(len, large.values()), default=0) < 2:
+        return "Fewer than two groups are large enough; there is nothing to compare."
+    small = [
+        group for name, group in found.reference.items()
+        if not any(one.included for at, one in named[name].items() if group_name(at) == group)
+    ]  # fmt: skip
+    if small:
+        return f"The reference group {in_quotes(small[0])} is too small; no errors are compared."
+    vary = [sum(not math.isnan(one.mean_error.low) for one in groups) for groups in large.values()]
+    if max(vary) < 2:
+        return "Fewer than two groups have errors that vary; constant errors have no interval and are not compared."
+    return "No two groups’ errors differ measurably."
 
 
 def _pair_sentence(found: RegressionAudit, one: RegressionPair) -> str:

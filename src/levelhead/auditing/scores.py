@@ -190,7 +190,8 @@ class ScoreAudit(Answer):
 def score_sentences(name: str, part: AttributeScores) -> list[str]:
     """Say what the scores show between groups, the largest difference first."""
     if not part.pairs:
-        return [f"By {printable(name)}, AUCs cannot be compared: {part.area_gap.reason}."]
+        small = "the reference group has too few positives or negatives"  # the largest gap is then of other groups
+        return [f"By {printable(name)}, AUCs cannot be compared: {part.area_gap.reason or small}."]
     pair = part.pairs[0]  # a decided one, if there is one
     first, second = (in_quotes(group) for group in pair.groups)
     areas = {group_name(key): group.area for key, group in part.groups.items()}

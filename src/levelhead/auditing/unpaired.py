@@ -23,10 +23,11 @@ from levelhead.report import blocks
 from levelhead.report.record import Finding, Told
 from levelhead.report.text import Record, level_text, number, percent_interval, short
 from levelhead.report.wide import Fraction
-from levelhead.types import Estimate, in_quotes, printable
+from levelhead.types import Estimate, in_quotes, listed, printable
 
 TITLES = RATE_TITLES | {"area": "AUC"}
 RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
+NONE = "No rate of a group, and no gap, changed measurably between the two tables."
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,14 @@ class Unpaired(Told, Answer):
                         f"{what} went from {number(100 * one.old)}% to {number(100 * one.new)}% (interval of the "
                         f"change {percent_interval(one.change, signed=True)})."
                     )
-        return [*gaps, *single] or ["No rate of a group, and no gap, changed measurably between the two tables."]
+        named = by_names(self.by_attribute)
+        empty = [
+            f"By {printable(name)}, nothing was compared: no group has enough rows in both tables."
+            for name, found in named.items()
+            if not found
+        ]
+        none = [] if len(empty) == len(named) else [NONE]
+        return [*([*gaps, *single] or none), *empty]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each change."""
@@ -110,8 +118,15 @@ class OtherRows(Part):
         old, asked = frame.other_rows, []
         for key in frame.groups:
             names = [group_name(one) for one in frame.kept(key)]
-            there = set(map(group_name, old.groups.get(key, ())))
+            there = [group_name(one) for one in old.kept(key)] if key in old.groups else []
             asked.append((key, [one for one in names if one in there]))
+            alone = [[one for one in own if one not in both] for own, both in ((there, names), (names, there))]
+            frame.warnings.extend(
+                f"{printable(frame.names[key])}: groups that only {printable(where)} has are not compared: "
+                f"{listed(map(in_quotes, lonely))}."
+                for where, lonely in zip(other.names, alone, strict=True)
+                if lonely
+            )
         kinds = 3 if frame.of_class is not None else 1
         comparisons = max(1, sum(len(names) for _, names in asked) * (kinds + (frame.scale is not None)))
         strict, found = shared(level, comparisons), {}
