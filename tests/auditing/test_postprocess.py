@@ -462,6 +462,66 @@ def test_classes_without_labels_are_refused(
     assert not out.exists()
 
 
+def test_no_person_is_on_both_sides_and_intervals_take_people_together(tmp_path: Path) -> None:
+    rows = pd.concat([made(400).assign(person=[f"p{at}" for at in range(400)])] * 4)  # in four blocks
+    path, rule = tmp_path / "p.csv", tmp_path / "rule.json"
+    rows.to_csv(path, index=False)
+    options: dict[str, Any] = {"label": "y", "metric": "demographic_parity"}
+    found = postprocess_file(path, "p", "g", cluster="person", **options)
+    sides = rows.assign(fitted=found.fitted).groupby("person")["fitted"].nunique()
+    assert (sides == 1).all()
+    assert not found.repeated
+    said = (
+        "Intervals are clustered by person: 1,600 rows in 400 clusters, and no cluster is divided between the halves."
+    )
+    assert said in found.sentences()
+    alone = postprocess_file(path, "p", "g", **options)
+    assert found.audit is not None
+    assert alone.audit is not None
+    wide, narrow = (one.by_attribute["g"].metrics["accuracy"].difference for one in (found.audit, alone.audit))
+    assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
+    rule.write_text(json.dumps(found.to_dict()))
+    again = postprocess_file(path, "p", "g", label="y", rule=rule)
+    assert (again.fitted == found.fitted).all()
+    assert "Intervals are clustered by person: 1,600 rows in 400 clusters." in again.sentences()
+    made(200, seed=6).to_csv(tmp_path / "new.csv", index=False)  # without people
+    assert not postprocess_file(tmp_path / "new.csv", "p", "g", label="y", rule=rule).clustered
+    with pytest.raises(ConfigError, match="'g' is the cluster column and also"):
+        postprocess_file(path, "p", "g", cluster="g", **options)
+
+
+def test_people_of_one_row_each_change_nothing(tmp_path: Path) -> None:
+    made(400).assign(person=range(400)).to_csv(tmp_path / "p.csv", index=False)
+    one, other = (
+        postprocess_file(tmp_path / "p.csv", "p", "g", label="y", metric="demographic_parity", cluster=cluster)
+        for cluster in ("person", None)
+    )
+    assert one.sentences() == other.sentences()
+    assert (one.fitted == other.fitted).all()
+
+
+def test_a_runs_clusters_are_those_of_its_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, run = made(600), tmp_path / "run"
+    run.mkdir()
+    pd.DataFrame(
+        {
+            "id": [f"i{at}" for at in range(600)],
+            "label": rows["y"].astype(str),
+            "prediction": (rows["p"] > 0.5).astype(int).astype(str),
+            "probability_0": 1 - rows["p"],
+            "probability_1": rows["p"],
+            "sex": rows["g"],
+            "cluster": np.arange(600) % 250,
+        }
+    ).to_parquet(run / "predictions-test.parquet")
+    record = {"run": {}, "by_attribute": {"sex": {}}, "clusters": {"column": "person"}}
+    (run / "evaluation-test.json").write_text(json.dumps(record))
+    (run / "metrics.json").write_text("{}")
+    (run / "config.yaml").write_text("train: {}\n")
+    assert command(run, "--metric", "demographic_parity") == 0
+    assert "600 rows in 250 clusters" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_rows_that_a_rule_is_fitted_on_are_no_other_rows(tmp_path: Path) -> None:
     rows = pd.DataFrame({"y": [0, 1] * 60, "p": [0.3, 0.6, 0.7] * 40, "g": ["a", "b"] * 60})
     for name in ("a.csv", "b.csv"):

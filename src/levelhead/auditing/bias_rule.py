@@ -39,7 +39,8 @@ class SavedRule:
 
     ``file`` is the SHA-256 of the file that holds those rows, and ``seed`` draws the half of it that was used; None:
     all rows were. ``rows`` is how many they are. ``scale`` is that of the scores; the rule itself takes probabilities.
-    ``columns`` are the names of the columns with the score and the group, and ``chance`` is the seed of decisions.
+    ``columns`` are the names of the columns with the score, the group and, where the half was drawn by clusters, the
+    ``cluster``; ``chance`` is the seed of decisions.
     ``values`` are the classes as numbers or booleans, where they were any: a file has only their texts.
     """
 
@@ -92,11 +93,11 @@ class SavedRule:
                 f"{path} holds no rule. Pass a file that `levelhead postprocess --rule` or BiasRule.save wrote."
             ) from None
 
-    def fitted_rows(self, file: str, rows: int) -> NDArray[np.bool_]:
-        """Return which rows (rows,) of a file with this SHA-256 the rule was fitted on."""
+    def fitted_rows(self, file: str, rows: int, cluster: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+        """Return which rows (rows,) of a file with this SHA-256 the rule was fitted on; ``cluster`` as in half()."""
         if file != self.file or not file:
             return np.zeros(rows, bool)
-        return np.ones(rows, bool) if self.seed is None else half(self.seed, rows)
+        return np.ones(rows, bool) if self.seed is None else half(self.seed, rows, cluster)
 
 
 def _is_whole(rule: FittedRule) -> bool:
@@ -118,9 +119,13 @@ def _is_whole(rule: FittedRule) -> bool:
     )
 
 
-def half(seed: int, rows: int) -> NDArray[np.bool_]:
-    """Return which rows (rows,) a rule is fitted on where one file has to serve for both."""
-    return np.random.default_rng([seed, 1]).random(rows) < 0.5
+def half(seed: int, rows: int, cluster: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+    """Return which rows (rows,) a rule is fitted on where one file has to serve for both.
+
+    ``cluster`` (rows,) are clusters, numbered in the order of the rows: all rows of one are in the same half.
+    """
+    drawn = np.random.default_rng([seed, 1]).random(rows) < 0.5
+    return drawn if cluster is None else drawn[cluster]
 
 
 def choose_rule(

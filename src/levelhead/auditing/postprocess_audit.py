@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.auditing.bias_rule import SavedRule, choose_rule, half, measured_gap
-from levelhead.auditing.clusters import repeating_id
+from levelhead.auditing.clusters import check_cluster, repeating_id
 from levelhead.auditing.figures import left_out_sentences
 from levelhead.auditing.options import AS_GROUP, AuditOptions, Roles
 from levelhead.auditing.paired import compare_rows
@@ -31,7 +32,7 @@ from levelhead.report.text import Record, number
 from levelhead.tables.files import File, Stored, source_of
 from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap, in_order
-from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quotes, quoted
+from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quotes, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
@@ -72,7 +73,7 @@ class Postprocessed(Report):
     and ``ids`` (rows,) are the texts of the id column, None without one. ``audit`` compares decisions on the other
     rows, None without labels; ``applied`` says that the rule was fitted before; ``reversals`` are gaps that changed
     their sign there. ``reading`` says how a file was read that is not a plain csv, ``repeated`` that rows
-    may be several of one person.
+    may be several of one person, and ``clustered`` that clusters of rows are taken together.
     """
 
     kind: ClassVar[str] = "rule"
@@ -93,6 +94,7 @@ class Postprocessed(Report):
     reversals: tuple[Reversal, ...] = ()
     reading: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
+    clustered: tuple[str, ...] = ()
 
     @property
     def threshold(self) -> float:
@@ -144,6 +146,7 @@ class Postprocessed(Report):
             lines.append(f"The rule treats rows without a group as a group of their own, {in_quotes(MISSING_GROUP)}.")
         if self.fitted.all() and not self.applied:
             lines.append("It was fitted on these rows; the gap can be larger on new ones.")
+        lines += self.clustered
         if self.audit is None:
             unknown = "Its effect on gaps and accuracy needs labels: add --label."
             return [*lines, *(one.sentence() for one in self.reversals), unknown]
@@ -192,6 +195,7 @@ def postprocess_file(
     validation: Path | str | None = None,
     rule: SavedRule | Path | str | None = None,
     id_column: str | None = None,
+    cluster: str | None = None,
     metric: str = "equalized_odds",
     delta: float = 0.02,
     threshold: float | None = None,
@@ -214,6 +218,8 @@ def postprocess_file(
         rule: a rule that was fitted before, or the file that holds it; ``validation``, ``metric``, ``delta`` and
             ``threshold`` are then the rule's. Labels are needed for measuring alone.
         id_column: column with an id of each row, kept beside the decisions.
+        cluster: column that says which rows belong together, such as a person's id: no cluster is divided between the
+            halves, and intervals are clustered. A rule that was fitted before has its own, if ``path`` has that column.
         metric: see :func:`levelhead.auditing.postprocess.fit_rule`.
         delta: see there.
         threshold: rows with at least this score are positive before any flip; None: 0.5 for probabilities, 0 for log
@@ -257,9 +263,13 @@ def postprocess_file(
     asked = scale
     if given is not None and scale == AUTO:  # a few new rows say little of their scale
         scale = given.scale
+    if given is not None and (own := given.columns.get("cluster")) in File(Path(path)).header():
+        cluster = own
+    if cluster is not None:
+        check_cluster(cluster, [name for name in (score, group, label) if name is not None])
     mapped = LabelMap(label_map)
     read = partial(_Read.of, label_map=mapped, scale=scale)
-    rows = read(source_of(path), score, group, label, positive)
+    rows = read(source_of(path), score, group, label, positive, cluster=cluster)
     if given is not None and asked == AUTO and _like_probabilities(rows.scale, given, score):
         raise DataError(
             f"{source_of(path).title(score)}: all scores lie in 0 to 1, as probabilities do, and the rule was fitted "
@@ -269,11 +279,11 @@ def postprocess_file(
     if given is not None:
         if label is not None and rows.classes != given.classes:
             raise DataError(f"{path} has the labels {rows.classes}, and the rule was fitted on {given.classes}.")
-        fitted = given.fitted_rows(digest, len(rows.score))
+        fitted = given.fitted_rows(digest, len(rows.score), rows.cluster)
         saved, fitted_on = given, int(fitted.sum())
     else:
         if validation is None:
-            fitted = np.ones(len(rows.score), bool) if label is None else half(seed, len(rows.score))
+            fitted = np.ones(len(rows.score), bool) if label is None else half(seed, len(rows.score), rows.cluster)
             fit = rows.only(fitted)
         else:
             fit = read(source_of(validation), score, group, label, positive)
@@ -296,6 +306,8 @@ def postprocess_file(
         )
         halved = seed if validation is None and label is not None else None
         columns, fitted_on = {"score": score, "group": group}, len(fit.score)
+        if halved is not None and cluster is not None:
+            columns["cluster"] = cluster
         saved = SavedRule(chosen, fit.classes, digest, halved, rows.scale.name, columns, fitted_on, seed)
     found = saved.rule
     before = rows.score >= found.threshold
@@ -325,7 +337,12 @@ def postprocess_file(
         given is not None,
         tuple(reversals(found.metric, *decided, measured.label, measured.group, min_count)),
         tuple(said for one in (path, validation) if one is not None for said in source_of(one).taken(named)),
-        () if label is None else tuple(repeating_id(source_of(path), [score, group, label])),
+        ()
+        if label is None or cluster is not None
+        else tuple(repeating_id(source_of(path), [score, group, label], "add --cluster {name}")),
+        ()
+        if cluster is None or label is None
+        else rows.clustered(cluster, halves=given is None and saved.seed is not None),
     )
 
 
@@ -346,6 +363,8 @@ def _compared(
     rows = Rows({})
     rows.add({role: (one.astype(np.int64), list(measured.classes)) for role, one in decided.items()})
     rows.add({f"group {group}": (members.astype(np.int64), names.tolist())})
+    if measured.cluster is not None:
+        rows.add({"cluster": (measured.cluster, list(range(int(measured.cluster.max()) + 1)))})
     counts = Counts.from_codes(members, measured.label.astype(int), after.astype(int), names.tolist(), measured.classes)
     return compare_rows(
         rows,
@@ -410,6 +429,7 @@ class _Read:
     label: NDArray[np.bool_] | None
     classes: tuple[str, str]
     scale: Scale
+    cluster: NDArray[np.int64] | None = None
 
     @classmethod
     def of(
@@ -422,9 +442,10 @@ class _Read:
         *,
         label_map: LabelMap,
         scale: str,
+        cluster: str | None = None,
     ) -> _Read:
-        """Read a file; its scores become probabilities."""
-        roles = Roles(label, None, (group,), score)
+        """Read a file; its scores become probabilities, and clusters are numbered in the order of the rows."""
+        roles = Roles(label, None, (group,), score, cluster=cluster)
         rows = ScoreRows(roles.titles(source))
         for columns in roles.batches(source, {}):
             rows.add(columns)
@@ -436,8 +457,9 @@ class _Read:
             )
         values = rows.whole("score") if found.probabilities else special.expit(rows.whole("score"))
         members = np.array(rows.texts(group), object)[rows.whole(f"group {group}")]
+        together = None if cluster is None else pd.factorize(rows.whole("cluster"))[0].astype(np.int64)
         if label is None:
-            return cls(values, members, None, ("0", "1"), found)
+            return cls(values, members, None, ("0", "1"), found, together)
         class_of = rows.merge(label_map)
         chosen, other = rows.positive(positive, class_of)
         return cls(
@@ -446,6 +468,7 @@ class _Read:
             rows.whole("label") == rows.labels[chosen],
             (str(class_of[other]), str(class_of[chosen])),
             found,
+            together,
         )
 
     def refuse_unlike(self, other: _Read, own: Path | str, others: Path | str) -> None:
@@ -460,4 +483,14 @@ class _Read:
 
     def only(self, rows: NDArray[np.bool_]) -> _Read:
         label = None if self.label is None else self.label[rows]
-        return _Read(self.score[rows], self.group[rows], label, self.classes, self.scale)
+        cluster = None if self.cluster is None else self.cluster[rows]
+        return _Read(self.score[rows], self.group[rows], label, self.classes, self.scale, cluster)
+
+    def clustered(self, column: str, *, halves: bool) -> tuple[str, ...]:
+        """Say how many clusters there are; nothing where every row is one of its own."""
+        assert self.cluster is not None
+        rows, clusters = len(self.cluster), int(self.cluster.max()) + 1
+        if clusters == rows:
+            return ()
+        apart = ", and no cluster is divided between the halves" if halves else ""
+        return (f"Intervals are clustered by {printable(column)}: {rows:,} rows in {clusters:,} clusters{apart}.",)

@@ -65,6 +65,13 @@ def postprocess_command(
     id_column: Annotated[
         str | None, typer.Option("--id", help="Column with an id of each row, copied into --out.")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with a person's id: clusters the intervals, and divides no cluster between random halves. "
+            "Default for a RUN with ids: the person."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -91,6 +98,7 @@ def postprocess_command(
         scores, label, score = own_run.file, label or OUTCOMES[0], score or own_run.score
         group = own_run.groups[0] if group is None and len(own_run.groups) == 1 else group
         positive, id_column = positive or own_run.positive, id_column or own_run.ids
+        cluster = cluster or own_run.cluster
     if (held_out := own_predictions(validation, "validation")) is not None:
         validation = held_out.file
     halves = validation is None
@@ -118,6 +126,7 @@ def postprocess_command(
         label=label,
         validation=validation,
         id_column=id_column,
+        cluster=cluster,
         metric=(metric or Bounded.equalized_odds).value,
         delta=0.02 if delta is None else delta,
         threshold=threshold,
