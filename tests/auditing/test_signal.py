@@ -75,6 +75,34 @@ def test_the_command_prints_a_sentence(tmp_path: Path, capsys: pytest.CaptureFix
     assert read_json(out)["signals"]["view"]["difference"]["low"] > 0
 
 
+def test_the_command_answers_for_each_column_and_on_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out, page = tmp_path / "scores.csv", tmp_path / "out.json", tmp_path / "out.html"
+    chance = np.random.default_rng(2)
+    rows = pd.DataFrame(drawn(1000)).assign(
+        side=chance.choice(["left", "right"], 1000), race=chance.choice(["a", "b", "c"], 1000)
+    )
+    rows.to_csv(file, index=False)
+    options = ["explain", str(file), "--label", "y", "--score", "p", "--signal", "view", "--json", str(out)]
+    options += ["--html", str(page)]
+    app([*options, "--group", "sex", "--group", "side", "--group", "race"], standalone_mode=False)
+    said = " ".join(capsys.readouterr().out.split())
+    for column in ("sex", "side"):
+        assert f"By {column}, label and score predict the group with an AUC of" in said
+    assert "By race, no signal was measured: that takes two groups." in said
+    record = read_json(out)
+    by_column = record["signals_by_attribute"]
+    assert list(by_column) == ["sex", "side", "race"]
+    assert by_column["sex"]["signals"] == record["signals"]
+    assert by_column["race"]["signals"] == {}
+    text = page.read_text(encoding="utf-8")
+    assert text.count("label and score predict the group with an AUC of") == 2
+    monkeypatch.setattr("levelhead.auditing.explain.explain_file", lambda *_, **__: pytest.fail("drawn too early"))
+    with pytest.raises(DataError, match=r"'race' has 3 groups: .*A signal is measured between two groups"):
+        app([*options, "--group", "race"], standalone_mode=False)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -72,7 +72,7 @@ def test_what_follows_takes_the_options_along(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "p.csv").write_text("\n".join(["y,l,g,id", *rows]))
     words: list[str] = ["audit", str(tmp_path / "p.csv"), "--label", "y", "--score", "l", "--group", "g"]
     words += ["--label-map", "Yes.=1,No.=0", "--positive", "1", "--scores", "log-odds", "--threshold", "0.5"]
-    for verb, more in (("explain", ["--cluster", "id"]), ("postprocess", [])):
+    for verb, more in (("explain", ["--cluster", "id"]), ("postprocess", ["--cluster", "id"])):
         assert run(*words, *more) == 0
         words = shlex.split(capsys.readouterr().out.splitlines()[-1])[1:]
         assert words[0] == verb
@@ -83,6 +83,21 @@ def test_what_follows_takes_the_options_along(tmp_path: Path, capsys: pytest.Cap
     words += ["--join", str(tmp_path / "g.csv"), "--on", "id", "--label-map", "Yes.=1,No.=0", "--positive", "1"]
     assert run(*words) == 0
     assert "postprocess --" not in capsys.readouterr().out.splitlines()[-1].replace("postprocess --help", "")
+
+
+def test_the_rule_is_of_the_column_with_the_clearest_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chance = np.random.default_rng(0)
+    race = chance.choice(["A", "B"], 4000)
+    rate = np.where(race == "A", 0.25, 0.65)
+    label = chance.random(4000) < rate
+    odds = chance.normal(np.where(label, 1, -1), np.sqrt(2)) + np.log(rate / (1 - rate))
+    rows = zip(label * 1, 1 / (1 + np.exp(-odds)), chance.choice(["f", "m"], 4000), race, strict=True)
+    (tmp_path / "p.csv").write_text("\n".join(["y,p,sex,race", *(",".join(map(str, one)) for one in rows)]))
+    words = ["explain", tmp_path / "p.csv", "--label", "y", "--score", "p", "--group", "sex", "--group", "race"]
+    assert run(*words) == 0
+    step = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert step[1] == "postprocess"
+    assert step[step.index("--group") + 1] == "race"
 
 
 def test_a_score_of_the_other_class_takes_no_side() -> None:

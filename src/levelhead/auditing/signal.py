@@ -15,7 +15,7 @@ from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.report.record import Finding
-from levelhead.report.text import number
+from levelhead.report.text import counted, number
 from levelhead.tables.columns import numbers_of_array, outcome_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.rows import Rows
@@ -178,22 +178,47 @@ def signal_areas_of_file(
     Raises:
         DataError: as :func:`signal_area`, and a file that is missing, unreadable or lacks a column.
     """
+    return signals_by_column(path, label, score, [group], signals, label_map=label_map)[group]
+
+
+def signals_by_column(
+    path: Path | str | Stored,
+    label: str,
+    score: str,
+    columns: Sequence[str],
+    signals: Sequence[str],
+    *,
+    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+) -> dict[str, dict[str, SignalArea]]:
+    """Return :func:`signal_areas_of_file` for each group column; of several, those without two groups have nothing.
+
+    Raises:
+        DataError: as :func:`signal_areas_of_file`, before anything is measured where no column has two groups.
+    """
     source, names = source_of(path), list(dict.fromkeys([score, *signals]))
-    rows = Rows({"label": source.title(label), "group": source.title(group)})
-    for batch in source.batches([label], [group], names):
-        rows.add({"label": batch.outcomes[label], "group": batch.words[group]})
+    titles = {f"group {name}": source.title(name) for name in columns}
+    rows = Rows({"label": source.title(label), **titles})
+    for batch in source.batches([label], columns, names):
+        rows.add({"label": batch.outcomes[label]} | {f"group {name}": batch.words[name] for name in columns})
         rows.add({f"number {name}": batch.numbers[name] for name in names})
     class_of, *_ = agree(dict.fromkeys(rows.known["label"], 1), {}, LabelMap(label_map))
-    classes, groups = list(dict.fromkeys(class_of.values())), [one for one in rows.known["group"] if one is not None]
-    labels = rows.coded("label", {value: classes.index(one) for value, one in class_of.items()})
-    members = rows.coded("group", {value: at for at, value in enumerate(groups)})
-    scores = rows.whole(f"number {score}")
-    return {
-        name: _area(
-            (labels, classes), (members, groups), {"score": scores, "signal": rows.whole(f"number {name}")}, 0.95, 0
+    classes = list(dict.fromkeys(class_of.values()))
+    groups = {name: [one for one in rows.known[f"group {name}"] if one is not None] for name in columns}
+    if all(len(one) != 2 for one in groups.values()):
+        name, found = next(iter(groups.items()))
+        raise DataError(
+            f"{source.title(name)} has {counted(len(found), 'group')}: {listed(found, 5)}. A signal is measured "
+            "between two groups. Name a column of two groups, or leave out --signal."
         )
-        for name in signals
-    }
+    labels = rows.coded("label", {value: classes.index(one) for value, one in class_of.items()})
+    areas: dict[str, dict[str, SignalArea]] = {name: {} for name in columns}
+    for name, there in groups.items():
+        if len(there) == 2:
+            members = rows.coded(f"group {name}", {value: at for at, value in enumerate(there)}), there
+            for signal in signals:
+                numbers = {"score": rows.whole(f"number {score}"), "signal": rows.whole(f"number {signal}")}
+                areas[name][signal] = _area((labels, classes), members, numbers, 0.95, 0)
+    return areas
 
 
 def _cross_fitted(inputs: FloatArray, inside: NDArray[np.bool_], fold: NDArray[np.int64]) -> FloatArray:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from levelhead.cli.finishing import finish
-from levelhead.cli.following import Step, after_explanation, words_of
+from levelhead.cli.following import Step, after_explanation, clearest_pair, words_of
 from levelhead.cli.options import (
     AllTables,
     ClassOfLabel,
@@ -107,27 +107,47 @@ def explain_command(
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.explain import explain_file
 
+    group = list(dict.fromkeys(group))
+    areas: dict[str, dict[str, SignalArea]] = {}
+    if signal:  # first: columns without two groups are told before resamples are drawn
+        from levelhead.auditing.signal import signals_by_column
+
+        areas = signals_by_column(rows, label, score, group, signal, label_map=label_map)
+    told = {name: _told(name, found, len(group) > 1) for name, found in areas.items()}
     result = explain_file(
         rows, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count,
         cluster=cluster, label_map=label_map, favourable=favourable,
     )  # fmt: skip
-    areas: dict[str, SignalArea] = {}
-    if signal:
-        from levelhead.auditing.signal import signal_areas_of_file
-
-        areas = dict(signal_areas_of_file(rows, label, score, group[0], signal, label_map=label_map))
-    known = {"signals": {name: area.to_dict() for name, area in areas.items()}} if areas else None
+    known: dict[str, Any] = {}
+    if areas:
+        figures = {name: {one: area.to_dict() for one, area in found.items()} for name, found in areas.items()}
+        known["signals"] = next(found for found in figures.values() if found)
+        known["signals_by_attribute"] = {
+            name: {"sentences": told[name], "signals": found} for name, found in figures.items()
+        }
     finish(
         result, json_file, html_file, source=scores.name, more=known,
-        below=[area.sentence(printable(name)) for name, area in areas.items()], inputs=[scores, join], everything=all_,
+        below=[one for found in told.values() for one in found], inputs=[scores, join], everything=all_,
         step=_step(
             result,
             own_run is not None,
             given,
-            {"--positive": positive, "--label-map": label_map, "--threshold": threshold, "--scores": scale},
+            {
+                "--positive": positive, "--label-map": label_map, "--threshold": threshold, "--scores": scale,
+                "--cluster": cluster,
+            },
             joined=join is not None,
         ),
     )  # fmt: skip
+
+
+def _told(column: str, areas: Mapping[str, SignalArea], several: bool) -> list[str]:
+    """Say what signals know of the groups of a column, which sentences name where there are several."""
+    said = [area.sentence(printable(name)) for name, area in areas.items()]
+    if not several:
+        return said
+    none = "No signal was measured: that takes two groups."
+    return [f"By {printable(column)}, {one[0].lower()}{one[1:]}" for one in said or [none]]
 
 
 def _step(
@@ -135,7 +155,8 @@ def _step(
 ) -> Step:
     """Return the next step, whose commands name the columns and the options of this explanation."""
     rule = ["postprocess", given["FILE"], "--label", given["--label"], "--score", given["--score"]]
-    rule += ["--group", given["--group"][0], *words_of(more)]
+    clear = clearest_pair(result)
+    rule += ["--group", given["--group"][0] if clear is None else clear[0], *words_of(more)]
     if joined:  # groups of another file
         rule = ["postprocess", "--help"]
     recipe = given["FILE"].parent / "config.yaml"

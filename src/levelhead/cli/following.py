@@ -15,7 +15,7 @@ from levelhead.types import ConfigError, Estimate
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from levelhead.auditing.explanation import Explanation
+    from levelhead.auditing.explanation import ExplainedPair, Explanation
     from levelhead.bench.comparison import Comparison
 
 Step = tuple[str, Sequence[object]]
@@ -120,6 +120,14 @@ def after_audit(found: dict[str, Any], explained: Sequence[object] = (), *, page
     return "The page shows every rate, interval and definition, ready to send.", typed("--html", "audit.html")
 
 
+def clearest_pair(found: Explanation) -> tuple[str, ExplainedPair] | None:
+    """Return the column and the pair of groups whose gap is the clearest of all columns; None without any gap."""
+    from levelhead.metrics.between import clearest
+
+    pairs = [(name, pair) for name, part in found.by_attribute.items() for pair in part.pairs if pair.measured.defined]
+    return min(pairs, key=lambda one: clearest(one[1].measured), default=None)
+
+
 def after_explanation(found: Explanation, ruled: Sequence[object], compared: Sequence[object]) -> Step:
     """Say which side the clearest gap is on, base rates or a shortcut, and which method that speaks for.
 
@@ -128,14 +136,10 @@ def after_explanation(found: Explanation, ruled: Sequence[object], compared: Seq
         ruled: the words of the command that fits a rule to these scores.
         compared: the words of the command that compares methods, or lists them.
     """
-    from levelhead.metrics.between import clearest
-
-    pairs = [
-        (pair, part.groups) for part in found.by_attribute.values() for pair in part.pairs if pair.measured.defined
-    ]
-    if not pairs:
+    if (clear := clearest_pair(found)) is None:
         return "A plan says how many rows each group needs.", ["plan", "--gap", "5", "--rate", "0.5"]
-    pair, groups = min(pairs, key=lambda one: clearest(one[0].measured))
+    name, pair = clear
+    groups = found.by_attribute[name].groups
     rates = [groups[name].true_positive_rate for name in pair.groups]
     plan = rows_for(rates[0].value, [rate.n for rate in rates], 2) if all(rate.defined for rate in rates) else None
     if not pair.measured.low > 0 and plan is not None:
