@@ -347,6 +347,35 @@ def test_rows_that_a_rule_was_fitted_on_are_marked_and_not_measured(
     assert "It was fitted on these rows; the gap can be larger on new ones." in alone.sentences()
 
 
+def test_an_id_column_that_is_not_there_is_named_before_the_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(400).to_csv(tmp_path / "p.csv", index=False)
+    fit = "levelhead.auditing.postprocess_audit.choose_rule"
+    monkeypatch.setattr(fit, lambda *_, **__: pytest.fail("fitted too early"))
+    with pytest.raises(DataError, match="lone"):
+        postprocess_file(tmp_path / "p.csv", "p", "g", label="y", id_column="lone")
+
+
+def test_a_rule_remembers_which_class_each_label_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rule, words = tmp_path / "rule.json", {0: "late", 1: "paid"}
+    fit, new = made(800), made(400, seed=9)
+    fit.assign(y=fit["y"].map(words)).to_csv(tmp_path / "fit.csv", index=False)
+    new.assign(y=new["y"].map(words)).to_csv(tmp_path / "new.csv", index=False)
+    new.to_csv(tmp_path / "numbers.csv", index=False)
+    options = ["--score", "p", "--group", "g", "--label", "y", "--metric", "demographic_parity"]
+    mapped = ["--label-map", "paid=1,late=0", "--positive", "1", "--rule", rule]
+    assert command("--fit", tmp_path / "fit.csv", *options, *mapped) == 0
+    assert read_json(rule)["label_map"] == {"paid": "1", "late": "0"}
+    capsys.readouterr()
+    said = []
+    for name in ("new.csv", "numbers.csv"):  # labels may be the classes already
+        assert command("apply", rule, tmp_path / name, "--label", "y") == 0
+        said.append(capsys.readouterr().out.replace(name, ""))
+    assert said[0] == said[1]
+    assert "Accuracy changed from" in said[0]
+
+
 def test_no_column_of_the_decisions_is_the_id(tmp_path: Path) -> None:
     made(400).to_csv(tmp_path / "p.csv", index=False)
     with pytest.raises(ConfigError, match="The id column is called 'after'"):

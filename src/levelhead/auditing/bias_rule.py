@@ -41,7 +41,8 @@ class SavedRule:
     all rows were. ``rows`` is how many they are. ``scale`` is that of the scores; the rule itself takes probabilities.
     ``columns`` are the names of the columns with the score, the group and, where the half was drawn by clusters, the
     ``cluster``; ``chance`` is the seed of decisions.
-    ``values`` are the classes as numbers or booleans, where they were any: a file has only their texts.
+    ``values`` are the classes as numbers or booleans, where they were any: a file has only their texts. ``label_map``
+    says which class each label of the fitted rows meant.
     """
 
     rule: FittedRule
@@ -53,6 +54,7 @@ class SavedRule:
     rows: int = 0
     chance: int = 0
     values: tuple[str | float, ...] = ()
+    label_map: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -60,6 +62,7 @@ class SavedRule:
         return {
             "rule": self.rule.to_dict(),
             "classes": list(self.values or self.classes),
+            **({"label_map": dict(self.label_map)} if self.label_map else {}),
             "columns": dict(self.columns),
             "fitted": fitted,
             "scale": self.scale,
@@ -85,7 +88,8 @@ class SavedRule:
             rows = int(fitted.get("rows", record.get("rows_to_fit", 0)))
             chance = int(record.get("seed", 0))
             digest = str(fitted.get("sha256", ""))
-            return cls(rule, (negative, positive), digest, seed, scale, columns, rows, chance, values)
+            meant = {str(one): str(name) for one, name in record.get("label_map", {}).items()}
+            return cls(rule, (negative, positive), digest, seed, scale, columns, rows, chance, values, meant)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):

@@ -226,7 +226,8 @@ def postprocess_file(
             odds.
         scale: "probability", "log-odds" or "auto", as :func:`levelhead.audit` takes it. "auto" takes that of a rule
             that was fitted before; if it is log odds, scores that all lie in 0 to 1 are an error.
-        label_map: which class each label means, as :func:`levelhead.audit` takes it.
+        label_map: which class each label means, as :func:`levelhead.audit` takes it. None: what a rule that was fitted
+            before remembers of it.
         positive: the class that the probability is about; None: the second of two in sorted order.
         min_count: smallest denominator of a rate to be compared.
         level: confidence level of the intervals.
@@ -267,7 +268,9 @@ def postprocess_file(
         cluster = own
     if cluster is not None:
         check_cluster(cluster, [name for name in (score, group, label) if name is not None])
-    mapped = LabelMap(label_map)
+    ids = None if id_column is None else _texts(Path(path), id_column)
+    remembered = None if given is None else given.label_map
+    mapped = LabelMap(remembered if label_map is None else label_map)
     read = partial(_Read.of, label_map=mapped, scale=scale)
     rows = read(source_of(path), score, group, label, positive, cluster=cluster)
     if given is not None and asked == AUTO and _like_probabilities(rows.scale, given, score):
@@ -308,7 +311,10 @@ def postprocess_file(
         columns, fitted_on = {"score": score, "group": group}, len(fit.score)
         if halved is not None and cluster is not None:
             columns["cluster"] = cluster
-        saved = SavedRule(chosen, fit.classes, digest, halved, rows.scale.name, columns, fitted_on, seed)
+        saved = SavedRule(
+            chosen, fit.classes, digest, halved, rows.scale.name, columns, fitted_on, seed,
+            label_map=dict(mapped.targets),
+        )  # fmt: skip
     found = saved.rule
     before = rows.score >= found.threshold
     decisions = found.decide(rows.score, rows.group, seed=saved.chance)
@@ -333,7 +339,7 @@ def postprocess_file(
         saved,
         fitted,
         rows.scale,
-        None if id_column is None else _texts(Path(path), id_column),
+        ids,
         given is not None,
         tuple(reversals(found.metric, *decided, measured.label, measured.group, min_count)),
         tuple(said for one in (path, validation) if one is not None for said in source_of(one).taken(named)),

@@ -247,7 +247,7 @@ class LabelMap:
     divides a pair which makes both sides classes that occur, and else the last one.
     """
 
-    def __init__(self, given: Mapping[Hashable, Hashable] | Sequence[str] | str | None) -> None:
+    def __init__(self, given: Mapping[Hashable, Hashable] | Mapping[str, str] | Sequence[str] | str | None) -> None:
         self.targets: dict[str, str] = {}
         self._pairs: list[list[tuple[str, str]]] = []
         self._labels: frozenset[str] = frozenset()
