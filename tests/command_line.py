@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
 import pytest
 
 from levelhead.cli.app import main
@@ -12,6 +17,31 @@ def run(*arguments: object) -> int:
     with pytest.raises(SystemExit) as ended:
         main([str(argument) for argument in arguments])
     return int(ended.value.code or 0)
+
+
+def evaluated_run(folder: Path, clusters: int | None = None) -> Path:
+    """Return the folder of a run of 600 rows of two classes, as an evaluation leaves it; ``clusters`` of rows."""
+    folder.mkdir()
+    chance, rows = np.random.default_rng(5), 600
+    label = chance.integers(0, 2, rows)
+    score = np.clip(0.3 * label + 0.7 * chance.random(rows), 0.01, 0.99)
+    table = {
+        "id": [f"i{at}" for at in range(rows)],
+        "label": label.astype(str),
+        "prediction": (score > 0.5).astype(int).astype(str),
+        "probability_0": 1 - score,
+        "probability_1": score,
+        "sex": chance.choice(["f", "m"], rows),
+        "age": chance.integers(20, 60, rows),
+        "dept": chance.choice(["x", "y"], rows),
+        "cluster": np.arange(rows) % (clusters or rows),
+    }
+    pd.DataFrame(table).to_parquet(folder / "predictions-test.parquet")
+    record = {"run": {}, "by_attribute": {"sex": {}}, "clusters": {"column": "person"} if clusters else None}
+    (folder / "evaluation-test.json").write_text(json.dumps(record))
+    (folder / "metrics.json").write_text("{}")
+    (folder / "config.yaml").write_text("train: {}\n")
+    return folder
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:

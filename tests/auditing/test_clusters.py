@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import pandas as pd
 import pytest
 from scipy import special, stats
 
+import command_line
 import levelhead as lh
+from command_line import evaluated_run
 from levelhead.auditing.page import audit_page
 from levelhead.auditing.paired_answer import PairedAttribute, paired_sentences
 from levelhead.auditing.postprocess_audit import postprocess_file
@@ -476,6 +479,25 @@ def test_what_takes_no_clusters_is_told_another_way_out(tmp_path: Path) -> None:
     rule = postprocess_file(tmp_path / "p.csv", "p", "sex", label="y").warnings
     assert [one for one in rule if one.endswith("too narrow: add --cluster person_id.")]
     assert not postprocess_file(tmp_path / "p.csv", "p", "sex").warnings  # nothing is measured
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--control", "dept"], ["--continuous", "age"], ["--time", "age"], ["--bound", "0.5"],
+     ["--rank", "probability_1", "--top", "10%"]],
+)  # fmt: skip
+def test_what_takes_no_clusters_of_a_run_is_told_where_they_come_from(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command that the error names must work; without clusters the run's folder does."""
+    folder = evaluated_run(tmp_path / "run", clusters=250)
+    assert command_line.run("audit", folder, *options) == 2
+    error = command_line.said(capsys)
+    assert f"run come in clusters, such as several of one person, which {options[0]} cannot take into account" in error
+    words = shlex.split(error.partition("same options: ")[2])
+    assert str(folder / "predictions-test.parquet") in words
+    assert command_line.run(*words[1:], *options) == 0
+    assert command_line.run("audit", evaluated_run(tmp_path / "plain"), *options) == 0
 
 
 def test_ids_that_do_not_repeat_are_not_named(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from scipy import optimize, sparse
 
+from command_line import evaluated_run
 from levelhead.auditing.bias_rule import choose_rule, measured_gap
 from levelhead.auditing.postprocess import METRICS, FittedRule, fit_rule, rates_of, solve_rates
 from levelhead.auditing.postprocess_audit import postprocess_file, reversals
@@ -530,23 +531,7 @@ def test_people_of_one_row_each_change_nothing(tmp_path: Path) -> None:
 
 
 def test_a_runs_clusters_are_those_of_its_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows, run = made(600), tmp_path / "run"
-    run.mkdir()
-    pd.DataFrame(
-        {
-            "id": [f"i{at}" for at in range(600)],
-            "label": rows["y"].astype(str),
-            "prediction": (rows["p"] > 0.5).astype(int).astype(str),
-            "probability_0": 1 - rows["p"],
-            "probability_1": rows["p"],
-            "sex": rows["g"],
-            "cluster": np.arange(600) % 250,
-        }
-    ).to_parquet(run / "predictions-test.parquet")
-    record = {"run": {}, "by_attribute": {"sex": {}}, "clusters": {"column": "person"}}
-    (run / "evaluation-test.json").write_text(json.dumps(record))
-    (run / "metrics.json").write_text("{}")
-    (run / "config.yaml").write_text("train: {}\n")
+    run = evaluated_run(tmp_path / "run", clusters=250)
     assert command(run, "--metric", "demographic_parity") == 0
     assert "600 rows in 250 clusters" in " ".join(capsys.readouterr().out.split())
 

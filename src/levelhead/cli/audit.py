@@ -207,6 +207,11 @@ CLASSES = Kind(
      "without", "time", "unpaired", "positive", "label_map", "positive_name", "favourable"),
 )  # fmt: skip
 
+TAKES_NO_CLUSTERS = (
+    "without", "continuous", "control", "time", "unpaired", "bound", "cost_false_positive", "cost_false_negative",
+    "count", "regression", "rank",
+)  # fmt: skip
+"""Options of audits whose intervals would ignore clusters."""
 CALLED = {"predictions": "FILE", "with_": "--with", "scale": "--scores"}
 PLAIN = {"scale": "auto", "adjust": Adjust.bonferroni, "workers": 1}
 """Defaults of options that have one."""
@@ -331,18 +336,31 @@ def _take_run(asked: SimpleNamespace) -> None:
     run = own_predictions(asked.predictions) if isinstance(asked.predictions, Path) else None
     if run is None:
         return
-    asked.predictions, asked.files, asked.label = run.file, [run.file], asked.label or OUTCOMES[0]
-    asked.prediction = asked.prediction if asked.prediction or asked.score else OUTCOMES[1]
+    folder, ranked = asked.predictions, asked.rank is not None or asked.top is not None or asked.lowest_first
+    asked.predictions, asked.files = run.file, [run.file]
+    if not ranked:
+        asked.label = asked.label or OUTCOMES[0]
+        if asked.bound is not None and not asked.prediction:  # it chooses the threshold itself
+            asked.score = asked.score or run.score
+        asked.prediction = asked.prediction if asked.prediction or asked.score else OUTCOMES[1]
     if not (asked.group or asked.join):
         asked.group, bins = list(run.groups), asked.bins or []
         cut = {one.rpartition("=")[0] for one in bins}
         # A data set says what its groups are, of any number numbers they may be.
         asked.bins = [*bins, *(f"{name}=values" for name in asked.group if name not in cut)]
-    if asked.positive is None and not asked.label_map and not asked.regression:
+    if asked.positive is None and not (asked.label_map or asked.regression or ranked):
         asked.positive = run.positive
     if asked.on is None and asked.join is not None:
         asked.on = run.ids
-    if asked.cluster is None and not asked.weight:
+    if asked.cluster is None and not asked.weight and run.cluster is not None:
+        if clash := _given(asked, TAKES_NO_CLUSTERS):
+            named = ("label", "prediction", "score", "group", "positive")
+            words = ["levelhead", "audit", run.file, *words_of({f"--{name}": getattr(asked, name) for name in named})]
+            raise ConfigError(
+                f"The rows of {folder} come in clusters, such as several of one person, which {', '.join(clash)} "
+                "cannot take into account. To treat rows as independent, with intervals that are too narrow, audit the "
+                f"run's file with the same options: {shlex.join(map(str, words))}"
+            )
         asked.cluster = run.cluster
 
 
