@@ -23,6 +23,16 @@ def month(seed: int, rows: int, harm: float) -> pd.DataFrame:
     return pd.DataFrame({"y": label * 1, "p": score, "sex": sex, "yhat": (score > 0.6) * 1})
 
 
+def test_groups_too_small_in_the_other_table_are_named(tmp_path: Path) -> None:
+    old = month(1, 600, 0.0)
+    pd.concat([old[old.sex == "m"], old[old.sex == "f"][:5]]).to_csv(tmp_path / "old.csv", index=False)
+    month(0, 600, 0.0).to_csv(tmp_path / "new.csv", index=False)
+    found = lh.audit_file(
+        tmp_path / "new.csv", "y", "yhat", ["sex"], against=tmp_path / "old.csv", unpaired=True, replicates=100
+    )
+    assert "sex: groups with fewer than 10 rows in old.csv are not compared: “f”." in found.warnings
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     month(0, 3000, 1.0).to_csv(tmp_path / "new.csv", index=False)

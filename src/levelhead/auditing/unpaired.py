@@ -21,7 +21,7 @@ from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
 from levelhead.metrics.scores import ScoreCounts, area_interval, areas
 from levelhead.report import blocks
 from levelhead.report.record import Finding, Told
-from levelhead.report.text import Record, level_text, number, percent_interval, short
+from levelhead.report.text import Record, counted, level_text, number, percent_interval, short
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, in_quotes, listed, printable
 
@@ -144,6 +144,12 @@ class OtherRows(Part):
             if frame.scale is not None:
                 changes += _area_changes(frame, old, key, names, strict, sizes)
             found[key] = tuple(changes)
+            told, least = {one.group for one in changes}, max(1, frame.options.min_count)
+            if few := [one for one, size in zip(names, sizes, strict=True) if size >= least and one not in told]:
+                frame.warnings.append(
+                    f"{printable(frame.names[key])}: groups with fewer than {counted(least, 'row')} in "
+                    f"{printable(other.names[0])} are not compared: {listed(map(in_quotes, few))}."
+                )
         return Unpaired(*other.names, found, comparisons, level)
 
     @classmethod
