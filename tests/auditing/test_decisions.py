@@ -261,3 +261,29 @@ def test_a_reference_that_is_too_small_changes_no_interval_of_other_columns(size
         loan, sensitive_features={"team": team, "race": race}, favourable="yes", reference="team=few"
     )
     assert (both.comparisons, both.by_attribute["race"]) == (3, alone.by_attribute["race"])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_a_point_in_the_names_of_files_merges_no_months(tmp_path: Path, suffix: str) -> None:
+    paths, rows = [], monthly().drop(columns="month").head(240)
+    for name in ("2024.9", "2024.10", "2025.1"):
+        paths.append(tmp_path / f"{name}{suffix}")
+        if suffix == ".parquet":
+            rows.to_parquet(paths[-1], index=False)
+        else:
+            rows.to_csv(paths[-1], index=False)
+    found = lh.audit_decisions_file(paths, "loan", ["sex"], favourable="yes", time="file")
+    assert found.over_time.periods == ("2024.9", "2024.10", "2025.1")
+    (tmp_path / "more").mkdir()
+    again = tmp_path / "more" / paths[0].name
+    again.write_bytes(paths[0].read_bytes())
+    found = lh.audit_decisions_file([*paths[:2], again], "loan", ["sex"], favourable="yes", time="file")
+    assert found.over_time.periods == ("2024.9", "2024.10", "more/2024.9")
+
+
+def test_two_kinds_of_one_file_are_no_period(tmp_path: Path) -> None:
+    rows = monthly().drop(columns="month").head(240)
+    for name in ("may.csv", "may.csv.gz", "june.csv"):
+        rows.to_csv(tmp_path / name, index=False)
+    with pytest.raises(ConfigError, match=r"may\.csv and .*may\.csv\.gz would be the same period, 'may'.*Rename one"):
+        lh.audit_decisions_file(sorted(tmp_path.iterdir()), "loan", ["sex"], favourable="yes", time="file")

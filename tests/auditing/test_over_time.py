@@ -61,6 +61,8 @@ def test_dates_are_months_and_other_values_periods() -> None:
     [
         (["2024-9", "2024-10"], True),
         (["2024-W9", "2024-W10"], True),
+        (["2024.9", "2024.10"], True),
+        (["2024.25", "2024.5"], True),  # numbers
         (["2023/24", "2024/25"], True),
         (["2023 Q4", "2024 Q1"], True),
         (["12/2023", "01/2024"], False),  # as texts, January would come first
@@ -196,6 +198,7 @@ def test_the_command_draws_the_chart_and_can_fail(tmp_path: Path, capsys: pytest
     ("periods", "places"),
     [
         (["2024-01", "2024-02", "2024-10", "2025-01"], [0, 1, 9, 12]),
+        (["2024.9", "2024.10", "2025.1"], [0, 1, 4]),
         (["2024-Q1", "2024-Q2", "2025-Q1"], [0, 1, 4]),
         (["2024-W01", "2024-W52", "2025-W01"], [0, 51, 52]),
         (["2019", "2020", "2024"], [0, 1, 5]),

@@ -421,15 +421,26 @@ def by_file(source: Stored, column: str | None) -> Stored:
     """Return a table with a column :data:`FILE` of the names of its files, if ``column`` is it and no file has one."""
     if column != FILE or len(source.pieces()) < 2 or not isinstance(source, Files) or FILE in source.files[0].header():
         return source
-    names = [one.path.name.partition(".")[0] for one in source.files]
+    paths = [one.path.absolute() for one in source.files]
+    names = [_without_suffix(one.name) for one in paths]
     if len(set(names)) < len(names):  # of files in several folders
-        paths = [one.path.absolute() for one in source.files]
         top = Path(os.path.commonpath(paths))
-        names = [str(one.relative_to(top)).removesuffix("".join(one.suffixes)) for one in paths]
+        names = [_without_suffix(str(one.relative_to(top))) for one in paths]
+    if same := [one for one, times in Counter(names).items() if times > 1]:
+        first, second = [one.path for one, name in zip(source.files, names, strict=True) if name == same[0]][:2]
+        raise ConfigError(
+            f"{first} and {second} would be the same period, {quoted(same[0])}: their names differ in the suffix "
+            "alone. Rename one, or leave it out."
+        )
     files = [File(one.path, {**one.beside, FILE: name}) for one, name in zip(source.files, names, strict=True)]
     found = Files(files, source.label)
     found.workers, found.ray = source.workers, source.ray
     return found
+
+
+def _without_suffix(name: str) -> str:
+    """Return a file's name without its kind: other points belong to the name, as in ``2024.01.csv``."""
+    return re.sub(r"\.(csv|tsv|parquet)(\.gz)?$", "", name, flags=re.IGNORECASE)
 
 
 def _files_of(path: Path | str) -> list[File]:

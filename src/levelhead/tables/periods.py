@@ -16,6 +16,8 @@ _DATE = re.compile(r"(\d{4})[-/](\d{1,2})[-/]\d{1,2}(?!\d).*", re.DOTALL)
 _MONTH = re.compile(r"(\d{4}[-/])(\d)")
 _PART = re.compile(r"(\d{4})(\D{1,3})(\d{1,2})")
 """A year and a month, a quarter or a week of it, or the year after."""
+_DOTTED = re.compile(r"\d{4}\.(0?[1-9]|1[0-2])")
+"""A year and a month of it, which would be sorted as a number: 2024.10 before 2024.9."""
 _COUNTED = re.compile(r"(\D*)(\d+)(\D*)")
 """A name with one number in it, such as ``week 3`` or ``sales_12.csv``."""
 
@@ -64,7 +66,8 @@ def ordered(periods: Sequence[str]) -> tuple[list[str], bool]:
     are all written alike, such as ``2024-03`` or ``2024-Q1``. That of ``12/2023`` beside ``01/2024`` is not: sorted as
     texts, the later one would come first.
     """
-    if all(number_of(one) is not None for one in periods):
+    months = all(_DOTTED.fullmatch(one) for one in periods)
+    if not months and all(number_of(one) is not None for one in periods):
         return [str(one) for one in in_order(periods)], True
     counted = {one: found for one in periods if (found := _COUNTED.fullmatch(one))}
     if len(counted) == len(periods) and len({(found[1], found[3]) for found in counted.values()}) == 1:
