@@ -35,6 +35,7 @@ from levelhead.data import SPLITS
 from levelhead.data.portraits import Portraits, contact_sheet
 from levelhead.report.page import write_page
 from levelhead.report.terminal import DrawnTable
+from levelhead.report.text import level_text
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.folder import CONFIG, refuse_changes
 from levelhead.runs.recipe import Experiment, build_experiment, find_recipe, read_recipe, section
@@ -229,7 +230,7 @@ def _notes(comparison: Comparison) -> list[str]:
     level, methods = comparison.table.level, len(comparison.table.rows) - 1
     return [
         "",
-        f"Percent, mean over seeds. In brackets: {level:.0%} intervals over {comparison.sources}.",
+        f"Percent, mean over seeds. In brackets: {level_text(level)} intervals over {comparison.sources}.",
         "EOd gap: difference between the styles in right and wrong calls of light hair.",
         f"* distinguishable from {BASELINE}: p < {1 - level:.2g}, adjusted for {methods} methods.",
         "ORACLE: saw the groups in training. The other methods saw labels alone.",

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from scipy import stats
 
 from fold_runs import fake, grid
-from levelhead.bench.grid import Grid, make_cells, remember, run_grid
-from levelhead.bench.looks import LOOKS, begin, level_of, levels, look, parse_target, spent
+from levelhead.bench.grid import GRID, Grid, make_cells, read_grid, remember, run_grid
+from levelhead.bench.ladder import steps_of
+from levelhead.bench.looks import LOOKS, begin, comparisons_of, level_of, levels, look, parse_target, spent, terms_of
 from levelhead.bench.tables import collect
 from levelhead.cli.app import main
+from levelhead.cli.report import page_of
 from levelhead.metrics.seeds import OverSeeds
-from levelhead.storage import read_json, write_json
+from levelhead.runs.folder import CONFIG
+from levelhead.storage import read_json, write_json, write_text
 from levelhead.types import ConfigError
 from scripts import load_script
 
@@ -104,6 +110,65 @@ def test_looks_are_written_down_and_make_every_later_interval_wider(looked: Path
     narrow = group.compare("erm").table.rows["dam"]["equalized_odds"].difference
     assert narrow is not None
     assert wide["high"] - wide["low"] > narrow.high - narrow.low
+
+
+@pytest.mark.parametrize("what", ["parent", "runs", "variants"])
+def test_whatever_way_runs_are_named_they_keep_margin_and_level(looked: Path, tmp_path: Path, what: str) -> None:
+    out = tmp_path / "several" / "out"
+    shutil.copytree(looked, out)
+    write_text(out / GRID, yaml.safe_dump(replace(read_grid(out / GRID), margin=99.0).to_dict()))
+    folders = {"parent": [out.parent], "variants": sorted(out.glob("*-*")), "runs": sorted(out.glob("*/seed-*"))}[what]
+    assert comparisons_of(folders) == [out]
+    assert terms_of(folders) == {"margin": 0.99, "level": levels(4)[1]}
+    assert terms_of(folders, 5)["margin"] == 0.05
+    assert terms_of([tmp_path / "nothing"]) == {"margin": 0.02, "level": 0.95}
+    with pytest.raises(SystemExit) as ended:
+        main(["table", *map(str, folders), "--json", str(tmp_path / "t.json")])
+    assert not ended.value.code
+    record = read_json(tmp_path / "t.json")
+    assert (record["comparisons"][0]["level"], record["comparisons"][0]["margin"]) == (levels(4)[1], 0.99)
+    assert record["looks"] == [read_json(looked / LOOKS)]
+
+
+def test_a_grid_file_above_runs_of_their_own_is_not_theirs(tmp_path: Path) -> None:
+    write_text(tmp_path / GRID, yaml.safe_dump(replace(grid(), margin=9.0).to_dict()))
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / CONFIG).touch()
+    assert terms_of([tmp_path / "runs" / "mine"])["margin"] == terms_of([tmp_path / "runs"])["margin"] == 0.02
+
+
+def test_pages_and_pictures_have_the_margin_and_the_level_of_the_comparison(looked: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(looked, out)
+    write_text(out / GRID, yaml.safe_dump(replace(read_grid(out / GRID), margin=99.0).to_dict()))
+    files = {name: tmp_path / name for name in ("r.html", "p.html", "p.json", "p.svg", "l.json", "l.svg")}
+    for command in (
+        ["report", out, "--html", files["r.html"]],
+        ["figure", "pareto", out, "--html", files["p.html"], "--json", files["p.json"], "--out", files["p.svg"]],
+        ["figure", "ladder", out, "--json", files["l.json"], "--out", files["l.svg"]],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, command)])
+        assert not ended.value.code
+    for name in ("r.html", "p.html"):
+        page = files[name].read_text(encoding="utf-8")
+        assert f"{100 * levels(4)[1]:g}% intervals" in page
+        assert "95% intervals" not in page
+        assert "(within 99.0 points)" in page
+    assert read_json(files["p.json"])["pictures"][0]["level"] == levels(4)[1]
+    (group,) = collect([out], "test")
+    wide, narrow = (group.compare("erm", threshold="matched", level=level) for level in (levels(4)[1], 0.95))
+    drawn = read_json(files["l.json"])["steps"]
+    assert drawn == [step.to_dict() for step in steps_of(wide, wide.title.partition(": ")[0])]
+    assert drawn != [step.to_dict() for step in steps_of(narrow, wide.title.partition(": ")[0])]
+
+
+def test_a_page_of_two_margins_is_refused_with_the_command_that_takes_one(looked: Path, tmp_path: Path) -> None:
+    for name, margin in (("a", 2.0), ("b", 3.0)):
+        shutil.copytree(looked, tmp_path / name)
+        write_text(tmp_path / name / GRID, yaml.safe_dump(replace(read_grid(looked / GRID), margin=margin).to_dict()))
+    with pytest.raises(ConfigError, match=r"margins, 2\.0, 3\.0 points: make the page with `levelhead table --margin"):
+        page_of(tmp_path)
 
 
 def test_a_plan_that_changes_after_looking_is_refused(looked: Path) -> None:

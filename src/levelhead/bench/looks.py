@@ -23,10 +23,13 @@ from scipy import signal, special, stats
 
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.comparison import Comparison
+from levelhead.bench.grid import GRID, PLACE, Grid, read_grid
 from levelhead.bench.tables import collect
 from levelhead.metrics.names import COMPARED
+from levelhead.report.text import level_text
+from levelhead.runs.folder import CONFIG
 from levelhead.storage import read_record, write_json
-from levelhead.types import ConfigError, quoted
+from levelhead.types import ConfigError, listed, quoted
 
 LOOKS = "looks.json"
 ERROR = 0.05
@@ -151,7 +154,7 @@ def look(
         return reached, f"{what}: undefined, {difference.reason}."
     value, low, high = (100 * one for one in (difference.value, difference.low, difference.high))
     outcome = "reached, no further seed is trained" if reached else "not yet" if done < len(seeds) else "not reached"
-    return reached, f"{what} {value:+.1f} [{low:+.1f}, {high:+.1f}] at {100 * level:.1f}%: {outcome}."
+    return reached, f"{what} {value:+.1f} [{low:+.1f}, {high:+.1f}] at {level_text(level)}: {outcome}."
 
 
 def begin(target: Target, out: Path, seeds: Sequence[int]) -> dict[str, Any]:
@@ -173,11 +176,50 @@ def begin(target: Target, out: Path, seeds: Sequence[int]) -> dict[str, Any]:
     return kept
 
 
+def comparisons_of(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders of the comparisons that runs in ``folders`` belong to.
+
+    These are the folders themselves, those of comparisons below them, and of a run in a comparison that comparison's.
+    """
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        alone = (folder / CONFIG).exists()
+        runs = [folder] if alone else [path.parent for path in sorted(folder.rglob(CONFIG))]
+        made = [run.resolve() for run in runs]
+        places = [run.parents[1] for run in made if PLACE.fullmatch(run.name)]
+        for place in places if alone else [folder, *places]:
+            if (place / GRID).exists() or (place / LOOKS).exists():
+                found.setdefault(place.resolve(), place)
+    return list(found.values())
+
+
 def looks_of(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return the plan and the looks of every comparison in ``folders`` that was looked at before its end."""
-    return [read_record(folder / LOOKS, looks=list) for folder in folders if (folder / LOOKS).exists()]
+    """Return the plan and the looks of every comparison of :func:`comparisons_of` that was looked at before its end."""
+    places = comparisons_of(folders)
+    return [read_record(place / LOOKS, looks=list) for place in places if (place / LOOKS).exists()]
 
 
 def level_of(folders: Sequence[Path]) -> float:
-    """Return the level of the last look at the comparisons in ``folders``; 0.95 where nobody looked before the end."""
+    """Return the level of the last look at the comparisons of ``folders``; 0.95 if all looked at their end alone."""
     return max([1 - ERROR, *(float(one["looks"][-1]["level"]) for one in looks_of(folders) if one["looks"])])
+
+
+def terms_of(
+    folders: Sequence[Path], points: float | None = None, otherwise: str = "name one with --margin"
+) -> dict[str, float]:
+    """Return the ``margin`` and the ``level`` that :meth:`levelhead.bench.tables.RunSet.compare` takes.
+
+    Args:
+        folders: of runs, of several, or of comparisons.
+        points: the margin, in points; None: that of the comparisons.
+        otherwise: what to do if they have several.
+
+    Raises:
+        ConfigError: comparisons have different margins, and ``points`` is None.
+    """
+    if points is None:
+        margins = {read_grid(place / GRID).margin for place in comparisons_of(folders) if (place / GRID).exists()}
+        if len(margins) > 1:
+            raise ConfigError(f"The grids have different margins, {listed(sorted(margins))} points: {otherwise}.")
+        points = next(iter(margins), Grid.margin)
+    return {"margin": points / 100, "level": level_of(folders)}

@@ -21,6 +21,7 @@ from levelhead.report.sentences import Difference, comparison_sentence, several_
 from levelhead.report.text import (
     Record,
     counted,
+    level_text,
     number,
     percent,
     percent_interval,
@@ -146,7 +147,7 @@ class Comparisons(Report):
 
 def brief(comparison: Comparison) -> Record | None:
     """Return what fits a screen: one line a variant, with its change from the baseline; None where there is none."""
-    table, level = comparison.table, f"{comparison.table.level:.0%}"
+    table, level = comparison.table, level_text(comparison.table.level)
     metrics = [name for name in reversed(_OPEN) if name in _metrics(comparison)]
     differences = {(each.method, name): each for name in metrics for each in comparison.differences(name)}
     if not differences:
@@ -326,7 +327,7 @@ def _beside(tables: Sequence[Record]) -> str:
 
 
 def _difference_blocks(comparison: Comparison) -> list[Record]:
-    baseline, level = comparison.table.baseline, f"{comparison.table.level:.0%}"
+    baseline, level = comparison.table.baseline, level_text(comparison.table.level)
     found: list[Record] = []
     metrics = [name for name in _OPEN if name in _metrics(comparison)]
     metrics += [name for name in _metrics(comparison) if name not in metrics]
@@ -355,7 +356,7 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
 
 def _figures(one: Compared) -> list[Record]:
     comparison, table = one.comparison, one.comparison.table
-    metrics, level, several = _metrics(comparison), f"{table.level:.0%}", len(table.rows) > 1
+    metrics, level, several = _metrics(comparison), level_text(table.level), len(table.rows) > 1
     columns: list[str | tuple[str, str]] = ["Variant", *((METRICS[name].short, help_for(name)) for name in metrics)]
     page_only = [at for at, name in enumerate(metrics, 1) if name in _PAGE_ONLY]
     shown: dict[str, Any] = {"where": blocks.BOTH, "page_columns": page_only}
@@ -416,7 +417,7 @@ def _areas(comparison: Comparison) -> list[Record]:
         for method, areas in comparison.areas.items()
     ]
     title = "Area under the ROC curve by group, independent of the threshold"
-    level, baseline = f"{comparison.table.level:.0%}", short(comparison.table.baseline)
+    level, baseline = level_text(comparison.table.level), short(comparison.table.baseline)
     return [
         blocks.table(
             title,
@@ -460,7 +461,7 @@ def _pareto(one: Compared) -> list[Record]:
     if one.frontier is not None:
         line = list(zip((100 * one.frontier.gaps).tolist(), (100 * one.frontier.accuracy).tolist(), strict=True))
     notes = [
-        f"Marks: means over seeds. Thin bars: {comparison.table.level:.0%} intervals per axis. Variants with "
+        f"Marks: means over seeds. Thin bars: {level_text(comparison.table.level)} intervals per axis. Variants with "
         "overlapping bars may swap places.",
         "Stairs: the Pareto set of the measured means, of variants without a mark.",
         *(["Squares: variants that saw groups (ORACLE)."] * any(p["oracle"] for p in points)),
@@ -566,10 +567,10 @@ def _how(one: Compared) -> list[Record]:
         ),
         (
             "Intervals",
-            f"{comparison.table.level:.0%}, over {comparison.sources}: rows are resampled jointly for all variants "
-            "and seeds (1,000 replicates); the variance over training seeds beyond row noise is added (Student’s t, "
-            "Satterthwaite’s degrees of freedom; with two or three seeds Cochran’s wider interval). Differences are "
-            f"paired over {comparison.whose_rows}.",
+            f"{level_text(comparison.table.level)}, over {comparison.sources}: rows are resampled jointly for all "
+            "variants and seeds (1,000 replicates); the variance over training seeds beyond row noise is added "
+            "(Student’s t, Satterthwaite’s degrees of freedom; with two or three seeds Cochran’s wider interval). "
+            f"Differences are paired over {comparison.whose_rows}.",
         ),
         ("p-values", "adjusted by Holm over the methods, metric by metric"),
         ("Versions and hardware", "; ".join(dict.fromkeys(map(_environment, comparison.environments)))),

@@ -20,6 +20,7 @@ from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.metrics import METRICS, Counts, estimate_to_dict
 from levelhead.metrics.names import COMPARED
 from levelhead.report import marks
+from levelhead.report.text import level_text
 from levelhead.storage import write_picture
 from levelhead.types import ConfigError, DataError, Estimate, nearest, quoted
 
@@ -267,7 +268,7 @@ def draw_pareto(
 ) -> None:
     """Draw the rows of a comparison in the plane of two columns, in percent, readable in greyscale.
 
-    One symbol a row, the mean over its seeds, with its 95% interval over rows and seeds in each direction; a step line
+    One symbol a row, the mean over its seeds, with its interval over rows and seeds in each direction; a step line
     through the rows without a mark (see :mod:`levelhead.report.marks`) that no other such row beats in both columns;
     rows that see groups, marked ORACLE, as open symbols; and the FACT line where one is given. A row at chance that
     lies far from the others is named below the picture. Equal comparisons give equal bytes.
@@ -390,7 +391,7 @@ def _caption(comparison: Comparison, points: Sequence[Point], frontier: Frontier
     """Say what marks, bars and lines are."""
     sentences = [
         f"Marks: mean over {comparison.number_of_seeds}.",
-        f"Bars: {comparison.table.level:.0%} interval over {comparison.sources}, per axis.",
+        f"Bars: {level_text(comparison.table.level)} interval over {comparison.sources}, per axis.",
         "Variants with overlapping bars may swap places in the Pareto set.",
     ]
     used = [mark for mark in marks.MEANINGS if any(mark in point.marks for point in points)]

@@ -10,6 +10,7 @@ from levelhead.bench.comparison import Comparison
 from levelhead.metrics import JointRow
 from levelhead.metrics.names import COMPARED
 from levelhead.report import marks
+from levelhead.report.text import level_text
 from levelhead.storage import write_picture
 
 WIDTH, MARGIN, BETWEEN, LETTER = 5.8, 0.08, 0.25, 0.08  # inches: LETTER is the mean width of one
@@ -69,7 +70,7 @@ def draw_comparisons(
     write(
         MARGIN,
         top + 0.32,
-        f"Dots: mean of {seeds} seeds. Bars: {comparisons[0].table.level:.0%} intervals over test pictures\n"
+        f"Dots: mean of {seeds} seeds. Bars: {level_text(comparisons[0].table.level)} intervals over test pictures\n"
         f"and seeds. Dashed: {comparisons[0].table.baseline}. Hollow: the method saw the groups.",
     )
     write_picture(path, figure, 200)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,7 +34,7 @@ def pareto_command(
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Plot accuracy against a gap: a mark per variant, 95% intervals, the Pareto set, the FACT line of the baseline.
+    """Plot accuracy against a gap: a mark per variant, intervals, the Pareto set, the FACT line of the baseline.
 
     The FACT line is the best that post-processing of the baseline's predictions by group could reach on these test
     rows. It needs the columns accuracy and equalized_odds, and two classes. Existing files are replaced.
@@ -44,18 +44,22 @@ def pareto_command(
     outputs = {"--json": json_file, "--html": html_file}
     check_outputs({"--out": out} | outputs, runs=runs)
     # Here, because importing torch takes seconds.
+    from levelhead.bench.looks import level_of, terms_of
     from levelhead.bench.page import Comparisons, compared
     from levelhead.bench.pareto import baseline_frontier, check_picture, draw_pareto, has_frontier, pareto_to_dict
     from levelhead.bench.tables import collect
 
     check_picture(out, x, y)
     console = Terminal()
+    terms: dict[str, Any] = {"level": level_of(runs)}
+    if html_file is not None:  # the picture has no margin
+        terms = terms_of(runs, otherwise="make the page with `levelhead table --margin POINTS --html`")
     groups = collect(runs, split.value, min_count=min_count, missing=missing.words)
     pictures = [out] if len(groups) == 1 else [out.with_stem(f"{out.stem}-{n + 1}") for n in range(len(groups))]
     check_outputs({f"--out, picture {path.name}": path for path in pictures} | outputs, runs=runs)
     results, written, pages = [], [], []
     for path, group in zip(pictures, groups, strict=True):
-        comparison = group.compare(baseline)
+        comparison = group.compare(baseline, **terms)
         console.print("\n".join(comparison.cautions), markup=False, end="\n" if comparison.cautions else "")
         frontier = None
         if not no_frontier and has_frontier(x, y):

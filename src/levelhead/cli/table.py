@@ -23,7 +23,7 @@ from levelhead.cli.options import (
 )
 from levelhead.storage import as_written, check_outputs, read_json, write_text
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError, listed, visible
+from levelhead.types import ConfigError, visible
 
 if TYPE_CHECKING:  # importing pandas takes a second, and --help does not need it
     from levelhead.bench.page import Comparisons
@@ -76,24 +76,16 @@ def table_command(
     if stored:
         _show_stored(context, runs, html_file, latex_file, markdown, all_)
         return
-    from levelhead.bench.grid import GRID, Grid, read_grid
-    from levelhead.bench.looks import level_of, looks_of
+    from levelhead.bench.looks import looks_of, terms_of
     from levelhead.bench.page import Compared, Comparisons, compared
     from levelhead.bench.tables import collect
     from levelhead.bench.tuning import choices_table, choices_to_dict, tune
 
-    grids = [read_grid(folder / GRID) for folder in runs if (folder / GRID).exists()]
-    if margin is None and len({one.margin for one in grids}) > 1:
-        raise ConfigError(
-            f"The grids have different margins, {listed(sorted({one.margin for one in grids}))} points: name one with "
-            "--margin."
-        )
-    points = margin if margin is not None else grids[0].margin if grids else Grid.margin
+    terms = terms_of(runs, margin)
     results, pages, reports = [], [], []
     groups = collect(runs, split.value, min_count=min_count, missing=missing.words)
     for group in groups:
-        options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "margin": points / 100}
-        options |= {"level": level_of(runs), "cluster": cluster}
+        options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "cluster": cluster, **terms}
         more, picked = [], {}
         if tune_by is not None:
             chosen, choices = tune(group, tune_by)
