@@ -11,7 +11,7 @@ import pytest
 import yaml
 from scipy import stats
 
-from fold_runs import fake, grid
+from fold_runs import answers, fake, grid
 from levelhead.bench.grid import GRID, Grid, make_cells, read_grid, remember, run_grid
 from levelhead.bench.ladder import steps_of
 from levelhead.bench.looks import LOOKS, begin, comparisons_of, level_of, levels, look, parse_target, spent, terms_of
@@ -40,6 +40,7 @@ def test_all_of_the_error_is_spent_at_the_end_and_little_before() -> None:
     assert levels(2) == (0.95,)
     # O'Brien and Fleming's spending for five looks, from tables of the method (Lan and DeMets 1983): the later four.
     rng = np.random.default_rng(1)
+    assert max(levels(40)) < 1  # a level of 1 has no interval
     for seeds in (3, 5, 10):
         ends = stats.norm.isf((1 - np.array(levels(seeds))) / 2)
         assert (np.diff(ends) < 0).all()
@@ -71,6 +72,15 @@ def test_targets_are_read() -> None:
 def test_targets_that_cannot_be_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_target(text, ["erm", "dam"])
+
+
+def test_a_target_is_compared_with_the_first_variant_on_its_data() -> None:
+    tables = (["erm, 60", "dam, 60"], ["erm, 90", "dam, 90"])
+    assert parse_target("EOd difference of dam, 90 decided", *tables).method == "dam, 90"
+    with pytest.raises(ConfigError, match="'erm, 90' is the first variant on its data, the baseline"):
+        parse_target("EOd difference of erm, 90 decided", *tables)
+    with pytest.raises(ConfigError, match="Name one of: none"):
+        parse_target("EOd difference of b decided", ["a"], ["b"])
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +219,45 @@ def test_the_command_trains_no_seed_after_the_target_is_reached(
     with pytest.raises(SystemExit) as ended:
         main([*command, "--resume", "--until", "EOd difference of dam known to 90"])
     assert ended.value.code == 2
+
+
+def test_the_command_looks_at_the_data_of_its_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("levelhead.bench.grid.LocalProcesses.__call__", lambda self, cell: fake(cell))
+    command = ["compare", "--data", "portraits", "--methods", "erm,dam", "--seeds", "0-2", "--folds", "2"]
+    command += ["--set=data.train_size=60", "--set=data.validation_size=60", "--try", "data.test_size=60,90"]
+    command += ["--out", str(tmp_path / "out"), "--until"]
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "EOd difference of erm, test_size 90 decided"])
+    assert ended.value.code == 2
+    assert "is the first variant on its data, the baseline" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "EOd difference of dam, test_size 90 known to 99"])
+    assert not ended.value.code
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Look after 2 of 3 seeds: EOd difference of dam, test_size 90 " in printed
+    kept = read_json(tmp_path / "out" / LOOKS)["looks"][-1]
+    groups = collect([tmp_path / "out"], "test")
+    (group,) = [one for one in groups if "dam, test_size 90" in one.rows()]
+    comparison = group.compare("erm, test_size 90", level=kept["level"])
+    difference = comparison.table.rows["dam, test_size 90"]["equalized_odds"].difference
+    assert difference is not None
+    assert (kept["value"], kept["low"], kept["high"]) == (difference.value, difference.low, difference.high)
+
+
+def test_a_look_at_two_equal_variants_says_why_there_is_no_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fold_runs.answers", lambda cell, rows: answers(replace(cell, row="erm"), rows))
+    cells = make_cells(grid(3, (0, 1, 2)), tmp_path)
+    run_grid([cell for cell in cells if cell.experiment.seed < 2], launch=fake)
+    target = parse_target("EOd difference of dam decided", ["erm", "dam"])
+    folders = [cell.folder for cell in cells if cell.experiment.seed < 2]
+    reached, said = look(target, folders, tmp_path, (0, 1, 2), 2, 0.02)
+    assert not reached
+    assert said.startswith("Look after 2 of 3 seeds: EOd difference of dam +0.0, no interval: every draw of the rows")
 
 
 def test_a_grid_file_holds_the_margin(tmp_path: Path) -> None:

@@ -133,6 +133,29 @@ def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("piloted", [False, True])
+def test_variants_on_several_data_sets_are_planned_with_those_on_the_same_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, piloted: bool
+) -> None:
+    rows = {
+        f"{name} {size}": {"method.name": name, "data.test_size": size} for size in (40, 80) for name in ("erm", "dam")
+    }
+    cells = make_cells(
+        Grid(BASE, rows | {"alone": {"method.name": "erm", "data.test_size": 60}}, (0, 1), folds=3), tmp_path
+    )
+    if piloted:
+        run_grid([cell for cell in cells if cell.experiment.seed == 0 and cell.row != "alone"], launch=fake)
+    monkeypatch.setattr("levelhead.bench.planning.predicted", lambda cells, *_: {cell.folder: 1.0 for cell in cells})
+    show_plan(cells, tmp_path, workers=1, console=Console(width=300), min_count=1)
+    told = " ".join(capsys.readouterr().out.split())
+    for size, count in ((40, 200), (80, 240)):
+        assert f"All rows, in 3 folds of erm {size}; dam {size}: {count} rows" in told
+        assert f"EOd difference of dam {size} to erm {size}" in told
+        assert (f"from a pilot of 1 seed of dam {size} and erm {size}" in told) is piloted
+    assert told.count("EOd difference") == 2
+    assert "alone: no plan, no other variant has the same data." in told
+
+
 def test_a_refit_is_planned_as_a_refit_and_not_as_a_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

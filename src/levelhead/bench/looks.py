@@ -61,11 +61,15 @@ class Target:
         return 100 * (row.difference.high - row.difference.low) / 2 <= self.points
 
 
-def parse_target(text: str, rows: Sequence[str]) -> Target:
-    """Read ``EOd difference of dam known to 1.5`` or ``EOd difference of dam decided``; ``rows`` are the variants.
+def parse_target(text: str, *tables: Sequence[str]) -> Target:
+    """Read ``EOd difference of dam known to 1.5`` or ``EOd difference of dam decided``.
 
-    Raises :class:`~levelhead.types.ConfigError` for anything else, for an unknown metric or variant, and for the
-    baseline, which is the first of them.
+    Args:
+        text: the target.
+        tables: the variants on each data set; the first of each is the baseline of the others.
+
+    Raises:
+        ConfigError: the text is anything else, or names an unknown metric, an unknown variant or a baseline.
     """
     end = r"(?:known to ([0-9]+(?:\.[0-9]+)?)(?: points)?|decided)"
     found = re.fullmatch(rf"(.+?) difference of (.+?) {end}", " ".join(text.split()))
@@ -78,9 +82,12 @@ def parse_target(text: str, rows: Sequence[str]) -> Target:
     metric, method, points = by_name.get(found[1].lower()), found[2], None if found[3] is None else float(found[3])
     if metric is None:
         raise ConfigError(f"--until names the metric {quoted(found[1])}. Known: {', '.join(METRICS)}.")
-    if method not in rows[1:]:
-        what = "is the baseline itself" if method in rows[:1] else "is no variant here"
-        raise ConfigError(f"--until: {quoted(method)} {what}. Name one of: {', '.join(rows[1:]) or 'none'}.")
+    others = [row for rows in tables for row in rows[1:]]
+    if method not in others:
+        what = "is no variant here"
+        if any(method in rows[:1] for rows in tables):
+            what = "is the baseline itself" if len(tables) == 1 else "is the first variant on its data, the baseline"
+        raise ConfigError(f"--until: {quoted(method)} {what}. Name one of: {', '.join(others) or 'none'}.")
     if points is not None and not 0 < points < 100:
         raise ConfigError(f"--until: {points:g} points is out of range; give a number between 0 and 100.")
     return Target(" ".join(text.split()), metric, method, points)
@@ -111,7 +118,9 @@ def levels(seeds: int) -> tuple[float, ...]:
         half = len(grid) // 2
         beyond = 2 * step * (np.cumsum(density[half:][::-1])[::-1] - density[half:] / 2)
         end = float(np.interp(-wanted, -beyond, grid[half:]))
-        found.append(round(float(2 * special.ndtr(end / math.sqrt(share)) - 1), 4))
+        level = float(2 * special.ndtr(end / math.sqrt(share)) - 1)
+        # An early look at many seeds spends almost nothing; no interval has a level of 1.
+        found.append(round(level, 4) if level < 0.9999 else min(round(level, 6), 0.999999))
         density = np.where(np.abs(grid) <= end, density, 0.0)
     return tuple(found)
 
@@ -130,7 +139,7 @@ def look(
 
     Args:
         target: what is to be known.
-        folders: the run folders of the seeds that are done.
+        folders: the run folders of the seeds that are done, of the variants on the target's data.
         out: the folder of the comparison.
         seeds: all that may be trained.
         done: how many of them are.
@@ -153,6 +162,8 @@ def look(
     if not difference.defined:
         return reached, f"{what}: undefined, {difference.reason}."
     value, low, high = (100 * one for one in (difference.value, difference.low, difference.high))
+    if difference.reason is not None:
+        return reached, f"{what} {value:+.1f}, {difference.reason}."
     outcome = "reached, no further seed is trained" if reached else "not yet" if done < len(seeds) else "not reached"
     return reached, f"{what} {value:+.1f} [{low:+.1f}, {high:+.1f}] at {level_text(level)}: {outcome}."
 

@@ -23,7 +23,7 @@ from scipy import special
 
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.grid import Cell
-from levelhead.bench.tables import RunSet, collect
+from levelhead.bench.tables import RunSet, by_data, collect
 from levelhead.bench.timing import predicted
 from levelhead.data import SPLITS, DataSet, Fold
 from levelhead.metrics.names import MISSING_GROUP
@@ -157,14 +157,25 @@ def show_plan(
     time += f", {spent(seconds / workers)} with {workers} at a time" * (workers > 1)
     aside = f"; {len(refits)} refits, of seconds each, not counted" * bool(refits)
     console.print(f"{len(left)} of {len(cells)} runs are missing: {time} ({source or 'nothing to time'}{aside}).")
+    tables = by_data(cells)
+    for each in tables:
+        _show_widths(each, len(tables) > 1, console, min_count, missing)
+
+
+def _show_widths(cells: Sequence[Cell], several: bool, console: Console, min_count: int, missing: str) -> None:
+    """Print how small a difference the runs on one data set will show; ``several`` if there are others."""
+    rows = list(dict.fromkeys(cell.row for cell in cells))
     counts, which = _cells_of(cells[0].experiment.data, missing)
     sizes = ", ".join(
         f"{group} / {label} {size:,}" for group, own in counts.items() for label, size in sorted(own.items())
     )
     rows_of = np.array([list(own.values()) for own in counts.values()])
     enough = rows_of[(rows_of >= max(1, min_count)).all(1)]
-    console.print(f"{which}: {rows_of.sum():,} rows ({sizes}).", markup=False)
-    rows = list(dict.fromkeys(cell.row for cell in cells))
+    whose = f" of {'; '.join(rows)}" * several
+    console.print(f"{which}{whose}: {rows_of.sum():,} rows ({sizes}).", markup=False)
+    if several and len(rows) == 1:
+        console.print(f"{rows[0]}: no plan, no other variant has the same data.", markup=False)
+        return
     done = sorted({len({one.experiment.seed for one in cells if one.row == row}) for row in rows})
     shown = sorted({1, 2, 3, 5, 10, *done})
     pilot = _pilot(cells, min_count, missing)

@@ -18,7 +18,7 @@ from levelhead.attention import DebiasConfig
 from levelhead.auditing.figures import left_out_sentences
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.bench.comparison import LEAKING, Comparison, shown, without_folder
-from levelhead.bench.grid import GRID, read_grid
+from levelhead.bench.grid import GRID, Cell, read_grid
 from levelhead.data import Fold, Split
 from levelhead.methods import DAM, ERM
 from levelhead.metrics import Counts, JointTable, joint
@@ -582,7 +582,7 @@ def collect(
             _read_environment(folder / "environment.json"),
             _read_cost(folder / "cost.json"),
         )
-        data = {key: value for key, value in experiment.recipe["data"].items() if key not in ("root", "fold")}
+        data = _data_of(experiment)
         if isinstance(experiment.data, Fold):
             whose = str([data, run.settings, experiment.seed, experiment.name])
             folds.setdefault(whose, (data, attribute, []))[2].append((run, evaluated))
@@ -601,13 +601,30 @@ def collect(
     ]
 
 
+def _data_of(experiment: Experiment) -> dict[str, Any]:
+    return {key: value for key, value in experiment.recipe["data"].items() if key not in ("root", "fold")}
+
+
+def _key_of(data: Mapping[str, Any]) -> str:
+    """Return what runs on the same data have in common."""
+    return str(sorted(data.items()))
+
+
+def by_data(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Return the cells of each table that :func:`collect` makes of them: those on the same data."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(_key_of(_data_of(cell.experiment)), []).append(cell)
+    return list(found.values())
+
+
 def _classes(run: Run) -> list[str]:
     return [name for name in map(str, run.predictions) if name.startswith("probability_")]
 
 
 def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: str, new: RunSet) -> None:
     """Put a run to those on the same data, the first to a ``new`` set; refuse it if it was evaluated on other rows."""
-    group = groups.setdefault(str(sorted(data.items())), new)
+    group = groups.setdefault(_key_of(data), new)
     first = str(run.predictions.columns[0])  # ids, where there are any
     known = {"cluster", first}.intersection(run.predictions, *(one.predictions for one in group.runs[:1]))
     _refuse_some_clusters([*group.runs[:1], run], group.split)

@@ -189,11 +189,13 @@ def _run(
     from levelhead.bench.grid import joined, make_cells, remember
     from levelhead.bench.looks import FIRST, begin, look, parse_target
     from levelhead.bench.running import run_all, show_results
+    from levelhead.bench.tables import by_data
     from levelhead.report.page import command_line
 
     plan = joined(plan, folder)
     cells = make_cells(plan, folder, rows=rows, seeds=seeds, **options)
-    target = None if until is None else parse_target(until, list(dict.fromkeys(cell.row for cell in cells)))
+    tables = [list(dict.fromkeys(cell.row for cell in each)) for each in by_data(cells)]
+    target = None if until is None else parse_target(until, *tables)
     order = list(dict.fromkeys(cell.experiment.seed for cell in cells))
     if target is not None:
         begin(target, folder, order)
@@ -224,7 +226,8 @@ def _run(
         if status:
             raise typer.Exit(status)
         if target is not None and done >= FIRST:
-            folders = [cell.folder for cell in cells_now]
+            beside = next(rows for rows in tables if target.method in rows)
+            folders = [cell.folder for cell in cells_now if cell.row in beside]
             reached, said = look(target, folders, folder, order, done, plan.margin / 100, **who)
             console.print(said, markup=False)
             if reached:
