@@ -88,7 +88,7 @@ def table_command(
         options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "cluster": cluster, **terms}
         more, picked = [], {}
         if tune_by is not None:
-            chosen, choices = tune(group, tune_by)
+            chosen, choices = tune(group, tune_by, select)
             more = [choices_table(choices, group.compare(baseline, **options), tune_by)] if choices else []
             picked, group = {"tuning": choices_to_dict(choices, tune_by)}, chosen
         comparison = group.compare(baseline, **options)
