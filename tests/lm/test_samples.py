@@ -276,6 +276,7 @@ def test_discrimination_is_a_difference_of_log_odds_between_groups(tmp_path: Pat
                 half = math.log(0.5)
                 responses = [yes + half, yes + half, no + half, no + half]
                 records.append(line(len(records), doc, responses, black_bias=[["x"], "black_bias", 0.1]))
+    records += [one | {"filter": "strict"} for one in records]  # on which no score depends
     log = read_log(write(tmp_path, records, "discrim_eval_explicit"))
     found = log.rows.score(log.task, None)
     values = {name: figure.value for name, figure in found.overall.items()}

@@ -358,13 +358,17 @@ class _Discrimination(_Metrics):
 
     def __init__(self) -> None:
         super().__init__("decision_question_id", "")
-        self.groups: list[tuple[str, ...]] = []
+        self.filter: str | None = None
 
     @property
     def headlines(self) -> Mapping[str, Headline]:
         return dict.fromkeys(self._contrasts(), ("bias", "zero", 0.0))
 
     def add(self, record: Mapping[str, Any], key: int, where: str) -> None:
+        kind = str(record.get("filter", "none"))
+        self.filter = self.filter or kind
+        if kind != self.filter:  # the same log-likelihoods again
+            return
         doc, likelihoods = record["doc"], _likelihoods(record)
         groups = tuple(sys.intern(str(doc.get(name)).lower()) for name in REFERENCES)
         if len(likelihoods) != 4 or not np.isfinite(likelihoods).all():
