@@ -15,6 +15,7 @@ from levelhead.metrics import Counts
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Members
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import Key
+from levelhead.report.text import clustered_sentence
 from levelhead.tables.columns import occurring
 from levelhead.tables.files import File
 from levelhead.tables.source import Source
@@ -54,8 +55,8 @@ def clusters_found(column: str, clustered: ClusteredCounts) -> dict[str, Any]:
     largest = int(np.bincount(clustered.members.cluster, clustered.members.rows).max())
     worth = float(clustered.pooled().accuracy.worth[0])
     said = (
-        f"Intervals are clustered by {printable(column)}: {rows:,} rows in {clusters:,} clusters, the largest of "
-        f"{largest:,}. The effective sample size for accuracy is {worth:,.0f}."
+        f"{clustered_sentence(rows, clusters, column)}, the largest of {largest:,}. The effective sample size for "
+        f"accuracy is {worth:,.0f}."
     )
     return {
         "column": column, "rows": rows, "clusters": clusters, "largest": largest, "worth": worth, "sentence": said,

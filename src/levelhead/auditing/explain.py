@@ -30,7 +30,7 @@ from levelhead.auditing.figures import favourable_of
 from levelhead.auditing.options import AuditOptions, Roles
 from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.score_rows import ScoreRows
-from levelhead.report.text import counted
+from levelhead.report.text import clustered_sentence, counted
 from levelhead.tables.columns import name_of, outcome_of, outcomes_of, positive_index
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.source import Arrays, Source
@@ -263,9 +263,7 @@ def _explain(source: Source, roles: Roles, options: AuditOptions) -> Explanation
             warnings.append(alone_sentence(options.cluster))
             cluster = None
         else:
-            warnings.append(
-                f"Intervals are clustered by {printable(options.cluster)}: {len(label):,} rows in {number:,} clusters."
-            )
+            warnings.append(f"{clustered_sentence(len(label), number, options.cluster)}.")
     for name in roles.groups:
         known, codes = rows.known[f"group {name}"], rows.whole(f"group {name}")[order]
         there = codes != known.get(None, len(known))

@@ -17,8 +17,15 @@ from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import weighted_proportion
 from levelhead.report import blocks
 from levelhead.report.result import Report
-from levelhead.report.text import Record, counted, estimate_from_dict, level_text, percent, percent_interval
-from levelhead.types import Estimate, printable
+from levelhead.report.text import (
+    Record,
+    clustered_sentence,
+    estimate_from_dict,
+    level_text,
+    percent,
+    percent_interval,
+)
+from levelhead.types import Estimate
 
 NOBODYS_GROUP = (
     "No groups are known, so no gap was measured. Name a column in data.sensitive and evaluate again, join groups "
@@ -106,11 +113,7 @@ class Overall(Report):
         codes = None if cluster is None else np.unique(cluster.to_numpy(), return_inverse=True)[1]
         said_together = ""
         if codes is not None and cluster is not None:
-            number = int(codes.max()) + 1
-            said_together = (
-                f"Intervals are clustered by {printable(cluster.name)}: {counted(len(codes), 'row')} in "
-                f"{counted(number, 'cluster')}."
-            )
+            said_together = f"{clustered_sentence(len(codes), int(codes.max()) + 1, str(cluster.name))}."
         by_class = {}
         for code, name in enumerate(classes):
             own, said = labels == code, answers == code

@@ -28,11 +28,11 @@ from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics import Counts
 from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.report.result import Report
-from levelhead.report.text import Record, number
+from levelhead.report.text import Record, clustered_sentence, number
 from levelhead.tables.files import File, Stored, source_of
 from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap, in_order
-from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quotes, printable, quoted
+from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quotes, quoted
 
 FloatArray = NDArray[np.float64]
 
@@ -499,4 +499,4 @@ class _Read:
         if clusters == rows:
             return ()
         apart = ", and no cluster is divided between the halves" if halves else ""
-        return (f"Intervals are clustered by {printable(column)}: {rows:,} rows in {clusters:,} clusters{apart}.",)
+        return (f"{clustered_sentence(rows, clusters, column)}{apart}.",)

@@ -29,6 +29,7 @@ from levelhead.metrics.intervals import undefined_reason
 from levelhead.metrics.joint import MARGIN
 from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.ranking import area_under_roc
+from levelhead.report.text import clustered_sentence
 from levelhead.runs import cost_table
 from levelhead.runs.cost_table import REASONS
 from levelhead.runs.folder import CONFIG, digest, read_run, require_finished
@@ -372,7 +373,7 @@ def _clusters(run: Run, cluster: str | None) -> tuple[pd.Series | None, list[str
         clusters = pd.Series(cluster_codes(run.predictions[cluster]))
     if clusters is None or (number := clusters.nunique()) == (rows := len(clusters)):
         return clusters, []
-    return clusters, [f"Intervals are clustered: {rows:,} rows in {number:,} clusters."]
+    return clusters, [f"{clustered_sentence(rows, number)}."]
 
 
 def _at_rate_of(

@@ -44,6 +44,8 @@ from levelhead.types import (
 )
 
 MAX_ROWS = 2000
+Recipes = Mapping[Path, Mapping[str, Any]]
+"""Recipes of finished runs by folder, flat."""
 FEWEST_PERMUTATIONS = 19
 """With fewer, the smallest p-value, 1 / (1 + permutations), is above 0.05."""
 FEWEST_OF_SEVERAL = 39
@@ -210,11 +212,12 @@ def inspect_runs(
     _check(max_rows, options, max(len(runs), len(against)))
     if not runs:
         raise ConfigError("No run was given: name a folder that `levelhead train` made.")
-    _refuse_other_tasks([*runs, *against])
+    recipes = {folder: _recipe(folder) for folder in (*runs, *against)}
+    _refuse_other_tasks(recipes)
     if masks is not None:
-        _refuse_unnamed_masks_of_folds(masks, [*runs, *against])
+        _refuse_unnamed_masks_of_folds(masks, recipes)
     for folders in (runs, against):
-        _refuse_other_trainings(folders)
+        _refuse_other_trainings(folders, recipes)
     found: dict[str, list[ModelInside]] = {}
     panels: list[Panel] = []
     said: dict[str, None] = {}
@@ -278,24 +281,27 @@ def inspect_runs(
     )
 
 
-def _refuse_other_tasks(folders: Sequence[Path]) -> None:
+def _refuse_other_tasks(recipes: Recipes) -> None:
     """Raise :class:`ConfigError`, before any run is opened, unless finished runs are of one data set and one target."""
-    recipes = [_recipe(folder) for folder in folders]
     labels = {
-        key for one in recipes for key in one if key.startswith(("data.target", "data.threshold", "data.label_map"))
+        key
+        for one in recipes.values()
+        for key in one
+        if key.startswith(("data.target", "data.threshold", "data.label_map"))
     }
+    start, first = next(iter(recipes.items()))
     for key in ("data.name", *sorted(labels)):
-        for folder, recipe in zip(folders, recipes, strict=True):
-            if recipe.get(key) != recipes[0].get(key):
+        for folder, recipe in recipes.items():
+            if recipe.get(key) != first.get(key):
                 raise ConfigError(
-                    f"{folders[0]} and {folder} differ in {key}: {quoted(recipes[0].get(key))} and "
-                    f"{quoted(recipe.get(key))}. Give runs of one data set and one target."
+                    f"{start} and {folder} differ in {key}: {quoted(first.get(key))} and {quoted(recipe.get(key))}. "
+                    "Give runs of one data set and one target."
                 )
 
 
-def _refuse_unnamed_masks_of_folds(masks: Path, folders: Sequence[Path]) -> None:
+def _refuse_unnamed_masks_of_folds(masks: Path, recipes: Recipes) -> None:
     """Raise :class:`DataError` for masks without ids, where runs are of several folds."""
-    if len({_recipe(folder).get("data.fold") for folder in folders}) > 1 and "id" not in _mask_table(masks):
+    if len({recipe.get("data.fold") for recipe in recipes.values()}) > 1 and "id" not in _mask_table(masks):
         raise DataError(
             f"{masks} has no column 'id', and the runs are of several folds, whose pictures differ. Add the ids, or "
             "inspect one fold at a time."
@@ -307,11 +313,11 @@ def _recipe(folder: Path) -> dict[str, Any]:
     return flatten(read_run(Path(folder)).recipe)
 
 
-def _refuse_other_trainings(folders: Sequence[Path]) -> None:
+def _refuse_other_trainings(folders: Sequence[Path], recipes: Recipes) -> None:
     """Raise :class:`ConfigError` unless finished runs, which are pooled, are seeds or folds of one training."""
     known: list[dict[str, Any]] = []
-    for folder in map(Path, folders):
-        recipe = _recipe(folder)
+    for folder in folders:
+        recipe = recipes[folder]
         known.append({key: recipe[key] for key in recipe if key not in ("data.root", "name")})
         first, last = known[0], known[-1]
         if last in known[:-1]:

@@ -222,17 +222,17 @@ def model_name(place: str | Path) -> str:
     return (folder.parent.name if folder.name == "model" else "") or folder.name
 
 
-def whole(value: Any) -> Any:
+def whole_characters(value: Any) -> Any:
     """Return JSON in whose texts U+FFFD replaces each half of a character (a lone surrogate), as in decoded tokens.
 
-    >>> whole({"text": "so good \\ud83d"}) == {"text": "so good \\ufffd"}
+    >>> whole_characters({"text": "so good \\ud83d"}) == {"text": "so good \\ufffd"}
     True
     """
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, Mapping):
-        return {key: whole(one) for key, one in value.items()}
-    return [whole(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: whole_characters(one) for key, one in value.items()}
+    return [whole_characters(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def json_lines(content: bytes, path: Path) -> tuple[list[dict[str, Any]], int]:

@@ -19,7 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from levelhead.lm.base import Answer, Benchmark, Item, Scores, answer_of, json_lines, model_name, spread_over, whole
+from levelhead.lm.base import (
+    Answer,
+    Benchmark,
+    Item,
+    Scores,
+    answer_of,
+    json_lines,
+    model_name,
+    spread_over,
+    whole_characters,
+)
 from levelhead.lm.benchmarks import recorded_class
 from levelhead.lm.intervals import FEW_CLUSTERS, cluster_count, paired_difference
 from levelhead.metrics import estimate_to_dict
@@ -102,7 +112,7 @@ def run_benchmark(
             for answer in benchmark.ask(cast("LanguageModel", model), missing) if missing else ():
                 if answer.id not in hashes or answer.id in answers:
                     raise DataError(f"{benchmark.name} gave an unexpected answer: {quoted(answer.id)}.")
-                content = whole(answer.content)
+                content = whole_characters(answer.content)
                 _append(file, {"id": answer.id, "item": hashes[answer.id], "content": content})
                 answers[answer.id] = Answer(answer.id, content)
                 advance()
@@ -156,7 +166,7 @@ def score_predictions(
     items = take(benchmark, benchmark.read(root), limit)
     if not file.is_file():
         raise DataError(f"{file} is missing: --predictions names a file of answers, one JSON object per line.")
-    answers = [Answer(one.id, whole(one.content)) for one in benchmark.read_predictions(file, items)]
+    answers = [Answer(one.id, whole_characters(one.content)) for one in benchmark.read_predictions(file, items)]
     return _scored(benchmark, items, answers, limit), len(items)
 
 
@@ -283,9 +293,9 @@ def take(benchmark: Benchmark, items: Sequence[Item], limit: int | None) -> list
     """
     if limit is None:
         return list(items)
-    if whole := benchmark.whole_key:
-        first = set(itertools.islice(dict.fromkeys(item.content[whole] for item in items), limit))
-        return [item for item in items if item.content[whole] in first]
+    if key := benchmark.whole_key:
+        first = set(itertools.islice(dict.fromkeys(item.content[key] for item in items), limit))
+        return [item for item in items if item.content[key] in first]
     categories: dict[Any, list[Item]] = {}
     for item in items:
         categories.setdefault(item.content.get(benchmark.category_key), []).append(item)

@@ -34,7 +34,7 @@ from levelhead.models.networks import load_model
 from levelhead.own.page import WHOLE, two_models_page
 from levelhead.own.rows import GroupColumns, OwnRows, base_of
 from levelhead.report.result import Report
-from levelhead.report.text import Record, counted, number
+from levelhead.report.text import Record, clustered_sentence, counted, number
 from levelhead.storage import refuse_files_of_runs, write_text
 from levelhead.tables.columns import outcome_of
 from levelhead.tables.rows import Rows
@@ -263,7 +263,7 @@ def compare_models(
         found = replace(found, findings=found.findings | {"against": against})
         said = [*said, *(one for one in found.warnings if one not in said)]
     elif cluster is not None and (number := len(set(asked["cluster"]))) < len(rows):
-        said = [f"Intervals are clustered: {len(rows):,} rows in {number:,} clusters.", *said]
+        said = [f"{clustered_sentence(len(rows), number)}.", *said]
     constant = [
         f"{printable(name)} predicts {in_quotes(one[0])} for every row: its gaps of 0 say nothing."
         for name, one in zip(names, (old, new), strict=True)

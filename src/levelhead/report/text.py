@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from levelhead import types
-from levelhead.types import LONGEST_NAME, Estimate
+from levelhead.types import LONGEST_NAME, Estimate, printable
 
 LONGEST_SENTENCE = 600
 
@@ -93,6 +93,12 @@ def cell_lines(cell: Record) -> list[str]:
 def counted(count: int, one: str, several: str | None = None) -> str:
     """Return ``1 seed`` or ``1,544 rows``."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def clustered_sentence(rows: int, clusters: int, column: str | None = None) -> str:
+    """Return how many clusters rows come in, and by which column: a sentence without its point."""
+    by = "" if column is None else f" by {printable(column)}"
+    return f"Intervals are clustered{by}: {counted(rows, 'row')} in {counted(clusters, 'cluster')}"
 
 
 def joined(parts: list[str]) -> str:
