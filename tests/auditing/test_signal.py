@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from levelhead.auditing.signal import signal_area
+from levelhead.auditing.signal import SignalArea, signal_area
 from levelhead.cli.app import app
 from levelhead.storage import read_json
-from levelhead.types import DataError
+from levelhead.types import ConfigError, DataError
 
 
 def drawn(rows: int = 5000, seed: int = 0) -> dict[str, Any]:
@@ -101,6 +101,46 @@ def test_the_command_answers_for_each_column_and_on_the_page(
     monkeypatch.setattr("levelhead.auditing.explain.explain_file", lambda *_, **__: pytest.fail("drawn too early"))
     with pytest.raises(DataError, match=r"'race' has 3 groups: .*A signal is measured between two groups"):
         app([*options, "--group", "race"], standalone_mode=False)
+
+
+def width(found: SignalArea) -> float:
+    return found.difference.high - found.difference.low
+
+
+def test_rows_of_one_person_are_guessed_and_count_together() -> None:
+    rows = {name: np.repeat(column, 6) for name, column in drawn(400).items()}
+    person = np.repeat(np.arange(400), 6)
+    noise = np.repeat(np.random.default_rng(1).normal(size=400), 6)
+
+    def measured(order: np.ndarray, cluster: np.ndarray | None) -> SignalArea:
+        y, p, sex = (rows[name][order] for name in ("y", "p", "sex"))
+        return signal_area(y, p, noise[order], group=sex, cluster=None if cluster is None else cluster[order])
+
+    as_read, mixed = np.arange(2400), np.random.default_rng(2).permutation(2400)
+    together, apart = measured(as_read, person), measured(as_read, None)
+    assert width(together) > 1.8 * width(apart)
+    assert together.difference.low < 0 < together.difference.high
+    assert measured(mixed, person).difference == together.difference
+    assert measured(as_read, np.arange(2400)).difference == apart.difference
+    with pytest.raises(DataError, match="The smaller group has 1 cluster; at least 20 are needed"):
+        measured(as_read, (rows["sex"] == "m").astype(int))
+    with pytest.raises(DataError, match="2400 labels and 5 clusters"):
+        signal_area(rows["y"], rows["p"], noise, group=rows["sex"], cluster=person[:5])
+
+
+def test_the_command_keeps_a_persons_rows_together(tmp_path: Path) -> None:
+    file, out = tmp_path / "scores.csv", tmp_path / "out.json"
+    rows = pd.DataFrame(drawn(400)).assign(person=range(400))
+    pd.concat([rows] * 6).to_csv(file, index=False)
+    options = ["explain", str(file), "--label", "y", "--score", "p", "--group", "sex", "--signal", "view"]
+    found = {}
+    for name, more in (("apart", []), ("together", ["--cluster", "person"])):
+        app([*options, "--json", str(out), *more], standalone_mode=False)
+        one = read_json(out)["signals"]["view"]["difference"]
+        found[name] = one["high"] - one["low"]
+    assert found["together"] > 1.8 * found["apart"]
+    with pytest.raises(ConfigError, match="'view' is the cluster column and also"):
+        app([*options, "--cluster", "view"], standalone_mode=False)
 
 
 @pytest.mark.parametrize(

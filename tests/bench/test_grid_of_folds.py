@@ -84,7 +84,8 @@ def test_grids_of_different_margins_have_none_in_common(
     with pytest.raises(SystemExit) as ended:
         main(["table", str(done), str(tmp_path)])
     assert ended.value.code == 2
-    assert "different margins, 1.0, 2.0 points: name one with --margin" in " ".join(capsys.readouterr().err.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert "different margins, 1.0, 2.0 points: name one with `levelhead table --margin`" in said
 
 
 def test_runs_come_seed_by_seed_and_fold_by_fold_so_that_whole_folds_are_done_first(tmp_path: Path) -> None:

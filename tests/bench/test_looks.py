@@ -14,7 +14,7 @@ from scipy import stats
 from fold_runs import answers, fake, grid
 from levelhead.bench.grid import GRID, Grid, make_cells, read_grid, remember, run_grid
 from levelhead.bench.ladder import steps_of
-from levelhead.bench.looks import LOOKS, begin, comparisons_of, level_of, levels, look, parse_target, spent, terms_of
+from levelhead.bench.looks import LOOKS, begin, comparisons_of, level_of, levels, look, margin_of, parse_target, spent
 from levelhead.bench.tables import collect
 from levelhead.cli.app import main
 from levelhead.cli.report import page_of
@@ -92,7 +92,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = parse_target("EOd difference of dam known to 60", ["erm", "dam"])
     for done in (2, 3):
         folders = [cell.folder for cell in cells if cell.experiment.seed < done]
-        reached, said = look(target, folders, out, (0, 1, 2, 3), done, 0.02)
+        reached, said = look(target, *collect(folders, "test"), out, (0, 1, 2, 3), done)
         assert said.startswith(f"Look after {done} of 4 seeds: EOd difference of dam ")
     assert reached
     assert said.endswith("reached, no further seed is trained.")
@@ -117,7 +117,7 @@ def test_looks_are_written_down_and_make_every_later_interval_wider(looked: Path
     assert comparison["methods"]["dam"]["equalized_odds"]["verdict"] in ("undecided", "smaller", "larger", "within")
     wide = comparison["methods"]["dam"]["equalized_odds"]["difference"]
     (group,) = collect([looked], "test")
-    narrow = group.compare("erm").table.rows["dam"]["equalized_odds"].difference
+    narrow = replace(group, level=0.95).compare("erm").table.rows["dam"]["equalized_odds"].difference
     assert narrow is not None
     assert wide["high"] - wide["low"] > narrow.high - narrow.low
 
@@ -129,9 +129,10 @@ def test_whatever_way_runs_are_named_they_keep_margin_and_level(looked: Path, tm
     write_text(out / GRID, yaml.safe_dump(replace(read_grid(out / GRID), margin=99.0).to_dict()))
     folders = {"parent": [out.parent], "variants": sorted(out.glob("*-*")), "runs": sorted(out.glob("*/seed-*"))}[what]
     assert comparisons_of(folders) == [out]
-    assert terms_of(folders) == {"margin": 0.99, "level": levels(4)[1]}
-    assert terms_of(folders, 5)["margin"] == 0.05
-    assert terms_of([tmp_path / "nothing"]) == {"margin": 0.02, "level": 0.95}
+    (group,) = collect(folders, "test")
+    assert (group.margin, group.level) == (0.99, levels(4)[1])
+    assert collect(folders, "test", margin=0.05)[0].margin == 0.05
+    assert margin_of([tmp_path / "nothing"]) == 0.02
     with pytest.raises(SystemExit) as ended:
         main(["table", *map(str, folders), "--json", str(tmp_path / "t.json")])
     assert not ended.value.code
@@ -144,7 +145,7 @@ def test_a_grid_file_above_runs_of_their_own_is_not_theirs(tmp_path: Path) -> No
     write_text(tmp_path / GRID, yaml.safe_dump(replace(grid(), margin=9.0).to_dict()))
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     (tmp_path / "runs" / "mine" / CONFIG).touch()
-    assert terms_of([tmp_path / "runs" / "mine"])["margin"] == terms_of([tmp_path / "runs"])["margin"] == 0.02
+    assert margin_of([tmp_path / "runs" / "mine"]) == margin_of([tmp_path / "runs"]) == 0.02
 
 
 def test_pages_and_pictures_have_the_margin_and_the_level_of_the_comparison(looked: Path, tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_pages_and_pictures_have_the_margin_and_the_level_of_the_comparison(look
         assert "(within 99.0 points)" in page
     assert read_json(files["p.json"])["pictures"][0]["level"] == levels(4)[1]
     (group,) = collect([out], "test")
-    wide, narrow = (group.compare("erm", threshold="matched", level=level) for level in (levels(4)[1], 0.95))
+    wide, narrow = (replace(group, level=one).compare("erm", threshold="matched") for one in (levels(4)[1], 0.95))
     drawn = read_json(files["l.json"])["steps"]
     assert drawn == [step.to_dict() for step in steps_of(wide, wide.title.partition(": ")[0])]
     assert drawn != [step.to_dict() for step in steps_of(narrow, wide.title.partition(": ")[0])]
@@ -177,7 +178,7 @@ def test_a_page_of_two_margins_is_refused_with_the_command_that_takes_one(looked
     for name, margin in (("a", 2.0), ("b", 3.0)):
         shutil.copytree(looked, tmp_path / name)
         write_text(tmp_path / name / GRID, yaml.safe_dump(replace(read_grid(looked / GRID), margin=margin).to_dict()))
-    with pytest.raises(ConfigError, match=r"margins, 2\.0, 3\.0 points: make the page with `levelhead table --margin"):
+    with pytest.raises(ConfigError, match=r"margins, 2\.0, 3\.0 points: name one with `levelhead table --margin"):
         page_of(tmp_path)
 
 
@@ -241,7 +242,7 @@ def test_the_command_looks_at_the_data_of_its_target(
     kept = read_json(tmp_path / "out" / LOOKS)["looks"][-1]
     groups = collect([tmp_path / "out"], "test")
     (group,) = [one for one in groups if "dam, test_size 90" in one.rows()]
-    comparison = group.compare("erm, test_size 90", level=kept["level"])
+    comparison = replace(group, level=kept["level"]).compare("erm, test_size 90")
     difference = comparison.table.rows["dam, test_size 90"]["equalized_odds"].difference
     assert difference is not None
     assert (kept["value"], kept["low"], kept["high"]) == (difference.value, difference.low, difference.high)
@@ -255,7 +256,7 @@ def test_a_look_at_two_equal_variants_says_why_there_is_no_interval(
     run_grid([cell for cell in cells if cell.experiment.seed < 2], launch=fake)
     target = parse_target("EOd difference of dam decided", ["erm", "dam"])
     folders = [cell.folder for cell in cells if cell.experiment.seed < 2]
-    reached, said = look(target, folders, tmp_path, (0, 1, 2), 2, 0.02)
+    reached, said = look(target, *collect(folders, "test"), tmp_path, (0, 1, 2), 2)
     assert not reached
     assert said.startswith("Look after 2 of 3 seeds: EOd difference of dam +0.0, no interval: every draw of the rows")
 

@@ -100,6 +100,15 @@ def test_what_a_pilot_predicts_is_near_what_comes_out() -> None:
     assert one.basis.endswith("1 seed of dam and erm; the variance over seeds is assumed")
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_pilot_that_answers_alike_promises_no_width(seeds: int) -> None:
+    label, group, predictions = draw(seeds, np.random.default_rng(0))
+    alike = Pilot(label, group, dict.fromkeys(predictions, predictions["erm"]))
+    noise = from_pilot(alike, "erm", "dam")  # type: ignore[arg-type]
+    assert np.isnan(noise.half_width(3))
+    assert noise.basis == "dam and erm answer alike in the pilot, in the groups that make the gaps"
+
+
 def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from made_runs import answered, rows_of, write_run
 from levelhead.bench.comparison import LEAKING
 from levelhead.bench.grid import compare_methods, make_cells
 from levelhead.bench.tables import collect
-from levelhead.bench.tuning import choices_table, tune
+from levelhead.bench.tuning import compare_tuned, tune
 from levelhead.cli.app import main
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.folder import write_parquet
@@ -53,8 +53,13 @@ def test_the_best_mean_score_is_chosen(runs: Path) -> None:
         (choice,) = choices
         assert choice.chosen == f"jtt, upweight {wanted}"
         assert choice.oracle in choice.candidates == ("jtt, upweight 2", "jtt, upweight 9")
-    table = choices_table(choices, group.compare("erm"), "val_accuracy")
-    assert "ORACLE" in str(table["columns"])
+    kept, comparison = compare_tuned(group, "erm", "val_accuracy")
+    assert list(kept.rows()) == [*comparison.table.rows] == ["erm", "jtt, upweight 9"]
+    assert comparison.tuning is not None
+    (choice,) = comparison.tuning["choices"]
+    assert (choice["chosen"], choice["candidates"]) == ("jtt, upweight 9", ("jtt, upweight 2", "jtt, upweight 9"))
+    found = comparison.table.rows["jtt, upweight 9"]["equalized_odds"].estimate
+    assert choice["chosen_gap"]["value"] == found.value
 
 
 def test_only_label_only_rules_choose(runs: Path) -> None:
@@ -74,6 +79,34 @@ def test_from_the_command_line(runs: Path, tmp_path: Path, capsys: pytest.Captur
     (comparison,) = read_json(tmp_path / "table.json")["comparisons"]
     assert len(comparison["methods"]) == 2
     assert comparison["tuning"]["choices"][0]["method"] == "jtt"
+    for again in (["table", str(table), "--markdown"], ["report", str(table), "--html", str(tmp_path / "again.html")]):
+        with pytest.raises(SystemExit) as ended:
+            main(again)
+        assert not ended.value.code
+    assert "**Options**" in capsys.readouterr().out
+    assert "Options chosen on validation rows" in (tmp_path / "again.html").read_text()
+
+
+def test_variants_of_the_baseline_are_chosen_among_first(tmp_path: Path) -> None:
+    rows = rows_of(300)
+    for name, epochs, accuracy in (("erm1", 1, 0.6), ("erm2", 2, 0.8)):
+        run = write_run(
+            tmp_path / name, answered(rows, 0.1 * epochs, epochs), {"name": "erm"}, train={"epochs": epochs}
+        )
+        write_parquet(run / "predictions-validation.parquet", answered(rows, 0.1 * epochs, epochs))
+        history = [{"stage": 0, "epoch": 0, "val_accuracy": accuracy}]
+        metrics = {"selected_by": "val_loss", "validation": {"val_accuracy": accuracy}, "history": history}
+        write_json(run / "metrics.json", metrics)
+    (group,) = collect([tmp_path], "test")
+    with pytest.raises(ConfigError, match="Several variants could be the baseline"):
+        group.compare("erm")
+    kept, comparison = compare_tuned(group, "erm", "val_accuracy")
+    assert [run.folder.name for run in kept.runs] == ["erm2"]
+    assert comparison.tuning is not None
+    assert "epochs=2" in comparison.tuning["choices"][0]["chosen"]
+    assert comparison.tuning["choices"][0]["chosen_gap"]["value"] == pytest.approx(
+        comparison.table.rows[comparison.table.baseline]["equalized_odds"].estimate.value
+    )
 
 
 @pytest.mark.parametrize("sign", [1, -1])

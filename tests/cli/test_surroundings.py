@@ -133,3 +133,17 @@ def test_a_row_number_that_is_none_names_the_line(row: str, tmp_path: Path) -> N
     (tmp_path / "groups.csv").write_text(f"row,group\n0,round\n{row},round\n")
     with pytest.raises(DataError, match=r"groups\.csv, line 3: row .* is not the position of a validation row"):
         read_few_groups(tmp_path / "groups.csv", 10)
+
+
+def test_ctrl_c_while_the_code_is_read_ends_quietly() -> None:
+    code = (
+        "import sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "from levelhead.cli import main\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

@@ -142,4 +142,9 @@ def _odds_note(result: Record) -> str:
         figure = estimate_from_dict(part["metrics"].get(WORST) or {})
         span = f"{percent(figure)} {percent_interval(figure)}" if figure.defined else "undefined"
         told.append((f"{short(name, 20)} " if len(by_attribute) > 1 else "") + span)
-    return f"Equalized-odds gap, points: {', '.join(told)}."
+    return f"Equalized-odds gap, points: {', '.join(told)}{' (not adjusted)' if several_compared(result) else ''}."
+
+
+def several_compared(result: Record) -> bool:
+    """Whether intervals of pairs of groups are adjusted for several comparisons, as those of gaps are not."""
+    return ((result.get("finding") or {}).get("comparisons") or 1) > 1

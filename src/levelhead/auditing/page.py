@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from levelhead.auditing.brief import ON_SHEET, ROOM, WORST, on_sheet, overview
+from levelhead.auditing.brief import ON_SHEET, ROOM, WORST, on_sheet, overview, several_compared
 from levelhead.auditing.finding import ADJUSTED, BONFERRONI
 from levelhead.auditing.parts import PARTS
 from levelhead.auditing.weights import rows_worth
@@ -174,17 +174,21 @@ def audit_sections(name: str, result: Record, *, rates: bool = True, paper: bool
         rates: whether the page shows rates here, and not on a sheet of its own.
         paper: show both forms of the gap in equalized odds; else the larger of its two parts alone.
     """
-    part, level = result["by_attribute"][name], level_text(result.get("level", 0.95))
+    part = result["by_attribute"][name]
     return [
-        _gaps_section(name, part, level, paper),
+        _gaps_section(name, result, paper),
         blocks.section("The groups", [*groups_tables(name, part, Words(result), rates), *_flagged(part)]),
         *(section for one in PARTS.own() for section in one.column_sections(name, result)),
     ]
 
 
-def _gaps_section(name: str, part: Record, level: str, paper: bool) -> Record:
+def _gaps_section(name: str, result: Record, paper: bool) -> Record:
     """Return the section on the measured gaps."""
+    part, level = result["by_attribute"][name], level_text(result.get("level", 0.95))
     figures, gaps, worst = _figures_of(part, paper)
+    unadjusted = ""
+    if gaps and several_compared(result):
+        unadjusted = "Unlike those of pairs of groups, these intervals are not adjusted for the number of comparisons."
 
     def title(key: str) -> str:
         return _title(key, worst) if paper else _title(key, worst).replace(LARGER, "")
@@ -213,6 +217,7 @@ def _gaps_section(name: str, part: Record, level: str, paper: bool) -> Record:
         ends=("0 is no measured gap", ""),
         notes=[
             "Filled mark: the interval excludes 0. Open mark: inconclusive, the interval contains 0.",
+            unadjusted,
             f"{STATISTICS['corrected'][0]}, in points: {joined(corrected)}." if corrected else "",
             *told,
         ],
@@ -227,7 +232,7 @@ def _gaps_section(name: str, part: Record, level: str, paper: bool) -> Record:
             "Rows",
         ],
         [(title(key), _metric_cells(figure)) for key, figure in figures.items()],
-        notes=[": ".join(STATISTICS["corrected"])],
+        notes=[": ".join(STATISTICS["corrected"]), unadjusted],
         where=blocks.TERMINAL,
     )
     return blocks.section("The measured gaps", [forest, metrics] if gaps else [metrics])

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special, stats
 
 from levelhead.arrays import checked, put_in_order
+from levelhead.auditing.clusters import check_cluster
 from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.ranking import area_under_roc
@@ -27,9 +28,9 @@ Codes = tuple[NDArray[np.int64], Sequence[Hashable]]
 
 FOLDS = 5
 FEWEST = 20
-"""Rows of each group that are needed."""
+"""Rows of each group that are needed, or clusters."""
 ROWS_A_DEGREE, MOST_DEGREES = 30, 6
-"""Rows of the smaller group for each degree of the polynomial of the score's rank, and the most degrees."""
+"""Rows (clusters) of the smaller group for each degree of the polynomial of the score's rank, and the most degrees."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,14 @@ class SignalArea(Finding):
 
 @checked
 def signal_area(
-    y_true: ArrayLike, score: ArrayLike, signal: ArrayLike, *, group: ArrayLike, level: float = 0.95, seed: int = 0
+    y_true: ArrayLike,
+    score: ArrayLike,
+    signal: ArrayLike,
+    *,
+    group: ArrayLike,
+    cluster: ArrayLike | None = None,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> SignalArea:
     """Say what a signal knows of the group beyond label and score: the area under the ROC curve with and without it.
 
@@ -75,12 +83,14 @@ def signal_area(
         score: (rows,) numbers.
         signal: (rows,) numbers.
         group: (rows,) group of each row, two of them. Rows without a group are left out.
+        cluster: (rows,) what rows that belong together have in common, such as a person's id. They are guessed
+            together, and count together in the intervals. None: rows are independent.
         level: confidence level of the intervals.
         seed: of the division into fifths.
 
     Raises:
-        DataError: not two labels or groups, a group with fewer than 20 rows, unequal lengths, or numbers that are
-            missing, not finite, or all the same.
+        DataError: not two labels or groups, a group with fewer than 20 rows (clusters, where given), unequal
+            lengths, or numbers that are missing, not finite, or all the same.
 
     Examples:
         >>> import numpy as np
@@ -98,18 +108,28 @@ def signal_area(
     """
     check_seed(seed)
     check_level(level)
-    given = put_in_order({"y_true": y_true, "score": score, "signal": signal, "group": group})
-    y_true, score, signal, group = given.values()
+    given = put_in_order({"y_true": y_true, "score": score, "signal": signal, "group": group, "cluster": cluster})
+    y_true, score, signal, group, cluster = given.values()
     labels, classes = outcome_of(y_true, "label")
     members, groups = distinct(group, "The group column")
     if len(members) != len(labels):
         raise DataError(f"{len(labels)} labels and {len(members)} groups. Pass one of each for every row.")
     numbers = {"score": numbers_of_array(score, "The score"), "signal": numbers_of_array(signal, "The signal")}
-    return _area((labels, classes), (members, groups), numbers, level, seed)
+    together = None if cluster is None else outcome_of(cluster, "cluster")[0]
+    if together is not None and len(together) != len(labels):
+        raise DataError(f"{len(labels)} labels and {len(together)} clusters. Pass one of each for every row.")
+    return _area((labels, classes), (members, groups), numbers, together, level, seed)
 
 
-def _area(label: Codes, group: Codes, numbers: dict[str, FloatArray], level: float, seed: int) -> SignalArea:
-    """Measure by the codes of label and group, of which -1 is no group."""
+def _area(
+    label: Codes,
+    group: Codes,
+    numbers: dict[str, FloatArray],
+    cluster: NDArray[np.int64] | None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> SignalArea:
+    """Measure by the codes of label, group (-1 is none) and cluster."""
     (labels, classes), (members, groups) = label, group
     known = members >= 0
     for name, values in numbers.items():
@@ -132,11 +152,14 @@ def _area(label: Codes, group: Codes, numbers: dict[str, FloatArray], level: flo
             raise DataError(f"The {what} must have two values; it has {len(there)}: {listed(there, 5)}.")
         second.append(in_order(there)[-1])
     truth, inside = labels == classes.index(second[0]), members == groups.index(second[1])
-    if (fewest := min(inside.sum(), (~inside).sum())) < FEWEST:
-        raise DataError(f"The smaller group has {fewest} rows; at least {FEWEST} are needed.")
     # Sorted, so that folds and rounding do not depend on the order of the rows.
     order = np.lexsort((truth, inside, *numbers.values()))
     truth, inside, numbers = truth[order], inside[order], {name: values[order] for name, values in numbers.items()}
+    together = np.arange(len(order)) if cluster is None else cluster[known][order]
+    fewest = min(len(np.unique(together[one])) for one in (inside, ~inside))
+    if fewest < FEWEST:
+        size = counted(fewest, "row" if cluster is None else "cluster")
+        raise DataError(f"The smaller group has {size}; at least {FEWEST} are needed.")
     scaled = {name: (values - values.mean()) / values.std() for name, values in numbers.items()}
     # A signal such as a loss bends the score: polynomials of its rank, as many as rows allow, leave that no news.
     degree = int(np.clip(fewest // ROWS_A_DEGREE, 1, MOST_DEGREES))
@@ -144,11 +167,13 @@ def _area(label: Codes, group: Codes, numbers: dict[str, FloatArray], level: flo
     bent = np.column_stack([scaled["score"], np.polynomial.legendre.legvander(places, degree)[:, 1:]])
     plain = np.column_stack([truth, bent, truth[:, None] * bent]).astype(float)
     more = np.column_stack([plain, scaled["signal"], truth * scaled["signal"]])
-    fold = np.random.default_rng(seed).permutation(len(labels)) % FOLDS
+    _, first, place = np.unique(together, return_index=True, return_inverse=True)
+    fold = (np.random.default_rng(seed).permutation(len(first)) % FOLDS)[np.argsort(np.argsort(first))[place]]
     guesses = {name: _cross_fitted(inputs, inside, fold) for name, inputs in (("without", plain), ("with", more))}
     guesses["alone"] = scaled["signal"] * (1 if np.corrcoef(scaled["signal"], inside)[0, 1] >= 0 else -1)
     everyone = np.zeros(len(labels), int)
-    areas = area_under_roc(inside, everyone, guesses, positive=True, baseline="without", level=level)
+    clusters = None if len(first) == len(order) else together
+    areas = area_under_roc(inside, everyone, guesses, positive=True, baseline="without", level=level, clusters=clusters)
     found, difference = areas["with"]["all"]
     assert difference is not None, "a baseline exists"
     return SignalArea(str(second[1]), areas["without"]["all"][0], found, difference, areas["alone"]["all"][0])
@@ -161,6 +186,7 @@ def signal_areas_of_file(
     group: str,
     signals: list[str],
     *,
+    cluster: str | None = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
 ) -> Mapping[str, SignalArea]:
     """Return :func:`signal_area` for each of the columns ``signals`` of a file of scores.
@@ -173,12 +199,13 @@ def signal_areas_of_file(
         score: name of the column with the scores.
         group: name of the group column.
         signals: names of the columns with signals.
+        cluster: name of the column that rows which belong together have in common.
         label_map: which class each label means, as :func:`levelhead.audit` takes it.
 
     Raises:
         DataError: as :func:`signal_area`, and a file that is missing, unreadable or lacks a column.
     """
-    return signals_by_column(path, label, score, [group], signals, label_map=label_map)[group]
+    return signals_by_column(path, label, score, [group], signals, cluster=cluster, label_map=label_map)[group]
 
 
 def signals_by_column(
@@ -188,6 +215,7 @@ def signals_by_column(
     columns: Sequence[str],
     signals: Sequence[str],
     *,
+    cluster: str | None = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
 ) -> dict[str, dict[str, SignalArea]]:
     """Return :func:`signal_areas_of_file` for each group column; of several, those without two groups have nothing.
@@ -195,11 +223,15 @@ def signals_by_column(
     Raises:
         DataError: as :func:`signal_areas_of_file`, before anything is measured where no column has two groups.
     """
+    outcomes = {"label": label} | ({} if cluster is None else {"cluster": cluster})
+    if cluster is not None:
+        check_cluster(cluster, [label, score, *columns, *signals])
     source, names = source_of(path), list(dict.fromkeys([score, *signals]))
     titles = {f"group {name}": source.title(name) for name in columns}
     rows = Rows({"label": source.title(label), **titles})
-    for batch in source.batches([label], columns, names):
-        rows.add({"label": batch.outcomes[label]} | {f"group {name}": batch.words[name] for name in columns})
+    for batch in source.batches([*outcomes.values()], columns, names):
+        rows.add({role: batch.outcomes[name] for role, name in outcomes.items()})
+        rows.add({f"group {name}": batch.words[name] for name in columns})
         rows.add({f"number {name}": batch.numbers[name] for name in names})
     class_of, *_ = agree(dict.fromkeys(rows.known["label"], 1), {}, LabelMap(label_map))
     classes = list(dict.fromkeys(class_of.values()))
@@ -211,13 +243,14 @@ def signals_by_column(
             "between two groups. Name a column of two groups, or leave out --signal."
         )
     labels = rows.coded("label", {value: classes.index(one) for value, one in class_of.items()})
+    together = None if cluster is None else rows.whole("cluster").astype(np.int64)
     areas: dict[str, dict[str, SignalArea]] = {name: {} for name in columns}
     for name, there in groups.items():
         if len(there) == 2:
             members = rows.coded(f"group {name}", {value: at for at, value in enumerate(there)}), there
             for signal in signals:
                 numbers = {"score": rows.whole(f"number {score}"), "signal": rows.whole(f"number {signal}")}
-                areas[name][signal] = _area((labels, classes), members, numbers, 0.95, 0)
+                areas[name][signal] = _area((labels, classes), members, numbers, together)
     return areas
 
 

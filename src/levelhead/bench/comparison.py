@@ -35,7 +35,7 @@ class Comparison:
     rows that every method calls positive, where thresholds were matched; ``areas`` the area under the ROC curve by
     method and group, with its difference to the baseline (two classes only). ``warnings`` name the groups and rows that
     a gap leaves out. ``data_changed`` are the options that differ from the defaults, where the runs' own data set
-    recorded them.
+    recorded them; ``tuning`` is what :func:`levelhead.bench.tuning.compare_tuned` chose.
     """
 
     data: dict[str, Any]
@@ -54,6 +54,7 @@ class Comparison:
     areas: dict[str, dict[str, tuple[Estimate, Estimate | None]]] | None = None
     warnings: tuple[str, ...] = ()
     data_changed: tuple[str, ...] | None = None
+    tuning: dict[str, Any] | None = None
 
     @property
     def title(self) -> str:
@@ -186,6 +187,7 @@ class Comparison:
             "matched_positive_rate": self.positive_rate,
             "warnings": list(self.warnings),
             **({} if self.data_changed is None else {"data_changed": list(self.data_changed)}),
+            **({} if self.tuning is None else {"tuning": self.tuning}),
             **self.table.to_dict(),
             "area_under_roc": self.areas
             and {
@@ -248,6 +250,7 @@ class Comparison:
             },
             warnings=tuple(record.get("warnings", ())),
             data_changed=None if (changed := record.get("data_changed")) is None else tuple(changed),
+            tuning=record.get("tuning"),
         )
 
 

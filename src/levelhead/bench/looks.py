@@ -10,26 +10,28 @@ and err less often together: ``benchmarks/deciding.py`` simulates it.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import signal, special, stats
 
-from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.comparison import Comparison
 from levelhead.bench.grid import GRID, PLACE, Grid, read_grid
-from levelhead.bench.tables import collect
 from levelhead.metrics.names import COMPARED
 from levelhead.report.text import level_text
 from levelhead.runs.folder import CONFIG
 from levelhead.storage import read_record, write_json
 from levelhead.types import ConfigError, listed, quoted
+
+if TYPE_CHECKING:
+    from levelhead.bench.tables import RunSet
 
 LOOKS = "looks.json"
 ERROR = 0.05
@@ -127,29 +129,22 @@ def levels(seeds: int) -> tuple[float, ...]:
 
 def look(
     target: Target,
-    folders: Sequence[Path],
+    runs: RunSet,
     out: Path,
     seeds: Sequence[int],
     done: int,
-    margin: float,
-    min_count: int = MIN_COUNT,
-    missing: str = LEAVE_OUT,
 ) -> tuple[bool, str]:
     """Compare what is done, write the look down in ``out``, and return whether the target is reached, and a sentence.
 
     Args:
         target: what is to be known.
-        folders: the run folders of the seeds that are done, of the variants on the target's data.
+        runs: those of the seeds that are done, of the variants on the target's data.
         out: the folder of the comparison.
         seeds: all that may be trained.
         done: how many of them are.
-        margin: see :func:`levelhead.metrics.joint`.
-        min_count: as :func:`levelhead.audit` takes it.
-        missing: likewise.
     """
     level = levels(len(seeds))[done - FIRST]
-    (group,) = collect(folders, "test", min_count=min_count, missing=missing)
-    comparison = group.compare(next(iter(group.rows())), level=level, margin=margin)
+    comparison = dataclasses.replace(runs, level=level).compare(next(iter(runs.rows())))
     difference = comparison.table.rows[target.method][target.metric].difference
     assert difference is not None
     kept = begin(target, out, seeds)
@@ -215,22 +210,16 @@ def level_of(folders: Sequence[Path]) -> float:
     return max([1 - ERROR, *(float(one["looks"][-1]["level"]) for one in looks_of(folders) if one["looks"])])
 
 
-def terms_of(
-    folders: Sequence[Path], points: float | None = None, otherwise: str = "name one with --margin"
-) -> dict[str, float]:
-    """Return the ``margin`` and the ``level`` that :meth:`levelhead.bench.tables.RunSet.compare` takes.
-
-    Args:
-        folders: of runs, of several, or of comparisons.
-        points: the margin, in points; None: that of the comparisons.
-        otherwise: what to do if they have several.
+def margin_of(folders: Sequence[Path]) -> float:
+    """Return the equivalence margin, a share, of the comparisons of ``folders``; without any, the default.
 
     Raises:
-        ConfigError: comparisons have different margins, and ``points`` is None.
+        ConfigError: the comparisons have different ones.
     """
-    if points is None:
-        margins = {read_grid(place / GRID).margin for place in comparisons_of(folders) if (place / GRID).exists()}
-        if len(margins) > 1:
-            raise ConfigError(f"The grids have different margins, {listed(sorted(margins))} points: {otherwise}.")
-        points = next(iter(margins), Grid.margin)
-    return {"margin": points / 100, "level": level_of(folders)}
+    found = {read_grid(place / GRID).margin for place in comparisons_of(folders) if (place / GRID).exists()}
+    if len(found) > 1:
+        raise ConfigError(
+            f"The grids have different margins, {listed(sorted(found))} points: name one with `levelhead table "
+            "--margin`, or give them apart."
+        )
+    return next(iter(found), Grid.margin) / 100

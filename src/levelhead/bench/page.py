@@ -21,6 +21,7 @@ from levelhead.report.sentences import Difference, comparison_sentence, several_
 from levelhead.report.text import (
     Record,
     counted,
+    estimate_from_dict,
     level_text,
     number,
     percent,
@@ -50,7 +51,7 @@ class Compared:
     """A comparison and the inputs of its page.
 
     ``sizes`` are the rows by group and label (see :func:`group_sizes`), ``frontier`` the FACT line of the
-    baseline, ``published`` tables of these figures beside those that others published, or under their choice of epochs,
+    baseline, ``published`` tables of these figures beside those that others published or under their choice of epochs,
     ``title`` a name where a page holds several comparisons. ``plane_first`` puts accuracy against the gap above all.
     """
 
@@ -302,12 +303,11 @@ def _sections(one: Compared) -> list[Record]:
     costs = {comparison.label(method): cost for method, cost in comparison.cost.items()}
     plane = blocks.section("Accuracy against the gap", _pareto(one))
     sections = [plane] * one.plane_first
-    if one.published:
+    if beside := [*one.published, *_options(comparison)]:
         tables = [
-            table | {"folded": "" if place < len(_OPEN) else table["caption"]}
-            for place, table in enumerate(one.published)
+            table | {"folded": "" if place < len(_OPEN) else table["caption"]} for place, table in enumerate(beside)
         ]
-        sections.append(blocks.section(_beside(one.published), tables))
+        sections.append(blocks.section(_beside(beside), tables))
     if several:
         sections.append(blocks.section("The differences", _difference_blocks(comparison)))
     sections.append(blocks.section("Detectable differences", _limits(one)))
@@ -324,6 +324,24 @@ def _beside(tables: Sequence[Record]) -> str:
     if "published" in columns:
         return "Published and here"
     return "Epochs by labels, and as released" if "as released" in columns else "Options chosen on validation rows"
+
+
+def _options(comparison: Comparison) -> list[Record]:
+    """Return the table of the options that were chosen, beside those that groups would have chosen, if any were."""
+    tuning = comparison.tuning or {}
+    rows = []
+    for one in tuning.get("choices", []):
+        gaps = [
+            blocks.cell("") if gap is None else blocks.figure_cell(estimate_from_dict(gap))
+            for gap in (one.get("chosen_gap"), one.get("oracle_gap"))  # absent in older files
+        ]
+        by_labels, by_groups = blocks.cell(one["chosen"]), blocks.cell(one["oracle"] or "undefined")
+        rows.append((one["method"], [blocks.cell(len(one["candidates"])), by_labels, gaps[0], by_groups, gaps[1]]))
+    if not rows:
+        return []
+    columns = ["Method", "variants", "chosen by labels", COMPARED[MAIN], "ORACLE: by groups", COMPARED[MAIN]]
+    note = f"chosen by {tuning['criterion']} on validation; ORACLE: by the smallest EOd gap on validation, with groups"
+    return [blocks.table("Options", columns, rows, notes=[note], text_columns=[2, 4], where=blocks.BOTH)]
 
 
 def _difference_blocks(comparison: Comparison) -> list[Record]:

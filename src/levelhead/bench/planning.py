@@ -115,6 +115,9 @@ def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalize
     )
     moves = analysis.moves(metric, method, baseline)
     row, common = float(np.var(moves, axis=1).mean()), seed_by_row(list(moves))
+    if row == 0:
+        basis = f"{method} and {baseline} answer alike in the pilot, in the groups that make the gaps"
+        return Noise(math.nan, math.nan, math.nan, len(frame), basis)
     a, b = analysis.values(metric, method), analysis.values(metric, baseline)
     seeds = min(len(a), len(b))
     basis = f"from a pilot of {seeds} seed{'s' * (seeds != 1)} of {method} and {baseline}"

@@ -16,11 +16,9 @@ from rich.markup import escape
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench import grid
 from levelhead.bench.grid import GRID, Cell, Failure, Launcher
-from levelhead.bench.looks import level_of
 from levelhead.bench.page import Comparisons, compared
 from levelhead.bench.tables import collect
 from levelhead.data import Fold
-from levelhead.metrics.joint import MARGIN
 from levelhead.report import text
 from levelhead.terminal import counted, spent
 
@@ -75,7 +73,6 @@ def show_results(
     *,
     console: Console,
     html_file: Path | None = None,
-    margin: float = MARGIN,
     min_count: int = MIN_COUNT,
     missing: str = LEAVE_OUT,
     everything: bool = False,
@@ -87,15 +84,7 @@ def show_results(
     """
     groups = collect([cell.folder for cell in cells], "test", min_count=min_count, missing=missing)
     rows = list(dict.fromkeys(cell.row for cell in cells))
-    level = level_of([folder])
-    comparisons = [
-        group.compare(
-            next(row for row in rows if row in group.rows()),
-            margin=margin,
-            level=level,
-        )
-        for group in groups
-    ]
+    comparisons = [group.compare(next(row for row in rows if row in group.rows())) for group in groups]
     for comparison in comparisons:
         if len(comparisons) > 1 and not everything:
             _line(console, f"\n{comparison.title}")

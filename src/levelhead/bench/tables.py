@@ -19,6 +19,7 @@ from levelhead.auditing.figures import left_out_sentences
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.bench.comparison import LEAKING, Comparison, shown, without_folder
 from levelhead.bench.grid import GRID, Cell, read_grid
+from levelhead.bench.looks import ERROR, level_of, margin_of
 from levelhead.data import Fold, Split
 from levelhead.methods import DAM, ERM
 from levelhead.metrics import Counts, JointTable, joint
@@ -137,7 +138,7 @@ class RunSet:
 
     ``left_out`` has a sentence for runs of the same folders that tables lack. Groups with too few rows of a rate, and
     rows without a group, are left out of gaps as :func:`levelhead.audit` leaves them out, with its ``min_count`` and
-    ``missing``.
+    ``missing``. Differences within ``margin`` are equivalent to none; ``level`` is that of the intervals.
     """
 
     split: Split
@@ -146,6 +147,8 @@ class RunSet:
     left_out: tuple[str, ...] = ()
     min_count: int = MIN_COUNT
     missing: str = LEAVE_OUT
+    margin: float = MARGIN
+    level: float = 1 - ERROR
 
     def __post_init__(self) -> None:
         check_grouping(1, self.min_count, False, self.missing)
@@ -156,18 +159,15 @@ class RunSet:
         *,
         selection: str | None = None,
         threshold: Threshold = "own",
-        margin: float = MARGIN,
-        level: float = 0.95,
         cluster: str | None = None,
     ) -> Comparison:
         """Return the joint table; rows are sets of runs that differ in the seed alone.
 
         ``selection`` chooses each run's epoch again, by a label-only selector or by :data:`LEAKING`; the runs must have
         been trained with ``train.keep_epochs``. ``threshold="matched"`` lets every run call as many rows positive as
-        the baseline does on average over its seeds, so that a mere shift of the threshold changes nothing.
-        Differences within ``margin`` are equivalent to none; ``level`` is that of the intervals. Groups that are left
-        out of gaps are named in ``warnings``. Rows with the same ``cluster``, a column of the predictions, count
-        together; None: those of one person, where the evaluation wrote them down.
+        the baseline does on average over its seeds, so that a mere shift of the threshold changes nothing. Groups that
+        are left out of gaps are named in ``warnings``. Rows with the same ``cluster``, a column of the predictions,
+        count together; None: those of one person, where the evaluation wrote them down.
         """
         rows, first = self.rows(), self.runs[0]
         name = _baseline_of(baseline, rows)
@@ -189,7 +189,7 @@ class RunSet:
         if positive is not None and fold is None:  # scores of several networks have no common ROC curve
             scores = {row: _log_odds(values) for row, values in probabilities.items()}
             areas = area_under_roc(
-                labels, group, scores, positive=classes[1], baseline=name, level=level, clusters=clusters
+                labels, group, scores, positive=classes[1], baseline=name, level=self.level, clusters=clusters
             )
             areas = {
                 row: {where: area for where, area in each.items() if where not in left_out}
@@ -202,8 +202,8 @@ class RunSet:
             baseline=name,
             positive=positive,
             clusters=None if clusters is None else clusters.to_numpy(),
-            margin=margin,
-            level=level,
+            margin=self.margin,
+            level=self.level,
             classes=classes,
             min_count=self.min_count,
             left_out=left_out,
@@ -284,6 +284,8 @@ class RunSet:
                 positive=self.positive,
                 shared_seeds=True,
                 clusters=None if clusters is None else clusters.to_numpy(),
+                margin=self.margin,
+                level=self.level,
                 classes=self.classes,
                 min_count=self.min_count,
                 left_out=left_out,
@@ -525,17 +527,25 @@ def _read_cost(file: Path) -> dict[str, Any]:
 
 
 def collect(
-    folders: Iterable[Path], split: Split, *, min_count: int = MIN_COUNT, missing: str = LEAVE_OUT
+    folders: Iterable[Path],
+    split: Split,
+    *,
+    min_count: int = MIN_COUNT,
+    missing: str = LEAVE_OUT,
+    margin: float | None = None,
 ) -> list[RunSet]:
     """Read evaluated runs, given one by one or by a folder of them, and group them by the rows they predicted.
 
-    ``min_count`` and ``missing`` as :class:`RunSet` has them.
+    ``min_count``, ``missing`` and ``margin`` as :class:`RunSet` has them; a margin of None is that of the comparisons
+    the runs belong to, whose last look sets the level.
 
     Runs found in a folder that are not finished or not evaluated yet are left out, which ``left_out`` says; a run that
     was given alone must be evaluated. Runs keep the order in which they are given, those of a comparison that of its
     variants.
     """
     check_grouping(1, min_count, False, missing)
+    folders = list(folders)
+    margin, level = margin_of(folders) if margin is None else margin, level_of(folders)
     found, ordered, said = [], True, []
     for folder in folders:
         if (folder / CONFIG).exists():
@@ -597,7 +607,7 @@ def collect(
     if not groups:
         raise DataError("No seed of any variant has all its folds yet: finish the comparison, compare OUT --resume.")
     return [
-        dataclasses.replace(group, left_out=tuple(said), min_count=min_count, missing=missing)
+        RunSet(split, group.runs, group.ordered, tuple(said), min_count, missing, margin, level)
         for group in groups.values()
     ]
 

@@ -16,10 +16,7 @@ from numpy.typing import NDArray
 from levelhead.auditing.options import LEAVE_OUT
 from levelhead.bench.comparison import Comparison
 from levelhead.bench.tables import Run, RunSet, choose_epoch, measured_gap
-from levelhead.metrics import Counts
-from levelhead.metrics.names import COMPARED
-from levelhead.report import blocks
-from levelhead.report.text import Record
+from levelhead.metrics import Counts, estimate_to_dict
 from levelhead.runs.stand_in import StandIn, named
 from levelhead.storage import as_written, read_metrics
 from levelhead.training.select import FOR_ANY_METHOD, score_of
@@ -134,31 +131,22 @@ def tune(group: RunSet, criterion: str = "val_loss", selection: str | None = Non
     return replace(group, runs=kept), choices
 
 
-def choices_table(choices: list[Choice], everything: Comparison, criterion: str) -> Record:
-    """Return the table of the choices, with both picks' EOd gap on the split of ``everything``."""
+def compare_tuned(group: RunSet, baseline: str, criterion: str, **options: Any) -> tuple[RunSet, Comparison]:
+    """Return the rows that ``criterion`` chose, and :meth:`RunSet.compare` of them, which holds the choices, too.
 
-    def gap(row: str) -> Record:
-        return blocks.figure_cell(everything.table.rows[row]["equalized_odds"].estimate)
+    ``options`` as :meth:`RunSet.compare` takes them.
+    """
+    kept, choices = tune(group, criterion, options.get("selection"))
+    comparison = kept.compare(baseline, **options)
+    if not choices:
+        return kept, comparison
+    # Among all variants the baseline may have a longer name: it is the row with the same runs.
+    first = kept.rows()[comparison.table.baseline][0]
+    own = next(name for name, runs in group.rows().items() if any(run is first for run in runs))
+    rows = group.compare(own, **options).table.rows
 
-    rows = [
-        (
-            one.method,
-            [
-                blocks.cell(len(one.candidates)),
-                blocks.cell(one.chosen),
-                gap(one.chosen),
-                blocks.cell(one.oracle or "undefined"),
-                blocks.cell("") if one.oracle is None else gap(one.oracle),
-            ],
-        )
-        for one in choices
-    ]
-    title = COMPARED["equalized_odds"]
-    columns = ["Method", "variants", "chosen by labels", title, "ORACLE: by groups", title]
-    note = f"chosen by {criterion} on validation; ORACLE: by the smallest EOd gap on validation, with groups"
-    return blocks.table("Options", columns, rows, notes=[note], text_columns=[2, 4], where=blocks.BOTH)
+    def gap(name: str | None) -> dict[str, Any] | None:
+        return None if name is None else estimate_to_dict(rows[name]["equalized_odds"].estimate)
 
-
-def choices_to_dict(choices: list[Choice], criterion: str) -> dict[str, Any]:
-    """Return a JSON-able dict."""
-    return {"criterion": criterion, "choices": [vars(choice) for choice in choices]}
+    found = [vars(one) | {"chosen_gap": gap(one.chosen), "oracle_gap": gap(one.oracle)} for one in choices]
+    return kept, replace(comparison, tuning={"criterion": criterion, "choices": found})

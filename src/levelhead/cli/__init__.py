@@ -1,5 +1,8 @@
 """The command line: one file a group of verbs."""
 
-from levelhead.cli.app import app, main
+try:
+    from levelhead.cli.app import app, main
+except KeyboardInterrupt:  # Ctrl-C in the second that reading the code takes
+    raise SystemExit(130) from None
 
 __all__ = ["app", "main"]

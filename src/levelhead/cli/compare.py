@@ -189,7 +189,7 @@ def _run(
     from levelhead.bench.grid import joined, make_cells, remember
     from levelhead.bench.looks import FIRST, begin, look, parse_target
     from levelhead.bench.running import run_all, show_results
-    from levelhead.bench.tables import by_data
+    from levelhead.bench.tables import by_data, collect
     from levelhead.report.page import command_line
 
     plan = joined(plan, folder)
@@ -228,11 +228,11 @@ def _run(
         if target is not None and done >= FIRST:
             beside = next(rows for rows in tables if target.method in rows)
             folders = [cell.folder for cell in cells_now if cell.row in beside]
-            reached, said = look(target, folders, folder, order, done, plan.margin / 100, **who)
+            (group,) = collect(folders, "test", **who)
+            reached, said = look(target, group, folder, order, done)
             console.print(said, markup=False)
             if reached:
                 break
-    who |= {"margin": plan.margin / 100, "everything": everything}
-    found = show_results(cells_now, folder, console=console, html_file=html_file, **who)
+    found = show_results(cells_now, folder, console=console, html_file=html_file, everything=everything, **who)
     if found:
         tell(console, after_comparison(found[0], folder, html_file is not None))

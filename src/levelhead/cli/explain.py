@@ -66,10 +66,7 @@ def explain_command(
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option(
-            help="Column with a person's id: clusters the intervals. Default for a RUN with ids: the person. Not "
-            "with --signal."
-        ),
+        typer.Option(help="Column with a person's id: clusters the intervals. Default for a RUN with ids: the person."),
     ] = None,
     join: JoinedFile = None,
     on: OnColumn = None,
@@ -90,7 +87,7 @@ def explain_command(
     if (own_run := own_predictions(scores)) is not None:
         scores, label, score = own_run.file, label or OUTCOMES[0], score or own_run.score
         group = group or (None if join else list(own_run.groups))
-        cluster = cluster if signal else cluster or own_run.cluster
+        cluster = cluster or own_run.cluster
         positive, on = own_run.positive if positive is None else positive, on or (own_run.ids if join else None)
     given = {"FILE": scores, "--label": label, "--score": score, "--group": group}
     if scores is None or label is None or score is None or not group:
@@ -99,8 +96,6 @@ def explain_command(
             f"An explanation needs FILE, --label, --score and --group; missing: {', '.join(missing)}. For example: "
             "levelhead explain predictions.csv --label y --score p --group sex"
         )
-    if cluster is not None and signal:
-        raise ConfigError("--signal assumes independent rows: remove it, or --cluster.")
     if (join is None) != (on is None):
         raise ConfigError("--join and --on go together: a file with groups, and the column of ids.")
     rows = source_joined(scores, join, on, [label, score, *group, *(signal or []), cluster])
@@ -112,7 +107,7 @@ def explain_command(
     if signal:  # first: columns without two groups are told before resamples are drawn
         from levelhead.auditing.signal import signals_by_column
 
-        areas = signals_by_column(rows, label, score, group, signal, label_map=label_map)
+        areas = signals_by_column(rows, label, score, group, signal, cluster=cluster, label_map=label_map)
     told = {name: _told(name, found, len(group) > 1) for name, found in areas.items()}
     result = explain_file(
         rows, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count,

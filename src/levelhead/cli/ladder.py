@@ -31,21 +31,18 @@ def ladder_command(
     """
     check_outputs({"--out": out, "--json": json_file}, runs=runs)
     from levelhead.bench.ladder import draw_ladder, steps_of
-    from levelhead.bench.looks import level_of
     from levelhead.bench.pareto import check_picture
     from levelhead.bench.tables import collect
+    from levelhead.metrics.joint import MARGIN
     from levelhead.report.text import level_text
 
     check_picture(out, "accuracy", "equalized_odds")
-    level = level_of(runs)
-    comparisons = [
-        group.compare(baseline, threshold="matched", level=level)
-        for group in collect(runs, split.value, min_count=min_count, missing=missing.words)
-    ]
+    groups = collect(runs, split.value, min_count=min_count, missing=missing.words, margin=MARGIN)  # none is drawn
+    comparisons = [group.compare(baseline, threshold="matched") for group in groups]
     steps = [step for one in comparisons for step in steps_of(one, one.title.partition(": ")[0])]
     note = "At the baseline's positive rate. Hollow: more than half a point of accuracy is lost."
     if len(comparisons) == 1:
-        note += f" Bars: {level_text(level)} interval of the difference over {comparisons[0].sources}."
+        note += f" Bars: {level_text(groups[0].level)} interval of the difference over {comparisons[0].sources}."
     else:
         note += " Upright bars: the median over the tasks."
     title = comparisons[0].title if len(comparisons) == 1 else f"{len(comparisons)} tasks"

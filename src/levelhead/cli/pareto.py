@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -44,22 +44,20 @@ def pareto_command(
     outputs = {"--json": json_file, "--html": html_file}
     check_outputs({"--out": out} | outputs, runs=runs)
     # Here, because importing torch takes seconds.
-    from levelhead.bench.looks import level_of, terms_of
     from levelhead.bench.page import Comparisons, compared
     from levelhead.bench.pareto import baseline_frontier, check_picture, draw_pareto, has_frontier, pareto_to_dict
     from levelhead.bench.tables import collect
+    from levelhead.metrics.joint import MARGIN
 
     check_picture(out, x, y)
     console = Terminal()
-    terms: dict[str, Any] = {"level": level_of(runs)}
-    if html_file is not None:  # the picture has no margin
-        terms = terms_of(runs, otherwise="make the page with `levelhead table --margin POINTS --html`")
-    groups = collect(runs, split.value, min_count=min_count, missing=missing.words)
+    margin = MARGIN if html_file is None else None  # the picture has none
+    groups = collect(runs, split.value, min_count=min_count, missing=missing.words, margin=margin)
     pictures = [out] if len(groups) == 1 else [out.with_stem(f"{out.stem}-{n + 1}") for n in range(len(groups))]
     check_outputs({f"--out, picture {path.name}": path for path in pictures} | outputs, runs=runs)
     results, written, pages = [], [], []
     for path, group in zip(pictures, groups, strict=True):
-        comparison = group.compare(baseline, **terms)
+        comparison = group.compare(baseline)
         console.print("\n".join(comparison.cautions), markup=False, end="\n" if comparison.cautions else "")
         frontier = None
         if not no_frontier and has_frontier(x, y):

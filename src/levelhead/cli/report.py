@@ -188,11 +188,9 @@ def runs_page(
 
     ``min_count`` and ``missing`` as :func:`levelhead.audit` takes them.
     """
-    from levelhead.bench.looks import terms_of
     from levelhead.bench.page import Comparisons, compared
     from levelhead.bench.tables import collect
 
-    terms: dict[str, Any] = terms_of(folders, otherwise="make the page with `levelhead table --margin POINTS --html`")
     groups = collect(folders, split, min_count=min_count, missing=missing)  # type: ignore[arg-type]  # of SplitName
-    pages = [compared(group, group.compare(baseline, **terms)) for group in groups]
+    pages = [compared(group, group.compare(baseline)) for group in groups]
     return Comparisons(pages).page()

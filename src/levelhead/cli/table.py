@@ -76,25 +76,23 @@ def table_command(
     if stored:
         _show_stored(context, runs, html_file, latex_file, markdown, all_)
         return
-    from levelhead.bench.looks import looks_of, terms_of
-    from levelhead.bench.page import Compared, Comparisons, compared
+    from levelhead.bench.looks import looks_of
+    from levelhead.bench.page import Comparisons, compared
     from levelhead.bench.tables import collect
-    from levelhead.bench.tuning import choices_table, choices_to_dict, tune
+    from levelhead.bench.tuning import compare_tuned
 
-    terms = terms_of(runs, margin)
     results, pages, reports = [], [], []
-    groups = collect(runs, split.value, min_count=min_count, missing=missing.words)
+    share = None if margin is None else margin / 100
+    groups = collect(runs, split.value, min_count=min_count, missing=missing.words, margin=share)
     for group in groups:
-        options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "cluster": cluster, **terms}
-        more, picked = [], {}
-        if tune_by is not None:
-            chosen, choices = tune(group, tune_by, select)
-            more = [choices_table(choices, group.compare(baseline, **options), tune_by)] if choices else []
-            picked, group = {"tuning": choices_to_dict(choices, tune_by)}, chosen
-        comparison = group.compare(baseline, **options)
-        results.append(comparison.to_dict() | picked)
-        pages.append((group, comparison, more))
-        reports.append(Comparisons([Compared(comparison, published=more)]))
+        options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "cluster": cluster}
+        if tune_by is None:
+            kept, comparison = group, group.compare(baseline, **options)
+        else:
+            kept, comparison = compare_tuned(group, baseline, tune_by, **options)
+        results.append(comparison.to_dict())
+        pages.append((kept, comparison))
+        reports.append(comparison.report)
         _print(reports[-1], markdown, all_ or tune_by is not None, len(groups) > 1)
     looks = looks_of(runs) if json_file else None
     record = {"kind": "comparison", "comparisons": results} | ({"looks": looks} if looks else {})

@@ -153,10 +153,10 @@ METRICS = _by_name(
         compared=False,
     ),
 )
-COMPARED = {name: metric.column for name, metric in METRICS.items() if metric.compared}
-"""Heads of the columns that tables of several runs have, by metric."""
 """Every metric, in the order in which tables show them. With several classes each is set against the rest: the worst
 class counts, or with ``_mean`` behind the name of a gap, the mean over classes."""
+COMPARED = {name: metric.column for name, metric in METRICS.items() if metric.compared}
+"""Heads of the columns that tables of several runs have, by metric."""
 
 
 def gaps() -> list[str]:
