@@ -33,11 +33,18 @@ def two_nodes() -> Iterator[str]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # Ray's own 15 gives its workers next to no time beside anything else; its options are not in capitals.
     os.environ.update(RAY_worker_niceness="0")
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "object_store_memory": 10**8}
-    )
-    cluster.add_node(num_cpus=1, object_store_memory=10**8)
-    cluster.wait_for_nodes()
+    node = {"num_cpus": 1, "object_store_memory": 10**8}
+    for left in (2, 1, 0):
+        cluster = Cluster()
+        try:
+            cluster.add_node(**node, include_dashboard=False)
+            cluster.add_node(**node)
+            cluster.wait_for_nodes()
+            break
+        except Exception:  # Ray gives a node 30 seconds to start, which a busy machine may not give it
+            cluster.shutdown()
+            if not left:
+                raise
     yield cluster.address
     cluster.shutdown()
 

@@ -29,6 +29,7 @@ from levelhead.pretraining.train import WEIGHTS
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import find_recipe, load_experiment, recipe_folder
 from levelhead.runs.train import train_run
+from levelhead.storage import write_json
 from levelhead.types import ConfigError, DataError, LevelheadError
 from test_blindness import LAYOUTS, draw
 
@@ -51,6 +52,19 @@ def assert_identical(found: dict[str, Tensor], expected: dict[str, Tensor]) -> N
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
         assert tensor.equal(found[name]), name
+
+
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_the_cost_of_an_attempt_with_another_recipe_is_not_counted(tmp_path: Path, epochs: int) -> None:
+    inside = tmp_path / "m" / "pretraining"
+    pretrain(PICTURES, tmp_path / "m", tiny(epochs=epochs))
+    begun = {"parts": 1, "killed_parts": 0, "running": True, "seconds": 900.0}
+    for file in sorted(tmp_path.rglob("*"), reverse=True):  # as a kill before the first checkpoint leaves it
+        if file.is_file() and file != inside / "config.yaml":
+            file.unlink()
+    write_json(inside / "cost-so-far.json", begun)
+    pretrain(PICTURES, tmp_path / "m", tiny())
+    assert (json.loads((inside / "cost.json").read_text())["seconds"] >= 900) == (epochs == 2)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from transformers import AutoTokenizer, pipeline
 import levelhead as lh
 from levelhead.cli.app import main
 from levelhead.data.phrases import vocabulary
+from levelhead.plain_yaml import read_yaml
 from levelhead.runs.data_check import look_at, masked_text
 from levelhead.runs.init import guess_columns, list_pictures, looks_demographic, picture_recipe, write_recipe
 from levelhead.runs.recipe import load_experiment
@@ -309,7 +310,7 @@ def test_hostile_names_stay_values(tmp_path: Path) -> None:
     assert sum(map(sum, look_at(load_experiment(tmp_path / "a.yaml")).counts.values())) == 200
 
 
-@pytest.mark.parametrize("splits", [("",), ("train", "val", "test")])
+@pytest.mark.parametrize("splits", [("",), ("train", "val", "test"), ("train", "val", "eval")])
 def test_pictures_in_a_folder_for_each_class(
     splits: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,6 +332,10 @@ def test_pictures_in_a_folder_for_each_class(
     assert sum(map(sum, look.counts.values())) == 120 * len(splits)
     if len(splits) > 1:
         assert look.counts == {"cat, small": [60, 60, 60], "dog": [60, 60, 60]}
+    assert run("init", "pets", "--set", "data.image_size=32", "--force") == 0
+    recipe = read_yaml((tmp_path / "pets.yaml").read_text(), "pets.yaml")
+    assert recipe["data"]["image_size"] == recipe["model"]["image_size"] == 32
+    load_experiment("pets.yaml").check_pixels()
     (tmp_path / "pets.yaml").unlink()
     assert run("init", "pets") == 2
     assert "pets.csv exists already" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -12,8 +13,11 @@ from test_own_csv import own, recipe
 
 import levelhead as lh
 from command_line import run, said
+from levelhead.bench.checks import check_cells
+from levelhead.bench.grid import compare_methods, make_cells
 from levelhead.data import DATASETS
 from levelhead.methods import Method, Stage
+from levelhead.methods.few_label import FewLabel
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
@@ -110,6 +114,34 @@ def test_a_method_of_ones_own_that_needs_all_groups_says_so() -> None:
 
     with pytest.raises(DataError, match="1 of 3 validation rows have no group"):
         Peeking().validation_groups(lambda: torch.tensor([0, -1, 1]), 3, 0)
+
+
+def test_few_labels_are_drawn_from_rows_that_have_a_group() -> None:
+    groups = torch.arange(1000) % 2
+    whole = FewLabel(rows=200).validation_groups(lambda: groups, 1000, 0)
+    drawn = np.random.default_rng((0, 0)).choice(1000, 200, replace=False)
+    assert sorted(np.flatnonzero(whole >= 0)) == sorted(drawn)
+    groups[::3] = -1
+    told = FewLabel(rows=200).validation_groups(lambda: groups, 1000, 0)
+    assert (told >= 0).sum() == 200
+    assert told[told >= 0].equal(groups[told >= 0])
+    groups[150:] = -1
+    with pytest.raises(DataError, match=r"method\.rows is 200, and only 100 of 1000 validation rows have a group"):
+        FewLabel(rows=200).validation_groups(lambda: groups, 1000, 0)
+
+
+def test_a_selector_by_gaps_needs_every_group_before_inputs_are_prepared(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pd.read_csv(own / "letters.csv").assign(site=["", "north", "south", "south"] * 40)
+    frame.to_csv(own / "letters.csv", index=False)
+    base = recipe(own, sensitive="site")
+    base["train"]["select"] = "ORACLE_val_equalized_odds"
+    (cell,) = make_cells(compare_methods(base, ["erm"], [0], {}), tmp_path / "runs")
+    monkeypatch.setattr("levelhead.runs.train.prepared", lambda *_, **__: pytest.fail("inputs were prepared"))
+    for work in (lambda: check_cells([cell]), lambda: train_run(cell.experiment, tmp_path / "run")):
+        with pytest.raises(DataError, match="rows of the validation split have no group in 'site'"):
+            work()
 
 
 def test_pictures_in_a_csv_may_lack_a_group(tmp_path: Path) -> None:

@@ -88,6 +88,14 @@ def test_from_a_csv_without_groups_to_page_and_card(own: Path, tmp_path: Path) -
     answer = CliRunner().invoke(app, ["table", str(run)])
     assert answer.exit_code != 0
     assert "was evaluated without groups" in str(answer.exception)
+    # Groups that were joined on one split are not denied because another has none.
+    letters = pd.DataFrame({"letter": predictions["letter"], "region": np.where(numbers % 3, "north", "south")})
+    letters.to_csv(tmp_path / "regions.csv", index=False)
+    command = ["evaluate", str(run), "--min-count", "1", "--join", str(tmp_path / "regions.csv"), "--group", "region"]
+    for one in (command, ["evaluate", str(run), "--split", "validation"]):
+        answer = CliRunner().invoke(app, one)
+        assert answer.exit_code == 0, answer.output
+    assert "Groups of the data set, as annotated: region." in model_card(run)
 
 
 def test_rows_without_an_id_column_are_numbered_as_in_the_file(own: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+import yaml
 from typer.testing import CliRunner
 
 from levelhead.bench.tables import collect
@@ -21,11 +22,11 @@ from levelhead.models.networks import load_model
 from levelhead.runs.card import model_card
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.finished import open_finished
-from levelhead.runs.folder import load_run, require_finished
+from levelhead.runs.folder import load_run, prepare_folder, require_finished
 from levelhead.runs.page import run_page
 from levelhead.runs.recipe import build_experiment, load_experiment
 from levelhead.runs.train import train_run
-from levelhead.storage import read_json
+from levelhead.storage import read_json, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError
 
 PORTRAITS = {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 80, "correlation": 0.5}
@@ -116,6 +117,17 @@ def test_a_finished_run_keeps_no_checkpoints(finished: Path) -> None:
 def test_resuming_with_another_recipe_is_refused(finished: Path) -> None:
     with pytest.raises(ConfigError, match=r"train\.epochs: 2 then, 5 now"):
         train_run(build_experiment(recipe(epochs=5)), finished / "erm-seed0", resume=True)
+
+
+def test_the_cost_of_an_attempt_with_another_recipe_is_no_part_of_a_run(tmp_path: Path) -> None:
+    begun = {"parts": 1, "killed_parts": 0, "running": True, "seconds": 900.0, "energy_wh": 1.0, "cpu_energy_wh": 1.0}
+    for name, epochs in (("same", 2), ("other", 3)):
+        folder = tmp_path / name
+        folder.mkdir()
+        write_text(folder / "config.yaml", yaml.safe_dump(build_experiment(recipe(epochs=epochs)).recipe))
+        write_json(folder / "cost-so-far.json", begun)
+        prepare_folder(folder, build_experiment(recipe(epochs=2)), resume=False)
+        assert (folder / "cost-so-far.json").exists() == (name == "same")
 
 
 def test_a_first_mistake_does_not_spoil_the_folder(tmp_path: Path) -> None:

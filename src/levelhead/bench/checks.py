@@ -59,19 +59,21 @@ def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
     experiment = cell.experiment
     splits: list[Any] = ["test"]
     splits += experiment.method.group_splits
-    splits += ["validation"] * SELECTORS[experiment.train.select].uses_groups
+    selects = SELECTORS[experiment.train.select].uses_groups
+    splits += ["validation"] * selects
+    whole = ["train", *["validation"] * selects]  # of which every row must have a group
 
     def check() -> None:
         experiment.data.check()
         for split in splits:
-            experiment.data.require_groups(split, partly=split != "train")
+            experiment.data.require_groups(split, partly=split not in whole)
         check_told_groups(experiment)
         if experiment.method.uses_people:
             experiment.data.training_people()
         experiment.check_view()
 
     method = experiment.method
-    return f"{experiment.data} {splits} {method.declared_view} {method.told} {method.uses_people}", check
+    return f"{experiment.data} {splits} {whole} {method.declared_view} {method.told} {method.uses_people}", check
 
 
 def check_told_groups(experiment: Experiment, rows: int | None = None, join: Join | None = None) -> None:

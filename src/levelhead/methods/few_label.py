@@ -67,7 +67,7 @@ class FewLabel(LastLayerMethod):
         return ("validation",) if self.groups is None else ()
 
     def validation_groups(self, read: Callable[[], Tensor], rows: int, seed: int) -> Tensor | None:
-        """Return the known groups of rows; all others are -1."""
+        """Return the known groups of rows; all others are -1. Drawn are rows that have a group."""
         told = torch.full((rows,), -1)
         if self.groups is not None:
             chosen, codes = read_few_groups(self.groups, rows)
@@ -78,8 +78,15 @@ class FewLabel(LastLayerMethod):
                 f"method.rows is {self.rows}, and there are only {rows} validation rows: lower it with --few-groups "
                 "(method.rows), or take dfr."
             )
-        drawn = np.random.default_rng((seed, self.draw)).choice(rows, self.rows, replace=False)
-        told[drawn] = read()[drawn]
+        groups = read()
+        with_group = np.flatnonzero(groups.numpy() >= 0)
+        if self.rows > len(with_group):
+            raise DataError(
+                f"method.rows is {self.rows}, and only {len(with_group)} of {rows} validation rows have a group: lower "
+                "it with --few-groups (method.rows)."
+            )
+        drawn = np.random.default_rng((seed, self.draw)).choice(with_group, self.rows, replace=False)
+        told[drawn] = groups[drawn]
         return told
 
     def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:

@@ -121,6 +121,8 @@ def pretrain(
         _refuse_pictures(inputs, config)
         about = {"rows": len(inputs), "fingerprint": inputs.fingerprint()}
         if not begun:
+            if (inside / CONFIG).exists() and read_recipe(inside / CONFIG) != recipe:
+                (inside / COST_SO_FAR).unlink(missing_ok=True)  # of an attempt that is no part of this run
             write_text(inside / CONFIG, yaml.safe_dump(recipe, sort_keys=False))
             write_json(inside / "data.json", about)
         elif read_json(inside / "data.json") != about:

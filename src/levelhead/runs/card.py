@@ -182,8 +182,8 @@ def _groups(run: Path, recipe: Mapping[str, Any], oracle: str | None, told: str 
         "them. A run does not record whether its options were chosen with groups in view."
     )
     named = _own(recipe, "sensitive")
-    for file in _evaluations(run):  # they know which columns there are
-        named = named if named is None else ", ".join(read_json(file)["by_attribute"])
+    if named is not None and (every := _evaluations(run)):  # they know which columns there are; one may have none
+        named = ", ".join(dict.fromkeys(name for file in every for name in read_json(file)["by_attribute"]))
     if named is None:
         named = card.groups
     groups = f"Groups of the data set, as annotated: {escaped(named)}" if named else "No groups are known"

@@ -42,6 +42,7 @@ from torch import Tensor
 from levelhead.data import DATASETS, DataSet, Examples, Groups, Split
 from levelhead.data.base import ID
 from levelhead.registry import Registry
+from levelhead.runs.cost import COST_SO_FAR
 from levelhead.runs.recipe import (
     Experiment,
     build_experiment,
@@ -115,7 +116,10 @@ def _comparable(recipe: dict[str, Any]) -> dict[str, Any]:
 def prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
     """Raise :class:`~levelhead.types.ConfigError` if a training of ``experiment`` would spoil what ``folder`` holds."""
     if not any((folder / name).exists() for name in (CHECKPOINTS, "metrics.json")):
-        return  # stopped before training began: there is nothing to lose
+        # Stopped before its first checkpoint: there is nothing to lose, but what it cost is no part of another run.
+        if _changes(folder, experiment):
+            (folder / COST_SO_FAR).unlink(missing_ok=True)
+        return
     if not resume:
         raise ConfigError(
             f"The run folder {folder} exists. Add --resume to finish it, choose another with --out (for other "
@@ -126,19 +130,23 @@ def prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
 
 def refuse_changes(folder: Path, experiment: Experiment) -> None:
     """Raise :class:`ConfigError` if ``folder`` holds a run that began with other settings than ``experiment``."""
-    if not (folder / CONFIG).exists():
-        return
-    before, now = _comparable(load_run(folder).recipe), _comparable(experiment.recipe)
-    changed = [
-        f"{key}: {quoted(before.get(key))} then, {quoted(now.get(key))} now"
-        for key in sorted(before.keys() | now.keys())
-        if str(before.get(key)) != str(now.get(key))
-    ]
-    if changed:
+    if changed := _changes(folder, experiment):
         raise ConfigError(
             f"The recipe differs from the one in {folder} ({'; '.join(changed)}). Choose another folder with --out, or "
             "delete this one."
         )
+
+
+def _changes(folder: Path, experiment: Experiment) -> list[str]:
+    """Name the settings in which a run that began in ``folder`` differs from ``experiment``; without one, none."""
+    if not (folder / CONFIG).exists():
+        return []
+    before, now = _comparable(load_run(folder).recipe), _comparable(experiment.recipe)
+    return [
+        f"{key}: {quoted(before.get(key))} then, {quoted(now.get(key))} now"
+        for key in sorted(before.keys() | now.keys())
+        if str(before.get(key)) != str(now.get(key))
+    ]
 
 
 def predictions_table(examples: Examples, logits: Tensor, groups: tuple[Groups, ...] = ()) -> pd.DataFrame:

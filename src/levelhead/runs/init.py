@@ -114,7 +114,8 @@ def list_pictures(folder: Path) -> list[tuple[str, str, str]]:
     if any(one.name.endswith(ANY_SUFFIXES) for one in folder.iterdir()):
         return []
     below = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
-    words = [SPLIT_WORDS.get(one.name.lower()) for one in below]
+    known = known_splits([one.name for one in below])
+    words = [known.get(one.name) for one in below]
     rows: list[tuple[str, str, str]] = []
     for top, word in zip(below, words, strict=True):
         classes = [top] if None in words else sorted(one for one in top.iterdir() if one.is_dir())
@@ -463,8 +464,11 @@ def with_options(text: str, told: Mapping[str, Any]) -> str:
     for name, value in told.items():
         line = f"  {name}: {json.dumps(value)}"
         places = [at for at, one in enumerate(lines) if one.startswith(f"  {name}:")]
-        if places:
-            lines[places[0]] = line
+        end = lines.index("method:")  # the section behind that of the data
+        if name == "image_size":  # of the network, too
+            lines = [line if at in places and at > end else one for at, one in enumerate(lines)]
+        if inside := [at for at in places if at < end]:
+            lines[inside[0]] = line
         else:
             lines.insert(lines.index("data:") + 2, line)
     return "\n".join(lines)

@@ -176,6 +176,9 @@ def train_run(
         experiment.check_view()
         # Before inputs are prepared, which takes long on a frozen backbone.
         people = experiment.data.training_people() if experiment.method.uses_people else None
+        uses, selects = experiment.method.uses_groups, SELECTORS[experiment.train.select].uses_groups
+        groups = experiment.data.require_groups("train")[0].values if uses else None
+        validation_groups = experiment.data.require_groups("validation")[0].values if selects else None
         began, view = time.monotonic(), experiment.method.declared_view
 
         @functools.cache  # first called below, so that preparing is no part of a method's cost
@@ -189,16 +192,14 @@ def train_run(
                 viewed(view)
         preparing = time.monotonic() - began
         known = _unchanged(experiment, folder, train, validation)
-        uses = experiment.method.uses_groups
-        selects = SELECTORS[experiment.train.select].uses_groups
         lab = Lab(
             new_model=lambda **size: replace(experiment.model, **size).build(train.class_names),
             train=train,
             validation=validation,
             config=experiment.train,
             seed=experiment.seed,
-            groups=experiment.data.require_groups("train")[0].values if uses else None,
-            validation_groups=experiment.data.require_groups("validation")[0].values if selects else None,
+            groups=groups,
+            validation_groups=validation_groups,
             known_groups=experiment.method.validation_groups(
                 lambda: experiment.data.require_groups("validation", partly=True)[0].values,
                 len(validation.labels),
