@@ -17,11 +17,13 @@ from transformers import (
     BartForConditionalGeneration,
     FalconConfig,
     FalconForCausalLM,
+    GptOssConfig,
+    GptOssForCausalLM,
     MambaConfig,
     MambaForCausalLM,
 )
 
-from levelhead.lm.capture import NAME, captured, prepare, release
+from levelhead.lm.capture import NAME, captured, prepare, release, weights_attention
 from levelhead.lm.gap_analysis import attention_gaps, attention_received, summarized, token_gaps
 from levelhead.lm.klaad import (
     PRESETS,
@@ -279,6 +281,32 @@ def test_some_models_are_switched_as_a_whole_and_say_so(
     torch.testing.assert_close(seen.attention, expected)
     release(model)
     assert model.config._attn_implementation == named
+
+
+def test_attention_sinks_take_their_share() -> None:
+    torch.manual_seed(0)
+    options = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2}
+    config = GptOssConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=2, intermediate_size=16, num_experts_per_tok=1, **options
+    )
+    model = GptOssForCausalLM(config).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("sinks"):
+            parameter.data.fill_(2.0)
+    ids = torch.randint(2, 30, (2, 6))
+    expected = model(input_ids=ids, output_attentions=True).attentions[-1]
+    with captured(model, ids) as seen:
+        model(input_ids=ids)
+    assert seen.attention is not None
+    torch.testing.assert_close(seen.attention, expected)
+    assert (seen.attention.sum(-1) < 0.7).all()
+
+
+@pytest.mark.parametrize("name", ["indices", "block_indices"])
+def test_keys_that_an_indexer_selects_are_refused(name: str) -> None:
+    layer, heads = language_model().model.layers[-1].self_attn, torch.rand(1, 2, 3, 4)
+    with pytest.raises(UnsupportedModelError, match=rf"LlamaAttention attends with .* an indexer selects \({name}\)"):
+        weights_attention(layer, heads, heads, heads, None, **{name: torch.zeros(1, 3, 1)})
 
 
 @pytest.mark.parametrize("alibi", [False, True])

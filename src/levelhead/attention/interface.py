@@ -7,7 +7,7 @@ all others attend as with ``sdpa``, to which the work is delegated in any case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,12 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from levelhead.types import UnsupportedModelError
+
 NAME = "levelhead"
+# Where the configuration names neither eager nor sdpa, transformers leaves it to the function to apply these.
+INDEXED = {"indices": "keys that an indexer selects", "block_indices": "blocks of keys that an indexer selects"}
+IGNORED = {"s_aux": "attention sinks", "sinks": "attention sinks", "softcap": "capped logits", **INDEXED}
 
 
 @dataclass
@@ -140,6 +145,15 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scaling: 
     return logits.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
 
 
+def refuse_ignored(module: nn.Module, arguments: Mapping[str, Any], ignored: Mapping[str, str] = IGNORED) -> None:
+    """Raise :class:`~levelhead.UnsupportedModelError` for an argument that would be ignored, such as sinks for sdpa."""
+    for name, meaning in ignored.items():
+        if arguments.get(name) is not None:
+            raise UnsupportedModelError(
+                f"{type(module).__name__} attends with {meaning} ({name}), which levelhead cannot compute."
+            )
+
+
 def is_observed() -> bool:
     """Return whether somebody collects calls now, who would miss a layer that attends without this function."""
     return bool(_recorders or _watchers or _edits)
@@ -193,7 +207,10 @@ def levelhead_attention(
 
     Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ: softmax(q_de k_de^T / sqrt(d)) v, where only
     q and k are debiased.
+
+    Errors: :class:`~levelhead.UnsupportedModelError` for an argument that sdpa ignores and that changes the weights.
     """
+    refuse_ignored(module, kwargs)
     for calls in _recorders:
         calls.append(Call(module, query.shape, key.shape, value.shape, _is_local(attention_mask)))
     raw_query, raw_key, row = query, key, None

@@ -114,12 +114,8 @@ def probe_attention(
         with interface.recorded() as calls:
             try:
                 model(**inputs)
-            except ValueError as error:
-                if "sdpa" not in str(error):
-                    raise
-                raise UnsupportedModelError(
-                    f"{name} needs an attention that sdpa, to which levelhead delegates, cannot do ({error}). {way_out}"
-                ) from error
+            except UnsupportedModelError as error:
+                raise UnsupportedModelError(f"{name} cannot be debiased: {error} {way_out}") from error
         if not calls:
             raise UnsupportedModelError(
                 f"{name} does not use the attention interface of transformers, so its queries and keys cannot be "

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 from transformers import AttentionInterface
 
-from levelhead.attention.interface import whole_mask
+from levelhead.attention.interface import INDEXED, refuse_ignored, whole_mask
 from levelhead.types import UnsupportedModelError
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,10 @@ def weights_attention(
     ``query`` (batch, heads, tokens, head size), ``key`` and ``value`` (batch, key heads, tokens, head size); the mask
     is that of sdpa (boolean, True: may look; None: causal) or of eager attention (additive). Returns (batch, tokens,
     heads, head size) and (batch, heads, tokens, tokens).
+
+    Errors: :class:`~levelhead.UnsupportedModelError` for keys that an indexer selects, which eager attention ignores.
     """
+    refuse_ignored(module, kwargs, INDEXED)
     eager = _eager(module)
     assert eager is not None  # prepare() has looked
     mask = whole_mask(module, query, attention_mask, kwargs.get("is_causal"))

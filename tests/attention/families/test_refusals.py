@@ -8,6 +8,10 @@ import transformers
 from family_table import LABELS, SMALL, named
 
 import levelhead as lh
+from levelhead.attention import interface
+from levelhead.attention.capture import capture
+from levelhead.attention.watching import attending, readout_query
+from levelhead.data.base import Inputs
 from levelhead.types import ConfigError, UnsupportedModelError
 
 with warnings.catch_warnings():
@@ -43,7 +47,36 @@ REFUSED = {
         transformers.Gemma2Config, {**SMALL, "num_key_value_heads": 1, "head_dim": 8},
         transformers.Gemma2ForSequenceClassification, transformers.Gemma2Model, "softcap",
     ),
+    "gpt-oss": (
+        transformers.GptOssConfig,
+        {**SMALL, "num_key_value_heads": 1, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1},
+        transformers.GptOssForSequenceClassification, transformers.GptOssModel, r"attention sinks \(s_aux\)",
+    ),
 }  # fmt: skip
+if hasattr(transformers, "AXK2Config"):  # younger than the oldest transformers that levelhead takes
+    options = {
+        **SMALL, "moe_intermediate_size": 16, "n_routed_experts": 4, "num_experts_per_tok": 1, "kv_lora_rank": 16,
+        "q_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 8, "qk_nope_head_dim": 8, "head_dim": 8,
+        "num_key_value_heads": 2, "index_head_dim": 8, "index_n_heads": 2, "gated_norm_rank": 4,
+        "bos_token_id": 1, "eos_token_id": 2,
+    }  # fmt: skip
+    REFUSED["axk2"] = (
+        transformers.AXK2Config, options, transformers.AXK2ForSequenceClassification, transformers.AXK2Model,
+        r"an indexer selects \(indices\)",
+    )  # fmt: skip
+
+
+class Rows(Inputs):
+    """A batch of model inputs, addressed by row."""
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def __len__(self):
+        return len(self.tensors["input_ids"])
+
+    def batch(self, index):
+        return {name: tensor[index] for name, tensor in self.tensors.items()}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -66,6 +99,35 @@ def test_refused_by_name_and_the_way_out_works(name, tmp_path):
     assert torch.equal(lh.from_pretrained(tmp_path)(**inputs).logits, logits)
     longer = {key: torch.nn.functional.pad(value, (0, 3)) for key, value in inputs.items()}
     torch.testing.assert_close(model(**longer).logits, logits)
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gpt-oss", "axk2"])
+def test_attention_that_sdpa_would_change_is_not_read_either(name):
+    if name not in REFUSED:
+        pytest.skip("needs a younger transformers")
+    config_class, options, classifier, _, reason = REFUSED[name]
+    config, inputs = config_class(**options, vocab_size=50, num_labels=3, pad_token_id=0), named("bert").batch()
+    model = classifier(config).eval()
+    implementation, logits = config._attn_implementation, model(**inputs).logits
+    with pytest.raises(UnsupportedModelError, match=reason):
+        next(capture(model, Rows(inputs), 6, "cpu"))
+    with pytest.raises(UnsupportedModelError, match=reason), attending(model):
+        model(**inputs)
+    with pytest.raises(UnsupportedModelError, match=reason):
+        readout_query(model)
+    assert config._attn_implementation == implementation
+    assert torch.equal(model(**inputs).logits, logits)
+
+
+@pytest.mark.parametrize("name", interface.IGNORED)
+def test_an_argument_that_sdpa_ignores_is_refused_where_it_is_given(name):
+    layer, heads = torch.nn.Identity(), torch.rand(1, 2, 3, 4)
+    interface.levelhead_attention(layer, heads, heads, heads, None, **{name: None})
+    for forms_weights in (False, True):
+        with pytest.raises(UnsupportedModelError, match=rf"Identity attends with .* \({name}\)"):
+            interface.levelhead_attention(
+                layer, heads, heads, heads, None, output_attentions=forms_weights, **{name: torch.ones(2)}
+            )
 
 
 @pytest.mark.parametrize("name", ["bert", "vit", "llama"])
