@@ -17,9 +17,10 @@ from transformers import (
     ViTModel,
 )
 
-from levelhead.attention import append_encoder, attach, from_pretrained
+from levelhead.attention import append_encoder, attach, from_pretrained, interface
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.capture import attention_weights, capture
+from levelhead.attention.watching import attention_map
 from levelhead.data.base import Inputs
 
 GROUPED = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -149,3 +150,21 @@ def test_the_weights_are_those_of_sdpa():
     expected = scaled_dot_product_attention(query, key, value, mask, scale=0.3, enable_gqa=True)
     found = weights(query, key, mask, 0.3) @ value.repeat_interleave(2, dim=1)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "boolean", "additive"])
+def test_watched_attention_includes_a_position_bias(kind):
+    torch.manual_seed(0)
+    query, key, value, bias = *torch.randn(3, 2, 4, 5, 8), torch.randn(1, 4, 5, 5)
+    allowed = torch.rand(2, 1, 5, 5) > 0.3
+    allowed[..., 0] = True
+    mask = {"boolean": allowed, "additive": torch.zeros(2, 1, 5, 5).masked_fill(~allowed, -1e30)}.get(kind)
+    seen = []
+    with interface.watched(seen.append):
+        _, weights = interface.levelhead_attention(
+            torch.nn.Identity(), query, key, value, mask, 0.3,
+            is_causal=kind == "causal", position_bias=bias, output_attentions=True,
+        )  # fmt: skip
+    torch.testing.assert_close(attention_map(seen[0]), weights.mean(1).expand(2, -1, -1))
+    valid = interface.valid_keys(seen[0].mask, 2)
+    assert torch.equal(valid, torch.ones(2, 5, dtype=torch.bool) if mask is None else allowed.any(2).any(1))

@@ -167,6 +167,13 @@ def whole_mask(module: nn.Module, query: Tensor, mask: Tensor | None, is_causal:
     return torch.ones(query.shape[2], query.shape[2], dtype=torch.bool, device=query.device).tril()[None, None]
 
 
+def _biased(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
+    """Add what a family such as T5 adds to the logits for the distance of two tokens."""
+    if bias is None or mask is None:
+        return mask if bias is None else bias
+    return torch.where(mask, bias, -torch.inf) if mask.dtype == torch.bool else bias + mask
+
+
 def valid_keys(mask: Tensor | None, batch: int) -> Tensor | None:
     """Turn an attention mask (batch or 1, heads or 1, queries, keys) into valid keys (batch, keys).
 
@@ -228,6 +235,7 @@ def levelhead_attention(
     if _watchers:
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
         mask = whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
+        mask = _biased(mask, kwargs.get("position_bias"))
         show(Attended(module, raw_query, raw_key, query, key, mask, factor, row, value))
     weights = None
     if _wanting or kwargs.get("output_attentions"):
