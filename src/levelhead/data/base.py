@@ -11,7 +11,7 @@ import functools
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -188,6 +188,13 @@ class DataSet(ABC):
         """Return what the user knows each row of ``split`` by, (n,); None where there is no such thing.
 
         Written beside predictions, so that groups can be joined later; training never sees it.
+        """
+        return None
+
+    def places(self, split: Split) -> Sequence[Hashable] | None:
+        """Return where each row of ``split`` stands in the files of the set, (n,); None where that is not known.
+
+        Two ways of dealing the same files have the same place for the same row; no sensitive column is opened.
         """
         return None
 

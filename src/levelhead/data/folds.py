@@ -7,7 +7,7 @@ people, else on what the row holds: people, and equal rows, are never on both si
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -129,6 +129,16 @@ class Fold(DataSet):
             if ids is None:
                 return None
             every += ids
+        return [every[row] for row in self.rows(split).tolist()]
+
+    def places(self, split: Split) -> Sequence[Hashable] | None:
+        """Return where each row of ``split`` of this fold stands in the files; None where that is not known."""
+        every: list[Hashable] = []
+        for one in SPLITS:
+            places = self._whole.places(one)
+            if places is None:
+                return None
+            every += places
         return [every[row] for row in self.rows(split).tolist()]
 
     def people(self, split: Split) -> Sequence[str] | None:

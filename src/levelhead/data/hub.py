@@ -190,6 +190,11 @@ class Hub(DataSet):
         self._refuse_empty([not value for value in chosen], self.id_column, source, rows)
         return chosen
 
+    def places(self, split: Split) -> Sequence[tuple[str, int]]:
+        """Return the set's own split of each row of ``split``, and its position there; opens what decides them."""
+        source = self._source(split)
+        return [(source, row) for row in self._rows(self._load(), split).tolist()]
+
     def people(self, split: Split) -> Sequence[str] | None:
         """Return the ``person_column`` of ``split``; None without one. An empty cell is somebody of its own.
 

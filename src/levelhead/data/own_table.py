@@ -189,6 +189,10 @@ class OwnTable(DataSet):
         """The name of the column of ids."""
         return id_name_of(self._identifier)
 
+    def places(self, split: Split) -> Sequence[int]:
+        """Return which of all rows, from 0, are of ``split``; opens the inputs, and the columns that decide it."""
+        return self._numbers(self._read(self._inputs[0], split), split)
+
     def people(self, split: Split) -> Sequence[str] | None:
         """Return the ``person_column`` of ``split``; None without one. An empty cell is somebody of its own.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +12,7 @@ import torch
 from torch import Tensor
 
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
-from levelhead.data import DataSet, Examples, Fold, Groups, Split
-from levelhead.data.own_table import OwnTable
-from levelhead.data.text_csv import TextCsv
+from levelhead.data import SPLITS, DataSet, Examples, Fold, Groups, Split
 from levelhead.metrics.clustered import cluster_codes
 from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
@@ -39,6 +36,16 @@ from levelhead.types import ConfigError, listed, quoted
 if TYPE_CHECKING:
     from levelhead.auditing.overall import Overall
     from levelhead.auditing.result import AuditResult
+
+OTHER_FILES = {"name", "root", "folder", "file", "csv", "path", "config_name"}
+"""Options of data that name other files than the run's own."""
+SHARES = {"fold", "folds", "split_seed", "validation_share", "test_share"}
+DEALING = {
+    *SHARES,
+    *("split_column", "splits", "train_split", "validation_split", "test_split"),
+    *("person_column", "text_column", "pair_column", "file_column", "image_column", "image_size"),
+}
+"""Options of data that can decide which split a row is of. Those beyond SHARES do so in some data sets."""
 
 
 def evaluate_run(
@@ -98,22 +105,26 @@ def evaluate_run(
 
 
 def _refuse_dealing_anew(run: Path, data_root: Path | None, now: Experiment, split: Split) -> None:
-    """Raise :class:`ConfigError` for data of the run's own file whose rows are dealt to other splits."""
+    """Raise :class:`ConfigError` where rows of ``split``, of the run's own files, were of another split in training."""
     earlier = load_run(run, data_root, running=())
     before, after = (one.to_dict()["data"] for one in (earlier, now))
     changed = {name for name in after.keys() | before.keys() if after.get(name) != before.get(name)}
-    if changed & {"name", "root", "folder", "file", "csv", "path"}:
+    dealing = changed & DEALING
+    if not dealing or changed & OTHER_FILES:
         return
-    dealt = sorted(changed & {"split_seed", "validation_share", "test_share", "fold", "folds"})
-    if not dealt and split != "train" and isinstance(now.data, OwnTable):
-        seen, asked = (
-            replace(one, id_column=None) if isinstance(one, TextCsv) else one for one in (earlier.data, now.data)
-        )
-        dealt = sorted(changed) if {*(seen.ids("train") or ())} & {*(asked.ids(split) or ())} else []
-    if dealt:
+    # In another revision of a set, a row may have another place.
+    asked = None if "revision" in changed else now.data.places(split)
+    others = [] if asked is None else [earlier.data.places(one) for one in SPLITS if one != split]
+    if asked is None or None in others:
+        count, dealing = "some", dealing & SHARES
+    else:
+        seen = {place for places in others for place in places or ()}
+        wrong = sum(place in seen for place in asked)
+        count, dealing = f"{wrong:,} of {len(asked):,}", dealing if wrong else set()
+    if dealing:
         raise ConfigError(
-            f"--set data.{dealt[0]} deals the rows of the run's own file to other splits: the network was trained on "
-            "some of the rows that it would be tested on. Leave it out, or train again."
+            f"--set data.{min(dealing)} deals the rows of the run's own file to other splits: {count} {split} rows "
+            "were of another split when the network was trained. Leave it out, or train again."
         )
 
 

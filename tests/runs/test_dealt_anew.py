@@ -1,0 +1,108 @@
+"""Other options of a finished run's data: refused where rows of another split would be tested, and else taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from test_own_csv import own, recipe
+
+import levelhead as lh
+from levelhead.data import SPLITS
+from levelhead.runs.evaluate import _refuse_dealing_anew, evaluate_run
+from levelhead.runs.folder import load_run
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
+from levelhead.types import ConfigError
+
+__all__ = ["own"]
+
+PORTRAITS = {"name": "portraits", "train_size": 40, "validation_size": 20, "test_size": 20}
+
+
+def table(rows: int = 120) -> pd.DataFrame:
+    words = {"text": [f"words {row}" for row in range(rows)], "other": [f"more {row}" for row in range(rows)]}
+    people = [f"p{row * 7 % 30}" for row in range(rows)]
+    return pd.DataFrame(
+        {**words, "label": [row % 2 for row in range(rows)], "author": people, "region": ["n", "s"] * 60}
+    )
+
+
+def refusal(folder: Path, data: dict[str, Any], *settings: str, split: Any = "test") -> str:
+    """Return why a run on ``data`` cannot be evaluated with ``settings``; an empty text: it can."""
+    folder.mkdir(exist_ok=True)
+    config = {"data": data, "method": {"name": "erm"}, "model": {"backbone": "x"}, "train": {}, "seed": 0}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    try:
+        _refuse_dealing_anew(folder, None, load_run(folder, None, settings), split)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("fold", [{}, {"folds": 5, "fold": 0}])
+def test_options_that_deal_the_rows_of_one_table_anew(tmp_path: Path, fold: dict[str, int]) -> None:
+    table().to_csv(tmp_path / "one.csv", index=False)
+    data = {"name": "text-csv", "folder": str(tmp_path), "file": "one.csv", "sensitive": [], **fold}
+    for option in ("person_column=author", "text_column=other"):
+        why = refusal(tmp_path / "run", data, "data.sensitive=region", f"data.{option}")
+        assert why.startswith(f"--set data.{option.split('=')[0]} deals the rows of the run's own file to other splits")
+        assert "test rows were of another split when the network was trained" in why
+    for same in ("data.sensitive=region", "data.id_column=author", "data.validation_share=0.2"):
+        assert not refusal(tmp_path / "run", data, same)
+    assert bool(refusal(tmp_path / "run", data, "data.validation_share=0.2", split="validation"))
+    if fold:
+        assert "--set data.fold deals" in refusal(tmp_path / "run", data, "data.fold=1")
+        assert not refusal(tmp_path / "run", data, "data.split_seed=3")  # a fold pools all splits
+
+
+@pytest.mark.parametrize("fold", [{}, {"folds": 5, "fold": 0}])
+def test_one_table_for_each_split_deals_nothing(tmp_path: Path, fold: dict[str, int]) -> None:
+    for split in SPLITS:
+        rows = table()
+        rows.assign(text=split + rows["text"], other=split + rows["other"]).to_csv(
+            tmp_path / f"{split}.csv", index=False
+        )
+    data = {"name": "text-csv", "folder": str(tmp_path), "sensitive": [], **fold}
+    assert not refusal(tmp_path / "run", data, "data.sensitive=region")
+    for option in ("text_column=other", "person_column=author", "split_seed=3"):
+        pooled_anew = bool(fold) and option != "split_seed=3"
+        assert bool(refusal(tmp_path / "run", data, f"data.{option}")) == pooled_anew
+
+
+@pytest.mark.parametrize("fold", [{}, {"folds": 5, "fold": 0}])
+def test_a_set_of_the_hub_that_is_dealt_anew(tmp_path: Path, fold: dict[str, int]) -> None:
+    datasets = pytest.importorskip("datasets")
+    whole, more = (datasets.Dataset.from_pandas(table(rows)) for rows in (120, 120))
+    whole.save_to_disk(str(tmp_path / "whole"))
+    datasets.DatasetDict(train=whole, validation=more, test=more, late=more).save_to_disk(str(tmp_path / "parts"))
+    one = {"name": "hub", "path": str(tmp_path / "whole"), "text_column": "text", **fold}
+    one |= {"validation_split": None, "test_split": None}
+    assert "--set data.person_column deals" in refusal(tmp_path / "run", one, "data.person_column=author")
+    assert not refusal(tmp_path / "run", one, "data.sensitive=region")
+    if not fold:
+        parts = {"name": "hub", "path": str(tmp_path / "parts"), "text_column": "text"}
+        for same in ("text_column=other", "person_column=author", "test_split=late"):
+            assert not refusal(tmp_path / "run", parts, f"data.{same}")
+        settings = ("data.test_split=train", "data.train_split=late")
+        assert "120 of 120 test rows were of another split" in refusal(tmp_path / "run", parts, *settings)
+
+
+def test_a_data_set_without_places_refuses_options_that_always_deal(tmp_path: Path) -> None:
+    assert "some test rows were of another" in refusal(
+        tmp_path / "run", PORTRAITS | {"folds": 4, "fold": 2}, "data.fold=1"
+    )
+    assert not refusal(tmp_path / "run", {"name": "utkface"}, "data.image_size=32")
+
+
+def test_groups_of_one_table_for_each_split_are_evaluated(own: Path, tmp_path: Path) -> None:
+    rows = pd.read_csv(own / "letters.csv").assign(region=["north", "north", "south", "south"] * 40)
+    for split, part in zip(SPLITS, (rows[:80], rows[80:110], rows[110:]), strict=True):
+        part.to_csv(own / f"{split}.csv", index=False)
+    train_run(build_experiment(recipe(own, file=None)), tmp_path / "run")
+    result = evaluate_run(tmp_path / "run", settings=("data.sensitive=region",), out=tmp_path / "by-region")
+    assert isinstance(result, lh.AuditResult)
+    assert sorted(result.groups) == ["north", "south"]
