@@ -10,8 +10,9 @@ from test_own_csv import own, recipe
 
 import levelhead as lh
 from command_line import run, said
+from levelhead.data import DATASETS, SPLITS
 from levelhead.runs.evaluate import evaluate_run
-from levelhead.runs.joined import Join
+from levelhead.runs.joined import Join, required_groups
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
@@ -165,3 +166,52 @@ def test_both_sides_of_the_ids_are_named(on: str) -> None:
     assert both_ids("a=b") == ("a", "b")
     assert both_ids("a=b", ["a=b"]) == ("a=b", None)
     assert both_ids("a") == ("a", None)
+
+
+@pytest.fixture
+def numbered(own: Path) -> Path:
+    """The letters in one table for each split, and test.groups.csv with the site of each test row, by its number."""
+    frame = enlarge(own, site=["north", "south", "south", "north"] * 120)
+    for split, part in zip(SPLITS, (frame[:240], frame[240:360], frame[360:]), strict=True):
+        part.to_csv(own / f"{split}.csv", index=False)
+    sites = {"id": range(1, 121), "site": frame["site"][360:]}
+    pd.DataFrame(sites).to_csv(own / "test.groups.csv", index=False)
+    return own
+
+
+def test_row_numbers_of_several_tables_are_no_ids_of_a_fold(numbered: Path) -> None:
+    folds = {"folds": 3, "fold": 1}
+    for data, known in (({"file": None}, False), ({"file": None, "id_column": "letter"}, True), ({}, True)):
+        experiment = build_experiment(recipe(numbered, **(folds | data)))
+        ids = experiment.data.ids("test")
+        assert (ids is not None) == known
+        assert len(set(ids or ())) == len(ids or ())
+    data = build_experiment(recipe(numbered, file=None, **folds)).data
+    with pytest.raises(DataError, match=r"Add --set data\.id_column=COLUMN and --out FOLDER"):
+        Join(numbered / "test.groups.csv", ("site",)).groups(data, "test")
+
+
+def test_row_numbers_do_not_join_groups_of_test_rows_to_validation_rows(
+    numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    train_run(build_experiment(recipe(numbered, "erm", file=None)), folder)
+    joined = ("--join", numbered / "test.groups.csv", "--group", "site")
+    assert run("evaluate", folder, *joined) == 0
+    sites = pd.read_csv(numbered / "test.csv")["site"].tolist()
+    assert pd.read_parquet(folder / "predictions-test.parquet")["site"].tolist() == sites
+    capsys.readouterr()
+    assert run("refit", folder, "--method", "dfr", *joined, "--out", tmp_path / "refit") == 2
+    assert "cannot tell validation rows from test rows" in said(capsys)
+    assert not (tmp_path / "refit").exists()
+    assert run("refit", folder, "--method", "afr", *joined, "--out", tmp_path / "refit") == 0  # sees no group
+    join, named = Join(numbered / "test.groups.csv", ("site",), "id"), recipe(numbered, file=None, id_column="letter")
+    with pytest.raises(DataError, match="No id of the validation split"):  # a column of ids is taken at its word
+        required_groups(build_experiment(named).data, "validation", join)
+
+
+def test_row_numbers_of_a_set_of_the_hub(tmp_path: Path) -> None:
+    whole = DATASETS["hub"](path=str(tmp_path), validation_split=None, test_split=None)
+    assert not whole.numbered_by_split  # of one split, which deals all
+    assert DATASETS["hub"](path=str(tmp_path), validation_split=None).numbered_by_split
+    assert not DATASETS["hub"](path=str(tmp_path), id_column="name").numbered_by_split

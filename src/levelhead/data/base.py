@@ -191,6 +191,11 @@ class DataSet(ABC):
         """
         return None
 
+    @property
+    def numbered_by_split(self) -> bool:
+        """Whether :meth:`ids` are row numbers that begin again in another split: rows of two splits may share one."""
+        return False
+
     def places(self, split: Split) -> Sequence[Hashable] | None:
         """Return where each row of ``split`` stands in the files of the set, (n,); None where that is not known.
 

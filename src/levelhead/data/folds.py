@@ -121,8 +121,18 @@ class Fold(DataSet):
         """What the data set calls its ids."""
         return self._whole.id_name
 
+    @property
+    def numbered_by_split(self) -> bool:
+        """Whether the data set's ids are row numbers that begin again; a fold then has no ids."""
+        return self._whole.numbered_by_split
+
     def ids(self, split: Split) -> Sequence[str] | None:
-        """Return the ids of ``split`` of this fold, in row order; None where the data set has none."""
+        """Return the ids of ``split`` of this fold, in row order; None where the data set has none.
+
+        Row numbers of several tables are none: a fold has rows of all of them.
+        """
+        if self._whole.numbered_by_split:
+            return None
         every: list[str] = []
         for one in SPLITS:
             ids = self._whole.ids(one)

@@ -178,6 +178,11 @@ class Hub(DataSet):
         """The name of the column of ids."""
         return id_name_of(self.id_column)
 
+    @property
+    def numbered_by_split(self) -> bool:
+        """Whether :meth:`ids` are row numbers of several of the set's own splits."""
+        return self.id_column is None and len(self._names()) > 1
+
     def ids(self, split: Split) -> Sequence[str]:
         """Return the ``id_column`` of ``split``, else the position of each row in the set's own split, from 0."""
         splits, source = self._load(), self._source(split)

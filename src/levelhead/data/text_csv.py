@@ -96,6 +96,11 @@ class TextCsv(OwnTable):
         """Return the texts of a table of new rows; the columns of texts alone are opened."""
         return texts_of(table, self._inputs)
 
+    @property
+    def numbered_by_split(self) -> bool:
+        """Whether :meth:`ids` are row numbers of several tables."""
+        return self.id_column is None and self.file is None
+
     def ids(self, split: Split) -> Sequence[str]:
         """Return the ``id_column`` of ``split``, else the number of each row in its table, 1 below the header.
 

@@ -38,6 +38,12 @@ class Join:
         """
         ids = data.ids(split)
         if ids is None:
+            if data.numbered_by_split:
+                raise DataError(
+                    f"Row numbers begin again in each table, and a fold has rows of all, so {self.file} cannot be "
+                    "joined. Add --set data.id_column=COLUMN and --out FOLDER to `levelhead evaluate`, or train with "
+                    "that column."
+                )
             raise DataError("The run's data has no ids, so no file can be joined to it.")
         with TemporaryDirectory() as folder:
             rows = Path(folder) / f"predictions-{split}.parquet"
@@ -70,5 +76,17 @@ def groups_of(data: DataSet, split: Split, join: Join | None) -> tuple[Groups, .
 
 
 def required_groups(data: DataSet, split: Split, join: Join | None) -> tuple[Groups, ...]:
-    """Return :func:`groups_of`, or raise :class:`~levelhead.types.ConfigError` where there are none."""
-    return data.require_groups(split, partly=True) if join is None else groups_of(data, split, join)
+    """Return :func:`groups_of`, or raise :class:`~levelhead.types.ConfigError` where there are none.
+
+    Raises:
+        ConfigError: there are none.
+        DataError: a file is joined to validation rows whose ids may be those of test rows.
+    """
+    if join is None:
+        return data.require_groups(split, partly=True)
+    if split == "validation" and data.numbered_by_split:  # the file is joined to the test rows, too
+        raise DataError(
+            f"Row numbers begin again in each split, so {join.file} cannot tell validation rows from test rows. Train "
+            "with --set data.id_column=COLUMN, a column whose ids differ."
+        )
+    return groups_of(data, split, join)
