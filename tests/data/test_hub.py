@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -478,3 +479,73 @@ def test_a_saved_set_without_rows_and_a_folder_that_looks_like_an_address(tmp_pa
     (tmp_path / "b").rename(tmp_path / "a::b")
     with pytest.raises(DataError, match=r"takes '::' for an address in another place. Rename the folder"):
         Hub(root=tmp_path, path="a::b", text_column="text", **null).check()
+
+
+def labelled(names: list[str], words: list[str], column: str = "label") -> Any:
+    """A table of texts whose column holds class labels, in the order of ``names``."""
+    rows = {
+        "text": [f"{word} {row}" for row, word in enumerate(words)],
+        "label": [row % 2 for row in range(len(words))],
+    }
+    table = datasets.Dataset.from_dict({**rows, column: [names.index(word) for word in words]})
+    return table.cast_column(column, datasets.ClassLabel(names=names))
+
+
+def saved(folder: Path, train: Any, others: Any, **options: Any) -> Hub:
+    datasets.DatasetDict(train=train, validation=others, test=others).save_to_disk(str(folder))
+    return Hub(path=str(folder), text_column="text", **options)
+
+
+@pytest.mark.parametrize("column", ["label", "group"])
+def test_class_labels_are_matched_by_name_across_splits(tmp_path: Path, column: str) -> None:
+    train = labelled(["bad", "good", "okay"], ["okay", "bad", "good"] * 3, column)
+    others = labelled(["okay", "bad"], ["okay", "bad", "bad"] * 3, column)
+    data = saved(tmp_path / "posts", train, others, sensitive=() if column == "label" else column)
+    data.check()
+    for split in SPLITS:
+        if column == "label":
+            found, names = (examples := data.examples(split)).labels, examples.class_names
+        else:
+            found, names = data.groups(split)[0].values, data.groups(split)[0].names
+        assert names == ("bad", "good", "okay")
+        texts = data.examples(split).inputs.texts  # type: ignore[attr-defined]
+        assert [names[code] for code in found] == [text.split()[0] for text in texts]
+    assert data.class_names() == (("bad", "good", "okay") if column == "label" else ("0", "1"))
+
+
+def test_class_labels_that_no_training_row_can_have_are_refused_before_training(tmp_path: Path) -> None:
+    train, others = labelled(["neg", "pos"], ["neg", "pos"] * 4), labelled(["0", "1"], ["0", "1"] * 4)
+    data = saved(tmp_path / "posts", train, others)
+    told = (
+        r"'label' has the class labels neg, pos in split 'train', and 0, 1 in split 'validation'\. Say with data.label"
+    )
+    for act in (data.check, data.class_names, lambda: data.examples("train")):
+        with pytest.raises(DataError, match=told):
+            act()
+    mapped = replace(data, label_map={"0": "neg", "1": "pos"})
+    mapped.check()
+    assert mapped.examples("test").class_names == ("neg", "pos")
+    assert mapped.examples("test").labels.tolist() == [0, 1] * 4
+    plain = saved(tmp_path / "plain", train, others.cast_column("label", datasets.Value("int64")))
+    with pytest.raises(DataError, match=r"class labels \(neg, pos\) in split 'train', and int64 in split 'validation'"):
+        plain.check()
+    with pytest.raises(DataError, match="Give both the same class labels"):
+        saved(tmp_path / "back", train, labelled(["pos", "neg"], ["neg", "pos"] * 4), threshold=1).check()
+
+
+def test_words_beside_class_labels_are_matched_by_name(tmp_path: Path) -> None:
+    words = datasets.Dataset.from_dict({"text": list("abcd"), "label": ["pos", "neg", "pos", "neg"]})
+    data = saved(tmp_path / "posts", labelled(["pos", "neg"], ["neg", "pos"] * 4), words)
+    data.check()
+    assert data.examples("train").class_names == data.examples("test").class_names == ("pos", "neg")
+    assert data.examples("train").labels.tolist() == [1, 0] * 4
+    assert data.examples("test").labels.tolist() == [0, 1, 0, 1]
+
+
+def test_people_are_told_apart_by_the_names_of_their_labels(tmp_path: Path) -> None:
+    train, others = (labelled(names, [*names] * 4, "who") for names in (["ann", "bo"], ["bo", "cy"]))
+    data = saved(tmp_path / "posts", train, others, person_column="who")
+    assert data.people("train") == ["ann", "bo"] * 4
+    assert data.people("test") == ["bo", "cy"] * 4
+    same = saved(tmp_path / "same", train, train, person_column="who")
+    assert same.people("test") == ["0", "1"] * 4

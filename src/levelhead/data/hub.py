@@ -45,7 +45,7 @@ from levelhead.data.targets import check_target_options, classes_of
 from levelhead.data.text_files import as_text, cells_of
 from levelhead.data.texts import Texts, text_fingerprint, texts_of
 from levelhead.storage import refuse_pipes
-from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
+from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted, require_columns
 
 PICTURES = "image"  # the column of pictures where nobody names one
 TEXT_KIND = re.compile(r"(large_)?string(_view)?")
@@ -190,7 +190,7 @@ class Hub(DataSet):
         if self.id_column is None:
             return [str(int(row)) for row in rows]
         self._refuse_kind(splits, self.id_column)
-        values = [as_text(value) for value in _column(splits[source], self.id_column)]
+        values = self._cells(splits, self.id_column, source)
         chosen = [values[row] for row in rows.tolist()]
         self._refuse_empty([not value for value in chosen], self.id_column, source, rows)
         return chosen
@@ -217,7 +217,7 @@ class Hub(DataSet):
         """Return whom each row of one of the set's splits is of."""
         column = str(self.person_column)
         self._refuse_kind(splits, column)
-        return people_of(map(as_text, _column(splits[source], column)), f"{source}, row")
+        return people_of(self._cells(splits, column, source), f"{source}, row")
 
     @property
     def _named(self) -> list[str]:
@@ -327,22 +327,65 @@ class Hub(DataSet):
                     f"{self._where(name)}: {column!r} holds {feature}; it must hold class labels, truth values, whole "
                     f"numbers or texts.{' Of numbers, --set data.threshold=0.5 makes two classes.' if shares else ''}"
                 )
+        self._refuse_other_labels(splits, column)
+
+    def _refuse_other_labels(self, splits: Any, column: str) -> None:
+        """Raise :class:`DataError` where class labels of a column have no counterpart in a split; opens no value."""
+        features = {name: splits[name].features[column] for name in self._names()}
+        labels = self._listed_labels(splits, column)
+        for name, feature in features.items():
+            if labels and name not in labels and not TEXT_KIND.fullmatch(feature.dtype) and feature.dtype != "null":
+                other, known = next(iter(labels.items()))
+                raise DataError(
+                    f"{self.path}: {column!r} holds class labels ({listed(known, 10)}) in split {other!r}, and "
+                    f"{feature.dtype} in split {name!r}. Cast it to these class labels there, too."
+                )
+        if column != self.target or self.train_split not in labels:  # a group need not have training rows
+            return
+        trained, meant = labels[self.train_split], self.label_map or {}
+        for name, known in labels.items():
+            unknown = {meant.get(one, one) for one in known} - {meant.get(one, one) for one in trained}
+            if unknown or (self.threshold is not None and known != trained):
+                remedy = "Say with data.label_map which class each name represents, or give both the same class labels."
+                raise DataError(
+                    f"{self.path}: {column!r} has the class labels {listed(trained, 10)} in split "
+                    f"{self.train_split!r}, and {listed(known, 10)} in split {name!r}. "
+                    + (remedy if self.threshold is None else "Give both the same class labels.")
+                )
+
+    def _listed_labels(self, splits: Any, column: str) -> dict[str, tuple[str, ...]]:
+        """Return the names of a column's class labels in each of the set's splits in use that holds any."""
+        import datasets
+
+        features = {name: splits[name].features[column] for name in self._names()}
+        return {
+            name: tuple(map(str, feature.names))
+            for name, feature in features.items()
+            if isinstance(feature, datasets.ClassLabel)
+        }
+
+    def _cells(self, splits: Any, column: str, source: str) -> list[str]:
+        """Return a column of one of the set's splits as texts: class labels by code, or by name where codes differ."""
+        labels = self._listed_labels(splits, column)
+        values = _column(splits[source], column)
+        return list(map(as_text, _by_name(values, labels.get(source)) if len({*labels.values()}) > 1 else values))
 
     def _values(self, splits: Any, column: str, source: str, rows: Tensor) -> tuple[Tensor, tuple[str, ...]]:
         """Return a column at some rows of one of the set's splits as codes (rows,) int64, and the names of the codes.
 
         The names come from all splits in use, so that a code means the same in each.
         """
-        import datasets
-
         self._refuse_kind(splits, column)
-        raw: dict[str, list[Any]] = {name: _column(splits[name], column) for name in self._names()}
+        labels = self._listed_labels(splits, column)
+        # By name, since a code may mean another class in each split.
+        raw = {name: _by_name(_column(splits[name], column), labels.get(name)) for name in self._names()}
         feature = splits[source].features[column]
-        labelled = isinstance(feature, datasets.ClassLabel)
-        absent = (None, -1) if labelled else (None, "")  # -1 is the library's word for a label that is kept secret
-        known = {value for values in raw.values() for value in values if value not in absent}
-        if labelled:
-            distinct, names = list(range(len(feature.names))), tuple(feature.names)
+        absent = (None,) if source in labels else (None, "")
+        known = {value for values in raw.values() for value in values if value not in (None, "")}
+        if labels:
+            listing = dict.fromkeys(one for names in labels.values() for one in names)
+            distinct: list[Any] = [*listing, *sorted(known - listing.keys())]
+            names = tuple(distinct)
         elif feature.dtype == "bool":
             distinct, names = [False, True], (f"not {column}", column)
         else:
@@ -432,6 +475,14 @@ def _column(split: Any, name: str) -> list[Any]:
     """Return one column of a split of the library's; no other is opened."""
     values: list[Any] = split.select_columns([name]).with_format("arrow")[:][name].to_pylist()
     return values
+
+
+def _by_name(values: list[Any], names: Sequence[str] | None) -> list[Any]:
+    """Return class labels by the names of their codes; values of another kind, without ``names``, as they are."""
+    if names is None:
+        return values
+    # -1 is the library's word for a label that is kept secret.
+    return [None if value is None or value < 0 else names[value] for value in values]
 
 
 def first_columns(split: Any, count: int) -> tuple[dict[str, list[str]], list[str]]:
