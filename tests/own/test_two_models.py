@@ -33,7 +33,7 @@ class Answers(torch.nn.Module):
         self.classifier, self.column, self.config = classifier, column, classifier.config
 
     def forward(self, answers: torch.Tensor) -> Any:
-        logits = torch.nn.functional.one_hot(answers[:, self.column], 2).float()
+        logits = torch.nn.functional.one_hot(answers[:, self.column], self.config.num_labels).float()
         return type("Output", (), {"logits": logits})
 
 
@@ -126,6 +126,41 @@ def test_the_favourable_class_goes_by_its_name_or_its_position() -> None:
     assert by_position.audit is not None
     assert by_position.audit.to_dict()["rates"] == by_name.audit.to_dict()["rates"]
     assert by_position.audit.to_dict()["rates"]["site"]["favourable"] == "no"
+
+
+def test_rates_are_about_a_class_that_occurs_and_a_warning_names_it() -> None:
+    rows = [row | {"labels": 0, "answers": torch.tensor([at % 2, 0])} for at, row in enumerate(ROWS)]
+    alone, by_group = compare(rows), compare(rows, groups="site")
+    assert alone.changes["selection_rate"].old == 0.5  # the old model predicts “yes”
+    assert not any("rates are about" in one for one in alone.warnings)
+    assert by_group.audit is not None
+    assert (by_group.audit.positive, by_group.changes["selection_rate"].new) == ("no", 1.0)
+    said = "Labels and predictions of debiased have only the class “no”: rates are about “no”."
+    assert said in by_group.warnings
+    none = compare([row | {"answers": torch.tensor([0, 0])} for row in rows])
+    assert "Labels and predictions have only the class “no”: rates are about “no”." in none.warnings
+
+
+def test_two_of_three_classes_are_named() -> None:
+    three = {"id2label": dict(enumerate("xyz")), "label2id": {"x": 0, "y": 1, "z": 2}}
+    models = [Answers(network(**three), column) for column in (0, 1)]
+    said = "have only the classes “x” and “y”: rates are about “y”."
+    assert any(one.endswith(said) for one in lh.compare_models(*models, ROWS).warnings)
+    named = lh.compare_models(*models, ROWS, positive="x", groups="site", favourable="y")
+    assert named.audit is not None
+    assert named.audit.positive == "x"
+    assert not any("rates are about" in one for one in named.warnings)
+    with pytest.raises(ConfigError, match="positive class 'z' is not among the classes of the labels: x, y"):
+        lh.compare_models(*models, ROWS, positive="z")
+
+
+def test_named_classes_may_be_late_among_more_classes_than_rows() -> None:
+    many = {"id2label": {at: f"class {at}" for at in range(50)}, "label2id": {f"class {at}": at for at in range(50)}}
+    models = [Answers(network(**many), column) for column in (0, 1)]
+    rows = [row | {"labels": 48 + row["labels"]} for row in ROWS]
+    found = lh.compare_models(*models, rows, groups="site", positive=48, favourable=49)
+    assert found.audit is not None
+    assert found.audit.positive == "class 48"
 
 
 @pytest.mark.parametrize(
@@ -229,6 +264,8 @@ def test_group_columns_are_not_opened_while_models_predict(monkeypatch: pytest.M
         (ROWS, {"positive": "maybe"}, ConfigError, "positive='maybe' is no class"),
         (ROWS, {"groups": "site", "favourable": "maybe"}, ConfigError, "favourable='maybe' is no class"),
         (ROWS, {"groups": "site", "favourable": 2}, ConfigError, "favourable=2 is no class; the models know no, yes"),
+        (ROWS[:1], {"positive": "yes"}, ConfigError, "positive class 'yes' is not among the classes of the labels: no"),
+        (ROWS[:1], {"groups": "site", "favourable": 1}, ConfigError, "favourable class 'yes' is not among the classes"),
         (ROWS, {"names": ("a", "a")}, ConfigError, "two names that differ"),
         (ROWS, {"against": [1]}, ConfigError, "takes no against="),
         (ROWS, {"sample_weight": [1.0] * 40}, ConfigError, "takes no sample_weight=: audit the predictions"),

@@ -6,7 +6,7 @@ For those who train with the Hugging Face Trainer, or any other loop, and have t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,6 +29,7 @@ from levelhead.auditing.result import AuditResult
 from levelhead.data.base import Inputs
 from levelhead.loading import load_tokenizer_of
 from levelhead.metrics.clustered import FEWEST
+from levelhead.metrics.group import classes_compared
 from levelhead.metrics.intervals import check_options
 from levelhead.models.networks import load_model
 from levelhead.own.page import WHOLE, two_models_page
@@ -38,7 +39,7 @@ from levelhead.report.text import Record, clustered_sentence, counted, number
 from levelhead.storage import refuse_files_of_runs, write_text
 from levelhead.tables.columns import outcome_of
 from levelhead.tables.rows import Rows
-from levelhead.tables.vocabulary import LabelMap
+from levelhead.tables.vocabulary import LabelMap, in_order
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
 from levelhead.types import ConfigError, DataError, check_seed, in_quotes, listed, nearest, printable, quoted
@@ -189,7 +190,8 @@ def compare_models(
         names: what the old and the new model are called.
         batch_size: rows at once.
         level: confidence level of the intervals.
-        positive: the class that rates are about, by its name or its position. None: the second of two.
+        positive: the class that rates are about, by its name or its position; at least one label must be it. None: the
+            second of two; where that one is missing, a warning names the class of the rates.
         cluster: (rows,) what rows that belong together have in common, such as a person's id. All intervals, also
             those over all rows, then allow for the correlation within clusters.
         replicates: bootstrap replicates.
@@ -233,15 +235,22 @@ def compare_models(
     labels = rows.labels(classes, numbered)
     chosen = classes[1] if positive is None and len(classes) == 2 else positive
     asked = {"positive": chosen, "level": level, "replicates": replicates, "seed": seed} | audit_options
-    for name in ("positive", "favourable"):
-        if asked.get(name) is not None:
-            asked[name] = _named_class(name, asked[name], classes, numbered)
+    there = [classes[place] for place in labels.unique().tolist()]
+    for name, wanted in (("positive", positive), ("favourable", audit_options.get("favourable"))):
+        if wanted is not None:
+            asked[name] = _named_class(name, wanted, classes, numbered)
+            if asked[name] not in there:
+                raise ConfigError(
+                    f"The {name} class {quoted(asked[name])} is not among the classes of the labels: {listed(there)}."
+                )
     said_of_rows: list[str] = [] if closed is None else [*closed.said]
     if cluster is not None:
         asked["cluster"], said = _clusters(cluster, dataset, len(rows))
         said_of_rows += [one for one in said if one not in said_of_rows]
     if closed is not None:  # so that nobody waits for predictions that cannot be audited
-        placeholder = np.array(classes)[np.arange(len(rows)) % len(classes)]
+        named = [asked[name] for name in ("favourable", "positive") if asked.get(name) is not None]
+        first = [*dict.fromkeys([*named, *classes])]  # the named ones, also where rows are fewer than classes
+        placeholder = np.array(first)[np.arange(len(rows)) % len(first)]
         _audited(placeholder, placeholder, closed, asked)
     inputs = [
         rows.inputs(model, _tokenizer_of(given, tokenizer, rows))
@@ -254,13 +263,21 @@ def compare_models(
     frame = _frame(classes, labels, logits, names)
     truth = frame["label"].to_numpy()
     old, new = (frame[f"{name}_prediction"].to_numpy() for name in names)
-    changes, agreement, said = _whole(truth, old, new, asked)
-    found = None
+    found, present = None, {*truth, *old, *new}
+    about = _class_of_rates(present, asked["positive"])
     if closed is not None:
-        found = _audited(truth, new, closed, asked, against=old)
+        found, present = _audited(truth, new, closed, asked, against=old), {*truth, *new}
+        about = found.positive
         assert found.against is not None
         against = replace(found.against, old=names[0], new=names[1])
         found = replace(found, findings=found.findings | {"against": against})
+    changes, agreement, said = _whole(truth, old, new, asked | {"positive": about})
+    if about is not None and about != asked["positive"]:
+        of = "" if found is None else f" of {printable(names[1])}"
+        only = " and ".join(in_quotes(name) for name in classes if name in present)
+        which = f"the {'class' if len(present) == 1 else 'classes'} {only}"
+        said = [f"Labels and predictions{of} have only {which}: rates are about {in_quotes(about)}.", *said]
+    if found is not None:
         said = [*said, *(one for one in found.warnings if one not in said)]
     elif cluster is not None and (number := len(set(asked["cluster"]))) < len(rows):
         said = [f"{clustered_sentence(len(rows), number)}.", *said]
@@ -420,17 +437,25 @@ def _frame(classes: tuple[str, ...], labels: Tensor, logits: Sequence[Tensor], n
 def _audited(
     truth: Any, predicted: Any, groups: GroupColumns, options: Mapping[str, Any], against: Any = None
 ) -> AuditResult:
-    """Audit with the group columns opened; a class that no row has cannot be the positive one."""
-    there = {*truth, *predicted, *(() if against is None else against)}
-    positive = options["positive"] if options["positive"] in there else None
+    """Audit with the group columns opened; a class that no label and no prediction has cannot be the positive one."""
+    present = {*truth, *predicted}
+    known = present.union(() if against is None else against)
+    positive = options["positive"] if options["positive"] in present else None
     return audit(
         truth,
         predicted,
         sensitive_features=groups.open(),
         against=against,
-        label_map={name: name for name in there},  # both are the model's own classes
+        label_map={name: name for name in known},  # all are the models' own classes
         **{**options, "positive": positive},
     )
+
+
+def _class_of_rates(present: Iterable[str], wanted: str | None) -> str | None:
+    """Return the class that rates are about, chosen as in an audit; None where each is set against the rest."""
+    known = in_order(present)
+    chosen = classes_compared(len(known), known.index(wanted) if wanted in known else None)
+    return str(known[chosen[0]]) if len(chosen) == 1 else None
 
 
 def _whole(
@@ -442,13 +467,11 @@ def _whole(
     rows.add({f"group {ALL}": (np.zeros(len(truth), np.int64), [ALL])})
     if "cluster" in options:
         rows.add({"cluster": options["cluster"]})
-    present = {*truth, *old, *new}
-    positive = options["positive"] if options["positive"] in present else None
     asked = AuditOptions(
-        min_count=1, missing=AS_GROUP, label_map=LabelMap({one: one for one in present}),
+        min_count=1, missing=AS_GROUP, label_map=LabelMap({one: one for one in {*truth, *old, *new}}),
         **{name: options[name] for name in ("level", "replicates", "seed")},
     )  # fmt: skip
-    compared = compare_rows(rows, {ALL: [ALL]}, asked, positive=positive)
+    compared = compare_rows(rows, {ALL: [ALL]}, asked, positive=options["positive"])
     part = compared.by_attribute[ALL]
     group = part.groups[ALL]
     changes = {name: part.metrics[name] for name in WHOLE}
