@@ -80,7 +80,11 @@ def test_measured_figures_and_training_stand_in_it() -> None:
     assert "secret" not in text
     assert "| Accuracy |" in text
     assert "Each model was trained once." in text
+    assert f"gaps are about “{found.positive}”." in text
     alone = lh.model_card(debiased, measured=found.audit)
+    assert f"gaps are about “{found.positive}”." in alone
+    mapped = lh.audit(["n", "y"] * 20, [0, 1] * 20, sensitive_features=["a", "b"] * 20, label_map={"n": 0, "y": 1})
+    assert "gaps are about “y”." in lh.model_card(debiased, measured=mapped)
     assert "Groups of the evaluation, as annotated, by site." in alone
     assert yaml.safe_load(text.split("---")[1])["license"] == "mit"
 

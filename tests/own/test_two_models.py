@@ -13,6 +13,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 import levelhead as lh
 from levelhead.metrics.names import MISSING_GROUP
+from levelhead.own.page import two_models_page
 from levelhead.own.rows import GroupColumns
 from levelhead.types import ConfigError, DataError, LevelheadError
 
@@ -139,6 +140,27 @@ def test_rates_are_about_a_class_that_occurs_and_a_warning_names_it() -> None:
     assert said in by_group.warnings
     none = compare([row | {"answers": torch.tensor([0, 0])} for row in rows])
     assert "Labels and predictions have only the class “no”: rates are about “no”." in none.warnings
+
+
+@pytest.mark.parametrize("groups", [None, "site"])
+def test_the_class_of_the_rates_stands_in_the_file_and_over_the_table(groups: Any) -> None:
+    found = compare(groups=groups, positive="no")
+    kept = found.to_dict()
+    assert found.positive == kept["positive"] == "no"
+    title = "Every figure over all rows, percent; rates are about “no”; changes with their 95% intervals"
+    assert title in found.to_html()
+    assert "rates are about “no”" in " ".join(found.text(all=True).split())
+    del kept["positive"]  # a file that does not name it
+    assert "Every figure over all rows, percent; changes" in str(two_models_page(kept))
+
+
+def test_no_class_is_named_where_each_is_set_against_the_rest() -> None:
+    three = {"id2label": dict(enumerate("xyz")), "label2id": {"x": 0, "y": 1, "z": 2}}
+    models = [Answers(network(**three), column) for column in (0, 1)]
+    found = lh.compare_models(*models, [*ROWS, ROWS[0] | {"labels": 2}])
+    assert found.positive is None
+    assert "true_positive_rate[z]" in found.changes
+    assert "rates are about" not in found.to_html()
 
 
 def test_two_of_three_classes_are_named() -> None:

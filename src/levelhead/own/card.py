@@ -23,7 +23,7 @@ from levelhead.own.rows import base_of
 from levelhead.report import card
 from levelhead.report.markdown import markdown_table
 from levelhead.storage import write_text
-from levelhead.types import ConfigError, listed
+from levelhead.types import ConfigError, in_quotes, listed
 
 NOT_SAID = "not said"
 TRAINING = (
@@ -241,11 +241,13 @@ def _measured(measured: ModelComparison | AuditResult | None) -> str:
     if isinstance(measured, ModelComparison):
         old, new = map(card.escaped, measured.names)
         parts.append(f"{card.escaped(measured.sentence)} This card is about the model that is called {new} here.")
+        parts += _class_of_rates(measured.positive, {})
         head = ["percent", old, new, f"change [{100 * measured.level:g}%]"]
         rows = [[card.escaped(change_title(name)), *_change(change)] for name, change in measured.changes.items()]
         parts.append(markdown_table(head, rows))
         audit, said = measured.audit, list(measured.warnings)
     else:
+        parts += _class_of_rates(measured.positive, (measured.words or {}).get("classes", {}))
         audit, said = measured, list(measured.warnings)
     if audit is not None:
         parts.append(NOTE)
@@ -253,6 +255,14 @@ def _measured(measured: ModelComparison | AuditResult | None) -> str:
             parts += card.metrics_by_group(attribute, part, audit.level)
     parts += ["\n".join(f"- {card.escaped(warning)}" for warning in said)] if said else []
     return "\n\n".join(parts)
+
+
+def _class_of_rates(positive: str | None, written: Mapping[str, str]) -> list[str]:
+    """Name the class that rates are about, as it is ``written`` in the labels; nothing where there are several."""
+    if positive is None:
+        return []
+    of_class = in_quotes(written.get(positive, positive))
+    return [card.escaped(f"Selection rates, true and false positive rates and their gaps are about {of_class}.")]
 
 
 def _change(change: Change) -> list[str]:

@@ -77,6 +77,7 @@ class ModelComparison(Report):
             columns that begin with the model's name. Join groups to it later, and audit it.
         warnings: full sentences.
         level: of the intervals.
+        positive: the class that rates are about; None where each class is set against the rest.
 
     Examples:
         >>> import torch
@@ -102,6 +103,7 @@ class ModelComparison(Report):
     predictions: pd.DataFrame
     warnings: tuple[str, ...]
     level: float
+    positive: str | None
 
     @property
     def different(self) -> int:
@@ -134,6 +136,7 @@ class ModelComparison(Report):
             "new": self.names[1],
             "rows": self.rows,
             "classes": list(self.classes),
+            "positive": self.positive,
             "level": self.level,
             "sentence": self.sentence,
             "changes": {name: change.to_dict() for name, change in self.changes.items()},
@@ -289,7 +292,7 @@ def compare_models(
     described = (describe(models[0]), describe(models[1]))
     warnings = (*by_position, *said_of_rows, *constant, *_of_models(models, described, names), *said, ONE_TRAINING)
     return ModelComparison(
-        names, len(rows), classes, changes, agreement, found, described, frame, tuple(warnings), level
+        names, len(rows), classes, changes, agreement, found, described, frame, tuple(warnings), level, about
     )
 
 

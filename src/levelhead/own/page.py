@@ -7,6 +7,7 @@ from levelhead.auditing.paired_page import paired_sections, rate_title
 from levelhead.metrics.names import metric_title
 from levelhead.report import blocks
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
+from levelhead.types import in_quotes
 
 HOW = (
     "Both models predicted the same rows; rows that both get right, or both wrong, do not widen the intervals. "
@@ -66,8 +67,10 @@ def two_models_page(result: Record, *, source: str = "") -> Record:
 
 
 def _whole_section(result: Record, level: str) -> Record:
+    positive = result.get("positive")  # pages are also made of files that do not name it
+    about = "" if positive is None else f"; rates are about {in_quotes(positive)}"
     table = blocks.table(
-        f"Every figure over all rows, percent; changes with their {level} intervals",
+        f"Every figure over all rows, percent{about}; changes with their {level} intervals",
         ["Figure", "Old", "New", "Change, points"],
         [(change_title(name), _cells(change)) for name, change in result["changes"].items()],
         where=blocks.BOTH,
