@@ -245,6 +245,8 @@ def test_what_is_refused_before_any_work(runs, tmp_path):
         lh.inspect(model, rows, groups, max_rows=3)
     with pytest.raises(ConfigError, match="permutations is 0"):
         lh.inspect(model, rows, groups, permutations=0)
+    with pytest.raises(ConfigError, match="max_length= cuts raw texts"):
+        lh.inspect(model, rows, groups, max_length=4)
     with pytest.raises(ConfigError, match="name a group column"):
         lh.inspect(model, rows, None)
     with pytest.raises(ConfigError, match="2 columns"):

@@ -274,6 +274,8 @@ def test_group_columns_are_not_opened_while_models_predict(monkeypatch: pytest.M
         ([{"answers": torch.tensor([0, 1])}], {}, DataError, "no column labels, and none label"),
         (ROWS, {"label": "class"}, DataError, "no column 'class'"),
         (ROWS, {"text": "words"}, DataError, "no column 'words' of texts"),
+        (ROWS, {"max_length": 4}, ConfigError, "max_length= cuts raw texts: pass text= as well"),
+        (ROWS, {"text": "site", "max_length": 0}, ConfigError, "max_length=0 is below 1. Leave it out"),
         ([*ROWS, ROWS[0] | {"labels": 2}], {}, DataError, "Row 40 .* label 2 in .* 0 to 1, or the names 'no', 'yes'"),
         ([*ROWS, ROWS[0] | {"labels": float("nan")}], {}, DataError, "Row 40 .* label nan in"),
         ([*ROWS, ROWS[0] | {"labels": None}], {}, DataError, "Row 40 .* label None in"),

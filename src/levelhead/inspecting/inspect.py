@@ -100,7 +100,7 @@ def inspect(
         label: name of the label's column: positions of classes, or their names. None: ``labels``, else ``label``.
         text: the column of raw texts, or two for pairs. None: the rows hold what the model takes already.
         tokenizer: for ``text``.
-        max_length: texts are cut at this many tokens.
+        max_length: texts are cut at this many tokens; it needs ``text``.
         pair: the two groups that are compared. None: the two largest.
         max_rows: rows at most, drawn at random.
         batch_size: rows at once.

@@ -189,7 +189,7 @@ def compare_models(
         label: name of the label's column: positions of classes, or their names. None: ``labels``, else ``label``.
         text: the column of raw texts, or two for pairs. None: the rows hold what the models take already.
         tokenizer: for ``text``, and for its padding token. None: that of each model's folder.
-        max_length: texts are cut at this many tokens, as in training. None: at what the model takes.
+        max_length: texts are cut at this many tokens, as in training; it needs ``text``. None: at what the model takes.
         names: what the old and the new model are called.
         batch_size: rows at once.
         level: confidence level of the intervals.

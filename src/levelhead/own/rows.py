@@ -50,11 +50,16 @@ class OwnRows:
     ) -> OwnRows:
         """Check what can be checked without reading the rows; the first row is read.
 
-        Raises :class:`~levelhead.types.DataError` for what holds no rows by position, is empty or lacks a column.
+        Raises :class:`~levelhead.types.DataError` for what holds no rows by position, is empty or lacks a column;
+        :class:`~levelhead.types.ConfigError` for a ``max_length`` that is below 1, or cuts nothing.
         """
         texts = () if text is None else (text,) if isinstance(text, str) else tuple(text)
         if len(texts) > 2:
             raise ConfigError(f"text names {len(texts)} columns: give one, or two for pairs of texts.")
+        if max_length is not None and not texts:
+            raise ConfigError("max_length= cuts raw texts: pass text= as well, or leave it out.")
+        if max_length is not None and max_length < 1:
+            raise ConfigError(f"max_length={max_length} is below 1. Leave it out to cut texts at what the model takes.")
         if isinstance(dataset, Mapping):  # a DatasetDict, or columns
             raise DataError(
                 f'The data set is a dict with {listed(list(dataset)[:5])}. Give one split, as dataset["test"]; of '
@@ -124,7 +129,7 @@ class OwnRows:
         columns = [list(_column(self.dataset, name)) for name in self.texts]
         longest = min(longest_text(backbone_of(model).config, tokenizer), LONGEST)
         texts = Texts(columns[0], columns[1] if len(columns) > 1 else None, where="The data set")
-        tokens = tokenize(texts, tokenizer, min(longest, self.max_length or longest))
+        tokens = tokenize(texts, tokenizer, min(longest, longest if self.max_length is None else self.max_length))
         known = backbone_of(model).get_input_embeddings().num_embeddings
         refuse_unknown_tokens("The tokenizer", tokens.highest("input_ids"), known)
         taken = taken_by(model)
