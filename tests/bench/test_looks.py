@@ -145,7 +145,9 @@ def test_a_grid_file_above_runs_of_their_own_is_not_theirs(tmp_path: Path) -> No
     write_text(tmp_path / GRID, yaml.safe_dump(replace(grid(), margin=9.0).to_dict()))
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     (tmp_path / "runs" / "mine" / CONFIG).touch()
-    assert margin_of([tmp_path / "runs" / "mine"]) == margin_of([tmp_path / "runs"]) == 0.02
+    for folder in (tmp_path / "runs" / "mine", tmp_path / "runs"):
+        assert comparisons_of([folder]) == []
+        assert margin_of(comparisons_of([folder])) == 0.02
 
 
 def test_pages_and_pictures_have_the_margin_and_the_level_of_the_comparison(looked: Path, tmp_path: Path) -> None:

@@ -232,16 +232,14 @@ def levelhead_attention(
             query, key = module.debias(query, key, valid, row)  # type: ignore[operator]
         tap.take(query, key, value, row, valid, scaling)
     query, key, value = edit(module, query, key, value)
+    weights, wanted = None, bool(_wanting or kwargs.get("output_attentions"))
+    if _watchers or wanted:
+        factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+        mask, bias = whole_mask(module, query, attention_mask, kwargs.get("is_causal")), kwargs.get("position_bias")
     if _watchers:
-        factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-        mask = whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
-        mask = _biased(mask, kwargs.get("position_bias"))
-        show(Attended(module, raw_query, raw_key, query, key, mask, factor, row, value))
-    weights = None
-    if _wanting or kwargs.get("output_attentions"):
-        factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-        mask = whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
-        weights = attention_weights(query, key, mask, factor, kwargs.get("position_bias"))
+        show(Attended(module, raw_query, raw_key, query, key, _biased(mask, bias), factor, row, value))
+    if wanted:
+        weights = attention_weights(query, key, mask, factor, bias)
         weights = torch.nn.functional.dropout(weights, kwargs.get("dropout", 0.0), training=module.training)
         output = (weights @ value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)).transpose(1, 2)
         output = output.contiguous()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import signal, special, stats
+from scipy import special, stats
 
 from levelhead.bench.comparison import Comparison
 from levelhead.bench.grid import GRID, PLACE, Grid, read_grid
@@ -106,6 +106,8 @@ def levels(seeds: int) -> tuple[float, ...]:
 
     The density of a Brownian motion that no look has stopped yet is carried from look to look, on a grid.
     """
+    from scipy import signal  # tables import this module, and need no density
+
     shares = [done / seeds for done in range(FIRST, seeds + 1)]
     reach = 8.0
     grid = np.linspace(-reach, reach, 2001)
@@ -199,24 +201,23 @@ def comparisons_of(folders: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
-def looks_of(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return the plan and the looks of every comparison of :func:`comparisons_of` that was looked at before its end."""
-    places = comparisons_of(folders)
+def looks_of(places: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the plan and the looks of each comparison (:func:`comparisons_of`) that was looked at before its end."""
     return [read_record(place / LOOKS, looks=list) for place in places if (place / LOOKS).exists()]
 
 
-def level_of(folders: Sequence[Path]) -> float:
-    """Return the level of the last look at the comparisons of ``folders``; 0.95 if all looked at their end alone."""
-    return max([1 - ERROR, *(float(one["looks"][-1]["level"]) for one in looks_of(folders) if one["looks"])])
+def level_of(places: Sequence[Path]) -> float:
+    """Return the level of the last look at comparisons; 0.95 if all looked at their end alone."""
+    return max([1 - ERROR, *(float(one["looks"][-1]["level"]) for one in looks_of(places) if one["looks"])])
 
 
-def margin_of(folders: Sequence[Path]) -> float:
-    """Return the equivalence margin, a share, of the comparisons of ``folders``; without any, the default.
+def margin_of(places: Sequence[Path]) -> float:
+    """Return the equivalence margin, a share, of comparisons; without any, the default.
 
     Raises:
         ConfigError: the comparisons have different ones.
     """
-    found = {read_grid(place / GRID).margin for place in comparisons_of(folders) if (place / GRID).exists()}
+    found = {read_grid(place / GRID).margin for place in places if (place / GRID).exists()}
     if len(found) > 1:
         raise ConfigError(
             f"The grids have different margins, {listed(sorted(found))} points: name one with `levelhead table "

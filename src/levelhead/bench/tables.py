@@ -19,7 +19,7 @@ from levelhead.auditing.figures import left_out_sentences
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.bench.comparison import LEAKING, Comparison, shown, without_folder
 from levelhead.bench.grid import GRID, Cell, read_grid
-from levelhead.bench.looks import ERROR, level_of, margin_of
+from levelhead.bench.looks import ERROR, comparisons_of, level_of, margin_of
 from levelhead.data import Fold, Split
 from levelhead.methods import DAM, ERM
 from levelhead.metrics import Counts, JointTable, joint
@@ -545,7 +545,8 @@ def collect(
     """
     check_grouping(1, min_count, False, missing)
     folders = list(folders)
-    margin, level = margin_of(folders) if margin is None else margin, level_of(folders)
+    places = comparisons_of(folders)
+    margin, level = margin_of(places) if margin is None else margin, level_of(places)
     found, ordered, said = [], True, []
     for folder in folders:
         if (folder / CONFIG).exists():

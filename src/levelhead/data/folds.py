@@ -7,7 +7,7 @@ people, else on what the row holds: people, and equal rows, are never on both si
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -131,24 +131,20 @@ class Fold(DataSet):
 
         Row numbers of several tables are none: a fold has rows of all of them.
         """
-        if self._whole.numbered_by_split:
-            return None
-        every: list[str] = []
-        for one in SPLITS:
-            ids = self._whole.ids(one)
-            if ids is None:
-                return None
-            every += ids
-        return [every[row] for row in self.rows(split).tolist()]
+        return None if self._whole.numbered_by_split else self._chosen(self._whole.ids, split)
 
     def places(self, split: Split) -> Sequence[Hashable] | None:
         """Return where each row of ``split`` of this fold stands in the files; None where that is not known."""
-        every: list[Hashable] = []
+        return self._chosen(self._whole.places, split)
+
+    def _chosen(self, read: Callable[[Split], Sequence[Any] | None], split: Split) -> list[Any] | None:
+        """Return what the whole set says of each row of ``split`` of this fold; None where it says nothing."""
+        every: list[Any] = []
         for one in SPLITS:
-            places = self._whole.places(one)
-            if places is None:
+            values = read(one)
+            if values is None:
                 return None
-            every += places
+            every += values
         return [every[row] for row in self.rows(split).tolist()]
 
     def people(self, split: Split) -> Sequence[str] | None:

@@ -241,13 +241,13 @@ def _measured(measured: ModelComparison | AuditResult | None) -> str:
     if isinstance(measured, ModelComparison):
         old, new = map(card.escaped, measured.names)
         parts.append(f"{card.escaped(measured.sentence)} This card is about the model that is called {new} here.")
-        parts += _class_of_rates(measured.positive, {})
+        parts += _about_rates(measured.positive, {})
         head = ["percent", old, new, f"change [{100 * measured.level:g}%]"]
         rows = [[card.escaped(change_title(name)), *_change(change)] for name, change in measured.changes.items()]
         parts.append(markdown_table(head, rows))
         audit, said = measured.audit, list(measured.warnings)
     else:
-        parts += _class_of_rates(measured.positive, (measured.words or {}).get("classes", {}))
+        parts += _about_rates(measured.positive, (measured.words or {}).get("classes", {}))
         audit, said = measured, list(measured.warnings)
     if audit is not None:
         parts.append(NOTE)
@@ -257,7 +257,7 @@ def _measured(measured: ModelComparison | AuditResult | None) -> str:
     return "\n\n".join(parts)
 
 
-def _class_of_rates(positive: str | None, written: Mapping[str, str]) -> list[str]:
+def _about_rates(positive: str | None, written: Mapping[str, str]) -> list[str]:
     """Name the class that rates are about, as it is ``written`` in the labels; nothing where there are several."""
     if positive is None:
         return []

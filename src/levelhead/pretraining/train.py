@@ -35,7 +35,7 @@ from levelhead.pretraining.config import FOLDER, PretrainConfig
 from levelhead.pretraining.masked import build_masked, encoder_of, processor
 from levelhead.runs.cost import COST_SO_FAR, EnergyOption, earlier_part, measured_cost
 from levelhead.runs.folder import CONFIG, locked
-from levelhead.runs.recipe import flatten, name_of, plain_options, read_recipe
+from levelhead.runs.recipe import changed_options, flatten, name_of, plain_options, read_recipe
 from levelhead.runs.train import environment
 from levelhead.storage import check_outputs, read_json, write_json, write_text, writing
 from levelhead.terminal import Progress, silent
@@ -121,7 +121,7 @@ def pretrain(
         _refuse_pictures(inputs, config)
         about = {"rows": len(inputs), "fingerprint": inputs.fingerprint()}
         if not begun:
-            if (inside / CONFIG).exists() and read_recipe(inside / CONFIG) != recipe:
+            if (inside / CONFIG).exists() and _changes(read_recipe(inside / CONFIG), recipe):
                 (inside / COST_SO_FAR).unlink(missing_ok=True)  # of an attempt that is no part of this run
             write_text(inside / CONFIG, yaml.safe_dump(recipe, sort_keys=False))
             write_json(inside / "data.json", about)
@@ -172,17 +172,16 @@ def _about(pictures: DataSet | Inputs) -> dict[str, Any]:
 
 def _refuse_changes(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise :class:`ConfigError` if a folder's training was begun with other settings."""
-    old, new = flatten(before), flatten(now)
-    changed = [
-        f"{key}: {quoted(old.get(key))} then, {quoted(new.get(key))} now"
-        for key in sorted((old.keys() | new.keys()) - set(FREE))
-        if str(old.get(key)) != str(new.get(key))
-    ]
-    if changed:
+    if changed := _changes(before, now):
         raise ConfigError(
             f"{folder} holds a pretraining with other settings ({'; '.join(changed)}). Choose another folder with "
             "--out, or delete this one."
         )
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    old, new = ({key: value for key, value in flatten(recipe).items() if key not in FREE} for recipe in (before, now))
+    return changed_options(old, new)
 
 
 def _refuse_pictures(inputs: Inputs, config: PretrainConfig) -> None:

@@ -46,6 +46,7 @@ from levelhead.runs.cost import COST_SO_FAR
 from levelhead.runs.recipe import (
     Experiment,
     build_experiment,
+    changed_options,
     flatten,
     override,
     read_recipe,
@@ -141,12 +142,7 @@ def _changes(folder: Path, experiment: Experiment) -> list[str]:
     """Name the settings in which a run that began in ``folder`` differs from ``experiment``; without one, none."""
     if not (folder / CONFIG).exists():
         return []
-    before, now = _comparable(load_run(folder).recipe), _comparable(experiment.recipe)
-    return [
-        f"{key}: {quoted(before.get(key))} then, {quoted(now.get(key))} now"
-        for key in sorted(before.keys() | now.keys())
-        if str(before.get(key)) != str(now.get(key))
-    ]
+    return changed_options(_comparable(load_run(folder).recipe), _comparable(experiment.recipe))
 
 
 def predictions_table(examples: Examples, logits: Tensor, groups: tuple[Groups, ...] = ()) -> pd.DataFrame:

@@ -150,6 +150,15 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
+def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Name each of the flat options in which two recipes differ, with both values."""
+    return [
+        f"{key}: {quoted(before.get(key))} then, {quoted(now.get(key))} now"
+        for key in sorted(before.keys() | now.keys())
+        if str(before.get(key)) != str(now.get(key))
+    ]
+
+
 def recipe_folder() -> Path:
     """Return the folder of the recipes that come with levelhead (in a wheel, or in a source checkout)."""
     packaged = Path(__file__).parents[1] / "recipes"
