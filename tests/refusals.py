@@ -1,6 +1,6 @@
 """Tables of refusals, one a room: what is asked, the exact sentence, the exit status.
 
-``tests/ROOM/test_refusals.py`` holds a list ``ROWS`` of `Refusal`, a fixture that makes what the rows need in a folder
+``tests/ROOM/test_ROOM_refusals.py`` holds a list ``ROWS`` of `Refusal`, a fixture that makes what the rows need in a folder
 of its own, and one test, parametrised by ``ROWS`` with ``ids=names(ROWS)``, that calls `check`.
 """
 
