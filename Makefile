@@ -30,10 +30,11 @@ coverage: $(INSTALLED)  ## run the tests of `make test` and print the share of l
 fuzz: $(INSTALLED)  ## run every case of the tests that draw hostile input; the other targets run a third of them
 	LEVELHEAD_FUZZ=full LEVELHEAD_LONG=1 $(BIN)/python $(PYTEST) tests/fuzz
 
-check: $(INSTALLED)  ## lint, formatting and types
+check: $(INSTALLED)  ## lint, formatting, types, and the ceilings of tools/ceilings.toml
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/size.py --check
 
 bench: $(INSTALLED)  ## time, memory and coverage, all that needs no data (about an hour on one core)
 	$(BIN)/python benchmarks/step.py

@@ -1,7 +1,8 @@
 """Tables of refusals, one a room: what is asked, the exact sentence, the exit status.
 
-``tests/ROOM/test_ROOM_refusals.py`` holds a list ``ROWS`` of `Refusal`, a fixture that makes what the rows need in a folder
-of its own, and one test, parametrised by ``ROWS`` with ``ids=names(ROWS)``, that calls `check`.
+A room's table is ``tests/ROOM/test_ROOM_refusals.py``: pytest imports test files by their base name. It holds a list
+``ROWS`` of `Refusal`, a fixture that makes what the rows need in a folder of its own, and one test, parametrised by
+``ROWS`` with ``ids=names(ROWS)``, that calls `check`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
+
+from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 LONG = 'def long():\n    """Say it.\n\n    In words."""\n' + "    a = 1\n" * 61
@@ -43,6 +48,35 @@ def test_it_counts_the_package() -> None:
     assert int(total[2]) == sum(
         file.read_text(encoding="utf-8").count("\n") for file in (ROOT / "src" / "levelhead").rglob("*.py")
     )
+
+
+def test_one_line_too_many_breaks_the_ceiling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    size = load_script(ROOT / "tools" / "size.py")
+    (room := tmp_path / "data").mkdir()
+    (room / "a.py").write_text("x = 1\n")
+    (room / "b.py").write_text("x = 2\n")
+
+    def counted() -> dict[str, dict[str, int]]:
+        return {"code": size.rooms_of_code(tmp_path), "options": {"audit": 30}}
+
+    ceilings = tomllib.loads(size.lowered(counted(), {"code": {"data": 9, "gone": 7}}))
+    assert ceilings == {"code": {"data": 2, "all": 2}, "options": {"audit": 30}}
+    assert size.over(counted(), ceilings) == []
+    (room / "b.py").write_text("x = 2\n# Why.\ny = 3\n")
+    assert size.over(counted(), ceilings) == ["code: all is 3, 2 at most", "code: data is 3, 2 at most"]
+    assert tomllib.loads(size.lowered(counted(), ceilings)) == ceilings  # only falls
+    assert size.over({"code": {"data": 1}}, {"code": {"gone": 1}}) == [
+        "code: data has no ceiling",
+        "code: gone is gone; delete its ceiling",
+    ]
+
+
+def test_each_number_has_a_ceiling() -> None:
+    ceilings = tomllib.loads((ROOT / "tools" / "ceilings.toml").read_text(encoding="utf-8"))
+    assert set(ceilings) == {"code", "outside", "options", "public", "words"}
+    assert set(ceilings["code"]) >= {"all", "auditing", "metrics", "lm"}
+    assert set(ceilings["options"]) >= {"all", "audit", "lm bench"}
 
 
 def test_tests_lie_as_the_package_does() -> None:

@@ -1,8 +1,12 @@
-"""Count what the rooms of levelhead hold: python tools/size.py [--list] [--source src/levelhead].
+"""Count what the rooms of levelhead hold: python tools/size.py [--list] [--check | --lower] [--source src/levelhead].
 
 A room is a folder directly under ``src/levelhead``; files that lie beside them are the room ``.``. Code lines are those
 without blank lines, comments and docstrings. A function's lines run from ``def`` to its end, without its docstring. A
 circle is a set of modules of one room that all import each other, also where the import stands inside a function.
+
+``--check`` fails where the repository is larger than ``tools/ceilings.toml`` allows: code lines of each room and of the
+tests, options of each verb, public names, parameters of a public function, words of the docs. ``--lower`` writes
+today's numbers there, where they are smaller. Raising a ceiling needs a decision record that names the user it is for.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import ast
 import io
 import sys
 import tokenize
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -19,6 +24,10 @@ from pathlib import Path
 
 from imports import Imports, imported
 
+ROOT = Path(__file__).parents[1]
+CEILINGS = ROOT / "tools" / "ceilings.toml"
+Counts = dict[str, dict[str, int]]
+"""Today's number, or a ceiling, by table and name: the shape of ``ceilings.toml``."""
 LONG_FILE, LONG, LONGER, MANY = 500, 60, 100, 15
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -122,12 +131,101 @@ def module_name(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
+def rooms_of_code(source: Path) -> dict[str, int]:
+    """Return the code lines of each room under ``source``, and of all."""
+    rooms = {room: size.code for room, size in measure(source).items()}
+    return dict(sorted(rooms.items())) | {"all": sum(rooms.values())}
+
+
+def options_of_verbs() -> dict[str, int]:
+    """Return how many options each verb of the command line has, and all verbs, counted from the app itself."""
+    import typer
+
+    from levelhead.cli.app import app
+
+    def verbs(command: typer.core.TyperCommand, name: str) -> Iterator[tuple[str, int]]:
+        yield name, sum(one.param_type_name == "option" for one in command.params)
+        for own, inner in getattr(command, "commands", {}).items():
+            yield from verbs(inner, f"{name} {own}".strip())
+
+    counted = {name or "levelhead": count for name, count in verbs(typer.main.get_command(app), "") if count}
+    return dict(sorted(counted.items())) | {"all": sum(counted.values())}
+
+
+def public_parameters() -> int:
+    """Return how many parameters the public function with most of them has."""
+    import inspect
+
+    import levelhead
+
+    public = [getattr(levelhead, name) for name in levelhead.__all__]
+    return max(len(inspect.signature(one).parameters) for one in public if inspect.isfunction(one))
+
+
+def words(*paths: Path) -> int:
+    """Count the words of Markdown files."""
+    return sum(len(path.read_text(encoding="utf-8").split()) for path in paths)
+
+
+def today(root: Path = ROOT) -> Counts:
+    """Return today's number for each ceiling."""
+    import levelhead
+
+    return {
+        "code": rooms_of_code(root / "src" / "levelhead"),
+        "outside": {folder: rooms_of_code(root / folder)["all"] for folder in ("tests", "benchmarks", "tools")},
+        "options": options_of_verbs(),
+        "public": {"names": len(levelhead.__all__), "parameters": public_parameters()},
+        "words": {"docs": words(*(root / "docs").rglob("*.md")), "changelog": words(root / "CHANGELOG.md")},
+    }
+
+
+def over(counts: Counts, ceilings: Counts) -> list[str]:
+    """Return a line for each number above its ceiling, each without one, and each ceiling of what is gone."""
+    found = []
+    for table in counts.keys() | ceilings.keys():
+        have, most = counts.get(table, {}), ceilings.get(table, {})
+        found += [
+            f"{table}: {name} is {have[name]:,}, {most[name]:,} at most"
+            for name in have.keys() & most.keys()
+            if have[name] > most[name]
+        ]
+        found += [f"{table}: {name} has no ceiling" for name in have.keys() - most.keys()]
+        found += [f"{table}: {name} is gone; delete its ceiling" for name in most.keys() - have.keys()]
+    return sorted(found)
+
+
+def lowered(counts: Counts, ceilings: Counts) -> str:
+    """Return the text of ``ceilings.toml`` with today's numbers where they are smaller or new, and no others."""
+    lines = [
+        "# The most that the repository may hold: python tools/size.py --check, and --lower after each merge.",
+        "# Raising a number needs a record in docs/adr/ that names the user, and what was left out instead.",
+    ]
+    for table, have in counts.items():
+        lines += ["", f"[{table}]"]
+        for name, count in have.items():
+            key = name if name.replace("_", "").isalnum() else f'"{name}"'
+            lines.append(f"{key} = {min(count, ceilings.get(table, {}).get(name, count))}")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
-    """Print a line for each room, and their sum."""
+    """Print a line for each room, and their sum; or compare the repository with its ceilings."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=Path, default=Path(__file__).parents[1] / "src" / "levelhead")
+    parser.add_argument("--source", type=Path, default=ROOT / "src" / "levelhead")
     parser.add_argument("--list", action="store_true", help="name what is too large, and the circles")
+    ask = parser.add_mutually_exclusive_group()
+    ask.add_argument("--check", action="store_true", help="fail where the repository is larger than its ceilings")
+    ask.add_argument("--lower", action="store_true", help="lower the ceilings to today's numbers")
     options = parser.parse_args()
+    if options.check or options.lower:
+        ceilings = tomllib.loads(CEILINGS.read_text(encoding="utf-8")) if CEILINGS.is_file() else {}
+        counts = today()
+        if options.lower:
+            CEILINGS.write_text(lowered(counts, ceilings), encoding="utf-8")
+        found = over(counts, tomllib.loads(CEILINGS.read_text(encoding="utf-8")))
+        print("\n".join(found) or "within all ceilings")
+        return int(bool(found))
     rooms, total = measure(options.source), Size()
     for size in rooms.values():
         total.add(size)
