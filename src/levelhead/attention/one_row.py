@@ -151,11 +151,6 @@ def _leave_bert(layer: Any, mixed: Tensor, hidden: Tensor) -> Tensor:
     return cast(Tensor, layer.feed_forward_chunk(layer.attention.output(mixed, hidden)))
 
 
-def _leave_distilbert(layer: Any, mixed: Tensor, hidden: Tensor) -> Tensor:
-    hidden = layer.sa_layer_norm(layer.attention.out_lin(mixed) + hidden)
-    return cast(Tensor, layer.output_layer_norm(layer.ffn(hidden) + hidden))
-
-
 _VIT = Family(
     frozenset({"attention", "layernorm_before", "layernorm_after", "mlp", "dropout"}),
     "attention",
@@ -172,14 +167,6 @@ _BERT = Family(
     _leave_bert,
     lambda attention: attention.dropout.p,
 )
-_DISTILBERT = Family(
-    frozenset({"attention", "sa_layer_norm", "ffn", "output_layer_norm"}),
-    "attention",
-    ("q_lin", "k_lin", "v_lin"),
-    lambda layer, hidden: hidden,
-    _leave_distilbert,
-    lambda attention: attention.dropout.p,
-)
 
 # By name, so that no model is imported for being known.
 FAMILIES: dict[str, Family] = {
@@ -187,7 +174,6 @@ FAMILIES: dict[str, Family] = {
     "transformers.models.deit.modeling_deit.DeiTLayer": _VIT,
     "transformers.models.bert.modeling_bert.BertLayer": _BERT,
     "transformers.models.roberta.modeling_roberta.RobertaLayer": _BERT,
-    "transformers.models.distilbert.modeling_distilbert.TransformerBlock": _DISTILBERT,
 }
 
 UNKNOWN = "its layers are none that levelhead can take apart"
@@ -248,7 +234,7 @@ def _why_not_now(layer: Any, family: Family, attention: Any) -> str | None:
         return "a hook is registered on it"
     if getattr(layer, "gradient_checkpointing", False):
         return "gradient checkpointing is on"
-    if any(getattr(part, "chunk_size_feed_forward", 0) for part in (layer, getattr(layer, "ffn", None))):
+    if getattr(layer, "chunk_size_feed_forward", 0):
         return "its feed-forward layer is computed in chunks"
     # A debiased layer whose attention was switched must run into the error that says so.
     allowed = (interface.NAME,) if hasattr(attention, "tap") else (interface.NAME, "sdpa", "eager")
