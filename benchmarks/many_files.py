@@ -1,11 +1,10 @@
-"""What an audit of many files costs: time and memory by one process and by two, and by row as rows grow.
+"""What an audit of many files costs: time and memory, also by row as rows grow.
 
     nice -n 15 python benchmarks/many_files.py --folder FOLDER --json results/many_files.json
 
 Draws 40 parquet files of 2.5 million rows each (label, prediction, sex, race, and a score), audits the first 4, 10, 20
-and all of them by a process of its own each time, in turn by one and by two workers, and asserts that the figures are
-equal to the bit. Processor seconds are those of the process and its workers together, memory is the largest process's.
-With ``--scores`` rows are kept: the first 4 and 10 files are audited with their scores as well.
+and all of them by a process of its own each time, and asserts that its figures are equal to the bit each time. With
+``--scores`` rows are kept: the first 4 and 10 files are audited with their scores as well.
 """
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ STEPS = (4, 10, 20, 40)
 AUDIT = """
 import json, sys
 import levelhead as lh
-if __name__ == "__main__":
-    files, out, workers, score = json.loads(sys.argv[1])
-    found = lh.audit_file(files, "label", None if score else "prediction", ["sex", "race"], intersect=True,
-                          score="score" if score else None, workers=workers)
-    open(out, "w").write(json.dumps(found.to_dict()))
+files, out, score = json.loads(sys.argv[1])
+found = lh.audit_file(files, "label", None if score else "prediction", ["sex", "race"], intersect=True,
+                      score="score" if score else None)
+open(out, "w").write(json.dumps(found.to_dict()))
 """
 
 
@@ -62,11 +60,11 @@ def draw(folder: Path, files: int, rows: int) -> list[Path]:
     return paths
 
 
-def audited(script: Path, files: list[Path], workers: int, score: bool) -> tuple[dict[str, float], str]:
-    """Audit files in a process of its own; return wall and processor seconds, MiB of the largest process, and JSON."""
+def audited(script: Path, files: list[Path], score: bool) -> tuple[dict[str, float], str]:
+    """Audit files in a process of its own; return wall and processor seconds, its MiB, and JSON."""
     out = script.with_suffix(".json")
     began = time.perf_counter()
-    order = json.dumps([[str(one) for one in files], str(out), workers, score])
+    order = json.dumps([[str(one) for one in files], str(out), score])
     process = subprocess.Popen([sys.executable, str(script), order])
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = status
@@ -77,23 +75,16 @@ def audited(script: Path, files: list[Path], workers: int, score: bool) -> tuple
 
 
 def measure(script: Path, paths: list[Path], steps: list[int], score: bool, repeats: int) -> list[dict[str, Any]]:
-    """Return the medians of every step by one and by two workers."""
+    """Return the medians of every step."""
     measured = []
     for count in steps:
-        found: dict[int, list[dict[str, float]]] = {1: [], 2: []}
-        said = set()
-        for _ in range(repeats):
-            for workers, kept in found.items():
-                one, figures = audited(script, paths[:count], workers, score)
-                kept.append(one)
-                said.add(figures)
-        assert len(said) == 1, "figures differ with the number of workers"
+        kept, said = zip(*(audited(script, paths[:count], score) for _ in range(repeats)), strict=True)
+        assert len(set(said)) == 1, "figures differ between repeats"
         rows = sum(pq.read_metadata(path).num_rows for path in paths[:count])
-        for workers, kept in found.items():
-            median = {name: statistics.median(one[name] for one in kept) for name in kept[0]}
-            measured.append({"rows": rows, "files": count, "scores": score, "workers": workers, **median})
-            measured[-1]["nanoseconds_a_row"] = 1e9 * median["processor"] / rows
-            print(measured[-1], flush=True)
+        median = {name: statistics.median(one[name] for one in kept) for name in kept[0]}
+        measured.append({"rows": rows, "files": count, "scores": score, **median})
+        measured[-1]["nanoseconds_a_row"] = 1e9 * median["processor"] / rows
+        print(measured[-1], flush=True)
     return measured
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ORDER = (
     ("_version", "types", "extras", "machine", "arrays", "spelling"),
-    ("plain_yaml", "terminal", "storage", "csv_form", "registry", "distributed", "workers", "loading"),
+    ("plain_yaml", "terminal", "storage", "csv_form", "registry", "distributed", "loading"),
     ("appended", "auto_classes"),
     ("metrics", "report", "tables"),
     ("data", "auditing"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from levelhead.report import blocks, render
 from levelhead.tables import files
 from levelhead.terminal import plain_text
 from levelhead.types import ConfigError, DataError
-from levelhead.workers import side_by_side
 
 HOSTILE = "\x1b[31m<b>& a very long name of a group\u202e"
 
@@ -51,9 +49,6 @@ class Counting(Part):
         texts = [np.array(list(map(str, values)))[codes] for codes, values in map(columns.get, ("label", "prediction"))]
         codes, groups = columns["group sex"]
         self.wrong.update(groups[code] for code in codes[texts[0] != texts[1]].tolist())
-
-    def merge(self, other: Counting) -> None:
-        self.wrong += other.wrong
 
     def find(self, frame: Frame) -> Errors:
         return Errors({str(group): np.int64(self.wrong[str(group)]) for group in frame.groups["sex"]})
@@ -121,16 +116,15 @@ def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.M
     assert json.loads(json.dumps(part[0], allow_nan=False)) == part[0]
 
 
-# Sums of weights are rounded, so that several processes must add them up in the order of one.
-MERGED: list[dict[str, Any]] = [
+OF_SEVERAL: list[dict[str, Any]] = [
     {"control": ["site"], "without": "other", "continuous": ["age"], "parts": ["errors"]},
     {"weight": "weight"},
     {"cluster": "person", "score": "score"},
 ]
 
 
-@pytest.mark.parametrize("options", MERGED, ids=["rows", "weights", "clusters"])
-def test_merged_files_give_the_figures_of_one(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", OF_SEVERAL, ids=["rows", "weights", "clusters"])
+def test_several_files_give_the_figures_of_one(options: dict[str, Any]) -> None:
     table = rows(1200).assign(weight=np.random.default_rng(1).random(1200), person=np.arange(1200) // 3 % 200)
     table.to_parquet("whole.parquet", row_group_size=100)
     table.to_parquet("parts", partition_cols=["site"])
@@ -149,63 +143,11 @@ def test_merged_files_give_the_figures_of_one(options: dict[str, Any]) -> None:
         )
 
 
-def test_processes_give_the_figures_of_one_to_the_bit(two_workers: dict[str, Any]) -> None:
-    table = rows(600).assign(weight=np.random.default_rng(1).random(600))
-    for at in range(3):
-        table[at * 200 : (at + 1) * 200].to_parquet(f"part{at}.parquet")
-    calls: list[Any] = [
-        lambda **more: lh.audit_file("part*.parquet", "y", "answer", ["sex"], weight="weight", **more),
-        lambda **more: lh.regression_audit_file(
-            "part*.parquet", "score", "age", ["sex"], continuous=["weight"], **more
-        ),
-    ]
-    for call in calls:
-        assert json.dumps(call(**two_workers).to_dict()) == json.dumps(call().to_dict())
-
-
-@pytest.fixture(params=["processes", pytest.param("ray", marks=pytest.mark.slow)])
-def two_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Options that count files on two processes of this machine, or on a Ray cluster of two nodes."""
-    if request.param == "processes":
-        yield {"workers": 2}
-        return
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_worker_niceness", "0")
-    monkeypatch.setenv("PYTHONPATH", str(Path(lh.__file__).parents[1]))
-    head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 10**8}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    cluster.add_node(num_cpus=1, object_store_memory=10**8)
-    yield {"ray": cluster.address}
-    cluster.shutdown()
-
-
-def test_an_error_in_one_process_does_not_wait_for_the_others() -> None:
-    with pytest.raises(ZeroDivisionError):
-        list(side_by_side(eval, ["1 / 0", "__import__('time').sleep(3600)"], workers=2))
-
-
-def test_what_cannot_be_counted_side_by_side_is_said_before_anything_is_read() -> None:
-    class Alone(Counting):
-        name = "alone"
-        merge = Part.merge
-
-    PARTS.register(Alone)
+def test_files_that_cannot_be_read_together_are_refused() -> None:
     two = ["part0.parquet", "part2.parquet"]
     for path in two:
         rows(20).to_parquet(path)
     (Path.cwd() / "part1.parquet").write_bytes(b"PAR1 no")
-    for path, more, said in (
-        ("part0.parquet", {}, "--workers and --ray count several files in parallel, and this is one table"),
-        (two, {"parts": ["alone"]}, r"The part 'alone' has no merge\(\)"),
-        (two, {"workers": 0}, "workers=0 is out of range"),
-        (two, {"ray": "auto"}, "pass one"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            lh.audit_file(path, "y", "answer", ["sex"], **{"workers": 2, **more})
-    assert lh.audit_file(two, "y", "answer", ["sex"], parts=["alone"]).parts["alone"].wrong
     for missing, wrong in (
         ("none*.csv", r"No file matches none\*\.csv"),
         (".", r"part1\.parquet cannot be read as parquet"),
@@ -236,12 +178,7 @@ def test_the_command_takes_several_files(capsys: pytest.CaptureFixture[str]) -> 
         "part0.csv",
         "part1.csv",
     ]
-    for wrong, error in (
-        (["part0.csv", "--workers", "2"], "this is one table"),
-        (["part*.csv", "--workers", "2", "--shares", "f=0.5"], "No such option"),
-        (["part*.csv", "--workers", "2", "--on", "y", "--join", "part0.csv"], "--join makes one table"),
-        (["part*.csv", "--json", "part1.csv"], "part1.csv"),
-    ):
+    for wrong, error in ((["part*.csv", "--json", "part1.csv"], "part1.csv"),):
         with pytest.raises(SystemExit) as ended:
             main(["audit", *wrong, *options])
         assert ended.value.code == 2

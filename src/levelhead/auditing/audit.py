@@ -261,8 +261,6 @@ def audit_file(
     join: Path | str | None = None,
     parts: Sequence[str] = (),
     bound: Mapping[str, float] | str | None = None,
-    workers: int = 1,
-    ray: str | None = None,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -308,9 +306,6 @@ def audit_file(
         join: a file with groups for ids, one row an id; rows of ``path`` without one have no group.
         parts: as :func:`audit` takes them.
         bound: as :func:`audit` takes it; or a text, ``equalized_odds=5%``.
-        workers: processes that count several files side by side; figures do not depend on it. A script starts them
-            below ``if __name__ == "__main__":``.
-        ray: ``auto`` or the address of a Ray cluster that counts the files, which all of its nodes see.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -333,16 +328,12 @@ def audit_file(
             f"{quoted(label)} is named as label and as prediction. For decisions without outcomes leave out --label, "
             "and type --favourable CLASS (audit_decisions_file)."
         )
-    names, source = list(dict.fromkeys(groups)), by_file(source_of(path, workers, ray), time)
+    names, source = list(dict.fromkeys(groups)), by_file(source_of(path), time)
     theirs = None if against is None else source_of(against)
     left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())
     if join is not None:
         if left is None or against is not None:
             raise ConfigError("join= needs on=, the column of ids in both files, and goes without against=.")
-        if workers > 1 or ray is not None:
-            raise ConfigError(
-                "--workers and --ray count files side by side, and --join makes one table: leave one out."
-            )
         every = [label, prediction, score, *names, *continuous, weight, count, *control, without, cluster, time]
         source = Joined(source, Path(join), left, [name for name in every if name], right)
     roles = Roles(

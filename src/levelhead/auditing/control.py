@@ -357,11 +357,6 @@ class Control(Part):
             weight, count = columns.get("weight"), columns.get("count")
             tally.add(columns["label"], columns["prediction"], both, weight, count=count)
 
-    def merge(self, other: Control) -> None:
-        """Add the counts of other rows."""
-        for key, tally in self.tallies.items():
-            tally.merge(other.tallies[key])
-
     def find(self, frame: Frame) -> Found:
         """Return what :func:`controlled` does."""
         control, options = group_name(self.levels), frame.options

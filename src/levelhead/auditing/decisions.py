@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -57,7 +56,7 @@ from levelhead.tables.columns import name_of, outcome_of, outcomes_of, positive_
 from levelhead.tables.files import Stored, by_file, source_of
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows
-from levelhead.tables.source import Arrays, Source, gathered
+from levelhead.tables.source import Arrays, Source
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import check_labels, in_order
 from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable, quoted
@@ -246,8 +245,6 @@ def audit_decisions_file(
     about: Mapping[str, str] | None = None,
     count: str | None = None,
     time: str | None = None,
-    workers: int = 1,
-    ray: str | None = None,
 ) -> DecisionAudit:
     """Audit a file of decisions of any length: batches of rows are counted and forgotten.
 
@@ -268,8 +265,6 @@ def audit_decisions_file(
         about: see there.
         count: name of the column of a frequency table that says how many people each row represents.
         time: name of a column of periods or dates; or ``file``, where each of several files is a period.
-        workers: processes that count several files side by side.
-        ray: ``auto`` or the address of a Ray cluster that does.
 
     Returns:
         what :func:`audit_decisions` returns for the same rows.
@@ -285,7 +280,7 @@ def audit_decisions_file(
         >>> lh.audit_decisions_file("loans.csv", "loan", ["sex"], favourable="yes").overall.value
         0.5
     """
-    source, names = by_file(source_of(path, workers, ray), time), list(dict.fromkeys(groups))
+    source, names = by_file(source_of(path), time), list(dict.fromkeys(groups))
     if decision in names:
         raise ConfigError(f"{quoted(decision)} is both the decision and a group. Remove one of them.")
     options = AuditOptions(
@@ -306,7 +301,8 @@ def _audit(source: Source, roles: Roles, options: AuditOptions, called: str) -> 
     check_grouping(len(roles.groups), options.min_count, options.intersect, options.missing)
     check_level(options.level)
     cuts = cut_points(source, options.bins, roles.groups, roles.count)
-    read = gathered(source, partial(_Decided, roles, options.intersect, cuts), _Decided.count)
+    read = _Decided(roles, options.intersect, cuts, source)
+    read.count(source)
     tally = read.tally
     reading = () if roles.count is None else (count_sentence(source.called(roles.count), sum(tally.labels.values())),)
     check_labels(tally.labels)
@@ -372,11 +368,6 @@ class _Decided:
             self.tally.add(decided, decided, groups, count=words.get("count"))
             if self.roles.time is not None:
                 self.rows.add(repeated(words, len(self.rows)) if "count" in words else words)
-
-    def merge(self, other: _Decided) -> None:
-        """Add the rows of another table."""
-        self.tally.merge(other.tally)
-        self.rows.extend(other.rows)
 
     def selected(self, favourable: Hashable) -> NDArray[np.bool_]:
         """Return whether each row that was kept has a decision, (rows,)."""

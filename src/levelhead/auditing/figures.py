@@ -120,12 +120,6 @@ class Classes(Part):
         elif used := self.weights.use(columns["weight"], label, columns["prediction"], groups):
             self.tally.add(*used)
 
-    def merge(self, other: Classes) -> None:
-        """Add the counts of other rows."""
-        self.tally.merge(other.tally)
-        if self.weights is not None and other.weights is not None:
-            self.weights.merge(other.weights)
-
     def frame(self, rows: Rows, given: Rows) -> Frame:
         """Return what all parts share; ``rows`` and ``given`` are those of :class:`Frame`."""
         asked, scale, label = self.asked, None, None

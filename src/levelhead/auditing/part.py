@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,17 +219,6 @@ class Part(ABC):
             columns: codes (rows,) and values of ``label``, ``prediction``, ``cluster`` and each ``group NAME``, and
                 numbers (rows,) of ``score`` and ``weight``, as far as the audit has them.
         """
-
-    def merge(self, other: Self) -> None:  # noqa: B027  (a part that keeps rows needs none)
-        """Add what another process counted of rows that stand behind these; does nothing by default.
-
-        A part with :meth:`update` and without this counts in one process alone.
-        """
-
-    @classmethod
-    def merges(cls) -> bool:
-        """Whether counts of several processes can be added up."""
-        return cls.merge is not Part.merge or cls.update is Part.update
 
     @classmethod
     def lacks(cls, roles: Roles, options: AuditOptions) -> list[str]:

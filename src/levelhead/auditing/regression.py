@@ -270,8 +270,6 @@ def regression_audit_file(
     against: Path | str | None = None,
     on: str | None = None,
     count: str | None = None,
-    workers: int = 1,
-    ray: str | None = None,
 ) -> RegressionAudit:
     """Audit a file of predicted numbers of any length: batches of rows are counted and forgotten.
 
@@ -289,8 +287,6 @@ def regression_audit_file(
         against: a file with another model's predictions for the same rows, in columns of the same names.
         on: name of a column of ids that matches the rows of the two files, or ``left=right``; None: by their order.
         count: name of the column of a frequency table that says how many people each row represents.
-        workers: processes that count several files side by side.
-        ray: ``auto`` or the address of a Ray cluster that does.
 
     Returns:
         what :func:`regression_audit` returns for the same rows.
@@ -308,15 +304,13 @@ def regression_audit_file(
         >>> result.by_attribute["sex"]["m"].mean_error.value
         1.0
     """
-    source, names = source_of(path, workers, ray), list(dict.fromkeys(groups))
+    source, names = source_of(path), list(dict.fromkeys(groups))
     if label == prediction:
         raise ConfigError(f"{quoted(label)} is both the label and the prediction. Name two columns.")
     along, levels = tuple(dict.fromkeys(continuous)), tuple(dict.fromkeys(control))
     left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())
     if on is not None and against is None:
         raise ConfigError("--on matches the rows of two files: name the other file with --against, or leave out --on.")
-    if against is not None and (workers > 1 or ray is not None):
-        raise ConfigError("--against takes the rows in their order, in one process: leave out --workers and --ray.")
     roles = Roles(label, prediction, tuple(names), levels=levels, along=along, id=left, count=count, of_numbers=True)
     options = AuditOptions(
         None, intersect, min_count, level, missing=missing, reference=reference, about=about_of(about), bins=bins

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from levelhead.metrics.names import Key
 from levelhead.tables.bins import Cuts
 from levelhead.tables.columns import Column, FloatArray, finite
 from levelhead.tables.repeated import kept
-from levelhead.tables.source import Source, gathered
+from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
 
 ADVICE = "Pass a number for every row, written like 0.25."
@@ -29,7 +28,9 @@ def read_rows(source: Source, roles: Roles, options: AuditOptions, other: OtherN
     """Count all rows of a table, whose label and predictions are numbers; ``other``: those of a model beside it."""
     check(roles, options)
     cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
-    return gathered(source, partial(ErrorRows, roles, options, other, cuts), ErrorRows.read)
+    rows = ErrorRows(roles, options, other, cuts, source)
+    rows.read()
+    return rows
 
 
 def check(roles: Roles, options: AuditOptions) -> None:
@@ -63,9 +64,9 @@ class ErrorRows:
         self.ends = [math.inf, -math.inf]
         self.numbers: dict[str, list[FloatArray]] = defaultdict(list)
 
-    def read(self, source: Source) -> None:
-        """Add all rows of a table."""
-        roles = self.roles
+    def read(self) -> None:
+        """Add all rows of the table."""
+        roles, source = self.roles, self.source
         answers = {"label": roles.label, "prediction": roles.prediction, "other": roles.other}
         given = [role for role, name in answers.items() if name is not None]
         for batch in roles.batches(source, self.cuts):
@@ -118,19 +119,3 @@ class ErrorRows:
         for role, one in ({"": error} | {name: columns[f"along {name}"] for name in roles.along}).items():
             if roles.along:
                 self.numbers[role].append(one if count is None else np.repeat(one, count))
-
-    def merge(self, other: ErrorRows) -> None:
-        """Add the rows of another table."""
-        self.tally.merge(other.tally)
-        self.levels.merge(other.levels)
-        for mine, its in (
-            (self.of_groups, other.of_groups),
-            (self.within, other.within),
-            (self.changed, other.changed),
-        ):
-            for key, moments in its.items():
-                mine[key].merge(moments)
-        self.whole.merge(other.whole)
-        self.ends = [min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1])]
-        for name, parts in other.numbers.items():
-            self.numbers[name].extend(parts)

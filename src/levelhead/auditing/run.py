@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from levelhead.auditing.figures import Classes
 from levelhead.auditing.options import (
@@ -22,7 +21,7 @@ from levelhead.auditing.score_rows import ScoreRows
 from levelhead.auditing.unpaired import OtherRows
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows
-from levelhead.tables.source import Source, gathered
+from levelhead.tables.source import Source
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 
@@ -69,12 +68,12 @@ class _Counts:
     def parts(self) -> list[Part]:
         return [self.classes, *self.ours.values(), *self.own.values()]
 
-    def count(self, source: Source) -> None:
-        """Count all rows of a table."""
+    def count(self) -> None:
+        """Count all rows of the table."""
         roles = self.asked.roles
         kept = {role for part in self.parts for role in roles.kept(part.keeps)}
         each = kept or any(type(part).update is not Part.update and not part.counted for part in self.parts)
-        for columns in roles.batches(source, self.asked.cuts):
+        for columns in roles.batches(self.asked.source, self.asked.cuts):
             alone = columns
             if "count" in columns:
                 alone = repeated(columns, self.people) if each else columns
@@ -82,17 +81,6 @@ class _Counts:
             for part in self.parts:
                 part.update(columns if part.counted else alone)
             self.rows.add({role: column for role, column in alone.items() if role in kept})
-
-    def merge(self, other: _Counts) -> None:
-        """Add the rows of another table."""
-        for mine, its in zip(self.parts, other.parts, strict=True):
-            mine.merge(its)
-        self.rows.extend(other.rows)
-        self.people += other.people
-
-
-def _begin(asked: Asked, own: Mapping[str, type[Part]], source: Source) -> _Counts:
-    return _Counts(replace(asked, source=source), own)
 
 
 def _other_rows(asked: Asked, frame: Frame, keeps: Sequence[str]) -> Frame:
@@ -137,11 +125,6 @@ def run(
         what all parts found.
     """
     own = {one.name: one for one in map(_named, options.parts)}
-    if (alone := [name for name, one in own.items() if not one.merges()]) and (source.workers > 1 or source.ray):
-        raise ConfigError(
-            f"The part {quoted(alone[0])} has no merge(), so that one process must count all rows: leave out --workers "
-            "and --ray."
-        )
     cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
     options = replace(
         options,
@@ -149,8 +132,8 @@ def run(
         cluster=None if roles.cluster is None else source.called(roles.cluster),
     )
     asked = Asked(source, roles, options, cuts)
-    begin = partial(_begin, asked, own)
-    counts = gathered(source, begin, _Counts.count, apart=not alone)
+    counts = _Counts(asked, own)
+    counts.count()
     classes, rows = counts.classes, counts.rows
     if roles.count is not None:
         reading = [*reading, count_sentence(source.called(roles.count), counts.people)]

@@ -67,11 +67,6 @@ class Weights:
         columns = {name: (codes[kept], values) for name, (codes, values) in groups.items()}
         return (label[0][kept], label[1]), (prediction[0][kept], prediction[1]), columns, weight[kept]
 
-    def merge(self, other: Weights) -> None:
-        """Add the rows of another table."""
-        self.rows += other.rows
-        self.without += other.without
-
     def check(self) -> None:
         """Raise an error, after the last row, if all weights are 0."""
         if self.without == self.rows:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.bench.grid import Cell, Failure, Launcher, LocalProcesses, order_of
-from levelhead.types import LevelheadError
-from levelhead.workers import cluster
+from levelhead.types import ConfigError, LevelheadError
 
 
 def _run_on_node(order: dict[str, Any], marker: str) -> str | None:
@@ -54,3 +56,62 @@ def connected(address: str, out: Path, timeout: float = 30.0) -> Iterator[tuple[
             yield launch, slots
         finally:
             marker.unlink(missing_ok=True)
+
+
+@contextmanager
+def _hidden_folder() -> Iterator[None]:
+    """Be in an empty folder while Ray connects: its workers look for modules in the driver's folder before all others.
+
+    The folder is gone before a worker starts.
+    """
+    with tempfile.TemporaryDirectory(prefix="levelhead-ray-") as empty, contextlib.chdir(empty):
+        yield
+
+
+@contextmanager
+def cluster(address: str, timeout: float = 30.0) -> Iterator[Any]:
+    """Connect to a Ray cluster and yield the module ``ray``.
+
+    Args:
+        address: ``auto``, or the cluster's address (``host:port``).
+        timeout: seconds to wait for the cluster to answer.
+
+    Raises:
+        ConfigError: Ray is not installed, or nothing answers.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("--ray needs Ray: pip install 'levelhead[ray]'.") from None
+    if address != "auto":
+        _check_answers(address, timeout)
+    mine = not ray.is_initialized()
+    if mine:
+        try:
+            with _hidden_folder():
+                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"No Ray cluster answers at {address!r} ({str(error).splitlines()[0]}). Start one with `ray start "
+                "--head`, or give its address."
+            ) from None
+    try:
+        yield ray
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def _check_answers(address: str, timeout: float) -> None:
+    """Ray itself waits for minutes at an address where nobody listens; a plain connection tells sooner."""
+    import socket
+
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"--ray {address!r} is neither 'auto' nor an address such as 10.0.0.5:6379.")
+    try:
+        socket.create_connection((host, int(port)), timeout=timeout).close()
+    except OSError as error:
+        raise ConfigError(
+            f"No Ray cluster answers at {address} ({error}). Is it running, and is this its port?"
+        ) from None

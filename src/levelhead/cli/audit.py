@@ -129,10 +129,6 @@ def audit_command(
         Text, rare(WORDS, "Wording of the positive class: a verb, 'earns over 50K', or a noun.")
     ] = None,
     label_map: Annotated[Texts, rare(WORDS, "Predicted class of each label: '>50K=1,<=50K=0'.")] = None,
-    workers: Annotated[int, rare(GROUPS, "Processes for several files. Default: 1.", show_default=False)] = 1,
-    ray: Annotated[
-        Text, rare(GROUPS, "Count the files on a Ray cluster: auto, or its address.", metavar="ADDRESS")
-    ] = None,
     title: Annotated[Text, rare(WORDS, "Title of the page.")] = None,
     model: Annotated[Text, rare(WORDS, "Model that was audited.")] = None,
     author: Annotated[Text, rare(WORDS, "Who made the audit.")] = None,
@@ -167,7 +163,7 @@ CLASSES_ALONE = (
 )  # fmt: skip
 OF_EXAMPLE = (
     "predictions", "label", "prediction", "group", "with_", "score", "weight", "cluster", "threshold", "against", "on",
-    "regression", "workers", "ray",
+    "regression",
 )  # fmt: skip
 
 
@@ -192,7 +188,7 @@ RANKING = Kind(
     "ranking:audit_ranking_file", ("rank", "group"), (*SHARED, "top", "lowest_first"),
     "--rank reads no outcomes and no classes: remove {}.",
     ("label", "prediction", "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive",
-     "favourable", "label_map", "workers", "ray"),
+     "favourable", "label_map"),
 )  # fmt: skip
 NUMBERS = Kind(
     "regression:regression_audit_file", ("label", "prediction", "group"),
@@ -213,7 +209,7 @@ TAKES_NO_CLUSTERS = (
 )  # fmt: skip
 """Options of audits whose intervals would ignore clusters."""
 CALLED = {"predictions": "FILE", "with_": "--with", "scale": "--scores"}
-PLAIN = {"scale": "auto", "adjust": Adjust.bonferroni, "workers": 1}
+PLAIN = {"scale": "auto", "adjust": Adjust.bonferroni}
 """Defaults of options that have one."""
 
 
@@ -275,7 +271,7 @@ def _audit(asked: SimpleNamespace) -> None:
 
 def _explained(asked: SimpleNamespace) -> list[object]:
     """Return the words of the command that explains the gap; none without scores, or with options it does not have."""
-    lacking = ("join", "weight", "count", "control", "regression", "rank", "against", "without", "bins", "workers")
+    lacking = ("join", "weight", "count", "control", "regression", "rank", "against", "without", "bins")
     if (
         not asked.score
         or len(asked.files) != 1
@@ -322,10 +318,10 @@ def _take_files(asked: SimpleNamespace) -> None:
     several = len(given) > 1 or any(path.is_dir() or set("*?[") & set(str(path)) for path in given)
     if several and (runs := [path for path in given if is_run(path)]) and len(given) > 1:
         raise ConfigError(f"{runs[0]} is a run; audit runs one at a time.")
-    if given and not is_run(given[0]) and (several or asked.workers != 1 or asked.ray):
+    if given and not is_run(given[0]) and several:
         from levelhead.tables.files import source_of
 
-        asked.predictions = source_of(given, asked.workers, asked.ray)
+        asked.predictions = source_of(given)
         asked.files = [file.path for file in asked.predictions.pieces()]
 
 
@@ -370,8 +366,6 @@ def _rows(asked: SimpleNamespace) -> Path | Stored | None:
         return asked.predictions
     if asked.predictions is None or asked.on is None or asked.against is not None:
         raise ConfigError("--join needs FILE and --on, the column of ids in both files, and goes without --against.")
-    if clash := _given(asked, ("workers", "ray")):
-        raise ConfigError(f"--join makes one table, which one process counts: leave out {', '.join(clash)}.")
     lists = [*(asked.group or ()), *(asked.continuous or ()), *(asked.control or ())]
     columns = [asked.label, asked.prediction, asked.score, asked.rank, *lists]
     columns += [asked.weight, asked.count, asked.without, asked.cluster, asked.time]

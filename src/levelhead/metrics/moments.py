@@ -148,8 +148,3 @@ class GroupMoments:
         at = np.array([self.places.setdefault(member, len(self.places)) for member in members], np.int64)
         moments = moments.placed(at, len(self.places))
         self.moments = moments if self.moments is None else self.moments.grown(len(self.places)).add(moments)
-
-    def merge(self, other: GroupMoments) -> None:
-        """Add those of other rows, which stand behind these."""
-        if other.moments is not None:
-            self.add(list(other.places), other.moments)

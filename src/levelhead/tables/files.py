@@ -29,7 +29,6 @@ from levelhead.spelling import shape_of
 from levelhead.tables.columns import Column, FloatArray, numbers_of_column
 from levelhead.tables.source import Batch, Source
 from levelhead.types import ConfigError, DataError, LevelheadError, printable, quoted, require_columns
-from levelhead.workers import check_workers
 
 # What counts as missing in a label or prediction column of text. In a group column only an empty field does: "NA" or
 # "None" may well be the name of a group.
@@ -381,40 +380,29 @@ class Files(Stored):
         return said[:3] + ([f"{len(said) - 3:,} more such sentences on other files."] if len(said) > 3 else [])
 
 
-def source_of(path: Path | str | Stored | Sequence[Path | str], workers: int = 1, ray: str | None = None) -> Stored:
+def source_of(path: Path | str | Stored | Sequence[Path | str]) -> Stored:
     """Return the rows of a file of predictions, of several, or those that are given.
 
     Args:
         path: a file, a glob such as ``2024-*.parquet``, a folder of parquet files (the names of its folders may be
             values, ``state=CA``), or several of these.
-        workers: processes that count several files side by side.
-        ray: ``auto`` or the address of a Ray cluster that does.
 
     Raises:
         DataError: there is no such file, or it is of an unknown kind.
-        ConfigError: the files are of two kinds, or one file is to be counted by several processes.
+        ConfigError: the files are of two kinds, or one is named twice.
     """
-    check_workers(workers, ray)
     if isinstance(path, Stored):
-        source = path
-    elif isinstance(path, (Path, str)):
+        return path
+    if isinstance(path, (Path, str)):
         found = _files_of(path)
-        source = found[0] if len(found) == 1 else Files(found, str(path))
-    elif isinstance(path, Sequence) and path and all(isinstance(one, (Path, str)) for one in path):
+        return found[0] if len(found) == 1 else Files(found, str(path))
+    if isinstance(path, Sequence) and path and all(isinstance(one, (Path, str)) for one in path):
         found = [file for one in path for file in _files_of(one)]
         times = Counter(file.path.resolve() for file in found)
         if twice := next((file.path for file in found if times[file.path.resolve()] > 1), None):
             raise ConfigError(f"{twice} is named twice, so its rows would count twice. Name each file once.")
-        source = found[0] if len(found) == 1 else Files(found)
-    else:
-        raise ConfigError(f"A file of predictions is named by its path, not by {quoted(path)}.")
-    if (workers > 1 or ray is not None) and len(source.pieces()) < 2:
-        raise ConfigError("--workers and --ray count several files in parallel, and this is one table: leave them out.")
-    if ray is not None and isinstance(source, Files):  # its nodes work in other folders
-        source = Files([File(one.path.absolute(), one.beside) for one in source.files], source.label)
-    if workers > 1 or ray is not None:
-        source.workers, source.ray = workers, ray
-    return source
+        return found[0] if len(found) == 1 else Files(found)
+    raise ConfigError(f"A file of predictions is named by its path, not by {quoted(path)}.")
 
 
 def by_file(source: Stored, column: str | None) -> Stored:
@@ -433,9 +421,7 @@ def by_file(source: Stored, column: str | None) -> Stored:
             "alone. Rename one, or leave it out."
         )
     files = [File(one.path, {**one.beside, FILE: name}) for one, name in zip(source.files, names, strict=True)]
-    found = Files(files, source.label)
-    found.workers, found.ray = source.workers, source.ray
-    return found
+    return Files(files, source.label)
 
 
 def _without_suffix(name: str) -> str:

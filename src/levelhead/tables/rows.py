@@ -46,27 +46,16 @@ class Rows:
             values = column if isinstance(column, np.ndarray) else self._codes(role, column)
             self.parts.setdefault(role, []).append(values)
 
-    def extend(self, other: Rows) -> None:
-        """Keep the rows of another table of the same columns behind one's own; raises as :meth:`add`."""
-        for role, parts in other.parts.items():
-            if role in other.known:
-                places = self._places(role, list(other.known[role]))
-                parts = [places[part] for part in parts]
-            self.parts.setdefault(role, []).extend(parts)
-
     def _codes(self, role: str, column: Column) -> NDArray[Any]:
+        """Return codes, (rows,), in the smallest type that holds all so far."""
         codes, values, _ = occurring(column)
-        return self._places(role, values)[codes]
-
-    def _places(self, role: str, values: Sequence[Hashable]) -> NDArray[Any]:
-        """Return the codes of values, (values,), in the smallest type that holds all so far."""
         known = self.known.setdefault(role, {})
         places = np.array([known.setdefault(value, len(known)) for value in values], np.int64)
         if role in self.titles and len(known) > MOST_VALUES:
             raise DataError(
                 f"{self.titles[role]} has more than {MOST_VALUES:,} different values: is this an id or a score?"
             )
-        return places.astype(np.min_scalar_type(max(0, len(known) - 1)))
+        return places.astype(np.min_scalar_type(max(0, len(known) - 1)))[codes]
 
     def __len__(self) -> int:
         return sum(map(len, next(iter(self.parts.values()), [])))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
@@ -21,18 +20,8 @@ from levelhead.tables.columns import (
 )
 from levelhead.tables.repeated import OF_COUNTS
 from levelhead.types import DataError, quoted
-from levelhead.workers import side_by_side
-
-
-class Counting(Protocol):
-    """What takes rows, and the counts that another process made of other rows."""
-
-    def merge(self, other: Self) -> None:
-        """Add what was counted of rows that stand behind one's own."""
-
 
 COUNT = "The count"
-Counted = TypeVar("Counted", bound=Counting)
 
 
 class Batch(NamedTuple):
@@ -44,15 +33,7 @@ class Batch(NamedTuple):
 
 
 class Source(ABC):
-    """Rows of a table.
-
-    Attributes:
-        workers: processes that count :meth:`pieces` side by side.
-        ray: the Ray cluster that does, ``auto`` or its address.
-    """
-
-    workers: int = 1
-    ray: str | None = None
+    """Rows of a table."""
 
     @property
     @abstractmethod
@@ -96,35 +77,6 @@ class Source(ABC):
     def pieces(self) -> Sequence[Source]:
         """Return tables that have all rows together, in their order; by default this one."""
         return [self]
-
-
-def gathered(
-    source: Source, make: Callable[[Source], Counted], count: Callable[[Counted, Source], None], apart: bool = True
-) -> Counted:
-    """Count the pieces of a table, each alone, and merge what was counted in their order.
-
-    One process does the same as several, so that sums are rounded alike and figures are equal to the bit.
-
-    Args:
-        source: the table.
-        make: returns what counts the rows of a table, before the first row.
-        count: counts all rows of one. With several pieces, both functions can be pickled.
-        apart: False: count all pieces into one, because what counts cannot merge.
-    """
-    whole, pieces = make(source), source.pieces()
-    if len(pieces) == 1 or not apart:
-        for piece in pieces:
-            count(whole, piece)
-        return whole
-    for one in side_by_side(partial(_counted, make, count), pieces, source.workers, source.ray):
-        whole.merge(one)
-    return whole
-
-
-def _counted(make: Callable[[Source], Counted], count: Callable[[Counted, Source], None], piece: Source) -> Counted:
-    found = make(piece)
-    count(found, piece)
-    return found
 
 
 class Arrays(Source):

@@ -118,31 +118,6 @@ class Tally:
             if of_clusters is not None:
                 self._add_members(key, of_clusters, inverse, there)
 
-    def merge(self, other: Tally) -> None:
-        """Add the counts of other rows, which stand behind these; raises as :meth:`add`."""
-        for title, mine, its in (
-            (self.label, self.labels, other.labels),
-            (self.prediction, self.predictions, other.predictions),
-        ):
-            _add(mine, its)
-            if len(mine) > MOST_CLASSES:
-                raise self._too_many_classes(title, list(mine))
-        self._check_classes()
-        _add(self.clusters, other.clusters)
-        clusters = np.array([self._places.setdefault(one, len(self._places)) for one in other._places], np.int64)
-        for key, met in other._met.items():
-            self._meet(key, met)
-            self._check_cells(key)
-            counts = self.counts.setdefault(key, {})
-            _add(counts, other.counts.get(key, {}))
-            if key in other.weights:
-                _add(self.weights.setdefault(key, {}), other.weights[key])
-            if key in other._pairs:
-                places = {pattern: place for place, pattern in enumerate(counts)}
-                patterns = np.array([places[pattern] for pattern in other.counts[key]], np.int64)
-                cluster, pattern, rows = other.members(key).T
-                self._pairs.setdefault(key, []).append(np.column_stack([clusters[cluster], patterns[pattern], rows]))
-
     def _check_classes(self) -> None:
         if len(self.labels.keys() | self.predictions.keys()) > MOST_CLASSES:
             raise DataError(
@@ -283,12 +258,6 @@ def _summed(codes: NDArray[np.int64], count: NDArray[np.int64], size: int) -> ND
     found = np.zeros(size, np.int64)
     np.add.at(found, codes, count)
     return found
-
-
-def _add(mine: dict[Any, Any], its: Mapping[Any, Any]) -> None:
-    """Add numbers, or arrays of them, by their key."""
-    for key, value in its.items():
-        mine[key] = mine[key] + value if key in mine else value
 
 
 def _text(value: Hashable, title: str) -> str:
