@@ -36,7 +36,7 @@ check: $(INSTALLED)  ## lint, formatting, types, and the ceilings of tools/ceili
 	$(BIN)/mypy
 	$(BIN)/python tools/size.py --check
 
-bench: $(INSTALLED)  ## time, memory and coverage, all that needs no data (about an hour on one core)
+bench: $(INSTALLED)  ## time, memory and coverage, all that needs no data, into build/measured (about an hour on one core)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/method_cost.py

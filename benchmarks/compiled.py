@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import measure
@@ -37,7 +36,7 @@ def main() -> None:
     """Measure, print, and write rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=21)
-    parser.add_argument("--json", type=Path, default=measure.LATEST, help="file that rows are merged into")
+    measure.destinations(parser, json=measure.LATEST)
     arguments = parser.parse_args()
     measure.with_environment()
     torch.set_num_threads(1)

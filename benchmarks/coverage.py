@@ -1,8 +1,8 @@
 """How often do the intervals of ``levelhead.metrics`` hold the true value?
 
-Simulates audits whose true gaps are known, writes results/coverage.json and docs/images/coverage.png, and fails
-unless coverage is at least 94% everywhere, and in the plain cells at most 98.5% where the true gap exceeds three
-standard errors (of the gap between the two groups that truly differ most).
+Simulates audits whose true gaps are known, writes figures and a picture (with --record results/coverage.json and
+docs/images/coverage.png), and fails unless coverage is at least 94% everywhere, and in the plain
+cells at most 98.5% where the true gap exceeds three standard errors (between the two groups that truly differ most).
 
     python benchmarks/coverage.py --workers 2    # about ten minutes on two cores
     python benchmarks/coverage.py --trials 200   # a look
@@ -54,6 +54,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from coverage_more import simulate_more
+from measure import ROOT, destinations
 from numpy.typing import NDArray
 from scipy import special
 
@@ -788,8 +789,7 @@ def main() -> int:
     parser.add_argument("--replicates", type=int, default=500, help="bootstrap replicates (default 500)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="processes; the result does not depend on them")
-    parser.add_argument("--json", type=Path, default=Path("results/coverage.json"))
-    parser.add_argument("--figure", type=Path, default=Path("docs/images/coverage.png"))
+    destinations(parser, json=ROOT / "results/coverage.json", figure=ROOT / "docs/images/coverage.png")
     parser.add_argument("--pairs", action="store_true", help="simulate pairs of groups alone")
     parser.add_argument("--headlines", action="store_true", help="simulate headlines alone")
     parser.add_argument("--more", action="store_true", help="simulate scores, changes, ratios and numbers alone")

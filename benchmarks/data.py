@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--rows", type=int, default=ROWS, help="of the audited file")
     parser.add_argument("--pictures", type=int, default=PICTURES)
-    parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
+    measure.destinations(parser, json=measure.LATEST)
     parser.add_argument(
         "--only-audits", action="store_true", help="nothing but the audits of files; other rows stay as they are"
     )

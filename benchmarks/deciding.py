@@ -1,7 +1,7 @@
 """Do verdicts, stopped comparisons and rows of one person keep to the error probability that they promise?
 
-Simulates comparisons of two methods over training seeds, writes results/deciding.json, and fails where, within two
-Monte Carlo standard errors,
+Simulates comparisons of two methods over training seeds, writes figures (with --record results/deciding.json), and
+fails where, within two Monte Carlo standard errors,
 
 - *stopped*: a comparison that is looked at after every seed from the second on, and stopped at the first verdict of a
   difference, finds one where there is none in more than 5%;
@@ -21,10 +21,10 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measure import ROOT, destinations
 from rich.progress import track
 from scipy import special
 from seeds import GAP, METRICS, MOVES, ROWS, SHARED, SMALLER_GAP, FloatArray, predict, true_figures
@@ -161,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--replicates", type=int, default=200)
-    parser.add_argument("--json", type=Path, default=Path("results/deciding.json"))
+    destinations(parser, json=ROOT / "results/deciding.json")
     arguments = parser.parse_args()
     records = []
     size = (arguments.trials, arguments.replicates)

@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--parquet-rows", type=int, default=1_000_000, help="which an audit reads")
     parser.add_argument("--compared-rows", type=int, default=100_000, help="of the file that both read")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
+    measure.destinations(parser, json=measure.LATEST)
     arguments = parser.parse_args()
     measure.with_environment()
     torch.set_num_threads(1)

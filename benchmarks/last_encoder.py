@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--texts", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=6, help="pairs of passes over all steps")
-    parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
+    measure.destinations(parser, json=measure.LATEST)
     arguments = parser.parse_args()
     measure.with_environment()
     torch.set_num_threads(1)

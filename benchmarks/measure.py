@@ -9,6 +9,7 @@ the target, and is null without a target (a noise floor, or a figure to know).
 
 from __future__ import annotations
 
+import argparse
 import functools
 import gc
 import os
@@ -28,7 +29,10 @@ from torch import nn
 
 from levelhead.storage import read_json, write_json
 
-LATEST = Path(__file__).parent / "latest.json"
+ROOT = Path(__file__).parents[1]
+LATEST = ROOT / "benchmarks" / "latest.json"
+MEASURED = ROOT / "build" / "measured"
+"""Where figures go that nobody records: git ignores it."""
 # Without the last two, the C library gives memory back and asks for it again: page faults swing ratios by half.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"}
 
@@ -37,6 +41,16 @@ def with_environment() -> None:
     """Start this script again with :data:`ENVIRONMENT`, which must be there before the process begins."""
     if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
         os.execve(sys.executable, sys.orig_argv, {**os.environ, **ENVIRONMENT})
+
+
+def destinations(parser: argparse.ArgumentParser, **tracked: Path) -> None:
+    """Add an option for each file of figures, in :data:`MEASURED`; ``--record`` takes the tracked ones."""
+    parser.add_argument("--record", action="store_true", help="write the tracked files, whose figures the docs give")
+    recorded = "--record" in sys.argv
+    for name, file in tracked.items():
+        default = file if recorded else MEASURED / file.name
+        parser.add_argument(f"--{name}", type=Path, default=default, help=f"file, by default {default}")
+    MEASURED.mkdir(parents=True, exist_ok=True)
 
 
 def interleaved(

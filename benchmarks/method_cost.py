@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-from pathlib import Path
 
 import measure
 import torch
@@ -112,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=12, help="passes over all methods")
     parser.add_argument("--only", nargs="*", choices=METHODS, help="methods to measure beside ERM; all by default")
-    parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
+    measure.destinations(parser, json=measure.LATEST)
     arguments = parser.parse_args()
     names = [name for name in METHODS if arguments.only is None or name == "erm" or name in arguments.only]
     measure.with_environment()

@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow.parquet
+from measure import ROOT, destinations
 from numpy.typing import NDArray
 from scipy import optimize, sparse, special
 
@@ -348,7 +349,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, default=Path(os.environ.get("LEVELHEAD_DATA") or "data"))
     parser.add_argument("--repeats", type=int, default=200)
-    parser.add_argument("--json", type=Path, default=Path("results/missing_attributes.json"))
+    destinations(parser, json=ROOT / "results/missing_attributes.json")
     options = parser.parse_args()
     start = time.perf_counter()
     result = {

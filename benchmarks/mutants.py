@@ -1,7 +1,9 @@
-"""Write benchmarks/mutants.md: how many one-place changes of the code the tests notice, and which they do not.
+"""Write a page: how many one-place changes of the code the tests notice, and which they do not.
 
     make mutants                          # mutmut run, then this
-    python benchmarks/mutants.py [FOLDER ...]
+    python benchmarks/mutants.py [FOLDER ...] [--record]
+
+The page is build/measured/mutants.md, or with --record benchmarks/mutants.md.
 
 A folder (``mutants`` if none is named) is one that ``mutmut run`` leaves behind. What the page says of other files
 stays: one run need not be about all. Killed is a mutant for which a test fails, or ends in time no more. A survivor is
@@ -17,9 +19,12 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from measure import MEASURED
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.stats import status_by_exit_code
 from mutmut.utils.file_utils import change_cwd
+
+from levelhead.storage import write_text
 
 PAGE = Path(__file__).with_suffix(".md")
 SOURCE = PAGE.parents[1] / "src" / "levelhead"
@@ -223,10 +228,11 @@ def code(text: str) -> str:
 
 def main(folders: list[str]) -> None:
     found = kept(PAGE.read_text(encoding="utf-8"))
-    for folder in folders or ["mutants"]:
+    out = PAGE if "--record" in folders else MEASURED / PAGE.name
+    for folder in [one for one in folders if one != "--record"] or ["mutants"]:
         found |= read(Path(folder).resolve())
-    PAGE.write_text(page(dict(sorted(found.items()))), encoding="utf-8")
-    print(f"{PAGE}: {len(found)} files")
+    write_text(out, page(dict(sorted(found.items()))))
+    print(f"{out}: {len(found)} files")
 
 
 if __name__ == "__main__":

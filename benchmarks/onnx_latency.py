@@ -93,7 +93,7 @@ def variants(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=21)
-    parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
+    measure.destinations(parser, json=measure.LATEST)
     arguments = parser.parse_args()
     measure.with_environment()
     torch.set_num_threads(1)

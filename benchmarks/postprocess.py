@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from fairlearn.postprocessing import ThresholdOptimizer
+from measure import ROOT, destinations
 from numpy.typing import NDArray
 from scipy import stats
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -89,7 +90,7 @@ def interval(values: list[float]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, default=Path(os.environ.get("LEVELHEAD_DATA") or "data"))
-    parser.add_argument("--json", type=Path, default=Path("results/postprocess.json"))
+    destinations(parser, json=ROOT / "results/postprocess.json")
     options = parser.parse_args()
     features, label, groups = adult(options.data_root)
     cells: dict[tuple[str, str], list[dict[str, Any]]] = {}

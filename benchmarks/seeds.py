@@ -1,7 +1,8 @@
 """How often does a comparison over training seeds find a difference, where there is none and where there is one?
 
 Simulates methods on the same test rows with 2, 3, 5 and 10 seeds, compares them with ``levelhead.metrics``, writes
-results/seeds.json and docs/images/seeds.png, and fails unless, within two Monte Carlo standard errors,
+figures and a picture (with --record results/seeds.json and docs/images/seeds.png), and fails unless, within
+two Monte Carlo standard errors,
 
 - with five seeds or more, a true null is rejected at 5% in 3 to 6% of the comparisons, and the 95% interval holds a
   true difference in 94 to 97% of them;
@@ -41,6 +42,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from measure import ROOT, destinations
 from numpy.typing import NDArray
 from scipy import special
 
@@ -230,8 +232,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=1000, help="simulated comparisons in each cell (default 1000)")
     parser.add_argument("--replicates", type=int, default=200, help="bootstrap replicates (default 200)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, default=Path("results/seeds.json"))
-    parser.add_argument("--figure", type=Path, default=Path("docs/images/seeds.png"))
+    destinations(parser, json=ROOT / "results/seeds.json", figure=ROOT / "docs/images/seeds.png")
     options = parser.parse_args()
 
     start = time.perf_counter()

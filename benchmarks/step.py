@@ -10,7 +10,8 @@ repeat, and the median is shown with its 95% interval. One variant stands there 
 noise alone does. Memory is measured in a run of its own: weights, the optimiser's state, and all that the step holds.
 Pictures are noise; the arithmetic of a step does not depend on what it sees. Where there is a GPU, it is measured too.
 
-Rows go into benchmarks/latest.json, where one replaces that of the same name, and into a picture.
+Rows and a picture go into build/measured. With --record, the rows replace those of the same name in
+benchmarks/latest.json, and the picture that of the docs.
 """
 
 from __future__ import annotations
@@ -326,8 +327,7 @@ def main() -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="smaller batches, 11 repeats")
     size.add_argument("--smoke", action="store_true", help="sizes for seconds")
-    parser.add_argument("--json", type=Path, default=measure.LATEST, help="file that rows are merged into")
-    parser.add_argument("--picture", type=Path, default=Path("docs/images/step.png"))
+    measure.destinations(parser, json=measure.LATEST, picture=measure.ROOT / "docs/images/step.png")
     arguments = parser.parse_args()
     measure.with_environment()
     torch.set_num_threads(1)

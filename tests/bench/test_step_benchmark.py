@@ -1,13 +1,17 @@
 """The benchmark of a training step runs at its smallest size and writes rows that other scripts' rows stay beside."""
 
+import argparse
 import json
 import math
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +39,18 @@ def test_a_smoke_run_writes_rows_and_a_picture(tmp_path: Path) -> None:
     assert moments["ratio"] < 1e-5
     memory = next(one for one in found if "standardising" in one["name"] and "memory" in one["name"])
     assert memory["high"] < 0.8
+
+
+def test_no_script_writes_tracked_files_unless_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tracked = re.compile(r"default=.*(LATEST|results|docs|PAGE)")
+    assert not [file.name for file in (ROOT / "benchmarks").glob("*.py") if tracked.search(file.read_text())]
+    measure = load_script(ROOT / "benchmarks" / "measure.py")
+    monkeypatch.setattr(measure, "MEASURED", tmp_path / "measured")
+    for arguments, folder in (([], tmp_path / "measured"), (["--record"], ROOT / "results")):
+        monkeypatch.setattr(sys, "argv", ["seeds.py", *arguments])
+        parser = argparse.ArgumentParser()
+        measure.destinations(parser, json=ROOT / "results" / "seeds.json")
+        assert parser.parse_args(arguments).json == folder / "seeds.json"
 
 
 @pytest.mark.parametrize(("count", "cut"), [(1, 0), (5, 0), (6, 0), (9, 1), (11, 1), (21, 5), (31, 9)])

@@ -13,9 +13,6 @@ from levelhead import audit
 from scripts import load_script
 
 ROOT = Path(__file__).parents[2]
-load_script(ROOT / "benchmarks" / "coverage_decided.py")
-load_script(ROOT / "benchmarks" / "coverage_scores.py")
-load_script(ROOT / "benchmarks" / "coverage_more.py")  # which it takes its simulations from
 package = sys.modules.get("coverage")
 coverage = load_script(ROOT / "benchmarks" / "coverage.py")
 if package is None:
