@@ -19,8 +19,7 @@ from shares import cases
 
 from levelhead.bench.grid import find_grid, make_cells, parse_methods, parse_options, parse_seeds, read_grid
 from levelhead.cli.app import main
-from levelhead.lm.klaad_training import find_klaad_recipe
-from levelhead.lm.klaad_tuning import read_cells
+from levelhead.lm.klaad_training import find_klaad_recipe, load_klaad
 from levelhead.runs.recipe import find_recipe, load_experiment, read_recipe, recipe_folder, task_recipe
 from levelhead.types import LONGEST_MESSAGE, LevelheadError
 
@@ -213,7 +212,7 @@ def test_files_that_are_no_recipes(number: int, tmp_path: Path) -> None:
     readers: dict[str, Callable[[Path], Any]] = {
         "recipe.yaml": load_experiment,
         "grid.yaml": lambda file: make_cells(read_grid(file), tmp_path / "runs"),
-        "klaad.yaml": read_cells,
+        "klaad.yaml": load_klaad,
         "texts.csv": load_experiment,
     }
     for name, read in readers.items():

@@ -27,9 +27,9 @@ from levelhead.lm.capture import NAME, captured, prepare, release, weights_atten
 from levelhead.lm.gap_analysis import attention_gaps, attention_received, summarized, token_gaps
 from levelhead.lm.klaad import (
     PRESETS,
+    Aligned,
     Klaad,
     TripletBatch,
-    aligned,
     attention_divergences,
     attention_entropy,
     collate,
@@ -66,21 +66,17 @@ def reference_attention(model: Any, ids: Tensor, mask: Tensor) -> Tensor:
     return weights
 
 
-def attention_kl(anti: Tensor, stereotype: Tensor, rows: Tensor, **options: bool) -> Tensor:
+def attention_kl(anti: Tensor, stereotype: Tensor, rows: Tensor) -> Tensor:
     """The mean over all rows that count."""
-    found, counted = attention_divergences(anti, stereotype, rows, **options)
+    found, counted = attention_divergences(anti, stereotype, rows)
     return found.sum() / counted.sum().clamp(min=1)
 
 
-@pytest.mark.parametrize(
-    ("double", "rows", "mean"),
-    [(False, (0, 0.020411, 0.092033), 0.037481), (True, (0, 0.003832, 0.010910), 0.004914)],
-)
-def test_divergence_of_attention_by_hand(double: bool, rows: tuple[float, ...], mean: float) -> None:
-    found, counted = attention_divergences(ANTI, STEREOTYPE, ALL, double_softmax=double)
+def test_divergence_of_attention_by_hand() -> None:
+    found, counted = attention_divergences(ANTI, STEREOTYPE, ALL)
     assert counted.all()
-    torch.testing.assert_close(found, torch.tensor([rows]), atol=1e-6, rtol=0)
-    assert attention_kl(ANTI, STEREOTYPE, ALL, double_softmax=double).item() == pytest.approx(mean, abs=1e-6)
+    torch.testing.assert_close(found, torch.tensor([[0, 0.020411, 0.092033]]), atol=1e-6, rtol=0)
+    assert attention_kl(ANTI, STEREOTYPE, ALL).item() == pytest.approx(0.037481, abs=1e-6)
 
 
 def test_divergence_is_restricted_to_positions_that_belong_together() -> None:
@@ -99,21 +95,19 @@ def test_divergence_is_restricted_to_positions_that_belong_together() -> None:
     ANTI.requires_grad_(False).grad = None
 
 
-@pytest.mark.parametrize("double", [False, True])
-def test_divergence_ignores_padding_and_the_future(double: bool) -> None:
+def test_divergence_ignores_padding_and_the_future() -> None:
     junk = torch.rand(1, 5, 5)
     anti, stereotype = junk.clone(), junk.flip(-1).clone()
     anti[:, :3, :3], stereotype[:, :3, :3] = ANTI, STEREOTYPE
     rows = torch.tensor([[True, True, True, False, False]])
-    padded = attention_kl(anti, stereotype, rows, double_softmax=double)
-    torch.testing.assert_close(padded, attention_kl(ANTI, STEREOTYPE, ALL, double_softmax=double))
+    torch.testing.assert_close(attention_kl(anti, stereotype, rows), attention_kl(ANTI, STEREOTYPE, ALL))
 
 
 def test_heads_are_averaged_before_or_after() -> None:
     # Two heads that swap their attention: their mean is the same in both sentences, each head is not.
     heads = torch.stack([ANTI[0], STEREOTYPE[0]])[None]
     weights = torch.cat([heads, heads.flip(1)])
-    places = aligned(TripletBatch(*[torch.ones(3, 3, dtype=torch.long)] * 4, torch.arange(3).expand(2, 1, 3)))
+    places = Aligned.of(TripletBatch(*[torch.ones(3, 3, dtype=torch.long)] * 4, torch.arange(3).expand(2, 1, 3)))
     assert mean_divergence(Klaad(), weights, places).item() == pytest.approx(0, abs=1e-6)
     both = (attention_kl(ANTI, STEREOTYPE, ALL) + attention_kl(STEREOTYPE, ANTI, ALL)) / 2
     torch.testing.assert_close(mean_divergence(Klaad(per_head=True), weights, places), both)
@@ -151,9 +145,7 @@ def test_batch_has_three_sentences_a_triplet(batch: TripletBatch) -> None:
 
 def test_positions_that_belong_together(batch: TripletBatch) -> None:
     # Pair 1 has 4 and 6 tokens, three of them in common.
-    counts = {align: aligned(batch, align).rows.sum(-1).tolist() for align in ("shared", "truncate", "pad")}  # type: ignore[arg-type]
-    assert counts == {"shared": [5, 3, 5, 6], "truncate": [6, 4, 6, 7], "pad": [6, 4, 6, 7]}
-    assert aligned(batch, "pad").columns.sum(-1).tolist() == [6, 6, 6, 7]
+    assert Aligned.of(batch).rows.sum(-1).tolist() == [5, 3, 5, 6]
     assert shared_tokens([5, 1, 2], [9, 8, 1, 2]) == [(1, 2), (2, 3)]
 
 
@@ -205,7 +197,7 @@ def test_empty_things_are_refused() -> None:
         ({"weights": (0, 0, 0)}, r"klaad\.weights"),
         ({"weights": (1, -1, 0)}, r"klaad\.weights"),
         ({"margin": math.nan}, r"klaad\.margin"),
-        ({"align": "none"}, r"klaad\.align"),
+        ({"pooling": "none"}, r"klaad\.pooling"),
         ({"eps": 0}, r"klaad\.eps"),
     ],
 )
@@ -372,7 +364,7 @@ def test_attention_memory_does_not_grow_with_depth(batch: TripletBatch) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_loss_and_its_parts(family: str, batch: TripletBatch) -> None:
     model = language_model(family, attention="eager").eval()
-    loss, logs = Klaad(weights=(0.7, 0.2, 0.1), margin=0.4, align="truncate")(model, batch)
+    loss, logs = Klaad(weights=(0.7, 0.2, 0.1), margin=0.4)(model, batch)
     ids, mask, labels = batch.input_ids, batch.attention_mask, batch.labels
     ce = [model(input_ids=ids[r], attention_mask=mask[r], labels=labels[r]).loss for r in (slice(4), slice(4, 8))]
     torch.testing.assert_close(logs["ce"], (ce[0] + ce[1]) / 2, rtol=1e-4, atol=1e-5)
@@ -381,8 +373,10 @@ def test_loss_and_its_parts(family: str, batch: TripletBatch) -> None:
     attention = reference_attention(model, ids, mask).mean(1)
     rows = []
     for pair in range(4):
-        for i in range(int(min(mask[pair].sum(), mask[4 + pair].sum()))):
-            p, q = attention[4 + pair, i, : i + 1], attention[pair, i, : i + 1]
+        one, other = (index[index >= 0] for index in batch.shared[:, pair])
+        for i in range(len(one)):
+            p, q = attention[4 + pair, other[i], other[: i + 1]], attention[pair, one[i], one[: i + 1]]
+            p, q = p / p.sum(), q / q.sum()
             rows.append((p * (p / q).log()).sum())
     torch.testing.assert_close(logs["kl"], torch.stack(rows).mean(), rtol=1e-3, atol=1e-5)
     assert logs["kl"] > 1e-3
@@ -479,8 +473,6 @@ def test_options_change_what_they_name(batch: TripletBatch) -> None:
     plain = Klaad()(model, batch)[1]
     for options, part in [
         ({"per_head": True}, "kl"),
-        ({"double_softmax": True}, "kl"),
-        ({"align": "truncate"}, "kl"),
         ({"pooling": "last"}, "triplet"),
         ({"normalize": False}, "triplet"),
         ({"margin": 0.4}, "triplet"),
@@ -489,18 +481,11 @@ def test_options_change_what_they_name(batch: TripletBatch) -> None:
         changed = Klaad(**options)(model, batch)[1]  # type: ignore[arg-type]
         differing = {name for name in ("ce", "kl", "triplet") if changed[name] != plain[name]}
         assert differing == {part}, options
-    truncate, pad = (Klaad(align=align)(model, batch)[1]["kl"] for align in ("truncate", "pad"))  # type: ignore[arg-type]
-    assert truncate == pad
-    truncate, pad = (
-        Klaad(align=align, double_softmax=True)(model, batch)[1]["kl"]  # type: ignore[arg-type]
-        for align in ("truncate", "pad")
-    )
-    assert truncate != pad
 
 
 def test_detached_target_moves_the_stereotype_alone() -> None:
     weights = torch.stack([STEREOTYPE, ANTI]).requires_grad_()
-    places = aligned(TripletBatch(*[torch.ones(3, 3, dtype=torch.long)] * 4, torch.arange(3).expand(2, 1, 3)))
+    places = Aligned.of(TripletBatch(*[torch.ones(3, 3, dtype=torch.long)] * 4, torch.arange(3).expand(2, 1, 3)))
     gradients = {}
     for detach in (False, True):
         (gradients[detach],) = torch.autograd.grad(
@@ -515,14 +500,13 @@ def test_a_batch_does_not_depend_on_the_padding_of_others() -> None:
     model = language_model("llama").eval()
     long = Triplet("a red bird sings all day " * 3, "a red bird sleeps all day " * 3, "stone house", term="wren")
     words = tokenizer()
-    for align in ("shared", "truncate", "pad"):
-        klaad = Klaad(weights=(0, 1, 0), align=align, double_softmax=True)  # type: ignore[arg-type]
-        alone = klaad(model, collate(words, TRIPLETS[1:2]))[1]["kl"]
-        other = klaad(model, collate(words, [long]))[1]["kl"]
-        both = klaad(model, collate(words, [TRIPLETS[1], long]))[1]["kl"]
-        counts = [aligned(collate(words, [one]), align).rows.sum() for one in (TRIPLETS[1], long)]  # type: ignore[arg-type]
-        expected = (alone * counts[0] + other * counts[1]) / (counts[0] + counts[1])
-        torch.testing.assert_close(both, expected, rtol=1e-4, atol=1e-7)
+    klaad = Klaad(weights=(0, 1, 0))
+    alone = klaad(model, collate(words, TRIPLETS[1:2]))[1]["kl"]
+    other = klaad(model, collate(words, [long]))[1]["kl"]
+    both = klaad(model, collate(words, [TRIPLETS[1], long]))[1]["kl"]
+    counts = [Aligned.of(collate(words, [one])).rows.sum() for one in (TRIPLETS[1], long)]
+    expected = (alone * counts[0] + other * counts[1]) / (counts[0] + counts[1])
+    torch.testing.assert_close(both, expected, rtol=1e-4, atol=1e-7)
 
 
 def test_training_on_the_divergence_lowers_it(batch: TripletBatch) -> None:
@@ -587,8 +571,8 @@ def test_likelihood_gap_by_hand() -> None:
     logits = torch.zeros(2, 3, 2)
     logits[0, :, 1] = math.log(3)  # the first sentence's words have probability 3/4, the second's 1/2
     labels = torch.tensor([[0, 1, 1], [0, 1, -100]])
-    assert likelihood_gap(logits, labels).tolist() == pytest.approx([math.log(1.5)])
     sums, counts = cross_entropies(logits, labels)
+    assert likelihood_gap(sums, counts).tolist() == pytest.approx([math.log(1.5)])
     assert counts.tolist() == [2, 1]
     assert sums.tolist() == pytest.approx([2 * math.log(4 / 3), math.log(2)])
 

@@ -28,9 +28,7 @@ TRAIN = KlaadTrain(epochs=1, batch_size=3, learning_rate=1e-3, device="cpu", log
 CASES: dict[str, KlaadConfig] = {
     "whole": KlaadConfig(klaad=Klaad(), train=TRAIN),
     "accumulated": KlaadConfig(klaad=Klaad(), train=replace(TRAIN, batch_size=2, accumulate=2, gradient_clip=0.5)),
-    "choices": KlaadConfig(
-        klaad=Klaad(per_head=True, double_softmax=True, align="pad", pooling="last", target_only=True), train=TRAIN
-    ),
+    "choices": KlaadConfig(klaad=Klaad(per_head=True, pooling="last", target_only=True), train=TRAIN),
     "ce": KlaadConfig(klaad=Klaad(weights=(1, 0, 0)), train=replace(TRAIN, batch_size=4)),
 }
 

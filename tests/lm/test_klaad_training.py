@@ -31,7 +31,7 @@ from levelhead.runs.recipe import recipe_folder
 from levelhead.types import ConfigError, DataError, LevelheadError
 
 TRAIN = KlaadTrain(epochs=2, batch_size=1, accumulate=2, learning_rate=1e-3, device="cpu", log_every=1)
-CONFIG = KlaadConfig(klaad=Klaad(align="truncate"), train=TRAIN)
+CONFIG = KlaadConfig(klaad=Klaad(pooling="last"), train=TRAIN)
 
 
 class Killed(Exception):  # noqa: N818

@@ -186,40 +186,24 @@ def cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def attention_divergences(
-    anti: Tensor,
-    stereotype: Tensor,
-    rows: Tensor,
-    columns: Tensor | None = None,
-    *,
-    double_softmax: bool = False,
-    eps: float = 1e-12,
+    anti: Tensor, stereotype: Tensor, rows: Tensor, *, eps: float = 1e-12
 ) -> tuple[Tensor, Tensor]:
     """Return KL(anti || stereotype) of each query row (..., R) in nats, and which rows count (..., R) bool.
 
     Both attentions (B, R, R) or (B, heads, R, R) hold probabilities at positions that belong together; ``rows`` (B, R)
     bool says which positions are real in both sentences. A row is restricted to the real positions up to its own
     and made to sum to 1 again. Rows that give less than ``eps`` to these positions do not count, and have 0.
-
-    ``double_softmax`` takes the softmax of the probabilities instead, over ``columns`` (B, R; by default ``rows``) with
-    the future among them. That flattens both distributions, the more the longer the sentence.
     """
     anti, stereotype = anti.float(), stereotype.float()
     if anti.ndim == 4:
-        rows, columns = rows[:, None], None if columns is None else columns[:, None]
+        rows = rows[:, None]
     size = anti.shape[-1]
     past = torch.ones(size, size, dtype=torch.bool, device=anti.device).tril()
     allowed = past & rows[..., None, :]
-    counted = rows.expand(anti.shape[:-1])
-    if double_softmax:
-        allowed = (rows if columns is None else columns)[..., None, :].expand(anti.shape)
-        # A row without any column would be NaN, and its gradient too.
-        hidden = ~(allowed | ~allowed.any(-1, keepdim=True))
-        p, q = (side.masked_fill(hidden, -torch.inf).softmax(-1) for side in (anti, stereotype))
-    else:
-        p, q = (side.masked_fill(~allowed, 0.0) for side in (anti, stereotype))
-        p_mass, q_mass = p.sum(-1, keepdim=True), q.sum(-1, keepdim=True)
-        counted = counted & (torch.minimum(p_mass, q_mass)[..., 0] >= eps)
-        p, q = p / p_mass.clamp(min=eps), q / q_mass.clamp(min=eps)
+    p, q = (side.masked_fill(~allowed, 0.0) for side in (anti, stereotype))
+    p_mass, q_mass = p.sum(-1, keepdim=True), q.sum(-1, keepdim=True)
+    counted = rows.expand(anti.shape[:-1]) & (torch.minimum(p_mass, q_mass)[..., 0] >= eps)
+    p, q = p / p_mass.clamp(min=eps), q / q_mass.clamp(min=eps)
     terms = p * (p.clamp(min=eps).log() - q.clamp(min=eps).log())
     return terms.sum(-1).masked_fill(~counted, 0.0), counted
 
@@ -263,32 +247,32 @@ def attention_entropy(attention: Tensor, mask: Tensor) -> Tensor:
     return shares.sum(-1) / rows.sum(-1).clamp(min=1)
 
 
-def likelihood_gap(logits: Tensor, labels: Tensor) -> Tensor:
+def likelihood_gap(sums: Tensor, counts: Tensor) -> Tensor:
     """Return by how much the stereotype is likelier than the anti-stereotype (B,), in nats a token.
 
-    ``logits`` (2B, L, vocabulary) and ``labels`` (2B, L): all stereotypes, then all anti-stereotypes. Near 0 with
-    a rising cross-entropy is forgetting, not debiasing.
+    Both arguments (2B,) are what :func:`cross_entropies` gives for all stereotypes, then all anti-stereotypes. Near 0
+    with a rising cross-entropy is forgetting, not debiasing.
     """
-    return _gap(*cross_entropies(logits, labels))
-
-
-def _gap(sums: Tensor, counts: Tensor) -> Tensor:
     stereotype, anti = (sums / counts.clamp(min=1)).chunk(2)
     return anti - stereotype
 
 
 @dataclass(frozen=True)
 class Aligned:
-    """Positions that belong together in stereotype and anti-stereotype.
+    """Positions of the tokens that stereotype and anti-stereotype have in common.
 
-    ``stereotype`` and ``anti`` (B, R) int64 index the tokens of either; ``rows`` (B, R) bool: real in both;
-    ``columns`` (B, R) bool: those that a double softmax runs over.
+    ``stereotype`` and ``anti`` (B, R) int64 index the tokens of either; ``rows`` (B, R) bool: False where a pair has
+    fewer than R.
     """
 
     stereotype: Tensor
     anti: Tensor
     rows: Tensor
-    columns: Tensor
+
+    @classmethod
+    def of(cls, batch: TripletBatch) -> Aligned:
+        """Return the positions that are compared in each pair of a batch."""
+        return cls(batch.shared[0].clamp(min=0), batch.shared[1].clamp(min=0), batch.shared[0] >= 0)
 
     @staticmethod
     def pair(attention: Tensor, index: Tensor) -> Tensor:
@@ -299,26 +283,6 @@ class Aligned:
         return attention.gather(3, across).gather(2, down)
 
 
-Align = Literal["shared", "truncate", "pad"]
-
-
-def aligned(batch: TripletBatch, align: Align = "shared") -> Aligned:
-    """Say which positions of the two sentences of each pair belong together.
-
-    ``shared``: the tokens they have in common. ``truncate``: the same position, up to the shorter length. ``pad``: the
-    same position, up to the longer length; padding is masked, so that it differs from ``truncate`` with a double
-    softmax alone.
-    """
-    if align == "shared":
-        there = batch.shared[0] >= 0
-        return Aligned(batch.shared[0].clamp(min=0), batch.shared[1].clamp(min=0), there, there)
-    stereotype, anti, _ = batch.attention_mask.sum(-1).chunk(3)
-    positions = torch.arange(batch.input_ids.shape[1], device=anti.device).expand(len(batch), -1)
-    rows = positions < torch.minimum(stereotype, anti)[:, None]
-    columns = rows if align == "truncate" else positions < torch.maximum(stereotype, anti)[:, None]
-    return Aligned(positions, positions, rows, columns)
-
-
 @dataclass(frozen=True)
 class Klaad:
     """The loss of KLAAD: ``loss, logs = Klaad()(model, batch)``.
@@ -327,8 +291,6 @@ class Klaad:
         weights: of cross-entropy, attention divergence and triplet loss; a part of weight 0 is not computed.
         margin: of the triplet loss. For vectors of length 1 it can be at most 4 + margin.
         per_head: compare attention head by head, then take the mean; otherwise heads are averaged first.
-        double_softmax: take the softmax of the attention weights, which are probabilities already.
-        align: which positions are compared where lengths differ, see :func:`aligned`.
         detach_target: no gradient through the anti-stereotype, the target of the divergence: the stereotype moves.
         pooling: the vector of a sentence is the mean over its tokens, or its last token.
         normalize: divide that vector by its length.
@@ -339,8 +301,6 @@ class Klaad:
     weights: tuple[float, float, float] = (0.7, 0.15, 0.15)
     margin: float = 0.3
     per_head: bool = False
-    double_softmax: bool = False
-    align: Align = "shared"
     detach_target: bool = False
     pooling: Literal["mean", "last"] = "mean"
     normalize: bool = True
@@ -362,9 +322,8 @@ class Klaad:
             raise ConfigError(f"klaad.margin is {self.margin}; it must be 0 or more, and finite.")
         if not 0 < self.eps < 1e-3:
             raise ConfigError(f"klaad.eps is {self.eps}; it must be positive and below 0.001.")
-        for name, known in (("align", ("shared", "truncate", "pad")), ("pooling", ("mean", "last"))):
-            if getattr(self, name) not in known:
-                raise ConfigError(f"klaad.{name} is {getattr(self, name)!r}; choose from {', '.join(known)}.")
+        if self.pooling not in ("mean", "last"):
+            raise ConfigError(f"klaad.pooling is {self.pooling!r}; choose from mean, last.")
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Klaad:
@@ -413,11 +372,11 @@ class Klaad:
             found += [
                 (total.sum(), number.sum()) for total, number in zip(costs.chunk(2), counts.chunk(2), strict=True)
             ]
-            found.append((_gap(costs.detach(), counts).sum(), len(batch)))
+            found.append((likelihood_gap(costs.detach(), counts).sum(), len(batch)))
         if of_kl:
             assert seen.attention is not None
             weights = seen.attention[:pairs]
-            places = aligned(batch, self.align)
+            places = Aligned.of(batch)
             divergences, counted = self._divergences(weights, places)
             found.append((divergences.sum(), counted.sum()))
             with torch.no_grad():
@@ -449,7 +408,5 @@ class Klaad:
             target.detach() if self.detach_target else target,
             Aligned.pair(stereotype, places.stereotype),
             places.rows,
-            places.columns,
-            double_softmax=self.double_softmax,
             eps=self.eps,
         )

@@ -265,16 +265,7 @@ def _refuse_changes(
         if accelerator.is_main_process:
             write_json(path, wanted)
         return
-    _refuse_others(folder, wanted)
-
-
-def refuse_other_training(folder: Path, config: KlaadConfig, triplets: Sequence[TripletLike]) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` if a finished training had other settings or triplets."""
-    _refuse_others(folder, _settings(config, triplets), free=("begin_alone",))
-
-
-def _refuse_others(folder: Path, wanted: dict[str, Any], free: Sequence[str] = ()) -> None:
-    there = {key: value for key, value in read_json(folder / TRAINING).items() if key not in free}
+    there = read_json(path)
     # How often progress is written changes nothing that is trained.
     for name in ("checkpoint_seconds", "log_every", "device"):
         there.get("train", {})[name] = wanted["train"][name]
