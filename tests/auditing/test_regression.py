@@ -286,7 +286,6 @@ def test_the_command(tmp_path):
     ("more", "message"),
     [
         (["--positive", "1"], "--positive applies to classes, not numbers"),
-        (["--adjust", "max-t"], "--adjust applies to classes"),
     ],
 )
 def test_options_about_classes_are_refused(tmp_path, more, message):

@@ -191,11 +191,6 @@ def label_map() -> Any:
 
 
 @without_page
-def adjusted_by_max_t() -> Any:
-    return audit(groups="race", adjust="max-t")
-
-
-@without_page
 def missing_as_a_group() -> Any:
     return audit(groups="known", missing="group")
 

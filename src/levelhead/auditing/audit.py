@@ -18,7 +18,7 @@ from levelhead.arrays import aligned, checked
 from levelhead.auditing.bounded import check_bound
 from levelhead.auditing.clusters import check_cluster, repeating_id
 from levelhead.auditing.costs import check_costs
-from levelhead.auditing.finding import BONFERRONI, Reference
+from levelhead.auditing.finding import Reference
 from levelhead.auditing.options import LEAVE_OUT, AuditOptions, Metric, Other, Roles, about_of, takes_clusters
 from levelhead.auditing.result import AuditResult
 from levelhead.auditing.run import check, run
@@ -59,7 +59,6 @@ def audit(
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
     positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
-    adjust: str = BONFERRONI,
     metrics: Mapping[str, Metric] | None = None,
     scale: str = AUTO,
     favourable: Hashable = None,
@@ -112,8 +111,6 @@ def audit(
         label_map: which class of the predictions each label means, as ``{">50K": 1, "<=50K": 0}``.
         positive_name: the positive class in words, for sentences: a verb ("earns over 50K") or a noun ("light hair").
         about: title, model, author and purpose, for the page and the JSON.
-        adjust: how intervals of pairs allow for each other: "bonferroni", or "max-t", which is never wider
-            (:func:`~levelhead.metrics.between.comparisons_by_max_t`).
         metrics: metrics of your own by name, each called as ``f(y_true, y_pred)`` on the rows of a group, or as
             ``f(y_true, scores)`` where only scores are passed; in ``result.own_metrics``. Their intervals resample
             rows, which is slower than counting (:mod:`levelhead.auditing.own_metrics`).
@@ -196,7 +193,7 @@ def audit(
     names = ("the other model", "this model") if without is None else ("without", "with")
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, about_of(about), adjust, favourable,
+        positive_name, about_of(about), favourable,
         check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale), bins, metrics,
         None if other is None else Other(names, personal=without is not None), check_costs(costs), tuple(parts),
         check_bound(bound),
@@ -251,7 +248,6 @@ def audit_file(
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
     positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
-    adjust: str = BONFERRONI,
     scale: str = AUTO,
     favourable: Hashable = None,
     cluster: str | None = None,
@@ -294,7 +290,6 @@ def audit_file(
         label_map: see there; or texts, ``>50K=1,<=50K=0``.
         positive_name: see there.
         about: see there.
-        adjust: see there.
         scale: see there.
         favourable: see there.
         cluster: name of the column that rows which belong together have in common, as ``cluster`` of :func:`audit`.
@@ -349,7 +344,7 @@ def audit_file(
         other = Other((without, prediction), personal=True)
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, about_of(about), adjust, favourable,
+        positive_name, about_of(about), favourable,
         check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale), bins,
         other=other, costs=check_costs(costs), parts=tuple(parts), bound=check_bound(bound),
     )  # fmt: skip

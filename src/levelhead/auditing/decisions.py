@@ -344,7 +344,7 @@ def _audit(source: Source, roles: Roles, options: AuditOptions, called: str) -> 
         warnings += more
     pooled = next(iter(counted_by.values())).table.sum((0, 1))
     overall = proportion(int(pooled[chosen]), int(pooled.sum()), level=options.level)
-    told = {name: getattr(options, name) for name in TOLD if name != "adjust"}
+    told = {name: getattr(options, name) for name in TOLD}
     return DecisionAudit(
         found, overall, str(classes[chosen]), called, warnings, comparisons, options.level, options.about, reading,
         told, over_time,

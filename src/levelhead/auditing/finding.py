@@ -15,7 +15,7 @@ import numpy as np
 
 from levelhead.metrics import Counts, estimate_to_dict
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.between import PairBlock, chance_range, clearest, comparisons_by_max_t, differences
+from levelhead.metrics.between import chance_range, clearest, differences
 from levelhead.metrics.clustered import FEWEST
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 ERROR_RATES = ("true_positive_rate", "false_positive_rate")
 NAMED_PAIRS = 10
 """Pairs of a sensitive column that tables name; the others are counted."""
-BONFERRONI, MAX_T = "bonferroni", "max-t"
-"""How intervals of many pairs are adjusted."""
-ADJUSTED = {BONFERRONI: "Bonferroni", MAX_T: "max-|t|"}
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,8 @@ def find(
         columns: the counts of each sensitive column, without groups that are left out of the gaps, by its name.
         pooled: the counts of all rows in one group.
         balanced: the balanced accuracy of all rows.
-        options: ``min_count``, ``level`` (how often all intervals together are to hold their true differences),
-            ``seed`` of what chance deals out, and ``adjust`` (how intervals allow for many pairs).
+        options: ``min_count``, ``level`` (how often all intervals together are to hold their true differences)
+            and ``seed`` of what chance deals out.
         positive: as :func:`levelhead.metrics.estimate` takes it.
         reference: the group of each column that the others are compared with; columns without one compare all pairs.
         weighted: the same rows with their weights, where they have some.
@@ -87,19 +84,14 @@ def find(
         beside = (reference or {}).get(attribute), (weighted or {}).get(attribute)
         rates += _rates(attribute, counts, positive, options.min_count, *beside)
     comparisons = sum(len(rate.first) for rate in rates)
-    allowed: float = max(1, comparisons)
-    if options.adjust == MAX_T and comparisons > 1:
-        blocks = [PairBlock(rate.hits, rate.rows, rate.first, rate.second) for rate in rates]
-        allowed = comparisons_by_max_t(blocks, level=level, seed=options.seed)
-    adjust = MAX_T if allowed < comparisons else BONFERRONI  # with very many groups the first is the second
     pairs: list[dict[str, Any]] = []
     ranges, detectable, at_most = [], [], 0.0
     for rate in rates:
         own = rate.weighted
         found = (
-            differences(rate.hits, rate.rows, rate.first, rate.second, level=level, comparisons=allowed)
+            differences(rate.hits, rate.rows, rate.first, rate.second, level=level, comparisons=comparisons)
             if own is None
-            else own.differences(rate.first, rate.second, level=level, comparisons=allowed)
+            else own.differences(rate.first, rate.second, level=level, comparisons=comparisons)
         )
         at_most = max(at_most, float(np.maximum(-found.low, found.high).max()))
         pairs += [_pair(rate, int(at), found) for at in found.named(NAMED_PAIRS)]
@@ -107,7 +99,7 @@ def find(
         if len(rate.groups) > 2 and rate.weighted is None:
             hits, rows = rate.hits.astype(np.int64), rate.rows.astype(np.int64)
             ranges.append(_names(rate) | chance_range(hits, rows, seed=options.seed)._asdict())
-        detectable.append(_detectable(rate, level, allowed))
+        detectable.append(_detectable(rate, level, comparisons))
     pairs.sort(key=_clearest)
     named = []
     for attribute in columns:
@@ -121,7 +113,6 @@ def find(
     finding = {
         "pair": pairs[0] if pairs else None,
         "comparisons": comparisons,
-        "adjust": adjust,
         "at_most": at_most if pairs else None,
         **_answers(pooled, balanced),
     }
@@ -215,7 +206,7 @@ def _side(rate: _Rate, at: int) -> dict[str, Any]:
     return {"group": rate.groups[at], "hits": hits, "rows": rows, "value": hits / rows}
 
 
-def _detectable(rate: _Rate, level: float, comparisons: float) -> dict[str, Any]:
+def _detectable(rate: _Rate, level: float, comparisons: int) -> dict[str, Any]:
     """Return the smallest gap that would have been shown between the two largest groups, and the two smallest."""
     share = (float(rate.hits.sum()) + 0.5) / (float(rate.rows.sum()) + 1)
     weights = 1 / rate.rows[rate.first] + 1 / rate.rows[rate.second]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference
+from levelhead.auditing.finding import Reference
 from levelhead.auditing.scale import AUTO
 from levelhead.metrics.names import MISSING_GROUP, Key, group_name, parts_of
 from levelhead.report.text import counted
@@ -25,7 +25,7 @@ LEAVE_OUT, AS_GROUP = "leave out", "group"
 """How rows without a group are treated."""
 MIN_COUNT = 10
 """Smallest denominator for a rate to enter a gap, by default."""
-TOLD = ("level", "min_count", "replicates", "seed", "adjust", "missing", "intersect")
+TOLD = ("level", "min_count", "replicates", "seed", "missing", "intersect")
 """Options recorded in the JSON of an audit."""
 ABOUT = ("title", "model", "author", "purpose")
 """Descriptions of an audit, for its page."""
@@ -214,7 +214,6 @@ class AuditOptions:
     label_map: LabelMap = field(default_factory=lambda: LabelMap(None))
     positive_name: str | None = None
     about: Mapping[str, str] = field(default_factory=dict)
-    adjust: str = BONFERRONI
     favourable: Hashable = None
     thresholds: tuple[float, ...] = ()
     scale: str = AUTO
@@ -234,8 +233,6 @@ class AuditOptions:
     def check(self, roles: Roles) -> None:
         """Raise an error, before anything is counted, for columns that do not fit or an option out of range."""
         check_grouping(len(roles.groups), self.min_count, self.intersect, self.missing)
-        if self.adjust not in (BONFERRONI, MAX_T):
-            raise ConfigError(f"adjust={quoted(self.adjust)} is unknown. Pass {BONFERRONI!r} or {MAX_T!r}.")
         if self.positive_name is not None and not self.positive_name.strip():
             raise ConfigError("--positive-name is empty. Write a verb or a noun, or leave it out.")
         if self.metrics is not None:

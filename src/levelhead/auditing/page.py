@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from levelhead.auditing.brief import ON_SHEET, ROOM, WORST, on_sheet, overview, several_compared
-from levelhead.auditing.finding import ADJUSTED, BONFERRONI
 from levelhead.auditing.parts import PARTS
 from levelhead.auditing.weights import rows_worth
 from levelhead.metrics import gaps as gap_names
@@ -267,10 +266,7 @@ def _pairs_section(result: Record) -> list[Record]:
             f"Pairs of groups that differ most, in points, with {level} intervals",
             columns,
             rows[:MOST_PAIRS],
-            notes=[
-                f"Intervals are adjusted for {count:,} comparisons ({ADJUSTED[finding.get('adjust', BONFERRONI)]}). "
-                "Those that exclude 0 come first."
-            ],
+            notes=[f"Intervals are adjusted for {count:,} comparisons (Bonferroni). Those that exclude 0 come first."],
             text_columns=[2],
             most=PAIRS_PRINTED,
             where=blocks.BOTH if len(several) > 1 else blocks.PAGE,
@@ -438,12 +434,10 @@ def how(result: Record, source: str) -> Record:
         if "clusters" in result
         else _METHOD.format(replicates=f"{result.get('replicates', 1000):,}")
     )
-    finding = result.get("finding") or {}
-    adjust = ADJUSTED[finding.get("adjust", BONFERRONI)]
-    pairs = counted(finding.get("comparisons", 0), "comparison")
+    pairs = counted((result.get("finding") or {}).get("comparisons", 0), "comparison")
     items += [
         ("Intervals", f"{level} of such intervals hold the true value. {method}"),
-        ("Level", f"{level} per figure; adjusted over {pairs} for pairs of groups ({adjust})"),
+        ("Level", f"{level} per figure; adjusted over {pairs} for pairs of groups (Bonferroni)"),
     ]
     return blocks.section("How it was measured", [blocks.terms(items)])
 

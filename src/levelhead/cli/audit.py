@@ -6,7 +6,6 @@ import importlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated
@@ -31,13 +30,6 @@ if TYPE_CHECKING:
 # The panels of --help.
 COLUMNS, GROUPS = "Which columns", "Groups"
 WORDS, OUTPUT = "Names of classes, groups and the audit", "Output"
-
-
-class Adjust(StrEnum):
-    """How intervals of many pairs are adjusted."""
-
-    bonferroni = "bonferroni"
-    max_t = "max-t"
 
 
 def all_help(ctx: typer.Context, asked: bool) -> None:
@@ -115,9 +107,6 @@ def audit_command(
         Missing, rare(GROUPS, "Rows without a group: 'leave-out' of the gaps, or treat as a 'group'.")
     ] = Missing.leave_out,
     reference: Annotated[Texts, option(GROUPS, "Group to compare with: Male, or sex=Male.")] = None,
-    adjust: Annotated[
-        Adjust, rare(GROUPS, "Adjustment for many pairs; max-t accounts for pairs that share groups.")
-    ] = Adjust.bonferroni,
     min_count: Annotated[int, option(GROUPS, "Smallest denominator of a rate. Default: 10.", show_default=False)] = 10,
     continuous: Annotated[
         Texts, rare(GROUPS, "Numeric column, e.g. age: reports the trend of decisions. Repeatable.")
@@ -158,7 +147,7 @@ WORDS_OF_PAGE = ("title", "model", "author", "purpose")
 SHARED = ("reference", "intersect", "min_count", "bins", "count")
 """Options that every audit takes as they are."""
 CLASSES_ALONE = (
-    "scale", "threshold", "weight", "with_", "against", "control", "adjust", "part", "positive_name", "time",
+    "scale", "threshold", "weight", "with_", "against", "control", "part", "positive_name", "time",
     "unpaired", "bound", "cost_false_positive", "cost_false_negative",
 )  # fmt: skip
 OF_EXAMPLE = (
@@ -209,8 +198,6 @@ TAKES_NO_CLUSTERS = (
 )  # fmt: skip
 """Options of audits whose intervals would ignore clusters."""
 CALLED = {"predictions": "FILE", "with_": "--with", "scale": "--scores"}
-PLAIN = {"scale": "auto", "adjust": Adjust.bonferroni}
-"""Defaults of options that have one."""
 
 
 def _given(asked: SimpleNamespace, names: Sequence[str]) -> list[str]:
@@ -218,7 +205,7 @@ def _given(asked: SimpleNamespace, names: Sequence[str]) -> list[str]:
     values = {name: getattr(asked, name) for name in names}
     # A number of 0 is given, and False is none.
     there = [one for one, value in values.items() if value is not False and (value or value == 0)]
-    there = [name for name in there if values[name] != PLAIN.get(name)]
+    there = [name for name in there if (name, values[name]) != ("scale", "auto")]
     return [CALLED.get(name, f"--{name.replace('_', '-')}") for name in there]
 
 
@@ -404,7 +391,7 @@ def _measured(rows: Path | Stored | None, asked: SimpleNamespace, kind: Kind) ->
     if kind is CLASSES:
         costs = {name: getattr(asked, f"cost_{name}") for name in ("false_positive", "false_negative")}
         costs = {name: cost for name, cost in costs.items() if cost is not None}
-        options |= {"parts": asked.part or (), "adjust": asked.adjust.value, "costs": costs or None}
+        options |= {"parts": asked.part or (), "costs": costs or None}
     module, _, name = kind.function.partition(":")
     function = getattr(importlib.import_module(f"levelhead.auditing.{module}"), name)
     found: Report = function(rows, *(getattr(asked, column) for column in kind.columns), **options)

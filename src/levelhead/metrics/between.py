@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from levelhead.arrays import checked, floats_of, option
-from levelhead.metrics.contrasts import FEW, BoolArray
+from levelhead.metrics.contrasts import BoolArray
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.types import ConfigError, DataError, Estimate
@@ -51,8 +51,6 @@ MANY = 10**9
 """Rows that NumPy's hypergeometric law does not take, and beyond which SciPy's tables may crash."""
 DEALS = 2000
 """Deals of the hits behind a range by chance: the 95% quantile has a standard error of half a percent of the deals."""
-FEWEST_DRAWS, MOST_DRAWS, DRAWN = 20_000, 200_000, 2_000_000
-"""Draws of the largest |t|: as many as make this many |t| of the largest rate, between these ends."""
 
 
 def normal_quantile(level: float) -> float:
@@ -60,7 +58,7 @@ def normal_quantile(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def shared(level: float, comparisons: float) -> float:
+def shared(level: float, comparisons: int) -> float:
     """Return the level of each of this many intervals that all hold together at ``level`` (Bonferroni)."""
     return 1 - (1 - level) / max(1, comparisons)
 
@@ -235,7 +233,7 @@ def differences(
     second: IntArray,
     *,
     level: float = 0.95,
-    comparisons: float = 1,
+    comparisons: int = 1,
     correlation: FloatArray | None = None,
 ) -> Differences:
     """Return how much larger the rates of the ``first`` groups are than those of the ``second``.
@@ -246,8 +244,7 @@ def differences(
         first: (pairs,) positions of groups.
         second: (pairs,) positions of groups.
         level: how often all intervals together hold their true differences.
-        comparisons: how many intervals that is; each has the error probability divided by it. For
-            max-|t| see :func:`comparisons_by_max_t`.
+        comparisons: how many intervals that is; each has the error probability divided by it.
         correlation: (pairs,) of the two rates, where rows of both come from the same people. None: independent rates.
 
     Returns:
@@ -310,59 +307,6 @@ def fisher_p(hits: IntArray | FloatArray, rows: IntArray | FloatArray, first: In
     few = (all_rows[exact], both[exact], n[exact])
     below[exact], above[exact] = stats.hypergeom.cdf(x[exact], *few), stats.hypergeom.sf(x[exact] - 1, *few)
     return np.minimum(1.0, 2 * np.minimum(below, above))
-
-
-class PairBlock(NamedTuple):
-    """Pairs of groups that are compared in one rate, as :func:`differences` takes them."""
-
-    hits: IntArray | FloatArray
-    rows: IntArray | FloatArray
-    first: IntArray
-    second: IntArray
-
-
-def comparisons_by_max_t(blocks: Sequence[PairBlock], *, level: float = 0.95, seed: int = 0) -> float:
-    """Return how many independent allowances (Bonferroni) pairs that share groups need, by the law of their max-|t|.
-
-    The pairs of one rate share groups, so that their largest |t| is smaller than that of as many pairs without
-    anything in common. Its law is drawn with normal deviates of the groups (Hothorn, Bretz and Westfall, Biometrical
-    Journal 2008), whose variances have half a hit and half a miss added. Blocks count as independent: normal deviates
-    that are not are together inside a box at least as often (Royen 2014).
-
-    Args:
-        blocks: the rates, with their pairs.
-        level: how often all intervals together are to hold their true differences.
-        seed: of the draws.
-
-    Returns:
-        what :func:`differences` takes as ``comparisons``: at least 1, and never more than there are pairs. It is
-        their number where one rate compares more than 32 groups, because their pairs are too many to be drawn.
-    """
-    pairs = sum(len(block.first) for block in blocks)
-    if max((len(block.rows) for block in blocks), default=0) > FEW:
-        return float(max(1, pairs))
-    rng = np.random.default_rng([seed, 5])
-    widest = max((len(block.first) for block in blocks), default=1)
-    draws = min(MOST_DRAWS, max(FEWEST_DRAWS, DRAWN // max(1, widest)))
-    largest = np.zeros(draws)
-    for block in blocks:
-        share = (block.hits + 0.5) / (block.rows + 1)
-        spread = np.sqrt(share * (1 - share) / (block.rows + 1))
-        reach = np.hypot(spread[block.first], spread[block.second])
-        for start in range(0, draws, 2000):
-            noise = np.ascontiguousarray((rng.standard_normal((min(2000, draws - start), len(spread))) * spread).T)
-            most = largest[start : start + noise.shape[1]]
-            # Pair by pair in one small buffer: all pairs at once leave the processor's cache, eight times slower.
-            t = np.empty_like(most)
-            for i, j, scale in zip(block.first.tolist(), block.second.tolist(), reach.tolist(), strict=True):
-                np.subtract(noise[i], noise[j], out=t)
-                np.abs(t, out=t)
-                np.divide(t, scale, out=t)
-                np.maximum(most, t, out=most)
-    # Three standard errors of the draws further out than the quantile itself: chance in them never narrows intervals.
-    rank = math.ceil(draws * level + 3 * math.sqrt(draws * level * (1 - level)))
-    critical = float(np.sort(largest)[min(rank, draws) - 1])
-    return min(float(max(1, pairs)), max(1.0, (1 - level) / (2 * NormalDist().cdf(-critical))))
 
 
 @checked

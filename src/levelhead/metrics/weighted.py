@@ -79,7 +79,7 @@ class WeightedRate(NamedTuple):
         correlation = None if self.correlation is None else self.correlation[position][np.ix_(groups, groups)]
         return WeightedRate(value, rows, worth, freedom, clusters, correlation)  # type: ignore[arg-type]
 
-    def differences(self, first: IntArray, second: IntArray, *, level: float, comparisons: float) -> Differences:
+    def differences(self, first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
         """Return :func:`~levelhead.metrics.between.differences` of (groups,) rates."""
         worth = self.worth_at(shared(level, comparisons))
         correlation = None
