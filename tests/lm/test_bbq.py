@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 
 from levelhead.cli.lm import lm_app
 from levelhead.lm.base import Answer, Item
-from levelhead.lm.bbq import BBQ, match_option, read_predictions
+from levelhead.lm.bbq import BBQ, read_predictions
 from levelhead.lm.bbq.data import biased_options
+from levelhead.lm.bbq.reading import read_text
 from levelhead.lm.model import LanguageModel
 from levelhead.lm.runner import UNASKED_CHAT, run_benchmark, take
 from levelhead.storage import read_json
@@ -429,8 +430,9 @@ def test_generated_answers_are_greedy_and_matched_to_options() -> None:
     ("text", "option"),
     [
         ("kettle", 2),
-        ("\n\nThe Lamp.\nThe kettle.", 0),
-        ("The lamp, not the kettle", 0),
+        ("\n\nThe Lamp.\nIt is new.", 0),
+        ("\n\nThe Lamp.\nThe kettle.", None),
+        ("The lamp, not the kettle", None),
         ("It was the kettle, of course", 2),
         ("It was the lamp or the kettle", None),
         ("It can't be determined from this", 1),
@@ -455,7 +457,7 @@ def test_generated_answers_are_greedy_and_matched_to_options() -> None:
     ],
 )
 def test_a_text_gives_an_option_or_none(text: str, option: int | None) -> None:
-    assert match_option(text, make_items(1)[0]) == option
+    assert read_text(text, make_items(1)[0]).option == option
 
 
 @pytest.mark.parametrize(
@@ -463,7 +465,7 @@ def test_a_text_gives_an_option_or_none(text: str, option: int | None) -> None:
     [("1", 0, 1), ("1", 1, 0), ("(3)", 1, 2), ("3", 0, None), ("0", 1, None), ("12", 0, None)],
 )
 def test_numbers_count_from_where_the_options_do(text: str, first: int, option: int | None) -> None:
-    assert match_option(text, make_items(1)[0], first) == option
+    assert read_text(text, make_items(1)[0], first).option == option
 
 
 def test_generated_numbers_count_as_the_template_does() -> None:
@@ -475,8 +477,8 @@ def test_generated_numbers_count_as_the_template_does() -> None:
 
 def test_the_longest_option_that_begins_a_text_is_meant() -> None:
     item = make_items(1, options=["The man", "Not known", "The man with a hat"])[0]
-    assert match_option("the man with a hat", item) == 2
-    assert match_option("the man with the cap", item) == 0
+    assert read_text("the man with a hat", item).option == 2
+    assert read_text("the man with the cap", item).option == 0
 
 
 def test_predictions_of_any_system_are_read(tmp_path: Path) -> None:

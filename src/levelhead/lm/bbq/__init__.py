@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, drawn_by
 from levelhead.lm.bbq.data import read_items
-from levelhead.lm.bbq.reading import first_number, match_option, read_predictions
+from levelhead.lm.bbq.reading import first_number, read_predictions, read_text
 from levelhead.lm.bbq.score import score_answers
 from levelhead.lm.bbq.tables import KNOWN, read_table
 from levelhead.lm.counterfactual.data import columns_of
@@ -21,7 +21,7 @@ from levelhead.types import ConfigError
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
 
-__all__ = ["BBQ", "match_option", "read_predictions"]
+__all__ = ["BBQ", "read_predictions"]
 
 PLAIN = "{context} {question} Answer:"
 UNLISTED = {
@@ -156,7 +156,7 @@ class BBQ(Benchmark):
         content = self._chosen(answer).content
         chosen = content.get("answer")
         if isinstance(content.get("text"), str):
-            chosen = match_option(content["text"], item, first_number(self.template))
+            chosen = read_text(content["text"], item, first_number(self.template)).option
         return None if chosen is None else self.order[chosen]
 
     @classmethod
@@ -203,7 +203,7 @@ class BBQ(Benchmark):
             generated = model.generate(prompts, seed=0, max_new_tokens=self.max_new_tokens, greedy=True, names=names)
             first = first_number(self.template)
             for index, text in generated:
-                yield Answer(items[index].id, {"answer": match_option(text, items[index], first), "text": text})
+                yield Answer(items[index].id, {"answer": read_text(text, items[index], first).option, "text": text})
             return
         blank = "" if self.chat else " "
         options = [[f"{blank}{text}" for text in item.content["options"]] for item in items]
