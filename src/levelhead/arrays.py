@@ -261,29 +261,33 @@ def class_names(values: Any) -> tuple[str, ...] | None:
     return None if names is None else tuple(map(str, names))
 
 
-def aligned(columns: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def aligned(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Bring pandas columns whose index is in another order into that of the first.
 
     Args:
-        columns: by the names of the arguments, the labels first; each is a column, a frame, a dict of columns, or None.
+        arguments: of a function, by name, the one that leads first: labels, or rows. Columns, frames, and dicts and
+            lists of them are looked at, all else stays as it is.
 
     Returns:
-        the columns, and a sentence for the warnings where rows were matched by their index. Columns without an index,
+        the arguments, and a sentence for the warnings where rows were matched by their index. Columns without an index,
         or with one beside no other, are as they were.
 
     Raises:
         DataError: two indices of one length hold different rows, or a row twice in another order; or they are in two
-            orders and the labels have no index that says in which order theirs are.
+            orders and what leads has no index that says in which order its rows are.
     """
-    labels, moved = next(iter(columns)), []
-    first = next((name for name, _, one in _indexed(columns)), None)
-    if first is None:
-        return dict(columns), []
-    index = next(one.index for _, _, one in _indexed(columns))
+    moved: dict[str, None] = {}
+    indexed = [(name, one) for name, value in arguments.items() for one in _indexed(value)]
+    if len(indexed) < 2:
+        return dict(arguments), []
+    first, index = indexed[0][0], indexed[0][1].index
+    leads = next(name for name, value in arguments.items() if name == first or _has_rows(value, len(index)))
 
     def ordered(name: str, values: Any) -> Any:
         if isinstance(values, Mapping):
             return {key: ordered(name, one) for key, one in values.items()}
+        if isinstance(values, (list, tuple)):
+            return [ordered(name, one) for one in values]
         if not isinstance(values, (pd.Series, pd.DataFrame)) or len(values) != len(index) or values.index.equals(index):
             return values
         try:
@@ -295,32 +299,35 @@ def aligned(columns: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
                 f"The index of {name} has other rows than that of {first}. Pass columns of one frame; to match rows by "
                 "position, pass .to_numpy() or .reset_index(drop=True) of each."
             )
-        if first != labels:
+        if first != leads:
             raise DataError(
-                f"The index of {name} is in another order than that of {first}, and {labels} has no index. Pass "
+                f"The index of {name} is in another order than that of {first}, and {leads} has no index. Pass "
                 "columns of one frame; to match rows by position, pass .to_numpy() of each."
             )
-        moved.append(name)
+        moved[name] = None
         return values.iloc[places]
 
-    found = {name: ordered(name, values) for name, values in columns.items()}
+    found = {name: ordered(name, value) if list(_indexed(value)) else value for name, value in arguments.items()}
     said = f"Rows were matched by their pandas index: that of {first} has another order than that of {listed(moved)}."
     return found, [said] if moved else []
 
 
-def put_in_order(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of :func:`aligned` where a result has no warnings of its own: Python warns instead."""
-    found, said = aligned(columns)
-    for sentence in said:
-        warnings.warn(sentence, UserWarning, stacklevel=3)
-    return found
+def _indexed(value: Any) -> Iterator[Any]:
+    """Yield the columns and frames of pandas in an argument: itself, or what a dict or a list of columns holds."""
+    if isinstance(value, (pd.Series, pd.DataFrame)):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _indexed(one)
+    elif isinstance(value, (list, tuple)) and value and _is_sized(value[0]):  # no list of numbers or of names
+        yield from (one for one in value if isinstance(one, (pd.Series, pd.DataFrame)))
 
 
-def _indexed(columns: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    for name, values in columns.items():
-        for key, one in values.items() if isinstance(values, Mapping) else [(None, values)]:
-            if isinstance(one, (pd.Series, pd.DataFrame)):
-                yield name, key, one
+def _has_rows(value: Any, rows: int) -> bool:
+    """Whether an argument is, or holds, one value for each of so many rows."""
+    if isinstance(value, Mapping):
+        return any(_has_rows(one, rows) for one in value.values())
+    return _is_sized(value) and len(value) == rows
 
 
 # ---------------------------------------------------------------------------------------------------- options
@@ -329,18 +336,20 @@ def _indexed(columns: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Check the arguments of a public function against its annotations before it runs, and name what is wrong.
 
-    Numbers of NumPy become those of Python. What no annotation describes, such as an array, the function reads itself.
+    Numbers of NumPy become those of Python. What no annotation describes, such as an array, the function reads itself;
+    columns of pandas come to it in the order of one index, which its result's warnings, or else Python, tell.
 
     Raises:
         ConfigError: an argument is of a type that the function does not take.
+        DataError: columns of pandas are of different rows.
     """
     signature = inspect.signature(function)
     hints = functools.cache(lambda: _hints(function.__annotations__, function.__globals__))  # torch may be imported
-    take = _take_arguments
+    take, tell = _take_arguments, _told
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        taken, named = take(signature, hints, args, kwargs)
-        return function(*taken, **named)
+        taken, named, said = take(signature, hints, args, kwargs)
+        return tell(function(*taken, **named), said)
 
     # In the globals of its own module, where doctest looks for it.
     kept = types.FunctionType(call.__code__, function.__globals__, function.__name__, None, call.__closure__)
@@ -349,11 +358,11 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 def _take_arguments(
     signature: inspect.Signature, hints: Callable[[], Mapping[str, Any]], args: Any, kwargs: Any
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any, list[str]]:
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError:
-        return args, kwargs  # Python says which argument is missing or unknown
+        return args, kwargs, []  # Python says which argument is missing or unknown
     for name, value in bound.arguments.items():
         parameter = signature.parameters[name]
         many = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
@@ -361,7 +370,18 @@ def _take_arguments(
             bound.arguments[name] = option(name, value, hints()[name])
             if name == "seed" and bound.arguments[name] is not None:
                 check_seed(bound.arguments[name])
-    return bound.args, bound.kwargs
+    bound.arguments, said = aligned(bound.arguments)
+    return bound.args, bound.kwargs, said
+
+
+def _told(result: R, said: list[str]) -> R:
+    """Put sentences first among a result's own warnings; Python warns where it has none."""
+    own: Any = getattr(result, "warnings", None)
+    if said and dataclasses.is_dataclass(result) and isinstance(own, (list, tuple)):
+        return dataclasses.replace(result, warnings=type(own)([*said, *own]))  # type: ignore[type-var]
+    for sentence in said:
+        warnings.warn(sentence, UserWarning, stacklevel=3)
+    return result
 
 
 def check_fields(instance: Any, section: str = "") -> None:

@@ -12,6 +12,9 @@ import pytest
 import levelhead as lh
 from levelhead.types import DataError
 
+MIXED = np.random.default_rng(0).integers(0, 2, 40)
+SOME = [0, 1, 1, 0, 1]
+
 
 def given(logits, labels):
     return SimpleNamespace(predictions=logits, label_ids=np.asarray(labels))
@@ -22,7 +25,7 @@ def test_values_are_fairlearns(seed):
     draw = np.random.default_rng(seed)
     labels, chosen, groups = draw.integers(0, 2, 400), draw.integers(0, 2, 400), draw.choice(["a", "b", "c"], 400)
     logits = np.stack([np.zeros(400), 2.0 * chosen - 1], 1)
-    found = lh.gap_metrics(groups)(given(logits, labels))
+    found = lh.gap_metrics(groups, labels=labels)(given(logits, labels))
     for metric, function in {
         "demographic_parity": theirs.demographic_parity_difference,
         "equal_opportunity": theirs.equal_opportunity_difference,
@@ -52,17 +55,18 @@ def test_a_search_of_scikit_learn_takes_it_as_a_score():
 
 
 def test_what_trainer_gives_is_read():
-    logits = np.array([[2.0, 1.0], [0.0, 1.0]] * 20)
-    groups = {"sex": ["f", "m", "f", "m"] * 10, "site": [None, *"ab" * 19, "a"]}
-    watch = lh.gap_metrics(groups, metrics=["demographic_parity"])
-    assert watch(given(logits, [0, 1] * 20))["sex_demographic_parity"] == 1.0
-    assert set(watch(given((logits, np.ones((40, 3))), [0, 1] * 20))) == {
+    logits = np.eye(2)[MIXED]
+    groups = {"sex": np.where(MIXED, "f", "m"), "site": [None, *"ab" * 19, "a"]}
+    watch = lh.gap_metrics(groups, labels=MIXED, metrics=["demographic_parity"])
+    assert watch(given(logits, MIXED))["sex_demographic_parity"] == 1.0
+    assert set(watch(given((logits, np.ones((40, 3))), MIXED))) == {
         "accuracy",
         *(f"{name}_demographic_parity{end}" for name in ("sex", "site") for end in ("", "_low", "_high")),
     }
-    assert watch(given(logits.argmax(1), [0, 1] * 20))["sex_demographic_parity"] == 1.0
-    assert watch(given(logits, [-100, 1] * 20))["accuracy"] == 1.0
-    assert math.isnan(watch(given(logits, [-100, -100] * 20))["sex_demographic_parity"])
+    assert watch(given(logits.argmax(1), MIXED))["sex_demographic_parity"] == 1.0
+    unlabelled = np.where(MIXED, 1, -100)
+    watch = lh.gap_metrics(groups, labels=unlabelled, metrics=["demographic_parity"])
+    assert watch(given(logits, unlabelled))["accuracy"] == 1.0
 
 
 @pytest.mark.parametrize("metric", ["equal_opportunity", "equalized_odds", "equalized_odds_worst"])
@@ -75,7 +79,7 @@ def test_a_fold_of_one_class_has_no_gap_in_error_rates(metric: str) -> None:
 def test_a_gap_that_cannot_be_computed_is_not_0():
     assert math.isnan(lh.gap_score([1, 0], [1, 0], groups=["a", "b"]))
     assert math.isnan(lh.gap_score([1, 0], [1, 0], groups=[None, None]))
-    found = lh.gap_metrics(["a"] * 12)(given(np.eye(2)[[0, 1] * 6], [0, 1] * 6))
+    found = lh.gap_metrics(["a"] * 40, labels=MIXED)(given(np.eye(2)[MIXED], MIXED))
     assert found["accuracy"] == 1.0
     assert math.isnan(found["demographic_parity"])
     assert math.isnan(found["demographic_parity_low"])
@@ -84,15 +88,14 @@ def test_a_gap_that_cannot_be_computed_is_not_0():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: lh.gap_metrics([]), r"lengths \[0\]"),
-        (lambda: lh.gap_metrics({}), r"lengths \[\]"),
-        (lambda: lh.gap_metrics({"a": [1], "b": [1, 2]}), r"lengths \[1, 2\]"),
+        (lambda: lh.gap_metrics([], labels=[]), r"lengths \[0\]"),
+        (lambda: lh.gap_metrics({}, labels=[]), r"lengths \[\]"),
+        (lambda: lh.gap_metrics({"a": [1], "b": [1, 2]}, labels=[1]), r"lengths \[1, 2\]"),
         (lambda: lh.gap_metrics(["a"], metrics=["gap"]), "Unknown gap"),
-        (lambda: lh.gap_metrics(["a"] * 3)(given(np.eye(2), [0, 1])), "2 rows, and gap_metrics was given 3"),
-        (lambda: lh.gap_metrics(["a"] * 2)(given(np.ones((2, 1)), [0, 1])), "shape"),
-        (lambda: lh.gap_metrics(["a"] * 2)(given(np.eye(2), [0.5, 1.0])), "one label a row"),
-        (lambda: lh.gap_metrics(["a"] * 2)(given(np.eye(2), [0, 2])), "class from 0 to 1"),
-        (lambda: lh.gap_metrics(["a"] * 2)(given(np.array([[np.nan, 1], [1, 0]]), [0, 1])), "1 rows have logits"),
+        (lambda: watched(np.ones((5, 1)), SOME), "shape"),
+        (lambda: watched(np.eye(2)[SOME], [0.5, 1.0]), "one label a row"),
+        (lambda: watched(np.eye(2)[SOME], [0, 1, 1, 0, 2]), "class from 0 to 1"),
+        (lambda: watched(np.array([[np.nan, 1], *np.eye(2)[SOME[1:]]]), SOME), "1 rows have logits"),
         (lambda: lh.gap_score([1, 0], [1, 0], groups=["a"]), "2 labels, 2 predictions and 1 groups"),
         (lambda: lh.gap_score([1, 0], [1, 0], groups=["a", "b"], positive=7), "not among the classes"),
         (lambda: lh.gap_score([1, None], [1, 0], groups=["a", "b"]), "missing"),
@@ -103,12 +106,16 @@ def test_what_cannot_be_scored_says_why(call, words):
         call()
 
 
+def watched(logits, labels):
+    return lh.gap_metrics(["a"] * 5, labels=SOME)(given(logits, labels))
+
+
 def test_a_trainer_logs_gaps(tmp_path):
     import torch
     from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
     size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8, "patch_size": 4}
-    rows = [{"pixel_values": torch.randn(3, 8, 8) + at % 2, "labels": at % 2} for at in range(40)]
+    rows = [{"pixel_values": torch.randn(3, 8, 8) + at, "labels": at} for at in MIXED.tolist() * 2]
     arguments = TrainingArguments(
         str(tmp_path),
         num_train_epochs=1,
@@ -118,13 +125,34 @@ def test_a_trainer_logs_gaps(tmp_path):
         use_cpu=True,
         disable_tqdm=True,
         dataloader_pin_memory=False,
+        per_device_train_batch_size=16,
+        per_device_eval_batch_size=16,
+        dataloader_drop_last=True,
     )
     model = lh.attach(ViTForImageClassification(ViTConfig(**size)))
-    watch = lh.gap_metrics(["a", "b", "b", "a"] * 10)
-    trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, compute_metrics=watch)
+    labels, groups = MIXED[:32], np.array(["a", "b", "b", "a"] * 8)
+    watch = lh.gap_metrics(groups, labels=labels)
+    trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=rows[:32], compute_metrics=watch)
     trainer.train()
     logged = next(one for one in trainer.state.log_history if "eval_accuracy" in one)
     assert 0 <= logged["eval_demographic_parity_low"] <= logged["eval_demographic_parity"] <= 1
+    with pytest.raises(DataError, match="labels are not those that gap_metrics was given"):
+        trainer.evaluate(rows[8:40])
+    with pytest.raises(DataError, match="labels are not those that gap_metrics was given"):
+        trainer.evaluate({"first": rows[:32], "other": rows[8:40]})
+    trainer.compute_metrics = lh.gap_metrics(["a", "b"] * 20, labels=MIXED)
+    with pytest.raises(DataError, match=r"32 rows are not the 40 that .* dataloader_drop_last=True"):
+        trainer.evaluate(rows[:40])
+    trainer.args.dataloader_drop_last = False
+    assert "eval_accuracy" in trainer.evaluate(rows[:40])
+
+
+@pytest.mark.parametrize("labels", [[0, 1] * 20, [0] * 20 + [1] * 20, [0, 0, 1, 1] * 10, [1] * 40])
+def test_labels_that_do_not_tell_rows_apart_are_refused(labels):
+    with pytest.raises(DataError, match=r"labels are sorted or repeat, .* shuffle eval_dataset once"):
+        lh.gap_metrics(["a", "b"] * 20, labels=labels)
+    with pytest.raises(lh.LevelheadError, match="needs labels="):
+        lh.gap_metrics(["a", "b"] * 20)
 
 
 @pytest.mark.parametrize(("yes", "no"), [(1, 0), ("1", "0"), ("Yes", "No")])
@@ -140,9 +168,8 @@ def test_predictions_in_other_words_are_no_gap_of_0(yes, no):
 def test_rows_in_another_order_than_the_groups_are_refused_by_their_labels() -> None:
     from transformers import EvalPrediction
 
-    labels = np.arange(40) // 20
-    watch = lh.gap_metrics(["a", "b"] * 20, labels=labels.tolist())
-    logits = np.stack([np.zeros(40), np.linspace(-1, 1, 40)], 1)
-    assert watch(EvalPrediction(logits, labels))["accuracy"] == 1
-    with pytest.raises(DataError, match="it has other rows, or another order"):
-        watch(EvalPrediction(logits[::-1], labels[::-1]))
+    watch = lh.gap_metrics(["a", "b"] * 20, labels=MIXED.tolist())
+    logits = np.eye(2)[MIXED]
+    assert watch(EvalPrediction(logits, MIXED))["accuracy"] == 1
+    with pytest.raises(DataError, match="labels are not those that gap_metrics was given"):
+        watch(EvalPrediction(logits[::-1], MIXED[::-1]))

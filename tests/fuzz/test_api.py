@@ -263,7 +263,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         },
     ),
     "gap_score": (lh.gap_score, lambda: {"y_true": LABEL, "y_pred": PREDICTION, "groups": SEX}),
-    "gap_metrics": (lh.gap_metrics, lambda: {"groups": SEX}),
+    "gap_metrics": (lh.gap_metrics, lambda: {"groups": SEX, "labels": PREDICTION}),
     "plan_audit": (lh.plan_audit, lambda: {"gap": 0.2, "rate": 0.3}),
     "privacy.randomize": (privacy.randomize, lambda: {"values": SEX, "epsilon": 1.0, "seed": 0}),
     "Response": (Response, lambda: {"flip": 0.1}),

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from levelhead.arrays import aligned, checked
+from levelhead.arrays import checked
 from levelhead.auditing.bounded import check_bound
 from levelhead.auditing.clusters import check_cluster, repeating_id
 from levelhead.auditing.costs import check_costs
@@ -154,33 +154,23 @@ def audit(
         >>> round(result.metrics["demographic_parity"].value, 2)
         0.5
     """
-    given: dict[str, Any] = {
-        "y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "scores": scores,
-        "against": against, "without": without, "continuous": continuous, "sample_weight": sample_weight,
-        "control_features": control_features, "cluster": cluster, "counts": counts, "time": time,
-    }  # fmt: skip
-    given, matched_by_index = aligned(given)
-    control, weight, other = (
-        given["control_features"],
-        given["sample_weight"],
-        _other(given["against"], given["without"]),
-    )
-    outcomes = {"label": given["y_true"], "prediction": given["y_pred"], "prediction of the other model": other}
+    control, weight, other = control_features, sample_weight, _other(against, without)
+    outcomes = {"label": y_true, "prediction": y_pred, "prediction of the other model": other}
     columns, (positive, favourable), by_position = outcomes_of(outcomes, positive, favourable)
     if cluster is not None:
-        columns["cluster"] = outcome_of(given["cluster"], "cluster")
+        columns["cluster"] = outcome_of(cluster, "cluster")
     if time is not None:
-        columns["time"] = outcome_of(given["time"], "time")
+        columns["time"] = outcome_of(time, "time")
     called = {"The label": name_of(y_true), "The cluster": name_of(cluster, "cluster")}
     called |= {"sample_weight": name_of(weight, "sample_weight"), "The count": name_of(counts, "counts")}
     called |= {"The time": name_of(time, "time")}
     source = Arrays(called)
     source.add_outcomes(columns)
-    along = {} if continuous is None else by_name(given["continuous"], "number", "columns of numbers")
+    along = {} if continuous is None else by_name(continuous, "number", "columns of numbers")
     roles = Roles(
         "The label",
         None if y_pred is None else "The prediction",
-        source.add_words(given["sensitive_features"]),
+        source.add_words(sensitive_features),
         None if scores is None else "The score",
         None if weight is None else "sample_weight",
         None if cluster is None else "The cluster",
@@ -203,14 +193,14 @@ def audit(
         name = "against" if without is None else "without"
         raise ConfigError(f"{name}= compares predicted classes: pass y_pred as well.")
     if scores is not None:
-        source.add_numbers("The score", given["scores"], "The score", "scores")
+        source.add_numbers("The score", scores, "The score", "scores")
     if weight is not None:
         source.add_numbers("sample_weight", weight, "sample_weight", "weights", OF_WEIGHTS)
-    source.add_counts(given["counts"])
+    source.add_counts(counts)
     for name, values in along.items():
         source.add_numbers(name, values, f"The column {quoted(name)}", f"values of {quoted(name)}")
     result = run(source, roles, options)
-    return replace(result, warnings=[*matched_by_index, *by_position, *result.warnings])
+    return replace(result, warnings=[*by_position, *result.warnings])
 
 
 def _other(against: Any, without: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.arrays import any_array, array_of, checked, option, put_in_order
+from levelhead.arrays import any_array, array_of, checked, option
 from levelhead.auditing.postprocess import FittedRule, FloatArray, check_rule, fit_rule, rows_of_rule
 from levelhead.auditing.scale import LOG_ODDS, PROBABILITY
 from levelhead.metrics.counts import distinct
@@ -266,11 +266,10 @@ class BiasRule:
         options |= {name: option(name, options[name], float) for name in ("delta", "threshold")}
         check_seed(options["seed"])
         check_rule(options["metric"], options["delta"], options["threshold"])
-        given = put_in_order({"probability": _second(probability), "y": y, "sensitive_features": sensitive_features})
         label: NDArray[np.bool_] | None = None
         classes = np.array([0, 1])
-        if given["y"] is not None:
-            codes, values = distinct(given["y"], "y")
+        if y is not None:
+            codes, values = distinct(y, "y")
             if len(values) != 2 or (codes < 0).any():
                 raise DataError(f"y must have two classes and no missing values; classes found: {len(values)}.")
             ordered = in_order(values)
@@ -278,7 +277,7 @@ class BiasRule:
             at = 1 if named is None else named
             label = codes == list(values).index(ordered[at])
             classes = array_of([ordered[1 - at], ordered[at]], "y")
-        scores, group = rows_of_rule(given["probability"], given["sensitive_features"])
+        scores, group = rows_of_rule(_second(probability), sensitive_features)
         if label is not None and len(label) != len(group):
             raise DataError(f"{len(group)} probabilities and {len(label)} labels. Pass one of each for every row.")
         self.rule_ = choose_rule(scores, group, label, **options)
@@ -292,6 +291,7 @@ class BiasRule:
         """Return the class of each row, (rows,); a group that the rule was not fitted on is a ``DataError``."""
         return np.asarray(self.classes_of_fit()[self.decide(probability, sensitive_features).astype(int)])
 
+    @checked
     def decide(self, probability: ArrayLike, sensitive_features: ArrayLike) -> NDArray[np.bool_]:
         """Return whether each row is decided positive, (rows,)."""
         self.classes_of_fit()

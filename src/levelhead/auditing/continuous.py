@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from levelhead.arrays import checked, put_in_order
+from levelhead.arrays import checked
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics.names import Key
 from levelhead.report import blocks
@@ -114,7 +114,6 @@ def continuous_gap(
         >>> round(found.slope.value, 2)
         0.68
     """
-    prediction, attribute = put_in_order({"prediction": prediction, "attribute": attribute}).values()
     values, along = numbers_of_array(prediction, "The prediction"), numbers_of_array(attribute, f"The {title}")
     if len(values) != len(along):
         raise DataError(

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.arrays import aligned, checked
+from levelhead.arrays import checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.decisions_page import decisions_page
 from levelhead.auditing.finding import Reference, references
@@ -208,23 +208,19 @@ def audit_decisions(
         >>> print(result.by_attribute["race"].groups["b"].selection_ratio.value)
         0.5
     """
-    given, matched = aligned(
-        {"decisions": decisions, "sensitive_features": sensitive_features, "counts": counts, "time": time}
-    )
-    columns, (wanted,), _ = outcomes_of({"decision": given["decisions"]}, favourable)
+    columns, (wanted,), _ = outcomes_of({"decision": decisions}, favourable)
     if time is not None:
-        columns["time"] = outcome_of(given["time"], "time")
+        columns["time"] = outcome_of(time, "time")
     called = {"The decision": name_of(decisions, "decision"), "The count": name_of(counts, "counts")}
     source = Arrays(called | {"The time": name_of(time, "time")})
     source.add_outcomes(columns)
-    groups, when = source.add_words(given["sensitive_features"]), None if time is None else "The time"
-    roles = Roles(None, "The decision", groups, count=source.add_counts(given["counts"]), time=when)
+    groups, when = source.add_words(sensitive_features), None if time is None else "The time"
+    roles = Roles(None, "The decision", groups, count=source.add_counts(counts), time=when)
     options = AuditOptions(
         None, intersect, min_count, level, replicates, seed, missing, reference, about=about_of(about),
         favourable=wanted, bins=bins,
     )  # fmt: skip
-    found = _audit(source, roles, options, name_of(decisions, "decision"))
-    return replace(found, warnings=[*matched, *found.warnings])
+    return _audit(source, roles, options, name_of(decisions, "decision"))
 
 
 @checked

@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from levelhead.arrays import aligned, checked
+from levelhead.arrays import checked
 from levelhead.auditing.clusters import alone_sentence, check_cluster, repeating_id
 from levelhead.auditing.explain_column import ExplainedColumn, check
 from levelhead.auditing.explanation import Explanation
@@ -108,10 +108,6 @@ def explain_gap(
         >>> round(pair.measured.value, 1), round(pair.implied.value, 1), round(pair.rho.value, 1)
         (0.4, 0.4, 1.0)
     """
-    columns_given, matched = aligned(
-        {"y_true": y_true, "score": score, "sensitive_features": sensitive_features, "cluster": cluster}
-    )
-    y_true, score, sensitive_features, cluster = columns_given.values()
     outcomes, (positive, favourable), _ = outcomes_of({"label": y_true}, positive, favourable)
     together = None if cluster is None else name_of(cluster, "cluster")
     options = AuditOptions(
@@ -126,8 +122,7 @@ def explain_gap(
     source.add_numbers("The score", score, "The score", "scores")
     groups = source.add_words(sensitive_features)
     of_cluster = None if cluster is None else "The cluster"
-    found = _explain(source, Roles("The label", None, groups, "The score", cluster=of_cluster), options)
-    return replace(found, warnings=[*matched, *found.warnings])
+    return _explain(source, Roles("The label", None, groups, "The score", cluster=of_cluster), options)
 
 
 @checked

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special
 
-from levelhead.arrays import checked, put_in_order
+from levelhead.arrays import checked
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.scores import SMALLEST
@@ -364,7 +364,6 @@ def _calibrated(values: FloatArray, codes: IntArray, lines: Sequence[tuple[float
 
 def rows_of_rule(probability: ArrayLike, group: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
     """Return probabilities (rows,) and names of groups (rows,), or raise :class:`~levelhead.types.DataError`."""
-    probability, group = put_in_order({"probability": probability, "group": group}).values()
     values = numbers_of_array(probability, "The probability", "Pass one between 0 and 1 for every row.")
     members, names = distinct(group, "The group column")
     if len(members) != len(values):

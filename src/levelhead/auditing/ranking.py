@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from levelhead.arrays import aligned, checked
+from levelhead.arrays import checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.finding import Reference, references
 from levelhead.auditing.options import (
@@ -181,21 +181,19 @@ def audit_ranking(
         >>> result.by_attribute["sex"].groups["f"].representation.value
         1.0
     """
-    given, matched = aligned({"scores": scores, "sensitive_features": sensitive_features, "counts": counts})
     source = Arrays({"The score": name_of(scores, "score"), "The count": name_of(counts, "counts")}, "score")
-    source.add_numbers("The score", given["scores"], "The score", "scores", OF_RANKS)
+    source.add_numbers("The score", scores, "The score", "scores", OF_RANKS)
     roles = Roles(
         None,
         None,
-        source.add_words(given["sensitive_features"]),
+        source.add_words(sensitive_features),
         "The score",
-        count=source.add_counts(given["counts"]),
+        count=source.add_counts(counts),
     )
     options = AuditOptions(
         None, intersect, min_count, level, missing=missing, reference=reference, about=about_of(about), bins=bins
     )
-    found = _audit(source, roles, _Asked(top, lowest_first, options), name_of(scores, "score"))
-    return replace(found, warnings=[*matched, *found.warnings])
+    return _audit(source, roles, _Asked(top, lowest_first, options), name_of(scores, "score"))
 
 
 @checked

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.arrays import aligned, checked
+from levelhead.arrays import checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.finding import Reference, references
@@ -222,10 +222,7 @@ def regression_audit(
         >>> print(result.to_dict()["sentences"][0])
         By group, predictions are 2.50 too high for b and 0.500 too high for a on average: a difference of ...
     """
-    given, matched = aligned(
-        {"y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "continuous": continuous,
-         "control_features": control_features, "against": against, "counts": counts}
-    )  # fmt: skip
+    given = {"y_true": y_true, "y_pred": y_pred, "against": against}
     source = Arrays({OTHER: "the other model", "The count": name_of(counts, "counts")})
     numbers = {"The label": ("y_true", ADVICE), "The prediction": ("y_pred", ADVICE)}
     numbers |= {OTHER: ("against", ADVICE)}
@@ -233,22 +230,20 @@ def regression_audit(
         if name in ("y_true", "y_pred") or given[name] is not None:
             what, of, rest = title.removeprefix("The ").partition(" ")
             finite(source.add_numbers(title, given[name], title, f"{what}s{of}{rest}", advice), title, advice)
-    columns = source.add_words(given["sensitive_features"])
-    control = given["control_features"]
-    levels = () if control is None else source.add_words(control, "control", "control columns")
-    along = {} if continuous is None else by_name(given["continuous"], "number", "columns of numbers")
+    columns = source.add_words(sensitive_features)
+    levels = () if control_features is None else source.add_words(control_features, "control", "control columns")
+    along = {} if continuous is None else by_name(continuous, "number", "columns of numbers")
     for name, one in along.items():
         title = f"The column {quoted(name)}"
         finite(source.add_numbers(name, one, title, f"values of {quoted(name)}", ADVICE), title, ADVICE)
     roles = Roles(
         "The label", "The prediction", columns, levels=levels, along=tuple(along), of_numbers=True,
-        count=source.add_counts(given["counts"]), other=None if against is None else OTHER,
+        count=source.add_counts(counts), other=None if against is None else OTHER,
     )  # fmt: skip
     options = AuditOptions(
         None, intersect, min_count, level, missing=missing, reference=reference, about=about_of(about), bins=bins
     )
-    found = _audit(read_rows(source, roles, options), name_of(y_true))
-    return replace(found, warnings=[*matched, *found.warnings])
+    return _audit(read_rows(source, roles, options), name_of(y_true))
 
 
 @checked

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import any_array, array_of, checked
 from levelhead.metrics import Counts, estimate
@@ -17,6 +17,8 @@ from levelhead.types import ConfigError, DataError, listed, quoted
 
 GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds_worst")
 """Metrics that :func:`gap_metrics` logs; equalized odds is fairlearn's, the larger of the two differences."""
+LONGEST_PERIOD = 100
+"""Rows after which labels are seen to repeat."""
 IGNORED = -100
 """Hugging Face's label of rows that do not count."""
 
@@ -96,8 +98,8 @@ def gap_metrics(
     Args:
         groups: (rows,) the group of each row of ``eval_dataset``, in its order; or several columns by name. Rows
             without a group count for accuracy alone.
-        labels: (rows,) the label of each row, as a number, in the same order. Give them: Trainer may evaluate in
-            another order (``train_sampling_strategy="group_by_length"``), or another set of as many rows.
+        labels: (rows,) the label of each row, as a number, in the same order. Trainer says of no evaluation which rows
+            it has: by their labels, another set of as many rows, or another order, is refused.
         metrics: gaps to log.
         positive: index of the positive class; None: 1 of two, and of more classes the one with the largest gap.
         min_count: smallest denominator for a rate to enter a gap.
@@ -109,21 +111,24 @@ def gap_metrics(
         cannot be computed is NaN.
 
     Raises:
-        DataError: there are no groups, or columns differ in length. The function raises it where the evaluation has
-            another number of rows or other ``labels``, or its predictions are not logits or classes.
-        ConfigError: unknown metric.
+        DataError: there are no groups, columns differ in length, or labels are sorted or repeat, as those of other rows
+            may. The function raises it where the evaluation has another number of rows or other ``labels``, or its
+            predictions are not logits or classes.
+        ConfigError: unknown metric, or no ``labels``.
 
     Example:
         >>> import numpy as np
         >>> from transformers import EvalPrediction
         >>> import levelhead as lh
-        >>> watch = lh.gap_metrics(["a", "b"] * 20)
-        >>> logits = np.stack([np.zeros(40), np.linspace(-1, 1, 40)], 1)
-        >>> watch(EvalPrediction(logits, np.arange(40) // 20))["accuracy"]
+        >>> labels = np.random.default_rng(0).integers(0, 2, 40)
+        >>> watch = lh.gap_metrics(["a", "b"] * 20, labels=labels)
+        >>> watch(EvalPrediction(np.eye(2)[labels], labels))["accuracy"]
         1.0
     """
     _known(metrics)
     columns = {str(name): one for name, one in groups.items()} if isinstance(groups, Mapping) else {"": groups}
+    if labels is None:
+        raise ConfigError("gap_metrics needs labels=, those of eval_dataset: they show which rows Trainer evaluates.")
     read = {
         name: distinct(one, f"groups {quoted(name)}" if name else "groups", hint="") for name, one in columns.items()
     }
@@ -131,22 +136,24 @@ def gap_metrics(
     if len(sizes) != 1 or 0 in sizes:
         raise DataError(f"The columns of groups have lengths {sorted(sizes)}. Pass one value for each evaluation row.")
     (size,) = sizes
-    expected = None
-    if labels is not None:
-        at, values = distinct(labels, "labels", hint="")
-        expected = [IGNORED if place < 0 else values[place] for place in at]
+    at, values = distinct(labels, "labels", hint="")
+    if len(at) != size:
+        raise DataError(f"There are {size} groups and {len(at)} labels. Pass one of each for each evaluation row.")
+    if _is_regular(at):
+        raise DataError(
+            "labels are sorted or repeat, and other rows can have the same: shuffle eval_dataset once, before its "
+            "groups and labels are taken."
+        )
+    expected = [IGNORED if place < 0 else values[place] for place in at]
 
     def compute(prediction: Any) -> dict[str, float]:
         labels, predictions, classes = _classes(prediction)
-        if expected is not None and labels.tolist() != expected:
+        if labels.tolist() != expected:
+            wrong = "labels are not those" if len(labels) == size else f"{len(labels)} rows are not the {size}"
             raise DataError(
-                "The evaluation's labels are not those that gap_metrics was given: it has other rows, or another "
-                'order. Leave out train_sampling_strategy="group_by_length", and pass the rows of this eval_dataset.'
-            )
-        if len(labels) != size:
-            raise DataError(
-                f"The evaluation has {len(labels)} rows, and gap_metrics was given {size} groups. "
-                "Pass the groups of this eval_dataset, in its order."
+                f"The evaluation's {wrong} that gap_metrics was given. Evaluate another set alone, with "
+                "trainer.compute_metrics = lh.gap_metrics(its groups, labels=its labels); leave out "
+                'dataloader_drop_last=True, which drops evaluation rows, and train_sampling_strategy="group_by_length".'
             )
         counted = labels != IGNORED
         found = {"accuracy": float(np.mean(labels[counted] == predictions[counted])) if counted.any() else float("nan")}
@@ -162,6 +169,13 @@ def gap_metrics(
         return found
 
     return compute
+
+
+def _is_regular(codes: NDArray[np.int64]) -> bool:
+    """Whether labels (rows,) are sorted by class, or repeat, so that they do not tell rows from others."""
+    blocks = 1 + np.count_nonzero(codes[1:] != codes[:-1])
+    periods = range(1, min(len(codes) // 2, LONGEST_PERIOD) + 1)
+    return bool(blocks <= len(set(codes.tolist())) or any((codes[one:] == codes[:-one]).all() for one in periods))
 
 
 def _known(metrics: Sequence[str]) -> None:

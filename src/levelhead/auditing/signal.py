@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special, stats
 
-from levelhead.arrays import checked, put_in_order
+from levelhead.arrays import checked
 from levelhead.auditing.clusters import check_cluster
 from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct
@@ -108,8 +108,6 @@ def signal_area(
     """
     check_seed(seed)
     check_level(level)
-    given = put_in_order({"y_true": y_true, "score": score, "signal": signal, "group": group, "cluster": cluster})
-    y_true, score, signal, group, cluster = given.values()
     labels, classes = outcome_of(y_true, "label")
     members, groups = distinct(group, "The group column")
     if len(members) != len(labels):

@@ -162,7 +162,7 @@ def inspect(
         )
         found[name] = [measure(one, rows, device=device, batch_size=batch_size, options=options, progress=progress)]
     sizes = {chosen[0]: int((~member).sum()), chosen[1]: int(member.sum())}
-    warnings = [*by_position, *closed.said, *said, *_sampled(len(index), sum(counts[one] for one in chosen))]
+    warnings = [*by_position, *said, *_sampled(len(index), sum(counts[one] for one in chosen))]
     warnings += [_one_training(found)]
     return Inspection.of(
         attribute, sizes, found, warnings=tuple(one for one in warnings if one), level=level, permutations=permutations

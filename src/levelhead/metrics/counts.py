@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.arrays import any_array, array_of, as_decimals, checked, option, put_in_order
+from levelhead.arrays import any_array, array_of, as_decimals, checked, option
 from levelhead.types import DataError, quoted
 
 IntArray = NDArray[np.int64]
@@ -205,9 +205,7 @@ class Counts:
         Raises:
             DataError: lengths differ, there are no rows, or values are missing.
         """
-        columns = put_in_order({"y_true": y_true, "y_pred": y_pred, "group": group})
-        (labels, predictions), classes = encode_together(columns["y_true"], columns["y_pred"])
-        group = columns["group"]
+        (labels, predictions), classes = encode_together(y_true, y_pred)
         members, groups = encode(group)
         if len(members) != len(labels):
             raise DataError(f"{len(members)} group values for {len(labels)} labels. Pass one group for every row.")
@@ -304,8 +302,6 @@ class JointCounts:
         """
         if not len(predictions):
             raise DataError("There are no predictions to compare. Pass at least one array of them.")
-        named = {f"predictions[{at}]": one for at, one in enumerate(predictions)}
-        y_true, group, *predictions = put_in_order({"y_true": y_true, "group": group, **named}).values()
         codes, found = encode_together(y_true, *predictions)
         names = _sorted(list(dict.fromkeys([*found, *classes])))
         codes = [_places(found, names)[one] for one in codes]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-from levelhead.arrays import array_of, checked, put_in_order, table_of
+from levelhead.arrays import array_of, checked, table_of
 from levelhead.metrics.between import holm
 from levelhead.metrics.intervals import check_options, estimate_to_dict, finite_or_none
 from levelhead.metrics.names import metric_of
@@ -157,9 +157,8 @@ def compare(
         DataError: lengths differ or values are missing.
         ConfigError: an option is out of range.
     """
-    given = put_in_order({"y_true": y_true, "group": group, "prediction_a": prediction_a, "prediction_b": prediction_b})
-    y_true, group, *both = given.values()
-    predictions = {name: array_of(values, f"prediction_{name}")[None] for name, values in zip("ab", both, strict=True)}
+    given = {"a": prediction_a, "b": prediction_b}
+    predictions = {name: array_of(values, f"prediction_{name}")[None] for name, values in given.items()}
     analysis = Paired.build(y_true, group, predictions, positive, level, replicates, seed)
     return {name: analysis.difference(name, "a", "b").estimate for name in analysis.names}
 
@@ -219,7 +218,6 @@ def joint(
         DataError: lengths differ or values are missing.
         ConfigError: unknown baseline, shared seeds of unequal number, or an option out of range.
     """
-    y_true, group, clusters = put_in_order({"y_true": y_true, "group": group, "clusters": clusters}).values()
     arrays = {method: table_of(values, f"Predictions of {quoted(method)}") for method, values in predictions.items()}
     check_margin(margin)
     check_options(level, replicates)

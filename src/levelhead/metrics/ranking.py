@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
 
-from levelhead.arrays import checked, floats_of, put_in_order
+from levelhead.arrays import checked, floats_of
 from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct, encode
 from levelhead.metrics.seeds import OverSeeds, satterthwaite
@@ -154,8 +154,6 @@ def area_under_roc(
         ``{method: {group: (area, difference or None)}}``, with all rows under ``"all"``. A group with fewer than two
         rows of a class has NaN with the reason, and so has a difference with fewer than :data:`MINIMUM`.
     """
-    given = {"y_true": y_true, "group": group, "scores": scores, "clusters": clusters}
-    y_true, group, scores, clusters = put_in_order(given).values()
     coded, classes = distinct(y_true, "y_true")
     labels = np.isin(coded, [at for at, name in enumerate(classes) if name == positive])
     groups, names = encode(group)
@@ -195,6 +193,7 @@ def area_under_roc(
     return result
 
 
+@checked
 def monotone_share(before: ArrayLike, after: ArrayLike) -> float:
     """Return R^2 of the best monotone function of one score for another, rising or falling, between 0 and 1.
 
@@ -214,7 +213,6 @@ def monotone_share(before: ArrayLike, after: ArrayLike) -> float:
         >>> print(round(monotone_share(before, np.exp(before)), 3), round(monotone_share(before, before**2), 1))
         1.0 0.4
     """
-    before, after = put_in_order({"before": before, "after": after}).values()
     first, second = floats_of(before, "before"), floats_of(after, "after")
     if first.shape != second.shape or first.ndim != 1 or not np.isfinite([first, second]).all():
         raise DataError("Two scores of the same rows are needed, (rows,) finite numbers each.")

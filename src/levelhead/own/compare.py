@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from levelhead.arrays import aligned, array_of, check_path, checked
+from levelhead.arrays import array_of, check_path, checked
 from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
@@ -246,10 +246,8 @@ def compare_models(
                 raise ConfigError(
                     f"The {name} class {quoted(asked[name])} is not among the classes of the labels: {listed(there)}."
                 )
-    said_of_rows: list[str] = [] if closed is None else [*closed.said]
     if cluster is not None:
-        asked["cluster"], said = _clusters(cluster, dataset, len(rows))
-        said_of_rows += [one for one in said if one not in said_of_rows]
+        asked["cluster"] = _clusters(cluster, len(rows))
     if closed is not None:  # so that nobody waits for predictions that cannot be audited
         named = [asked[name] for name in ("favourable", "positive") if asked.get(name) is not None]
         first = [*dict.fromkeys([*named, *classes])]  # the named ones, also where rows are fewer than classes
@@ -290,7 +288,7 @@ def compare_models(
         if len(rows) > 1 and len(set(one)) == 1
     ]
     described = (describe(models[0]), describe(models[1]))
-    warnings = (*by_position, *said_of_rows, *constant, *_of_models(models, described, names), *said, ONE_TRAINING)
+    warnings = (*by_position, *constant, *_of_models(models, described, names), *said, ONE_TRAINING)
     return ModelComparison(
         names, len(rows), classes, changes, agreement, found, described, frame, tuple(warnings), level, about
     )
@@ -315,15 +313,14 @@ def _refuse_options(options: Mapping[str, Any], by_group: bool) -> None:
             raise ConfigError(f"compare_models takes no {name}=. {nearest(name, [*own, *BY_GROUP])}")
 
 
-def _clusters(cluster: Any, dataset: Any, rows: int) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the codes (rows,) of what rows have in common, and a sentence where its pandas index ordered them."""
-    ordered, said = aligned({"dataset": dataset, "cluster": cluster})
-    codes, values = outcome_of(array_of(ordered["cluster"], "The cluster column"), "cluster")
+def _clusters(cluster: Any, rows: int) -> NDArray[np.int64]:
+    """Return the codes (rows,) of what rows have in common."""
+    codes, values = outcome_of(array_of(cluster, "The cluster column"), "cluster")
     if len(codes) != rows:
         raise DataError(f"{rows:,} rows and {len(codes):,} clusters. Pass one for every row.")
     if len(values) < FEWEST:
         raise ConfigError(f"cluster= has {counted(len(values), 'value')}: intervals need at least {FEWEST} clusters.")
-    return codes, said
+    return codes
 
 
 def open_model(model: Any, name: str) -> Any:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from levelhead.arrays import aligned, array_of
+from levelhead.arrays import array_of
 from levelhead.attention.block import AppendedClassifier
 from levelhead.data.base import Inputs
 from levelhead.data.texts import Texts, TokenInputs, tokenize
@@ -185,7 +185,6 @@ class GroupColumns:
     dataset: Any
     names: tuple[str, ...] = ()
     passed: Mapping[str, Any] = field(default_factory=dict)
-    said: Sequence[str] = ()
 
     @classmethod
     def of(cls, groups: Any, dataset: Any) -> GroupColumns | None:
@@ -198,8 +197,7 @@ class GroupColumns:
                 raise ConfigError(
                     'groups takes names of columns of the data set, or a dict of columns: groups={"age": values}.'
                 )
-            ordered, said = aligned({"dataset": dataset, "groups": groups})
-            return cls(dataset, passed=by_name(ordered["groups"], "group"), said=said)
+            return cls(dataset, passed=by_name(groups, "group"))
         names = tuple(names)
         first = _row(dataset, 0)
         absent = [name for name in names if name not in first]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from levelhead.arrays import TAKEN, aligned, array_of, as_decimals, checked
+from levelhead.arrays import TAKEN, array_of, as_decimals, checked
 from levelhead.auditing.unknown.answer import IndirectAudit
 from levelhead.auditing.unknown.cells import Cells
 from levelhead.auditing.unknown.choice import Options, answer
@@ -86,13 +86,6 @@ def indirect_audit(
         >>> part.method, round(part.gaps[0].bounds.high, 3)
         ('bounds', 0.5)
     """
-    given, matched = aligned(
-        {
-            "y_true": y_true, "y_pred": y_pred, "labelled": labelled, "proxies": proxies, "inclusion": inclusion,
-            "responses": responses, "strata": strata, "proxy_probabilities": proxy_probabilities,
-        }
-    )  # fmt: skip
-    y_true, y_pred, labelled, proxies, inclusion, responses, strata, proxy_probabilities = given.values()
     if y_pred is None:
         raise DataError(f"y_pred is None. {TAKEN}")
     named = {} if y_true is None else {"label": y_true}
@@ -144,7 +137,7 @@ def indirect_audit(
     options = Options(level, replicates, seed)
     rows_of = [(label, prediction, columns)]
     found = _audit(known, titles, rows_of, positive, options, LabelMap(label_map), labels=y_true is not None)
-    return replace(found, warnings=[*matched, *by_position, *found.warnings])
+    return replace(found, warnings=[*by_position, *found.warnings])
 
 
 @checked
