@@ -78,15 +78,13 @@ def test_ties_after_rounding_leave_the_numerator_alone() -> None:
     assert tied["stereotype_score"].reason == "every stereo pair is a tie"
 
 
-def test_the_causal_figures_have_their_own_names_and_no_rounding() -> None:
+def test_the_causal_figure_has_its_own_name_and_no_rounding() -> None:
     items = [*pairs(2, 1), Item("z", {"stereo_antistereo": "stereo", "bias_type": "furniture"})]
     values = [(-1.0001, -1.0004), (-7.0, -3.0), (-3.0, -5.0), (-2.0, -2.0)]
     answers = [answer(item, *value, CAUSAL) for item, value in zip(items, values, strict=True)]
     scores = score_answers(items, answers)
-    assert set(scores.overall) == {"causal_stereotype_likelier", "causal_likelihood_difference"} == set(scores.units)
+    assert set(scores.overall) == {"causal_stereotype_likelier"} == set(scores.units)
     assert scores.overall["causal_stereotype_likelier"].value == 0.5
-    assert scores.overall["causal_likelihood_difference"].value == pytest.approx((0.0003 + 4 + 2 + 0) / 4)
-    assert scores.units["causal_likelihood_difference"] == "nats"
     assert any("not comparable with the masked metric" in note for note in scores.notes)
     assert scores.parts["furniture"]["causal_stereotype_likelier"].value == 0
     assert scores.parts["fruit"]["causal_stereotype_likelier"].value == pytest.approx(2 / 3)
@@ -208,7 +206,6 @@ def test_a_causal_model_is_asked_in_chunks(tmp_path: Path, monkeypatch: pytest.M
     assert {one.content["measure"] for one in answers} == {CAUSAL}
     overall = benchmark.score(items, answers).overall
     assert overall["causal_stereotype_likelier"].value == pytest.approx(1 / 3)
-    assert overall["causal_likelihood_difference"].value == pytest.approx((1 + 0 + 4) / 3)
 
 
 @pytest.mark.data

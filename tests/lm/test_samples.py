@@ -251,7 +251,6 @@ def test_crows_pairs_are_scored_from_both_log_likelihoods(tmp_path: Path) -> Non
     ]
     found = read_log(write(tmp_path, records, "crows_pairs_english")).rows.score("crows_pairs_english", None)
     assert found.overall["causal_stereotype_likelier"].value == 0.75
-    assert found.overall["causal_likelihood_difference"].value == 1.0
     assert set(found.parts) == {"color"}
 
 

@@ -397,14 +397,14 @@ def test_a_page_says_once_how_many_items_an_interval_needs() -> None:
 
 def test_names_of_scores_are_whole_words_on_80_columns() -> None:
     figure = estimate_to_dict(Estimate(9.3521, 5.4081, 13.7173, 1508))
-    name = "causal_likelihood_difference"
-    record = {"benchmark": "crows-pairs", "items": 1508, "limit": None, "notes": [], "units": {name: "nats"}}
+    name = "causal_stereotype_likelier"
+    record = {"benchmark": "crows-pairs", "items": 1508, "limit": None, "notes": [], "units": {name: "share"}}
     record |= {"overall": {name: figure}, "parts": {"socioeconomic": {name: figure}}}
     with Console(width=80, record=True, file=io.StringIO()) as console:
         console.print(drawn(scores_page([record], name="m")))
     table = [line for line in console.export_text().splitlines() if line.startswith("│")]
     words = {word for line in table for word in line.replace("│", " ").split()}
-    assert {"causal", "likelihood", "difference", "socioeconomic"} <= words
+    assert {"causal", "stereotype", "likelier", "socioeconomic"} <= words
     assert max(map(len, table)) <= 80
 
 

@@ -34,7 +34,6 @@ class CrowSPairs(Benchmark):
     headlines: ClassVar[Mapping[str, Headline]] = {
         "metric_score": ("bias", "half", 0.5),
         "causal_stereotype_likelier": ("bias", "half", 0.5),
-        "causal_likelihood_difference": ("bias", "low", None),
     }
     free_options: ClassVar[frozenset[str]] = frozenset({"seed"})
     card: ClassVar[Card] = Card(
@@ -95,5 +94,5 @@ class CrowSPairs(Benchmark):
         return without_lead(super().asking(options))
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
-        """Return the published metric of masked models, or the causal figures; see the module ``score``."""
+        """Return the published metric of masked models, or the causal figure; see the module ``score``."""
         return score_answers(items, answers, seed=self.seed)
