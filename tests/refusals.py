@@ -1,49 +1,116 @@
-"""Tables of refusals, one a room: what is asked, the exact sentence, the exit status.
+"""Tables of refusals, one a room: a text of what is asked and what is answered, as in a session of Python and a shell.
 
-A room's table is ``tests/ROOM/test_ROOM_refusals.py``: pytest imports test files by their base name. It holds a list
-``ROWS`` of `Refusal`, a fixture that makes what the rows need in a folder of its own, and one test, parametrised by
-``ROWS`` with ``ids=names(ROWS)``, that calls `check`.
+``tests/ROOM/refusals.txt``::
+
+    >>> from levelhead.methods import AFR
+    >>> AFR(gamma=-1.0)
+    ConfigError: method afr needs gamma >= 0, penalty > 0 and 0 <= holdout < 1
+    $ levelhead audit rows.csv --junit a.xml
+    exit 2: --junit writes the conditions of --fail-if. Add one.
+
+The answer is the error or the exit status, and the whole sentence in one line; ``[...]`` is what differs between
+machines and versions. Imports have none. Lines that begin with # and empty ones are for readers.
+``tests/ROOM/test_ROOM_refusals.py`` (pytest imports test files by their base name) defines what the calls use besides,
+and the one test::
+
+    @pytest.mark.parametrize("row", rows(__file__))
+    def test_it_is_refused(row: Row, files: None, capsys: pytest.CaptureFixture[str]) -> None:
+        check(row, globals(), capsys)
+
+where ``files`` makes what the rows need, in a folder of its own that becomes the current one. Add a line, or change a
+sentence of the code; then write the answers anew and read the difference::
+
+    PYTHONPATH=src python tests/refusals.py tests/ROOM
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from command_line import run, said
-from levelhead.types import LevelheadError
+
+SHELL, PYTHON, IMPORTS = "$ levelhead ", ">>> ", (">>> import ", ">>> from ")
+SAID: dict[str, str] = {}
+"""What was answered, by what is asked, where it is not what the text says."""
+FRAME = re.compile("[\u2500-\u257f]+|Usage: .*? for help\\.")
+"""What the command line draws around an error of its options."""
 
 
-class Refusal(NamedTuple):
-    """What is asked, as a function without arguments or as a command line, and what is answered."""
+class Row(NamedTuple):
+    """What is asked, what the text says is answered, and the imports above it."""
 
-    ask: Callable[[], object] | str
-    sentence: str
-    """The whole message; ``[...]`` is what differs between machines and versions, such as another library's words."""
-    error: type[Exception] = LevelheadError
-    exit: int = 2
+    asked: str
+    answer: str
+    imports: tuple[str, ...]
 
 
-def names(rows: Sequence[Refusal]) -> list[str]:
-    """Return an id of each row: its number and its command, or the first words of its sentence."""
-    return [f"{at} {(row.ask if isinstance(row.ask, str) else row.sentence)[:60]}" for at, row in enumerate(rows)]
+def read(text: Path) -> list[Row]:
+    """Return the rows of a table."""
+    found: dict[str, Row] = {}
+    imports: list[str] = []
+    asked = ""
+    for line in text.read_text(encoding="utf-8").splitlines():
+        if line.startswith(IMPORTS):
+            imports.append(line.removeprefix(PYTHON))
+        elif line.startswith((SHELL, PYTHON)):
+            assert line not in found, f"{text} asks twice: {line}"
+            asked, found[line] = line, Row(line, "", tuple(imports))
+        elif line and not line.startswith("#"):
+            found[asked] = found[asked]._replace(answer=line)
+    return list(found.values())
 
 
-def check(row: Refusal, capsys: pytest.CaptureFixture[str]) -> None:
-    """Assert that it is refused with that sentence, and that a refused command leaves no new file in its folder."""
-    pattern = re.escape(" ".join(row.sentence.split())).replace(re.escape("[...]"), ".*")
-    if isinstance(row.ask, str):
+def rows(file: str) -> list[object]:
+    """Return the parameters of the test in ``file``."""
+    table = read(Path(file).parent / "refusals.txt")
+    return [pytest.param(row, id=row.asked.removeprefix(PYTHON).removeprefix(SHELL)[:80]) for row in table]
+
+
+def check(row: Row, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Assert that it is refused in these words, and that a refused command leaves no new file in its folder."""
+    if row.asked.startswith(SHELL):
         before = sorted(Path().rglob("*"))
-        assert run(*shlex.split(row.ask)) == row.exit
-        assert re.search(pattern, printed := said(capsys)), f"{row.ask}\nwants {row.sentence}\nprints {printed}"
-        assert sorted(Path().rglob("*")) == before
+        status = run(*shlex.split(row.asked.removeprefix(SHELL)))
+        message = " ".join(FRAME.sub(" ", said(capsys)).split()).removeprefix("Error ").removeprefix("Error: ")
+        assert status in (1, 2, 3), f"{row.asked} is not refused"
+        assert sorted(Path().rglob("*")) == before, "a refused command left files"
+        found = f"exit {status}: {message}"
     else:
-        with pytest.raises(row.error) as caught:
-            row.ask()
-        message = " ".join(str(caught.value).split())
-        assert re.fullmatch(pattern, message), f"wants {row.sentence}\nsays  {message}"
+        here = dict(names)
+        exec("\n".join(row.imports), here)
+        with pytest.raises(Exception) as caught:  # noqa: PT011  (the text has type and words)
+            eval(row.asked.removeprefix(PYTHON), here)
+        found = f"{caught.type.__name__}: {' '.join(str(caught.value).split())}"
+    if not re.fullmatch(re.escape(row.answer).replace(re.escape("[...]"), ".*"), found):
+        SAID[row.asked] = found.replace(str(Path.cwd()), "[...]")
+        pytest.fail(f"{row.asked}\nwants {row.answer}\nsays  {found}")
+
+
+def renew(text: Path) -> None:
+    """Run the test of a table, write what was said into its text, and show the difference."""
+    (test,) = text.parent.glob("test_*_refusals.py")
+    pytest.main(["-q", "--no-header", "--tb=line", str(test)])
+    lines, answered = [], False
+    for line in text.read_text(encoding="utf-8").splitlines():
+        if line.startswith((SHELL, PYTHON)):
+            lines += [line, *([SAID[line]] if line in SAID else [])]
+            answered = line in SAID
+        elif not (answered and line and not line.startswith("#")):
+            lines.append(line)
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    subprocess.run(["git", "--no-pager", "diff", "--", str(text)], check=True)
+
+
+if __name__ == "__main__":
+    os.environ["LEVELHEAD_LONG"] = "1"
+    import refusals  # the module that the test imports
+
+    refusals.renew(Path(sys.argv[1]) / "refusals.txt")

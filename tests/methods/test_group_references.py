@@ -16,7 +16,7 @@ from transformers import (
 
 from levelhead.attention import append_encoder, attach, readout_only
 from levelhead.attention.watching import attending, attention_map, readout_query
-from levelhead.methods import DAM, DSA, METHODS, Stage, TADeT
+from levelhead.methods import DSA, Stage
 from levelhead.methods.dsa import pixel_range
 from levelhead.models.head import with_classes
 from levelhead.objectives.patches import PatchAttack, patch_layout, replace_patch, without_conflict
@@ -344,20 +344,6 @@ def test_another_number_of_classes_leaves_other_networks_alone():
     assert type(vit)(vit.config)(torch.zeros(1, 3, 16, 16)).logits.shape == (1, 2)
 
 
-@pytest.mark.parametrize("name", ["tadet", "dsa", "dam+tadet"])
-def test_one_group_cannot_be_compared(name):
-    method = DAM(base=TADeT()) if name == "dam+tadet" else METHODS[name]()
-    with pytest.raises(ConfigError, match="All 20 training rows are of one group"):
-        next(iter(method.stages(lab_of(groups=torch.ones(20, dtype=torch.int64)))))
-
-
-@pytest.mark.parametrize(("groups", "message"), [(torch.arange(20) % 2 - 1, "smallest -1"), (torch.arange(9), "got 9")])
-@pytest.mark.parametrize("name", ["tadet", "dsa"])
-def test_groups_that_are_no_codes_of_the_rows(name, groups, message):
-    with pytest.raises(ConfigError, match=rf"one code for each of the 20 training rows.*{message}"):
-        next(iter(METHODS[name]().stages(lab_of(groups=groups))))
-
-
 def test_a_stage_that_is_not_scored_keeps_its_last_epoch():
     lab = lab_of(epochs=2)
     (first, *_) = DSA().stages(lab)
@@ -366,27 +352,3 @@ def test_a_stage_that_is_not_scored_keeps_its_last_epoch():
     for select in (None, "val_loss"):
         with pytest.raises(ConfigError, match="keeps its last epoch"):
             Stage(first.objective, select=select, scored=False)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: TADeT(adversary=-1.0), "method.adversary is -1"),
-        (lambda: TADeT(alignment=math.nan), "method.alignment is nan"),
-        (lambda: DSA(attack_steps=0), "method.attack_steps is 0"),
-        (lambda: DSA(bias_epochs=0), "method.bias_epochs is 0"),
-        (lambda: DSA(layer=-1), "method.layer is -1"),
-        (lambda: DSA(attack_rate=0.0), "method.attack_rate is 0"),
-        (lambda: DSA(alignment=math.inf), "method.alignment is inf"),
-    ],
-)
-def test_options_that_cannot_be_right(make, message):
-    with pytest.raises(ConfigError, match=message):
-        make()
-
-
-def test_a_layer_that_is_not_there_is_refused_before_any_training():
-    lab = lab_of()
-    with pytest.raises(ConfigError, match=r"method\.layer is 2, and the network has 2 attention layers"):
-        next(iter(DSA(layer=2).stages(lab)))
-    assert lab.steps == 0

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-import torch
 
-from levelhead.methods import ERM, Identities
+from levelhead.methods import Identities
 from levelhead.methods.directions import answers_in_shares
-from levelhead.methods.fit import fit
 from levelhead.methods.identities import between_people
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, PeopleRows, solve
-from levelhead.training.config import TrainConfig
-from levelhead.training.lab import Lab
-from levelhead.types import ConfigError, DataError, DemographicsHidden
-from tiny import make_examples, tiny_vit
 
 ROTATION = np.linalg.qr(np.random.default_rng(0).normal(size=(20, 20)))[0]
 
@@ -85,36 +77,3 @@ def test_the_gap_is_smaller_for_new_people_and_shuffled_ids_change_little() -> N
     assert after[1] < 0.75 * before[1]
     assert after[0] > before[0] - 0.02
     assert abs(placebo[1] - before[1]) < 0.1 * before[1]
-
-
-def test_too_few_people_and_too_many_directions_are_refused() -> None:
-    held = held_out()
-    assert held.train is not None
-    single = replace(held, train=replace(held.train, people=np.arange(4000)))
-    with pytest.raises(DataError, match="200 people with at least two training rows each; here 0 of 4000 have two"):
-        Identities().refit(single)
-    with pytest.raises(ConfigError, match="directions is 21, and the last layer has 20 inputs"):
-        Identities(directions=21).refit(held)
-    for options in ({"directions": 0}, {"penalty": 0.0}, {"penalty": float("nan")}, {"budget": 1.0}):
-        with pytest.raises(ConfigError, match=r"method\.directions|method identities"):
-            Identities(**options)  # type: ignore[arg-type]
-
-
-def lab_of(people: torch.Tensor | None) -> Lab:
-    return Lab(
-        new_model=tiny_vit,
-        train=make_examples(50),
-        validation=make_examples(20, seed=1),
-        config=TrainConfig(epochs=1, batch_size=16, device="cpu"),
-        people=people,
-    )
-
-
-def test_ids_are_hidden_from_all_other_methods_and_counted_before_training() -> None:
-    assert not ERM.uses_people
-    with pytest.raises(DemographicsHidden, match="uses_people"):
-        fit(Identities(), lab_of(None))
-    lab = lab_of(torch.arange(50) // 2)
-    with pytest.raises(DataError, match="here 25 of 25 have two"):
-        fit(Identities(), lab)
-    assert lab.steps == 0

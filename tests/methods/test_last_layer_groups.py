@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from levelhead.methods import DFR, Decorrelation, FewLabel
 from levelhead.methods.dfr import lasso
 from levelhead.methods.directions import answers_in_shares, calibration, largest_strength, regression_within
-from levelhead.methods.few_label import group_directions, read_few_groups
+from levelhead.methods.few_label import group_directions
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, solve
-from levelhead.types import ConfigError, DataError
 
 
 def draw(rows: int, seed: int, classes: int = 2, groups: int = 2) -> tuple[FloatArray, IntArray, IntArray]:
@@ -156,47 +153,3 @@ def test_the_lasso_is_at_its_optimum() -> None:
     assert slope[kept] == pytest.approx(-np.sign(weight[kept]), abs=5e-3)
     assert (np.abs(slope[~kept]) <= 1 + 5e-3).all()
     assert (share - np.eye(3)[labels]).sum(0) == pytest.approx(0, abs=0.2)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("row,group\n0,a\n0,b\n", "names the row 0 more than once"),
-        ("row,group\n0,a\n10,b\n", "line 3: row '10' is not the position of a validation row, 0 to 9"),
-        ("row,group\n0,a\n-1,b\n", "row '-1' is not the position"),
-        ("row,group\n0,a\n1.5,b\n", "row '1.5' is not the position"),
-        ("row,group\n0,a\n1, \n", "line 3: the group is empty"),
-        ("id,group\n0,a\n", "row"),
-    ],
-)
-def test_a_file_of_groups_with_mistakes_is_refused(content: str, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "groups.csv"
-    file.write_text(content)
-    with pytest.raises(DataError, match=message):
-        read_few_groups(file, 10)
-
-
-def test_too_few_rows_of_a_group_are_refused() -> None:
-    held = held_out(rows=200)
-    for groups in (np.zeros(200, np.int64), np.full(200, -1), np.arange(200) // 196):
-        with pytest.raises(DataError, match="at least 5 rows of each of two groups"):
-            Decorrelation().refit(HeldOut(held.features, held.labels, held.weight, held.bias, groups))
-    with pytest.raises(DataError, match="at least 10 are needed"):
-        DFR().refit(HeldOut(held.features, held.labels, held.weight, held.bias, np.arange(200) // 190))
-
-
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [
-        (FewLabel, {"rows": 9}),
-        (FewLabel, {"draw": -1}),
-        (FewLabel, {"budget": 0.0}),
-        (Decorrelation, {"budget": 1.0}),
-        (DFR, {"inverse_penalties": ()}),
-        (DFR, {"subsets": 0}),
-        (DFR, {"smallest_group": 1}),
-    ],
-)
-def test_options_that_cannot_be_right_are_refused(method: type, options: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="needs"):
-        method(**options)
