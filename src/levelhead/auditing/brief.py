@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from itertools import chain, zip_longest
 
+from levelhead.auditing.rates import ratio_title
 from levelhead.metrics.names import RATE_TITLES
 from levelhead.report import blocks
 from levelhead.report.sentences import Words, turned
@@ -50,7 +51,9 @@ def overview(result: Record) -> tuple[Record, list[int]]:
             rows.append((head, [blocks.cell(f"{figures['n']:,}"), *cells]))
     heads: list[str | tuple[str, str]] = ["Group", "Rows", *(title for title, *_ in shown)]
     if ratios:
-        heads.insert(3, ("Impact ratio", "The group’s selection rate divided by that of the reference group."))
+        heads.insert(
+            3, (ratio_title(words.favourable), "The group’s selection rate divided by that of the reference group.")
+        )
     named = joined([short(name, 30) for name in list(by_attribute)[:4]])
     caption = f"Groups by {named}: percent, with {level_text(result.get('level', 0.95))} intervals"
     notes = [_reference_note(result, ratios), _error_note(words), _odds_note(result)]
@@ -125,7 +128,8 @@ def _reference_note(result: Record, ratios: Mapping[str, tuple[str | None, dict[
     several = len(result["by_attribute"]) > 1
     named = [short(to, 40) + (f" ({short(name, 20)})" if several else "") for name, to in list(known.items())[:4]]
     given = any(result["rates"][name]["reference_is_given"] for name in known)
-    return f"Impact ratios are relative to {joined(named)}{'' if given else ', the most selected'}."
+    ratio = ratio_title(Words(result).favourable).replace("atio", "atios", 1)
+    return f"{ratio} are relative to {joined(named)}{'' if given else ', the most selected'}."
 
 
 def _error_note(words: Words) -> str:

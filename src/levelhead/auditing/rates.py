@@ -53,7 +53,7 @@ from levelhead.report.text import (
     percent_interval,
     short,
 )
-from levelhead.report.wide import Fraction
+from levelhead.report.wide import RATIO_OF_RATES, Fraction
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 FOUR_FIFTHS = 0.8
@@ -300,6 +300,11 @@ def four_fifths(ratio: Estimate) -> str:
     return "inconclusive against four fifths"
 
 
+def ratio_title(favourable: str | None) -> str:
+    """Return the head of a column of selection ratios: who is favoured is known of a favourable outcome alone."""
+    return "Ratio of rates" if favourable is None else "Impact ratio"
+
+
 def ratio_span(ratio: Estimate) -> str:
     """Return the interval of a ratio, whose upper end may be infinite."""
     return f"[{number(ratio.low, 2)}, {number(ratio.high, 2) if math.isfinite(ratio.high) else 'any size'}]"
@@ -340,13 +345,16 @@ class RateFindings(Found):
     """The figures of each sensitive column."""
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
-        """Yield each figure. ``selection_ratio`` is that of the favourable outcome, where one was named."""
+        """Yield each figure; ``selection_ratio`` is that of the favourable outcome, and without one no figure."""
         for key, found in self.items():
             yield self.names[key], None, Fraction("predictive_parity"), found.predictive_parity
             for group, own in found.groups.items():
                 names = [one.name if one.name.endswith("_ratio") else Fraction(one.name) for one in fields(own)]
                 figures = {one: getattr(own, one) for one in names}
-                if found.favourable is not None:
+                of_positive = figures.pop("selection_ratio")
+                if found.favourable is None:
+                    figures[RATIO_OF_RATES] = of_positive
+                else:
                     figures["selection_ratio"] = found.outcomes[0].ratios.get(group)
                 yield from ((self.names[key], group, name, one) for name, one in figures.items() if one is not None)
 
@@ -458,7 +466,7 @@ def _rates(name: str, rates: Record, level: str) -> list[Record]:
         ("Precision", "Share of predicted positives that are positive. Percent."),
         ("False negative rate", "Share of positives that are missed. Percent."),
         ("Balanced error", "Mean of false negative and false positive rate. Percent."),
-        ("Ratio of selection rates", f"Selection rate divided by that of the reference group. {about}"),
+        (ratio_title(rates.get("favourable")), f"Selection rate divided by that of the reference group. {about}"),
         ("Ratio of true positive rates", "1 is the rate of the reference group."),
     ]
     caption = f"Precision, errors and ratios by group of {short(name)}, with {level} intervals"

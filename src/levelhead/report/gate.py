@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
 from levelhead.metrics.names import Key, group_name
-from levelhead.report.wide import Fraction, GapSlope
+from levelhead.report.wide import RATIO_OF_RATES, Fraction, GapSlope
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted, visible
 
 if TYPE_CHECKING:
@@ -188,6 +188,9 @@ def _said(figure: Estimate) -> str:
 
 def _unknown(condition: Condition, names: Iterable[str]) -> str:
     there = list(dict.fromkeys(names))
+    if condition.name.rpartition(":")[2].strip() == "selection_ratio" and RATIO_OF_RATES in there:
+        said = "is about the favourable outcome: name it with --favourable CLASS (favourable= in Python)."
+        return f"{quoted(condition.text)} {said}"
     near = difflib.get_close_matches(condition.name.rpartition(":")[2].strip(), there, 1)
     hint = f" Did you mean {quoted(near[0])}?" if near else ""
     return f"No figure is called {quoted(condition.name)}.{hint} Figures there: {listed(there)}."

@@ -45,6 +45,10 @@ class Pair(str):
         return self.first, self.second, self.joint
 
 
+RATIO_OF_RATES = "ratio_of_rates"
+"""The ratio of the positive class's selection rates, where no favourable outcome is named."""
+
+
 class Fraction(str):
     """The name of a figure that is a fraction, or a difference of two: its value is at most 1 in size."""
 
