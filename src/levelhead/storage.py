@@ -31,14 +31,7 @@ RUN_FILES = (
     *("config.yaml", "grid.yaml", "klaad.json", "environment.json", "data.json", "pretrained.json", "metrics.json"),
     *("cost*.json", "log.jsonl", "evaluation-*.json", "predictions-*.parquet", "answers-*.jsonl", "scores-*.json"),
     *("rehearsal.json", "held-out*", "*.safetensors*", "tokenizer*", "vocab*", "generation_config.json", "config.json"),
-    *(
-        "inferred-*.parquet",
-        "looks.json",
-        "examples-*.json",
-        "adapter_config.json",
-        "preprocessor_config.json",
-        ".lock",
-    ),
+    *("inferred-*.parquet", "examples-*.json", "adapter_config.json", "preprocessor_config.json", ".lock"),
 )
 """What folders of runs, grids, language models and trainings consist of, as patterns of file names."""
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from fold_runs import BASE, ROWS, answers, fake, grid
 from levelhead.bench.grid import Grid, make_cells, read_grid, remember, run_grid
 from levelhead.bench.tables import collect
 from levelhead.bench.tuning import tune
-from levelhead.cli.app import main
 from levelhead.metrics.joint import joint
 from levelhead.runs.folder import digest
 from levelhead.runs.train import train_run
@@ -71,21 +69,6 @@ def test_options_are_chosen_by_all_folds(tmp_path: Path) -> None:
     (group,) = collect([tmp_path], "test", min_count=1)
     (choice,) = tune(group, "val_accuracy")[1]
     assert choice.chosen == "jtt 9"
-
-
-def test_grids_of_different_margins_have_none_in_common(
-    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = replace(grid(), margin=1.0)
-    cells = make_cells(other, tmp_path)
-    assert not run_grid(cells, launch=fake)
-    remember(grid(), done)
-    remember(other, tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        main(["table", str(done), str(tmp_path)])
-    assert ended.value.code == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "different margins, 1.0, 2.0 points: name one with `levelhead table --margin`" in said
 
 
 def test_runs_come_seed_by_seed_and_fold_by_fold_so_that_whole_folds_are_done_first(tmp_path: Path) -> None:

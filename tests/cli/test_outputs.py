@@ -217,19 +217,13 @@ def test_no_folder_of_outputs_lies_inside_a_run(tmp_path: Path) -> None:
 
 
 def test_files_of_saved_models_grids_and_answers_are_no_output(tmp_path: Path) -> None:
-    for name in (
-        "model/config.json",
-        "model/model.safetensors",
-        "model/merges.txt",
-        "grid/grid.yaml",
-        "grid/looks.json",
-    ):
+    for name in ("model/config.json", "model/model.safetensors", "model/merges.txt", "grid/grid.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
     for name in ("lm/answers-bbq.jsonl", "lm/scores-bbq.json", "klaad/klaad.json", "klaad/model/tokenizer.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text("{}")
-    for name in ("model/config.json", "model/merges.txt", "model/tokenizer.json", "grid/grid.yaml", "grid/looks.json"):
+    for name in ("model/config.json", "model/merges.txt", "model/tokenizer.json", "grid/grid.yaml"):
         with pytest.raises(ConfigError, match="is a file of the"):
             check_outputs({"--json": tmp_path / name})
     for name in ("lm/answers-bbq.jsonl", "lm/scores-bold.json", "klaad/klaad.json", "klaad/model/anything.txt"):

@@ -61,8 +61,6 @@ from levelhead.storage import write_text
 from levelhead.types import ConfigError, LevelheadError, check_seed, listed, nearest, printable, quoted
 
 GRID = "grid.yaml"
-PLACE = re.compile(r"seed-\d+(-fold-\d+-of-\d+)?")
-"""Name of a run's folder, two below that of its comparison."""
 MOST_RUNS = 2000
 
 

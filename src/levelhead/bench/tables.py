@@ -19,7 +19,6 @@ from levelhead.auditing.figures import left_out_sentences
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.bench.comparison import LEAKING, Comparison, shown, without_folder
 from levelhead.bench.grid import GRID, Cell, read_grid
-from levelhead.bench.looks import ERROR, comparisons_of, level_of, margin_of
 from levelhead.data import Fold, Split
 from levelhead.methods import DAM, ERM
 from levelhead.metrics import Counts, JointTable, joint
@@ -138,7 +137,7 @@ class RunSet:
 
     ``left_out`` has a sentence for runs of the same folders that tables lack. Groups with too few rows of a rate, and
     rows without a group, are left out of gaps as :func:`levelhead.audit` leaves them out, with its ``min_count`` and
-    ``missing``. Differences within ``margin`` are equivalent to none; ``level`` is that of the intervals.
+    ``missing``. Differences within ``margin`` are equivalent to none.
     """
 
     split: Split
@@ -148,7 +147,6 @@ class RunSet:
     min_count: int = MIN_COUNT
     missing: str = LEAVE_OUT
     margin: float = MARGIN
-    level: float = 1 - ERROR
 
     def __post_init__(self) -> None:
         check_grouping(1, self.min_count, False, self.missing)
@@ -188,9 +186,7 @@ class RunSet:
             predictions = {row: np.array(classes)[one] for row, one in _at_rate_of(called, probabilities, fold).items()}
         if positive is not None and fold is None:  # scores of several networks have no common ROC curve
             scores = {row: _log_odds(values) for row, values in probabilities.items()}
-            areas = area_under_roc(
-                labels, group, scores, positive=classes[1], baseline=name, level=self.level, clusters=clusters
-            )
+            areas = area_under_roc(labels, group, scores, positive=classes[1], baseline=name, clusters=clusters)
             areas = {
                 row: {where: area for where, area in each.items() if where not in left_out}
                 for row, each in areas.items()
@@ -203,7 +199,6 @@ class RunSet:
             positive=positive,
             clusters=None if clusters is None else clusters.to_numpy(),
             margin=self.margin,
-            level=self.level,
             classes=classes,
             min_count=self.min_count,
             left_out=left_out,
@@ -285,7 +280,6 @@ class RunSet:
                 shared_seeds=True,
                 clusters=None if clusters is None else clusters.to_numpy(),
                 margin=self.margin,
-                level=self.level,
                 classes=self.classes,
                 min_count=self.min_count,
                 left_out=left_out,
@@ -536,8 +530,8 @@ def collect(
 ) -> list[RunSet]:
     """Read evaluated runs, given one by one or by a folder of them, and group them by the rows they predicted.
 
-    ``min_count``, ``missing`` and ``margin`` as :class:`RunSet` has them; a margin of None is that of the comparisons
-    the runs belong to, whose last look sets the level.
+    ``min_count``, ``missing`` and ``margin`` as :class:`RunSet` has them; a margin of None is that of the grid, where
+    one folder of a comparison is given.
 
     Runs found in a folder that are not finished or not evaluated yet are left out, which ``left_out`` says; a run that
     was given alone must be evaluated. Runs keep the order in which they are given, those of a comparison that of its
@@ -545,8 +539,9 @@ def collect(
     """
     check_grouping(1, min_count, False, missing)
     folders = list(folders)
-    places = comparisons_of(folders)
-    margin, level = margin_of(places) if margin is None else margin, level_of(places)
+    if margin is None:
+        one = folders[0] / GRID if len(folders) == 1 else None
+        margin = read_grid(one).margin / 100 if one is not None and one.exists() else MARGIN
     found, ordered, said = [], True, []
     for folder in folders:
         if (folder / CONFIG).exists():
@@ -608,8 +603,7 @@ def collect(
     if not groups:
         raise DataError("No seed of any variant has all its folds yet: finish the comparison, compare OUT --resume.")
     return [
-        RunSet(split, group.runs, group.ordered, tuple(said), min_count, missing, margin, level)
-        for group in groups.values()
+        RunSet(split, group.runs, group.ordered, tuple(said), min_count, missing, margin) for group in groups.values()
     ]
 
 

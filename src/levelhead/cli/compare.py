@@ -27,13 +27,6 @@ Workers = Annotated[int, typer.Option(min=1, help="Parallel runs, one process ea
 RayAddress = Annotated[
     str | None, typer.Option("--ray", help="Spread the runs over a Ray cluster: auto, or its address.")
 ]
-Until = Annotated[
-    str | None,
-    typer.Option(
-        help="Stopping rule: 'EOd difference of dam known to 1.5' (points) or 'EOd difference of dam decided'. "
-        "Checked after each seed from the second on; intervals are widened for these looks."
-    ),
-]
 Resume = Annotated[
     bool,
     typer.Option(
@@ -65,7 +58,6 @@ def compare_command(
         ),
     ] = None,
     margin: Margin = None,
-    until: Until = None,
     plan_only: Annotated[
         bool,
         typer.Option(
@@ -125,9 +117,7 @@ def compare_command(
         )
         settings = None
     more: dict[str, Any] = {"data_root": data_root, "settings": settings or (), "everything": all_}
-    _run(
-        plan, folder, workers, ray, html_file, until, plan_only, min_count, missing, rows=only, seeds=chosen, **more
-    )  # fmt: skip
+    _run(plan, folder, workers, ray, html_file, plan_only, min_count, missing, rows=only, seeds=chosen, **more)
 
 
 def _folders(grid: str | None, out: Path | None, resume: bool, named: str) -> tuple[Path, Path | None]:
@@ -174,7 +164,6 @@ def _run(
     workers: int,
     ray: str | None,
     html_file: Path | None = None,
-    until: str | None = None,
     plan_only: bool = False,
     min_count: int = 10,
     missing: Missing = Missing.leave_out,
@@ -187,20 +176,11 @@ def _run(
     """Check everything, remember the grid in ``folder``, run what is missing of it, and show the table."""
     from levelhead.bench.checks import check_cells
     from levelhead.bench.grid import joined, make_cells, remember
-    from levelhead.bench.looks import FIRST, begin, look, parse_target
     from levelhead.bench.running import run_all, show_results
-    from levelhead.bench.tables import by_data, collect
     from levelhead.report.page import command_line
 
     plan = joined(plan, folder)
     cells = make_cells(plan, folder, rows=rows, seeds=seeds, **options)
-    tables = [list(dict.fromkeys(cell.row for cell in each)) for each in by_data(cells)]
-    target = None if until is None else parse_target(until, *tables)
-    order = list(dict.fromkeys(cell.experiment.seed for cell in cells))
-    if target is not None:
-        begin(target, folder, order)
-        if len(order) < FIRST:
-            raise ConfigError("--until needs two seeds or more: one says nothing about the variance over seeds.")
     check_cells(cells, local=ray is None)
     who: dict[str, Any] = {"min_count": min_count, "missing": missing.words}
     if plan_only:
@@ -214,25 +194,14 @@ def _run(
     parts += [*["--ray", str(ray)] * (ray is not None), *["--html", str(html_file)] * (html_file is not None)]
     root = options["data_root"]
     parts += ["--data-root", str(root)] * (root is not None)
-    parts += ["--until", str(until)] * (until is not None)
     parts += ["--min-count", str(min_count)] * (min_count != 10)
     parts += ["--missing", missing.value] * (missing is not Missing.leave_out)
     part_of_grid = rows is not None or seeds is not None or options["settings"]
     again = (command_line() or "the same command") if part_of_grid else shlex.join(parts)
     console = Terminal()
-    for done in range(1, len(order) + 1) if target else [len(order)]:
-        cells_now = [cell for cell in cells if cell.experiment.seed in order[:done]]
-        status = run_all(cells_now, folder, workers=workers, ray=ray, console=console, again=again)
-        if status:
-            raise typer.Exit(status)
-        if target is not None and done >= FIRST:
-            beside = next(rows for rows in tables if target.method in rows)
-            folders = [cell.folder for cell in cells_now if cell.row in beside]
-            (group,) = collect(folders, "test", **who)
-            reached, said = look(target, group, folder, order, done)
-            console.print(said, markup=False)
-            if reached:
-                break
-    found = show_results(cells_now, folder, console=console, html_file=html_file, everything=everything, **who)
+    if status := run_all(cells, folder, workers=workers, ray=ray, console=console, again=again):
+        raise typer.Exit(status)
+    who["margin"] = plan.margin / 100
+    found = show_results(cells, folder, console=console, html_file=html_file, everything=everything, **who)
     if found:
         tell(console, after_comparison(found[0], folder, html_file is not None))

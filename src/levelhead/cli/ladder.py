@@ -33,11 +33,10 @@ def ladder_command(
     from levelhead.bench.ladder import draw_ladder, steps_of
     from levelhead.bench.pareto import check_picture
     from levelhead.bench.tables import collect
-    from levelhead.metrics.joint import MARGIN
     from levelhead.report.text import level_text
 
     check_picture(out, "accuracy", "equalized_odds")
-    groups = collect(runs, split.value, min_count=min_count, missing=missing.words, margin=MARGIN)  # none is drawn
+    groups = collect(runs, split.value, min_count=min_count, missing=missing.words)
     comparisons = [group.compare(baseline, threshold="matched") for group in groups]
     steps = [step for one in comparisons for step in steps_of(one, one.title.partition(": ")[0])]
     note = "At the baseline's positive rate. Hollow: more than half a point of accuracy is lost."

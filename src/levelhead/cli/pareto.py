@@ -47,12 +47,10 @@ def pareto_command(
     from levelhead.bench.page import Comparisons, compared
     from levelhead.bench.pareto import baseline_frontier, check_picture, draw_pareto, has_frontier, pareto_to_dict
     from levelhead.bench.tables import collect
-    from levelhead.metrics.joint import MARGIN
 
     check_picture(out, x, y)
     console = Terminal()
-    margin = MARGIN if html_file is None else None  # the picture has none
-    groups = collect(runs, split.value, min_count=min_count, missing=missing.words, margin=margin)
+    groups = collect(runs, split.value, min_count=min_count, missing=missing.words)
     pictures = [out] if len(groups) == 1 else [out.with_stem(f"{out.stem}-{n + 1}") for n in range(len(groups))]
     check_outputs({f"--out, picture {path.name}": path for path in pictures} | outputs, runs=runs)
     results, written, pages = [], [], []

@@ -76,7 +76,6 @@ def table_command(
     if stored:
         _show_stored(context, runs, html_file, latex_file, markdown, all_)
         return
-    from levelhead.bench.looks import comparisons_of, looks_of
     from levelhead.bench.page import Comparisons, compared
     from levelhead.bench.tables import collect
     from levelhead.bench.tuning import compare_tuned
@@ -94,8 +93,7 @@ def table_command(
         pages.append((kept, comparison))
         reports.append(comparison.report)
         _print(reports[-1], markdown, all_ or tune_by is not None, len(groups) > 1)
-    looks = looks_of(comparisons_of(runs)) if json_file else None
-    record = {"kind": "comparison", "comparisons": results} | ({"looks": looks} if looks else {})
+    record = {"kind": "comparison", "comparisons": results}
     shown = [compared(*each) for each in pages] if html_file else []
     write_files(json_file, record, html_file, Comparisons(shown).page)
     _write_latex(reports, latex_file)
