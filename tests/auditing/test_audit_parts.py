@@ -82,10 +82,10 @@ ASKED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "amplification": ({}, {}),
     "errors": ({}, {}),
 }
-OF_ARRAYS_ALONE, OF_FILES_ALONE = {"own_metrics"}, {"unpaired"}
+OF_ARRAYS_ALONE = {"own_metrics"}
 
 
-@pytest.mark.parametrize("name", [*sorted(PARTS.keys() - OF_ARRAYS_ALONE - OF_FILES_ALONE), "errors"])
+@pytest.mark.parametrize("name", [*sorted(PARTS.keys() - OF_ARRAYS_ALONE), "errors"])
 def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table, (columns, options) = rows(), ASKED[name]
     table.to_csv("rows.csv", index=False)
@@ -268,7 +268,7 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys: pytest.Capt
         shown[option] = capsys.readouterr().out
     assert len(shown["--help"].splitlines()) <= 60
     assert "--label-map" not in shown["--help"]
-    for option in ("--label-map", "--weight", "--cluster", "--control", "--part", "--unpaired", "--lowest-first"):
+    for option in ("--label-map", "--weight", "--cluster", "--control", "--part", "--lowest-first"):
         assert option in shown["--help-all"]
 
 
@@ -278,7 +278,7 @@ def cells(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([found, found[:1].assign(n=0)])
 
 
-@pytest.mark.parametrize("name", [*sorted(PARTS.keys() - OF_ARRAYS_ALONE - OF_FILES_ALONE), "errors"])
+@pytest.mark.parametrize("name", [*sorted(PARTS.keys() - OF_ARRAYS_ALONE), "errors"])
 def test_a_frequency_table_says_what_its_rows_say(name: str) -> None:
     columns, options = ASKED[name]
     table = rows()[list(dict.fromkeys(["y", "answer", "sex", *columns.values()]))].sort_values(["y", "sex"])

@@ -153,8 +153,9 @@ def test_why_there_is_no_trend_is_said_where_none_was_measured() -> None:
         assert found.over_time.sentences() == [said]
         assert said in found.warnings
         assert "causes" not in found.to_dict()["over_time"]
-    two = lh.audit(label, answer, sensitive_features=one, time=np.arange(240) % 2, replicates=100).over_time
-    assert "over 2 periods was measured: fewer than 3 periods have 10 rows of both" in two.sentences()[0]
+    month = np.where(np.arange(240) < 5, 2, np.arange(240) % 2)
+    two = lh.audit(label, answer, sensitive_features=one, time=month, replicates=100).over_time
+    assert "over 3 periods was measured: fewer than 3 periods have 10 rows of both" in two.sentences()[0]
     alone = audit(ROWS.assign(sex="f")).over_time
     assert alone.sentences() == ["By sex, no trend over 12 periods was measured: there are fewer than two groups."]
 
@@ -257,3 +258,102 @@ def test_a_slope_is_per_period_also_beside_periods_without_rows(small: int) -> N
     (one,) = [one for one in found.findings["over_time"].by_attribute["sex"] if one.rate == "selection_rate"]
     assert abs(one.slope.value) == pytest.approx(0.01, abs=1e-6)
     assert np.abs(one.line) == pytest.approx((0, 0.11), abs=1e-6)
+
+
+def month(seed: int, rows: int, harm: float) -> pd.DataFrame:
+    """One of two months: women's true positive rate is lower by as much as ``harm`` says."""
+    rng = np.random.default_rng(seed)
+    sex, label = rng.choice(["f", "m"], rows, p=[0.4, 0.6]), rng.random(rows) < 0.5
+    score = 1 / (1 + np.exp(-rng.normal(label * 1.5 - harm * (sex == "f") * label)))
+    return pd.DataFrame({"y": label * 1, "p": (score > 0.6) * 1, "s": score, "sex": sex})
+
+
+MONTHS = {"2024-05": month(1, 2500, 0.0), "2024-06": month(0, 3000, 1.0)}
+BOTH = pd.concat([rows.assign(day=name) for name, rows in MONTHS.items()], ignore_index=True)
+OF_RATES = {
+    ("f", "selection_rate"): (-0.1473214824809344, -0.2021060801359848, -0.09147193094363881),
+    ("m", "selection_rate"): (0.0025128323920321494, -0.04263480316883048, 0.04780268411203538),
+    ("f", "true_positive_rate"): (-0.3545029276985743, -0.41782624746988606, -0.2858238413955618),
+    ("m", "true_positive_rate"): (0.01127152988855118, -0.03301748578411168, 0.05624490350659687),
+    ("f", "false_positive_rate"): (0.031029203956665086, -0.044051549781696744, 0.10534688579732679),
+    ("m", "false_positive_rate"): (0.030516524317445337, -0.032359595946071476, 0.09258527978185883),
+}
+"""Value and ends of each change, by Newcombe's interval at the level that six share."""
+OF_GAPS = {
+    "selection_rate": (-0.14983431487296656, -0.22091541509690538, -0.07801870790864783),
+    "true_positive_rate": (-0.36577445758712546, -0.44344328763784874, -0.2840533843888982),
+    "false_positive_rate": (0.0005126796392197486, -0.09690215489239404, 0.09786012096954978),
+}
+
+
+def ends(one: lh.Estimate) -> tuple[float, float, float]:
+    return one.value, one.low, one.high
+
+
+def test_two_periods_have_the_change_of_each_rate_and_gap() -> None:
+    result = audit(BOTH)
+    found = result.over_time
+    assert found.comparisons == 6
+    changes = found.changes["sex"]
+    assert {(one.group, one.rate): ends(one.change) for one in changes} == {
+        name: pytest.approx(figures, abs=1e-12) for name, figures in OF_RATES.items()
+    }
+    trends = found.by_attribute["sex"]
+    assert {one.rate: ends(one.slope) for one in trends} == {
+        rate: pytest.approx(figures, abs=1e-12) for rate, figures in OF_GAPS.items()
+    }
+    for one in trends:
+        assert one.line == tuple(gap.difference.value for gap in one.gaps)
+        assert not any(gap.outside for gap in one.gaps)
+    (lost,) = [one for one in changes if (one.group, one.rate) == ("f", "true_positive_rate")]
+    hits = [rows[(rows.sex == "f") & (rows.y == 1)].p.mean() for rows in MONTHS.values()]
+    assert (lost.first, lost.last) == pytest.approx(tuple(hits))
+    assert [one.group for one in changes if one.change.excludes_zero] == ["f", "f"]
+    frame = result.to_frame()
+    assert frame[frame.figure == "true_positive_rate_change"].group.tolist() == ["f", "m"]
+    record = json.loads(json.dumps(result.to_dict()))["over_time"]["by_attribute"]["sex"]
+    assert len(record["changes"]) == 6
+    assert record["sentences"] == found.sentences()
+    assert len(found.sentences()) == 4
+
+
+def test_a_file_a_period_and_scores_say_the_same(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.csv" for name in MONTHS]
+    for path, rows in zip(paths, MONTHS.values(), strict=True):
+        rows.to_csv(path, index=False)
+    expected = audit(BOTH).over_time.to_dict()["by_attribute"]
+    for options in ({"prediction": "p"}, {"prediction": None, "score": "s", "threshold": 0.6}):
+        found = lh.audit_file(paths, "y", groups=["sex"], time="file", replicates=100, **options)
+        assert found.over_time.to_dict()["by_attribute"] == expected
+
+
+def test_decisions_of_two_periods_and_the_limits_of_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    decided = lh.audit_decisions(BOTH["p"], sensitive_features=BOTH["sex"], time=BOTH["day"], favourable=1).over_time
+    assert len(decided.changes["sex"]) == decided.comparisons == 2
+    assert decided.by_attribute["sex"][0].slope.value == pytest.approx(OF_GAPS["selection_rate"][0])
+    BOTH.to_csv(tmp_path / "log.csv", index=False)
+    args = ["audit", tmp_path / "log.csv", "--label", "y", "--prediction", "p", "--group", "sex", "--time", "day"]
+    page = tmp_path / "page.html"
+    assert run(*args, "--all", "--html", page, "--fail-if", "true_positive_rate_slope > 25%") == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Changes by sex from 2024-05 to 2024-06" in shown
+    assert "Changes by sex from 2024-05 to 2024-06" in page.read_text()
+    assert run(*args, "--fail-if", "true_positive_rate_change < -0.25") == 1
+    assert run(*args, "--fail-if", "true_positive_rate_change < -0.5") == 0
+
+
+def test_months_that_are_alike_say_so() -> None:
+    alike = pd.concat([month(seed, 1000, 0.3).assign(day=f"2024-0{seed}") for seed in (3, 4)], ignore_index=True)
+    first, second = audit(alike).over_time.sentences()
+    assert first == "By sex, no rate and no gap changes measurably over 2 periods."
+    assert second.endswith(" points cannot be detected with this many rows.")
+
+
+def test_groups_that_one_of_two_periods_lacks_are_named() -> None:
+    rare = BOTH[(BOTH.day == "2024-06") | (BOTH.sex == "m") | (BOTH.index < 5)].reset_index(drop=True)
+    result = audit(rare)
+    assert {one.group for one in result.over_time.changes["sex"]} == {"m"}
+    assert result.over_time.by_attribute["sex"] == ()
+    assert "sex: groups without 10 rows in both periods are not compared: “f”." in result.warnings
+    few = "not both periods have 10 rows of both the largest group and another group"
+    assert f"By sex, no change over 2 periods was measured: {few}." in result.warnings

@@ -243,7 +243,6 @@ def audit_file(
     cluster: str | None = None,
     time: str | None = None,
     costs: Mapping[str, Any] | None = None,
-    unpaired: bool = False,
     join: Path | str | None = None,
     parts: Sequence[str] = (),
     bound: Mapping[str, float] | str | None = None,
@@ -286,8 +285,6 @@ def audit_file(
         time: name of a column of periods or dates, as ``time`` of :func:`audit`; or ``file``, where each of several
             files is a period and none has a column of this name.
         costs: as :func:`audit` takes them.
-        unpaired: ``against`` has other rows, such as those of an earlier month: ``result.findings["unpaired"]`` says
-            how figures and gaps changed. Not with ``on`` or ``cluster``.
         join: a file with groups for ids, one row an id; rows of ``path`` without one have no group.
         parts: as :func:`audit` takes them.
         bound: as :func:`audit` takes it; or a text, ``equalized_odds=5%``.
@@ -325,11 +322,7 @@ def audit_file(
         label, prediction, tuple(names), score, weight, cluster, without, tuple(dict.fromkeys(control)),
         tuple(dict.fromkeys(continuous)), left if against is not None else None, count, time,
     )  # fmt: skip
-    other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left, unpaired=unpaired)
-    if unpaired and (against is None or on is not None or cluster is not None):
-        raise ConfigError("--unpaired compares with the rows of --against; leave out --on and --cluster.")
-    if unpaired and isinstance(path, (str, Path)) and Path(str(against)).resolve() == Path(path).resolve():
-        raise ConfigError("--unpaired needs other rows than these: name another file in --against.")
+    other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left)
     if without is not None and prediction is not None:
         other = Other((without, prediction), personal=True)
     options = AuditOptions(

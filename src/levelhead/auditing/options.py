@@ -186,14 +186,13 @@ def alike_groups(key: Key, groups: Sequence[Key], cuts: Mapping[str, Cuts]) -> l
 class Other:
     """Another model: its predictions in a table of its own (None: beside the audited ones), and what both are called.
 
-    ``personal``: the audited model uses the groups, and the other one does not. ``unpaired``: the table has other rows.
+    ``personal``: the audited model uses the groups, and the other one does not.
     """
 
     names: tuple[str, str]
     source: Source | None = None
     id: str | None = None
     personal: bool = False
-    unpaired: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Whether gaps change over time: the difference of each group to a reference in each period, its trend and its limits.
 
-The reference is the group that the user names, or the largest one, which no outcome chooses. Arithmetic:
-:mod:`levelhead.metrics.trend`.
+The reference is the group that the user names, or the largest one, which no outcome chooses. Two periods have no trend:
+the change of each rate and of each difference is measured instead. Arithmetic: :mod:`levelhead.metrics.trend`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Answer, Frame, Part
+from levelhead.auditing.two_periods import Cells, RateChange, changes_table, few_sentences, rate_changes, rate_sentence
 from levelhead.metrics import trend as trends
+from levelhead.metrics.between import clearest
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, by_names, group_name
@@ -31,8 +33,6 @@ from levelhead.types import DataError, Estimate, in_quotes, printable
 
 MOST_PERIODS, CHARTS, TICKS = 200, 3, 6
 """Most periods compared, charts per column, and periods named below a chart."""
-Cells = Mapping[str, tuple[IntArray, IntArray]]
-"""By rate, hits and rows, (periods, groups) each."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ class GapTrend(Finding):
 class OverTime(Answer):
     """What changes over the ``periods`` of a ``column``: the trends of each sensitive column, the clearest first.
 
-    ``causes`` says why sensitive columns have no trend: one clause for each of them.
+    ``changes`` are those of each group's rates, by sensitive column, where there are two periods. ``causes`` says why
+    sensitive columns have no trend: one clause for each of them.
     """
 
     column: str
@@ -81,16 +82,25 @@ class OverTime(Answer):
     level: float
     said: tuple[str, ...] = ()
     causes: Mapping[Key, str] = field(default_factory=dict)
+    changes: Mapping[Key, tuple[RateChange, ...]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         own = {
-            name: {"sentences": self.said_of(name, found), "trends": [one.to_dict() for one in found]}
+            name: {
+                "sentences": self.said_of(name, found),
+                "trends": [one.to_dict() for one in found],
+                "changes": [one.to_dict() for one in self.changes_of(name)],
+            }
             for name, found in by_names(self.by_attribute).items()
         }
         found = super().to_dict() | {"by_attribute": own}
-        del found["causes"]  # the sentences have them
+        del found["causes"], found["changes"]  # sentences and sensitive columns have them
         return found
+
+    def changes_of(self, name: str) -> tuple[RateChange, ...]:
+        """Return the changes of the rates of one sensitive column; without two periods, none."""
+        return by_names(self.changes).get(name, ())
 
     def sentences(self) -> list[str]:
         """Return the trends and the periods that stand out, or that there are none."""
@@ -99,21 +109,31 @@ class OverTime(Answer):
 
     def said_of(self, name: str, found: Sequence[GapTrend]) -> list[str]:
         """Return the sentences on one sensitive column."""
-        said = [_trend_sentence(name, one) for one in found if one.slope.excludes_zero]
+        two = len(self.periods) == 2
+        tell = _change_sentence if two else _trend_sentence
+        said = [tell(name, one) for one in found if one.slope.excludes_zero]
+        said += [rate_sentence(name, one) for one in self.changes_of(name) if one.change.excludes_zero]
         said += [_outside_sentence(name, one) for one in found if one.first_outside is not None]
         if said:
             return said
-        if (cause := by_names({key: self.causes.get(key) for key in self.by_attribute}).get(name)) is not None:
-            return [
-                f"By {printable(name)}, no trend over {counted(len(self.periods), 'period')} was measured: {cause}."
-            ]
-        none = f"By {printable(name)}, no gap changes measurably over {len(self.periods)} periods."
+        if (cause := self.cause_of(name)) is not None:
+            return [cause]
+        what = "no rate and no gap" if two else "no gap"
+        none = f"By {printable(name)}, {what} changes measurably over {len(self.periods)} periods."
         arms = [(one.slope.high - one.slope.low) / 2 for one in found if one.slope.defined]
         if not arms:
             return [none]
         low, high = (number(100 * end(arms), 2) for end in (min, max))
         span = low if low == high else f"{low} to {high}"
-        return [none, f"Changes below {span} points per period cannot be detected with this many rows."]
+        unit = "points" if two else "points per period"
+        return [none, f"Changes of a gap below {span} {unit} cannot be detected with this many rows."]
+
+    def cause_of(self, name: str) -> str | None:
+        """Say why the gaps of one sensitive column are not compared; None where they are."""
+        cause = by_names({key: self.causes.get(key) for key in self.by_attribute}).get(name)
+        what = "change" if len(self.periods) == 2 else "trend"
+        over = counted(len(self.periods), "period")
+        return None if cause is None else f"By {printable(name)}, no {what} over {over} was measured: {cause}."
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each slope, and each difference with its period."""
@@ -122,6 +142,8 @@ class OverTime(Answer):
                 yield name, one.group, GapSlope(f"{one.rate}_slope", one.group, one.reference, one.line), one.slope
                 for gap in one.gaps:
                     yield name, one.group, Fraction(f"{one.rate}_difference[{gap.period}]"), gap.difference
+            for changed in self.changes_of(name):
+                yield name, changed.group, Fraction(f"{changed.rate}_change"), changed.change
 
 
 def _subject(name: str, one: GapTrend) -> str:
@@ -129,14 +151,28 @@ def _subject(name: str, one: GapTrend) -> str:
     return f"By {printable(name)}, the {rate} of {in_quotes(one.group)} minus that of {in_quotes(one.reference)}"
 
 
+def _way(one: GapTrend) -> str:
+    return "the gap grows" if abs(one.line[1]) > abs(one.line[0]) else "the gap shrinks"
+
+
+def _change_sentence(name: str, one: GapTrend) -> str:
+    first, last = (
+        f"{number(100 * end, signed=True)}{unit}" for end, unit in zip(one.line, (" points", ""), strict=True)
+    )
+    return (
+        f"{_subject(name, one)} changes from {first} in {printable(one.gaps[0].period)} to {last} in "
+        f"{printable(one.gaps[-1].period)}, by {number(100 * one.slope.value, signed=True)} points (interval "
+        f"{percent_interval(one.slope, signed=True)}): {_way(one)}."
+    )
+
+
 def _trend_sentence(name: str, one: GapTrend) -> str:
     first, last = one.line
-    way = "the gap grows" if abs(last) > abs(first) else "the gap shrinks"
     return (
         f"{_subject(name, one)} changes by {number(100 * one.slope.value, 2, signed=True)} points per period (interval "
         f"{percent_interval(one.slope, 2, signed=True)}). The fitted line runs from {number(100 * first, signed=True)} "
         f"points in {printable(one.gaps[0].period)} to {number(100 * last, signed=True)} in "
-        f"{printable(one.gaps[-1].period)}: {way}."
+        f"{printable(one.gaps[-1].period)}: {_way(one)}."
     )
 
 
@@ -178,14 +214,21 @@ def over_time(
         to = named.index(group_name(reference[key])) if key in reference else int(np.argmax(sizes)) if named else 0
         asked += [(key, at, to, rate) for rate in rates for at in range(len(named)) if at != to]
     usable = {one: _enough(cells[one[0]][one[3]], one[1], one[2], options.min_count) for one in asked}
-    comparisons = max(1, sum(int(used.sum() > 1) for used in usable.values()))
+    two, least = len(periods) == 2, max(1, options.min_count)
+    comparisons = sum(int(used.sum() > 1) for used in usable.values())
+    if two:
+        comparisons = sum(int((rows >= least).all(0).sum()) for rates in cells.values() for _, rows in rates.values())
+    comparisons = max(1, comparisons)
     found: dict[Key, list[GapTrend]] = {key: [] for key in cells}
     time = np.array(places_of(periods))
     for (key, at, to, rate), used in usable.items():
-        if not used.any():
+        if not (used.all() if two else used.any()):
             continue
         hits, rows = (table[used][:, [at, to]] for table in cells[key][rate])
-        one = trends.trend(hits, rows, at=time[used], level=level, comparisons=comparisons)
+        if two:
+            one = trends.change(hits, rows, level=level, comparisons=comparisons)
+        else:
+            one = trends.trend(hits, rows, at=time[used], level=level, comparisons=comparisons)
         there = [period for period, kept in zip(periods, used, strict=True) if kept]
         gaps = tuple(
             PeriodGap(period, _estimate(gap, n), float(low), float(high), bool(out))
@@ -198,17 +241,21 @@ def over_time(
         names = (group_name(groups[key][at]), group_name(groups[key][to]))
         found[key].append(GapTrend(*names, rate, gaps, one.slope, one.line, one.p_value, one.scatter, first, left))
     for trend in found.values():
+        if two:
+            trend.sort(key=lambda one: clearest(one.slope))
+            continue
         trend.sort(key=lambda one: (not one.slope.excludes_zero, one.first_outside is None, _or_one(one.p_value)))
     by_attribute = {key: tuple(trend) for key, trend in found.items()}
     causes = {
-        key: _cause(groups[key], reference.get(key), trend, options.min_count)
+        key: _cause(groups[key], reference.get(key), trend, options.min_count, two)
         for key, trend in by_attribute.items()
         if not any(one.slope.defined for one in trend)
     }
-    return OverTime(column, tuple(periods), by_attribute, comparisons, level, causes=causes)
+    changed = {key: rate_changes(cells[key], groups[key], least, level, comparisons) for key in cells} if two else {}
+    return OverTime(column, tuple(periods), by_attribute, comparisons, level, causes=causes, changes=changed)
 
 
-def _cause(groups: Sequence[Key], reference: Key | None, found: Sequence[GapTrend], min_count: int) -> str:
+def _cause(groups: Sequence[Key], reference: Key | None, found: Sequence[GapTrend], min_count: int, two: bool) -> str:
     """Say why no gap of a sensitive column has a trend."""
     named = [group_name(one) for one in groups]
     if len(named) < 2:
@@ -217,6 +264,8 @@ def _cause(groups: Sequence[Key], reference: Key | None, found: Sequence[GapTren
         return f"the reference group {in_quotes(group_name(reference))} is not compared"
     to = "the largest group" if reference is None else f"the reference group {in_quotes(group_name(reference))}"
     few = f"fewer than {trends.FEWEST} periods have" if found else "no period has"
+    if two:
+        few = "not both periods have"
     return f"{few} {counted(max(1, min_count), 'row')} of both {to} and another group"
 
 
@@ -289,7 +338,8 @@ def changes_over_time(
     found = over_time(cells, compared, reference, column=column, periods=periods, options=options)
     if len(periods) > 1:
         names = attribute_names(found.by_attribute)
-        warnings += [found.said_of(names[key], ())[0] for key in found.causes if not found.by_attribute[key]]
+        warnings += [str(found.cause_of(names[key])) for key in found.causes if not found.by_attribute[key]]
+        warnings += few_sentences(found.changes, names, compared, options.min_count)
     return found, warnings
 
 
@@ -323,7 +373,9 @@ class Time(Part):
         if own is None:
             return []
         shown = blocks.said([*own["sentences"], *whole["said"]], most=6, more="changes")
-        if found := own["trends"]:
+        if len(whole["periods"]) == 2:
+            shown += [changes_table(name, own, whole)] if own["changes"] else []
+        elif found := own["trends"]:
             shown += [_table(name, found, level_text(whole["level"])), *_charts(found, whole)]
         return [blocks.section("Over time", shown, rank=4)]
 

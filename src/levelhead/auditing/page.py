@@ -56,7 +56,7 @@ _CLUSTERED = (
     "Student’s t. Gaps use simultaneous intervals of all pairs (Bonferroni). A rate with fewer than 8 clusters is not "
     "compared."
 )
-FIRST = ("against", "unpaired", "over_time", "control", "own_metrics", "continuous", "costs", "rates")
+FIRST = ("against", "over_time", "control", "own_metrics", "continuous", "costs", "rates")
 """Parts whose sentences come first, those that an option requested before the others."""
 
 

@@ -25,7 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from levelhead.auditing.options import AuditOptions, Other, Roles
+from levelhead.auditing.options import AuditOptions, Other
 from levelhead.auditing.paired_answer import (
     Change,
     GroupChange,
@@ -342,11 +342,6 @@ class Against(Part):
     keeps = ("label", "prediction", "other", "cluster", "id", "groups")
     excludes = ("weight",)
     column_sections = staticmethod(paired_sections)
-
-    @classmethod
-    def lacks(cls, roles: Roles, options: AuditOptions) -> list[str]:
-        """Return what it needs and is not there: another model on the same rows."""
-        return super().lacks(roles, options) or (["the same rows"] if options.other and options.other.unpaired else [])
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:

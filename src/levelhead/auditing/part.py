@@ -60,7 +60,6 @@ class Frame:
         label: of scores, the label that they are about.
         warnings: full sentences, to which parts add.
         decision: the name of the favourable decision, where it is no class of the data.
-        other_rows: the same of a table of other rows, where there is one.
     """
 
     asked: Asked
@@ -79,7 +78,6 @@ class Frame:
     as_label: Mapping[Hashable, Hashable] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     decision: str | None = None
-    other_rows: Frame | None = None
 
     @property
     def shown(self) -> dict[str, str]:

@@ -12,7 +12,6 @@ from levelhead.auditing.paired import Against
 from levelhead.auditing.part import Part
 from levelhead.auditing.rates import Amplified, Rates
 from levelhead.auditing.scores import Scores
-from levelhead.auditing.unpaired import OtherRows
 from levelhead.registry import Registry
 
 PARTS: Registry[Part] = Registry(
@@ -20,9 +19,6 @@ PARTS: Registry[Part] = Registry(
     Part,
     "levelhead.parts",
     "name",
-    {
-        one.name: one
-        for one in (Control, Along, Time, BoundPart, CostPart, Against, OtherRows, Scores, Rates, Amplified, OwnPart)
-    },
+    {one.name: one for one in (Control, Along, Time, BoundPart, CostPart, Against, Scores, Rates, Amplified, OwnPart)},
 )
 """Beside the classes' gaps and rates, which every audit has; in the order of a page."""

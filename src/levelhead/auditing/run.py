@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from levelhead.auditing.figures import Classes
@@ -14,15 +14,14 @@ from levelhead.auditing.options import (
     cut_points,
     refuse_excluded,
 )
-from levelhead.auditing.part import Asked, Frame, Part
+from levelhead.auditing.part import Asked, Part
 from levelhead.auditing.parts import PARTS
 from levelhead.auditing.result import AuditResult
 from levelhead.auditing.score_rows import ScoreRows
-from levelhead.auditing.unpaired import OtherRows
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source
-from levelhead.types import ConfigError, DataError, listed, quoted
+from levelhead.types import ConfigError, listed, quoted
 
 
 def check(roles: Roles, options: AuditOptions, argument: bool = False) -> None:
@@ -83,32 +82,6 @@ class _Counts:
             self.rows.add({role: column for role, column in alone.items() if role in kept})
 
 
-def _other_rows(asked: Asked, frame: Frame, keeps: Sequence[str]) -> Frame:
-    """Return the frame of another table, of other rows, whose scores are decided as those of ``frame``."""
-    other = asked.options.other
-    assert other is not None
-    assert other.source is not None
-    thresholds = frame.thresholds if frame.scale is not None else ()
-    # The same class of both tables, whatever else one of them holds.
-    positive = asked.options.positive if frame.of_class is None else frame.of_class
-    options = replace(asked.options, other=None, reference=None, thresholds=thresholds, costs=None, positive=positive)
-    if frame.scale is not None:
-        options = replace(options, scale=frame.scale.name)
-    roles = replace(asked.roles, id=None, time=None, levels=(), along=())
-    its = Asked(other.source, roles, options, asked.cuts)
-    classes, titles = Classes(its), roles.titles(other.source)
-    rows: Rows = Rows(titles) if roles.score is None else ScoreRows(titles)
-    kept = roles.kept(keeps)
-    for columns in roles.batches(other.source, asked.cuts):
-        alone = repeated(columns, len(rows)) if "count" in columns else columns
-        classes.update(alone)
-        rows.add({role: column for role, column in alone.items() if role in kept})
-    try:
-        return classes.frame(rows, rows)
-    except ConfigError as error:
-        raise DataError(f"{other.names[0]}: {error}") from None
-
-
 def run(
     source: Source, roles: Roles, options: AuditOptions, reading: Collection[str] = (), warnings: Collection[str] = ()
 ) -> AuditResult:
@@ -140,8 +113,6 @@ def run(
     # An audit of scores joins labels of one class: memory is shared until then.
     as_read = options.other is not None or options.metrics is not None
     frame = classes.frame(rows, rows.only({*rows.parts} - {"score"}) if as_read else rows)
-    if (part := counts.ours.get(OtherRows.name)) is not None:
-        frame = replace(frame, other_rows=_other_rows(asked, frame, part.keeps))
     told = classes.find(frame)
     frame.warnings.extend(warnings)
     found = {name: part.find(frame) for name, part in counts.ours.items()}

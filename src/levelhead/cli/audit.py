@@ -79,7 +79,6 @@ def audit_command(
     count: Annotated[Text, rare(COLUMNS, "Frequency table: column with the number of people per row.")] = None,
     cluster: Annotated[Text, rare(COLUMNS, "Column with a person's id: clusters the intervals.")] = None,
     against: Annotated[Path | None, option(COLUMNS, "Another model's file: reports changes.")] = None,
-    unpaired: Annotated[bool, rare(COLUMNS, "--against has other rows, e.g. an earlier month.", "--unpaired")] = False,
     with_: Annotated[
         Text,
         rare(
@@ -148,7 +147,7 @@ SHARED = ("reference", "intersect", "min_count", "bins", "count")
 """Options that every audit takes as they are."""
 CLASSES_ALONE = (
     "scale", "threshold", "weight", "with_", "against", "control", "part", "positive_name", "time",
-    "unpaired", "bound", "cost_false_positive", "cost_false_negative",
+    "bound", "cost_false_positive", "cost_false_negative",
 )  # fmt: skip
 OF_EXAMPLE = (
     "predictions", "label", "prediction", "group", "with_", "score", "weight", "cluster", "threshold", "against", "on",
@@ -189,11 +188,11 @@ NUMBERS = Kind(
 CLASSES = Kind(
     "audit:audit_file", ("label", "prediction", "group"),
     (*SHARED, "continuous", "control", "bound", "score", "threshold", "scale", "against", "on", "weight", "cluster",
-     "without", "time", "unpaired", "positive", "label_map", "positive_name", "favourable"),
+     "without", "time", "positive", "label_map", "positive_name", "favourable"),
 )  # fmt: skip
 
 TAKES_NO_CLUSTERS = (
-    "without", "continuous", "control", "time", "unpaired", "bound", "cost_false_positive", "cost_false_negative",
+    "without", "continuous", "control", "time", "bound", "cost_false_positive", "cost_false_negative",
     "count", "regression", "rank",
 )  # fmt: skip
 """Options of audits whose intervals would ignore clusters."""

@@ -10,6 +10,8 @@ than the binomial draws of the rows explain, the variance is scaled up and Stude
 outside says since when. Its limits combine the period's interval (Newcombe's, with the outer ends of Wilson and
 Jeffreys) with that of the mean by variance recovery (Zou and Donner 2008). They hold together over all periods and
 comparisons (Bonferroni).
+
+*Two periods.* Each rate's change has Newcombe's interval, and that of a difference of rates combines the two (MOVER).
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from levelhead.metrics.between import differences, mover, normal_quantile, proportion_ends, shared
+from levelhead.metrics.between import (
+    Differences,
+    difference_of,
+    differences,
+    mover,
+    normal_quantile,
+    proportion_ends,
+    shared,
+)
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.types import Estimate
@@ -105,6 +115,32 @@ def trend(
         low, high = mover(gap[1:], of_gap, mean, (mean - reach, mean + reach))
         limits[:, 1:] = gap[1:] - high, gap[1:] - low
     return Trend(np.stack(each), slope, line, p_value, scatter, limits)
+
+
+def changes(hits: IntArray, rows: IntArray, *, level: float = 0.95, comparisons: int = 1) -> Differences:
+    """Return how much each group's rate changes from a first period to a second, (groups,).
+
+    Args:
+        hits: (2, groups) of both periods.
+        rows: (2, groups); of groups without rows in one of the periods nothing is known.
+        level: how often all ``comparisons`` intervals together hold the true changes.
+        comparisons: how many rates are compared.
+    """
+    groups = np.arange(hits.shape[1])
+    strict = shared(level, comparisons)
+    return differences(hits.ravel(), np.maximum(rows, 1).ravel(), groups + len(groups), groups, level=strict)
+
+
+def change(hits: IntArray, rows: IntArray, *, level: float = 0.95, comparisons: int = 1) -> Trend:
+    """Compare two periods, (2, 2) hits and rows as :func:`trend` takes them: the slope is the change of the difference.
+
+    There are no p-values and no limits: the interval of the change is all that two periods say.
+    """
+    places, of = np.arange(2), changes(hits, rows, level=level, comparisons=comparisons)
+    each = differences(hits.T.ravel(), rows.T.ravel(), places, places + 2, level=level)
+    slope = difference_of(*(of.at(at, rows[:, at].sum()) for at in (0, 1)))
+    first, last = each.value
+    return Trend(np.stack(each), slope, (float(first), float(last)), np.nan, np.nan, np.full((2, 2), np.nan))
 
 
 def _variance(share: FloatArray, rows: IntArray) -> FloatArray:

@@ -1,0 +1,94 @@
+"""Two periods: how each group's rates change from the first to the second, with sentences and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from levelhead.metrics import trend as trends
+from levelhead.metrics.between import clearest
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.names import RATE_TITLES, Key, group_name
+from levelhead.report import blocks
+from levelhead.report.record import Finding
+from levelhead.report.text import Record, counted, level_text, number, percent_interval, short
+from levelhead.types import Estimate, in_quotes, listed, printable
+
+Cells = Mapping[str, tuple[IntArray, IntArray]]
+"""By rate, hits and rows, (periods, groups) each."""
+
+
+@dataclass(frozen=True)
+class RateChange(Finding):
+    """One rate of one group in the ``first`` and the ``last`` of two periods, and its ``change``."""
+
+    group: str
+    rate: str
+    first: float
+    last: float
+    change: Estimate
+
+
+def rate_changes(
+    cells: Cells, groups: Sequence[Key], least: int, level: float, comparisons: int
+) -> tuple[RateChange, ...]:
+    """Return how the rates of groups with enough rows in both of two periods change, those that are decided first."""
+    found = []
+    for rate, (hits, rows) in cells.items():
+        change, share = trends.changes(hits, rows, level=level, comparisons=comparisons), hits / np.maximum(rows, 1)
+        for at in np.flatnonzero((rows >= least).all(0)).tolist():
+            name, (first, last) = group_name(groups[at]), share[:, at].tolist()
+            found.append(RateChange(name, rate, first, last, change.at(at, int(rows[:, at].sum()))))
+    return tuple(sorted(found, key=lambda one: clearest(one.change)))
+
+
+def rate_sentence(name: str, one: RateChange) -> str:
+    """Say how a rate changes."""
+    return (
+        f"By {printable(name)}, the {RATE_TITLES[one.rate].lower()} of {in_quotes(one.group)} changes from "
+        f"{number(100 * one.first)}% to {number(100 * one.last)}%, by {number(100 * one.change.value, signed=True)} "
+        f"points (interval {percent_interval(one.change, signed=True)})."
+    )
+
+
+def few_sentences(
+    found: Mapping[Key, Sequence[RateChange]],
+    names: Mapping[Key, str],
+    compared: Mapping[Key, Sequence[Key]],
+    min_count: int,
+) -> list[str]:
+    """Name the groups without a change, which have too few rows in one of two periods."""
+    said = []
+    for key, changes in found.items():
+        known = {one.group for one in changes}
+        if few := [in_quotes(name) for name in map(group_name, compared[key]) if name not in known]:
+            rows = counted(max(1, min_count), "row")
+            said.append(
+                f"{printable(names[key])}: groups without {rows} in both periods are not compared: {listed(few)}."
+            )
+    return said
+
+
+def changes_table(name: str, own: Record, result: Record) -> Record:
+    """Return the table of two periods: changes of differences, then those of rates."""
+    rows = []
+    for one in own["trends"]:
+        ends = [blocks.cell(number(100 * end, signed=True)) for end in one["line"]]
+        cells = [blocks.cell(RATE_TITLES[one["rate"]]), *ends, blocks.figure_cell(one["slope"], signed=True)]
+        rows.append((f"{short(one['group'], 40)} minus {short(one['reference'], 40)}", cells))
+    for one in own["changes"]:
+        ends = [blocks.cell(number(100 * one[end])) for end in ("first", "last")]
+        cells = [blocks.cell(RATE_TITLES[one["rate"]]), *ends, blocks.figure_cell(one["change"], signed=True)]
+        rows.append((short(one["group"], 60), cells))
+    first, last = (short(period, 30) for period in result["periods"])
+    count, level = counted(result["comparisons"], "comparison"), level_text(result["level"])
+    return blocks.table(
+        f"Changes by {short(name)} from {first} to {last}, percent and points",
+        ["Groups", "Rate", first, last, ("Change", f"In points, with its {level} interval, adjusted for {count}.")],
+        rows,
+        text_columns=[1],
+        most=12,
+        where=blocks.BOTH,
+    )
