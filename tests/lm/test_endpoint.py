@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import math
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -175,7 +178,7 @@ def zeros(payload: dict[str, Any]) -> dict[str, Any]:
         (lambda payload: (200, LAST, {}), "do not spell the prompt"),
         (lambda payload: (200, zeros(payload), {}), "no real log-probabilities"),
         (lambda payload: (200, {"choices": []}, {}), "an answer without choices"),
-        (lambda payload: (200, b"<html>hello</html>", {}), "no whole JSON object"),
+        (lambda payload: (200, b"<html>hello</html>", {}), "no whole, uncompressed JSON object"),
         (lambda payload: (400, {"error": {"message": "echo is not supported"}}, {}), "echo is not supported"),
         (lambda payload: (404, b"gone", {}), "status 404"),
         (lambda payload: (401, {"error": {"message": f"bad key {KEY}"}}, {}), "status 401"),
@@ -223,7 +226,79 @@ def test_a_slow_server_times_out_and_the_item_is_named(server: Server) -> None:
         list(reached.generate(["a"], seed=0, max_new_tokens=3))
 
 
-@pytest.mark.parametrize("bad", [None, float("nan"), 0.5, "x"])
+@pytest.mark.parametrize("where", ["header", "body"])
+def test_a_trickle_of_bytes_ends_with_the_time_of_the_request(where: str) -> None:
+    """Each byte comes within the timeout, the answer does not."""
+    trickle = b"HTTP/1.1 200 OK\r\nX: " if where == "header" else b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            with listening.accept()[0] as client, contextlib.suppress(OSError):
+                client.sendall(trickle)
+                for _ in range(40):  # 8 s at most
+                    client.sendall(b"a")
+                    time.sleep(0.2)
+
+        threading.Thread(target=drip, daemon=True).start()
+        reached = Endpoint(f"http://127.0.0.1:{listening.getsockname()[1]}/v1", "model", tries=1, timeout=1.0)
+        began = time.monotonic()
+        with pytest.raises(ConfigError, match="no answer within 1 seconds, after one try"):
+            reached.probe()
+        assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "zstd"])
+def test_an_encoding_that_lies_does_no_harm(server: Server, encoding: str) -> None:
+    server.reply = lambda payload, number: (200, completion(payload), {"Content-Encoding": encoding})
+    assert dict(asked(server).option_log_likelihoods(["a"], [[" b"]]))[0] == [(pytest.approx(value_of(" b")), 1)]
+    assert {headers["Accept-Encoding"] for *_, headers in server.seen} == {"identity"}
+    packed = gzip.compress(bytes(2**22))  # never unpacked
+    server.reply = lambda payload, number: (200, packed, {"Content-Encoding": encoding})
+    with pytest.raises(ConfigError, match=r"no whole, uncompressed JSON object"):
+        asked(server).probe()
+
+
+def test_a_cookie_is_not_kept(server: Server) -> None:
+    server.reply = lambda payload, number: (200, completion(payload), {"Set-Cookie": "a=\x80"})
+    assert len(dict(asked(server).generate(["a", "b"], seed=0, max_new_tokens=3))) == 2
+    assert not any("Cookie" in headers for *_, headers in server.seen)
+
+
+@pytest.mark.parametrize("at", [10**400, 10**6, True, 1.0])
+def test_places_that_cannot_be_are_refused(server: Server, at: Any) -> None:
+    def placed(payload: dict[str, Any], number: int) -> Reply:
+        answer = completion(payload)
+        logprobs = answer["choices"][0]["logprobs"]
+        logprobs |= {"tokens": ["\ufffd"] * len(logprobs["tokens"]), "text_offset": [at] * len(logprobs["tokens"])}
+        return 200, answer, {}
+
+    server.reply = placed
+    with pytest.raises(ConfigError, match=r"do not spell the prompt|no token lies within"):
+        asked(server).probe()
+
+
+@pytest.mark.parametrize(
+    ("usage", "counted"),
+    [
+        ({"prompt_tokens": 5, "completion_tokens": 2}, (5, 2, 0)),
+        ({"prompt_tokens": 5}, (5, 0, 0)),
+        ({"prompt_tokens": -5, "completion_tokens": 2}, (0, 0, 1)),
+        ({"prompt_tokens": 5, "completion_tokens": -2}, (0, 0, 1)),
+        ({"prompt_tokens": 10**400, "completion_tokens": 2}, (0, 0, 1)),
+        ({"prompt_tokens": True, "completion_tokens": 2}, (0, 0, 1)),
+        ([5, 2], (0, 0, 1)),
+    ],
+)
+def test_usage_that_cannot_be_is_not_counted(server: Server, usage: Any, counted: tuple[int, int, int]) -> None:
+    server.reply = lambda payload, number: (200, completion(payload) | {"usage": usage}, {})
+    reached = asked(server)
+    reached.probe()
+    used = reached.spent()
+    assert (used.prompt_tokens, used.completion_tokens, used.uncounted) == counted
+    assert ("no usable counts for 1" in str(used)) == bool(counted[2])
+
+
+@pytest.mark.parametrize("bad", [None, float("nan"), 0.5, "x", -(10**400), 10**400, -1e308, -9999.0])
 def test_a_half_answer_is_never_scored(server: Server, bad: Any) -> None:
     def spoilt(payload: dict[str, Any], number: int) -> Reply | None:
         answer = completion(payload)
@@ -233,7 +308,7 @@ def test_a_half_answer_is_never_scored(server: Server, bad: Any) -> None:
 
     server.reply = spoilt
     with pytest.raises(LevelheadError, match=r"Things/3: .*after 3 tries"):
-        list(asked(server).option_log_likelihoods(["a"], [[" b c"]], ["Things/3"]))
+        list(asked(server).option_log_likelihoods(["a"], [[" b"]], ["Things/3"]))
 
 
 def test_what_was_answered_before_a_failure_is_kept(server: Server, tmp_path: Path) -> None:
@@ -367,6 +442,53 @@ def test_addresses(url: str, message: str) -> None:
     assert Endpoint("http://a:1/v1/chat/completions", "m").url == "http://a:1/v1/"
     assert Endpoint("http://a/v1", "m").unencrypted
     assert not Endpoint("https://a/v1", "m").unencrypted
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        KEY[-20:],
+        KEY[-4:],
+        KEY[:4],
+        KEY.upper()[-6:],
+        KEY[::-1],
+        " ".join(KEY[-6:]),
+        "\u200b".join(KEY[-6:]),
+        "ｓｅｃｒｅｔ",
+    ],
+)
+def test_no_part_of_the_key_is_shown(server: Server, words: str) -> None:
+    server.reply = lambda payload, number: (401, {"error": {"message": f"Wrong: {words}"}}, {})
+    with pytest.raises(ConfigError, match=r"status 401\. It") as caught:
+        asked(server, key=KEY).probe()
+    assert "Wrong" not in str(caught.value)
+
+
+def test_an_answer_that_repeats_the_key_is_not_stored(server: Server) -> None:
+    server.reply = lambda payload, number: (200, {"choices": [{"text": f"B, {KEY}"}]}, {})
+    with pytest.raises(LevelheadError, match="an answer that repeats the key, after 3 tries"):
+        list(asked(server, key=KEY).generate(["a"], seed=0, max_new_tokens=3))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("Ann Lee", "Wrong: Ann Lee"),
+        ("Ann Lee", "Wrong: A-N-N L-E-E"),
+        ("Who was late, Ann or Tom?", "NO WAS LATE, ANN OR"),
+    ],
+)
+def test_short_and_changed_prompts_are_not_shown(server: Server, prompt: str, words: str) -> None:
+    server.reply = lambda payload, number: (
+        None if PROBE in server.texts()[number - 1] else (400, {"error": {"message": words}}, {})
+    )
+    for dialogue in (False, True):
+        reached = asked(server)
+        prompts = reached.dialogues([prompt]) if dialogue else [prompt]
+        with pytest.raises(LevelheadError, match=r"status 400\.$"):
+            list(reached.generate(prompts, seed=0, max_new_tokens=3))
+    with pytest.raises(LevelheadError, match=r"status 400 \(Wrong: Ann Lee\)|status 400 \(NO|status 400 \(Wrong: A-N"):
+        list(asked(server).generate(["Nobody came by"], seed=0, max_new_tokens=3))
 
 
 def test_a_servers_words_are_not_shown_where_they_hold_the_prompt(server: Server) -> None:

@@ -60,7 +60,7 @@ def bench_command(
     ] = "",
     concurrency: Annotated[int, option(ENDPOINT, "Number of parallel requests.", min=1, max=256)] = 8,
     requests_per_minute: Annotated[int | None, option(ENDPOINT, "Rate limit.", min=1)] = None,
-    timeout: Annotated[float, option(ENDPOINT, "Seconds to wait for an answer.", min=1, max=3600)] = 120.0,
+    timeout: Annotated[float, option(ENDPOINT, "Seconds that one try of a request may take.", min=1, max=3600)] = 120.0,
     price: Annotated[
         Text, option(ENDPOINT, "Prices of a million prompt and completion tokens, e.g. 0.15,0.60.")
     ] = None,

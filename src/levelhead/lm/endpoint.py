@@ -3,7 +3,8 @@
 Log-likelihoods need the log-probabilities of the *prompt*: ``/completions`` with ``echo`` and ``logprobs``. Servers may
 accept both and give none, or those of the generated token alone; every option would then score alike. So a made-up
 sentence is scored first (:meth:`Endpoint.probe`), and each answer is read with the same care: its tokens must spell the
-prompt, and each token that is scored needs a finite log-probability, at most 0.
+prompt, and each token that is scored needs a log-probability between -1,000 and 0: servers write -9999 and the like
+where they know none.
 
 The server tokenises. A token belongs to an option if it ends behind the context, so one that spans the boundary does.
 Free answers come from ``/completions``, or, for dialogues, from ``/chat/completions``.
@@ -17,7 +18,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 from levelhead.lm.transport import RefusedError, Request, Transport, UnreadableAnswerError
@@ -27,7 +28,7 @@ from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 PROBE = "The kettle stands on the table, and the lamp stands on the shelf."
 CHAT_SCORES = "--chat at an endpoint gives free answers, and scores no options: --choose generate."
 NO_SCORES = "With --choose generate BBQ reads free answers instead."
-TINY = 1e-4  # nats: log-probabilities are rounded by servers
+LEAST, MOST = -1000.0, 1e-4  # nats: of a token's log-probability; servers round
 
 
 class Dialogue(str):
@@ -50,7 +51,7 @@ class Dialogue(str):
 
 @dataclass
 class Usage:
-    """Requests and tokens, as the server counts them; ``uncounted`` requests came without counts.
+    """Requests and tokens, as the server counts them; ``uncounted`` requests came without counts, or negative ones.
 
     ``repeats``: second tries. ``withheld``: answers that a filter of the server held back. ``cut``: answers of which
     nothing was left when the tokens ran out. ``cost``: at the prices given, None without prices or counts; ``unpriced``
@@ -86,7 +87,7 @@ class Usage:
         said = f"{self.requests:,} requests{again}: {tokens}"
         said += "" if self.cost is None else f", cost {self.cost:,.4f}"
         said += f" without {counted(self.unpriced, 'request')} of unknown price" if self.unpriced else ""
-        said += f"; the server gave no counts for {self.uncounted:,}." if self.uncounted else "."
+        said += f"; the server gave no usable counts for {self.uncounted:,}." if self.uncounted else "."
         said += f" A filter of the server withheld {self.withheld:,} answers." if self.withheld else ""
         lost = counted(self.unknown, "answer")
         said += f" Requests of {lost} from a stopped run are not counted." if self.unknown else ""
@@ -166,13 +167,13 @@ class Endpoint:
         except LevelheadError as error:
             reason = str(error).rstrip(".")
             raise ConfigError(f"No option can be scored at this endpoint: {reason}. {NO_SCORES}") from None
-        values = [value for *_, value in others]
-        if len(values) < 4 or any(value is None for value in values) or sum(values) > -1:  # type: ignore[arg-type]
+        values = [value for *_, value in others if _is_score(value)]
+        if len(values) < max(4, len(others)) or sum(values) > -1:
             raise ConfigError(
                 f"The endpoint gives no real log-probabilities of a prompt: a sentence of {len(PROBE.split())} words "
-                f"has {len(values) + 1} tokens with {sum(value is not None for value in values)} numbers. {NO_SCORES}"
+                f"has {len(others) + 1} tokens with {len(values)} numbers. {NO_SCORES}"
             )
-        self._scores_first = first[2] is not None
+        self._scores_first = _is_score(first[2])
 
     def log_likelihoods(self, texts: Sequence[str], names: Sequence[str] | None = None) -> list[float]:
         """Return the sum of the log-probabilities of each text's tokens, in the order of ``texts``."""
@@ -305,19 +306,23 @@ class Endpoint:
             raise UnreadableAnswerError("token_logprobs hold something that is no number")
         begins = _begins(list(map(str, tokens)), offsets, str(choice.get("text", "")), text)
         spans = zip(begins[:-1], begins[1:], values, strict=True)
-        return [(begin, end, value) for begin, end, value in spans if end > 0 and begin < len(text)]
+        found = [(begin, end, value) for begin, end, value in spans if end > 0 and begin < len(text)]
+        if not found:
+            raise UnreadableAnswerError("no token lies within the prompt")
+        return found
 
     def _choice(self, record: dict[str, Any]) -> dict[str, Any]:
         choices = record.get("choices")
         if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
             raise UnreadableAnswerError("an answer without choices")
         usage = record.get("usage")
-        counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
+        usage = usage if isinstance(usage, dict) else {}
+        prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens") or 0
         with self._lock:
             self._usage.requests += 1
-            if counts and isinstance(counts[0], int):
-                self._usage.prompt_tokens += counts[0]
-                self._usage.completion_tokens += counts[1] if isinstance(counts[1], int) else 0
+            if type(prompt) is type(completion) is int and min(prompt, completion) >= 0:
+                self._usage.prompt_tokens += prompt
+                self._usage.completion_tokens += completion
             else:
                 self._usage.uncounted += 1
         return choices[0]
@@ -353,7 +358,7 @@ def _begins(tokens: list[str], offsets: Any, echoed: str, text: str) -> list[int
             return [begin - shift for begin in begins]
     # Tokens that are parts of a character spell nothing; then where they begin must be told, in an echoed text.
     shift = echoed.find(text)
-    whole = isinstance(offsets, list) and len(offsets) == len(tokens) and all(isinstance(at, int) for at in offsets)
+    whole = isinstance(offsets, list) and len(offsets) == len(tokens) and all(type(at) is int for at in offsets)
     if shift < 0 or not whole or offsets != sorted(offsets) or not offsets:
         raise UnreadableAnswerError("the tokens of the answer do not spell the prompt, so it was not echoed whole")
     return [at - shift for at in offsets] + [max(len(echoed), offsets[-1]) - shift]
@@ -362,11 +367,15 @@ def _begins(tokens: list[str], offsets: Any, echoed: str, text: str) -> list[int
 def _scored(record: dict[str, Any], read: Any, behind: int) -> tuple[float, int]:
     """Return the sum of the log-probabilities, and the number, of the tokens that end behind a context."""
     values = [value for _, end, value in read(record) if end > behind]
-    if not values or any(value is None or not math.isfinite(value) or value > TINY for value in values):
-        raise UnreadableAnswerError("a token of the option has no log-probability, or none that is finite and below 0")
+    if not values or not all(map(_is_score, values)):
+        raise UnreadableAnswerError("a token of the option has no log-probability, or none between -1,000 and 0")
     if len(values) > 2 and not any(values):
         raise UnreadableAnswerError("every log-probability is 0")
     return math.fsum(values), len(values)
+
+
+def _is_score(value: float | None) -> TypeGuard[float]:
+    return value is not None and LEAST <= value <= MOST
 
 
 def _address(url: str) -> str:

@@ -3,21 +3,28 @@
 A request is repeated after a timeout, a broken connection, a status of 408, 425, 429 or 5xx, and an answer that is no
 whole JSON object or that its reader cannot read. The pause doubles from half a second on, or is the server's
 ``Retry-After``, which holds back all requests. The key stands in one header of the client, and in no error: errors name
-the kind of a failure, and quote of a server's words only what holds neither the key nor a part of the prompt.
+the kind of a failure, and quote of a server's words only what holds no part of the key or of the prompt.
+
+HTTP clients limit the time between two bytes, not that of a request, so requests run in one event loop, which can
+cancel them. Answers are asked for, and read, without compression: nothing is unpacked before its length is known.
 """
 
 from __future__ import annotations
 
-import difflib
+import asyncio
 import email.utils
+import functools
 import importlib
 import json
 import queue
 import random
+import re
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Generic, TypeVar
 
 from levelhead.types import ConfigError, LevelheadError, printable
@@ -29,7 +36,11 @@ Record = dict[str, Any]
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds
 LONGEST_WAIT = 900.0  # seconds: of a Retry-After, before it is an error
 LONGEST_ANSWER = 2**26  # bytes
-SHARED_WORDS = 16  # characters that a server's message may share with a prompt
+# Characters in a row, of letters and digits, by which a server's message repeats the key or a prompt.
+OF_KEY, OF_PROMPT = 4, 12
+SHORTEST_KEY = 12  # characters; shorter ones are words such as EMPTY, which an answer may hold
+DIGITS = 15  # of an integer in an answer; longer ones are floats, which may be infinite
+SEPARATORS = re.compile(r"[\s\x00-/:-@\[-`{-\x9f\u200b-\u200f\u2060\ufeff]+")
 REPEATED = (408, 425, 429)
 
 
@@ -64,7 +75,7 @@ class Transport:
     """A client of one server.
 
     ``concurrency`` requests are under way at a time, at most ``per_minute`` begin in a minute (None: no limit), each is
-    tried ``tries`` times, and waits ``timeout`` seconds for its answer. ``repeats`` counts second tries.
+    tried ``tries`` times, and each try ends within ``timeout`` seconds. ``repeats`` counts second tries.
     """
 
     def __init__(
@@ -77,14 +88,17 @@ class Transport:
         tries: int = 6,
         timeout: float = 120.0,
     ) -> None:
-        self._http = _library()
+        self._http, self._loop = _library(), _loop()
         self._key, self.concurrency, self.tries, self.timeout = key, concurrency, tries, timeout
         self._gap = 60 / per_minute if per_minute else 0.0
         self._next, self._lock, self._stop = 0.0, threading.Lock(), threading.Event()
         self.repeats = 0
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
         limits = self._http.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-        self._client = self._http.Client(base_url=url, headers=headers, timeout=timeout, limits=limits)
+        nothing = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+        self._client = self._http.AsyncClient(
+            base_url=url, headers=headers, timeout=None, limits=limits, cookies=nothing
+        )
 
     def send(self, request: Request[Key, Found]) -> Found:
         """Send one request, and again where that can help.
@@ -99,7 +113,7 @@ class Transport:
             try:
                 status, headers, body = self._post(request)
                 if status == 200:
-                    return request.read(_object(body))
+                    return request.read(self._keyless(_object(body)))
                 words = self._words(body, request.payload)
                 if status not in REPEATED and status < 500:
                     raise RefusedError(status, words, request.name)
@@ -110,9 +124,7 @@ class Transport:
                 failure = str(error).rstrip(".")
             except TimeoutError:
                 failure = f"no answer within {self.timeout:g} seconds"
-            except self._http.TimeoutException:
-                failure = f"no answer within {self.timeout:g} seconds"
-            except self._http.TransportError as error:  # its text is not shown: it can hold a header
+            except self._http.RequestError as error:  # its text is not shown: it can hold a header
                 failure = f"a broken connection ({type(error).__name__})"
             if wait > LONGEST_WAIT:
                 raise LevelheadError(f"{request.name}: {failure}; the server asks to wait {wait:,.0f} seconds.")
@@ -172,14 +184,16 @@ class Transport:
             raise failure
 
     def _post(self, request: Request[Any, Any]) -> tuple[int, Any, bytes]:
-        latest, body = time.monotonic() + self.timeout, bytearray()
-        with self._client.stream("POST", request.path, json=request.payload) as response:
-            for piece in response.iter_bytes():
+        within = asyncio.wait_for(self._exchange(request), self.timeout)
+        return asyncio.run_coroutine_threadsafe(within, self._loop).result()
+
+    async def _exchange(self, request: Request[Any, Any]) -> tuple[int, Any, bytes]:
+        body = bytearray()
+        async with self._client.stream("POST", request.path, json=request.payload) as response:
+            async for piece in response.aiter_raw():
                 body += piece
                 if len(body) > LONGEST_ANSWER:
                     raise UnreadableAnswerError(f"an answer of more than {LONGEST_ANSWER >> 20} MiB")
-                if time.monotonic() > latest:
-                    raise TimeoutError
         return response.status_code, response.headers, bytes(body)
 
     def _wait_turn(self) -> None:
@@ -189,28 +203,52 @@ class Transport:
             self._next = begin + self._gap
         self._stop.wait(begin - now)
 
+    def _keyless(self, record: Record) -> Record:
+        """Return an answer, which is stored; raise :class:`UnreadableAnswerError` if it holds the key."""
+        if len(self._key) >= SHORTEST_KEY and self._key in str(record):
+            raise UnreadableAnswerError("an answer that repeats the key")
+        return record
+
     def _words(self, body: bytes, payload: Record) -> str:
-        """Return a server's message if it holds neither the key nor a part of the prompt; otherwise nothing."""
+        """Return a server's message if it holds no part of the key or of the prompt; otherwise nothing."""
         try:
             record = _object(body)
         except UnreadableAnswerError:
             return ""
         error = record.get("error", record)
         said = error.get("message") if isinstance(error, dict) else error
-        said = printable(" ".join(str(said or "").split()), 160)
-        prompt = json.dumps(payload, ensure_ascii=False)
-        match = difflib.SequenceMatcher(None, said, prompt, autojunk=False).find_longest_match()
-        secret = bool(self._key) and (self._key in said or self._key[:4] in said)
-        return "" if secret or match.size >= SHARED_WORDS else said
+        said = str(said or "")
+        prompts = [payload.get("prompt", ""), *(one["content"] for one in payload.get("messages", ()))]
+        secret = _repeats(said, self._key, OF_KEY) or any(_repeats(said, prompt, OF_PROMPT) for prompt in prompts)
+        return "" if secret else printable(" ".join(said.split()), 160)
+
+
+def _repeats(said: str, secret: str, run: int) -> bool:
+    """Whether a message holds ``run`` characters in a row of a secret, or all: in any case, spaced, or backwards."""
+    plain = [unicodedata.normalize("NFKC", text).casefold() for text in (said, secret)]
+    for heard, hidden in (plain, [SEPARATORS.sub("", text) for text in plain]):
+        length = min(run, len(hidden))
+        runs = {hidden[at : at + length] for at in range(len(hidden) - length + 1)} - {""}
+        if any(one in heard or one[::-1] in heard for one in runs):
+            return True
+    return False
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of all requests, which runs in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
 
 
 def _object(body: bytes) -> Record:
     try:
-        record = json.loads(body)
+        record = json.loads(body, parse_int=lambda digits: (int if len(digits) <= DIGITS else float)(digits))
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
-        raise UnreadableAnswerError("an answer that is no whole JSON object")
+        raise UnreadableAnswerError("an answer that is no whole, uncompressed JSON object")
     return record
 
 
