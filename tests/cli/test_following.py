@@ -143,14 +143,13 @@ def test_base_rates_do_not_explain_a_gap_that_runs_against_them() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "said"),
     [
-        (-0.09, -0.01, "reduced the gap"),
-        (-0.03, 0.02, "more than 3.0 points is excluded"),
-        (-0.1, 0.1, "16,000 rows"),
+        (-0.09, -0.01, "reduced the gap of this one training; refit runs of other seeds"),
+        (-0.03, 0.02, "did not measurably help in this one training; refit runs of other seeds"),
         (math.nan, math.nan, "in any draw"),
     ],
 )
 def test_a_refit_says_whether_labels_help(low: float, high: float, said: str) -> None:
-    figure = Estimate(float(np.nan_to_num(low + high)) / 2, low, high, 4_000)
+    figure = Estimate(float(np.nan_to_num(low + high)) / 2, low, high, 4_000, "one seed: more are not known")
     comparison: Any = SimpleNamespace(differences=lambda: [Difference("few-label", figure)], rows=4_000)
     sentence, words = following.after_refit(comparison, {"few-label": "200 group labels"}, Path("run"), Path("out"))
     assert said in sentence
@@ -168,6 +167,14 @@ def test_one_training_that_changed_says_what_it_leaves_open() -> None:
     )
     sentence, _ = following.after_refit(comparison, {"few-label": "200 group labels"}, Path("run"), Path("out"))
     assert sentence.startswith("200 group labels reduced the gap of this one training; refit runs of other seeds")
+    dearer = replace(change, accuracy=Estimate(-0.077, -0.09, -0.06, 1_500))
+    priced: Any = SimpleNamespace(differences=lambda: [dearer], rows=1_500)
+    sentence, _ = following.after_refit(priced, {"few-label": "200 group labels"}, Path("run"), Path("out"))
+    assert "of this one training, and lowered accuracy by 7.7 points;" in sentence
+    untaught: Any = SimpleNamespace(**vars(comparison) | {"differences": lambda: [replace(change, learned=False)]})
+    sentence, words = following.after_comparison(untaught, Path("out"), page=False)
+    assert sentence.startswith("erm did not learn: ")
+    assert "--plan" not in words
     sentence, words = following.after_comparison(comparison, Path("out"), page=False)
     assert sentence == "few-label reduced the gap on one seed; a plan says what more seeds would show."
     assert words[-2:] == ["--seeds", "0-5"]

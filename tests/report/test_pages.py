@@ -267,6 +267,17 @@ def test_a_row_at_chance_is_said_and_not_the_best() -> None:
     assert "AT CHANCE</span>" in render(page)
 
 
+def test_a_baseline_at_chance_comes_first_and_nothing_is_called_detectable() -> None:
+    one = compared()
+    baseline = one.comparison.table.baseline
+    assert one.comparison.differences()[0].learned
+    table = dataclasses.replace(one.comparison.table, at_chance=(baseline,))
+    page = Comparisons([dataclasses.replace(one, comparison=dataclasses.replace(one.comparison, table=table))]).page()
+    assert page["finding"].startswith(f"{baseline} did not learn: ")
+    assert "cannot be detected" not in str(page)
+    assert "cannot be detected" in str(Comparisons([one]).page())
+
+
 def marked(**table: Any) -> Compared:
     one = compared()
     changed = dataclasses.replace(one.comparison.table, **table)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -41,7 +42,7 @@ def test_holm_decides_too_not_the_interval_alone() -> None:
     adjusted = Difference("DAM", SMALLER.estimate, 0.3)
     assert difference_sentence(adjusted, "ERM") == (
         "Whether DAM reduced the gap in equalized odds relative to ERM is inconclusive: −2.1 points, interval "
-        "[−3.5, −0.7], but p = 0.3 after correction for the number of methods."
+        "[−3.5, −0.7], but p = 0.300 after correction for the number of methods."
     )
     by_interval_alone = Difference("DAM", Estimate(-0.021, -0.04, 0.001, 9), 0.04)
     assert not by_interval_alone.decided
@@ -182,3 +183,43 @@ def test_names_are_shortened_and_cannot_turn_text_around() -> None:
 def test_a_difference_without_an_interval_is_not_decided() -> None:
     assert LARGER.decided
     assert not Difference("jtt", Estimate(0.042, math.nan, math.nan, 1544), 0.02).decided
+
+
+def test_a_baseline_that_did_not_learn_is_the_first_sentence_and_decides_nothing() -> None:
+    larger = Difference("dam", Estimate(0.496, 0.4, 0.6, 99), 0.001, learned=False)
+    smaller = Difference("jtt", Estimate(-0.2, -0.3, -0.1, 99), 0.001, learned=False)
+    assert not any((larger.decided, larger.on_one_seed, larger.uncorrected))
+    for differences in ([larger], [larger, smaller]):
+        said = comparison_sentence(differences, "erm")
+        assert said.startswith("erm did not learn: ")
+        assert "train.epochs" in said
+        assert not re.search(r"reduced|increased|49\.6", said)
+    learned = Difference("dam", SMALLER.estimate, 0.01)
+    assert several_sentence([("a", [larger]), ("b", [learned])], "erm").endswith(
+        "dam reduced the gap in equalized odds relative to erm in 1 of 2 comparisons. In 1 of 2 comparisons the "
+        "baseline did not learn: raise train.epochs there."
+    )
+    assert several_sentence([("a", [larger])] * 2, "erm").startswith("In all of 2 comparisons the baseline did not ")
+
+
+def test_a_smaller_gap_with_lower_accuracy_says_both_in_one_sentence() -> None:
+    afr = Difference("afr", Estimate(-0.146, -0.2, -0.1, 99), 0.01, accuracy=Estimate(-0.077, -0.09, -0.06, 99))
+    assert difference_sentence(afr, "erm").endswith("[−20.0, −10.0], and lowered accuracy by 7.7 points.")
+    alone = replace(afr, estimate=replace(afr.estimate, reason="one seed: unknown"))
+    assert "over these rows alone, and lowered accuracy by 7.7 points; other" in difference_sentence(alone, "erm")
+    assert comparison_sentence([afr, UNDECIDED], "erm").startswith(
+        "afr (−14.6 points, interval [−20.0, −10.0], accuracy −7.7) reduced the gap"
+    )
+    assert several_sentence([("a", [afr]), ("b", [UNDECIDED])], "erm").endswith("; afr lowered accuracy with it.")
+
+
+def test_an_interval_without_0_that_the_correction_undoes_establishes_nothing() -> None:
+    jtt = Difference("JTT", Estimate(-0.515, -0.985, -0.085, 99), 0.063)
+    other = Difference("dam", Estimate(-0.5, -1.0, 0.1, 99), 0.2)
+    assert comparison_sentence([jtt, other], "erm") == (
+        "No reduction of the gap in equalized odds relative to erm is established: JTT −51.5 points, interval [−98.5, "
+        "−8.5], p = 0.063 after correction for 2 methods."
+    )
+    several = several_sentence([("a", [jtt, other]), ("b", [other, other])], "erm")
+    assert several.startswith("No reduction of the gap in equalized odds relative to erm in any of 2 comparisons is ")
+    assert "p = 0.063 after correction for 2 methods" in several

@@ -22,7 +22,7 @@ from levelhead.cli.app import main
 from levelhead.data.phrases import vocabulary
 from levelhead.plain_yaml import read_yaml
 from levelhead.runs.data_check import look_at, masked_text
-from levelhead.runs.init import guess_columns, list_pictures, looks_demographic, picture_recipe, write_recipe
+from levelhead.runs.init import _budget, guess_columns, list_pictures, looks_demographic, picture_recipe, write_recipe
 from levelhead.runs.recipe import load_experiment
 from levelhead.types import DataError
 from words import save_tiny_backbone
@@ -451,3 +451,11 @@ def test_a_folder_of_tables_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run("init", "posts") == 0
     look = look_at(load_experiment("posts.yaml"))
     assert [sum(column) for column in zip(*look.counts.values(), strict=True)] == [120, 20, 20]
+
+
+@pytest.mark.parametrize(("rows", "updates"), [(20, 300), (417, 300), (5_000, 300), (100_000, 1_600)])
+def test_epochs_and_batches_are_for_the_size_of_the_table(rows: int, updates: int) -> None:
+    epochs, batch = _budget(rows, 3)
+    made = epochs * 0.7 * rows / batch
+    assert updates <= made < 1.2 * updates
+    assert 0.7 * rows / batch >= 7

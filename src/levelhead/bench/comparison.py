@@ -149,6 +149,11 @@ class Comparison:
             f"epochs by {self.selection or select}"
         )
 
+    @property
+    def learned(self) -> bool:
+        """Whether the baseline is above chance: else no difference to it says anything."""
+        return self.table.baseline not in self.table.at_chance
+
     def differences(self, metric: str = MAIN) -> list[Difference]:
         """Return every row's difference to the baseline."""
         return [
@@ -160,6 +165,8 @@ class Comparison:
                 self.marks(method),
                 row[metric].p_within,
                 self.table.margin,
+                self.learned,
+                row["accuracy"].difference if method in self.table.less_accurate else None,
             )
             for method, row in self.table.rows.items()
             if method != self.table.baseline

@@ -503,7 +503,7 @@ def _ends(figure: Estimate) -> list[float]:
 
 
 def _detectable(comparison: Comparison) -> list[str]:
-    if not (halves := _halves(comparison, MAIN)):
+    if not (halves := _halves(comparison, MAIN)) or not comparison.learned:
         return []
     return [
         f"With {comparison.rows:,} {comparison.whose_rows} and these seeds, differences in the {METRICS[MAIN].short} "

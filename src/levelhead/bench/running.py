@@ -162,7 +162,7 @@ def _told(
     def foretell() -> None:
         left = (len(missing) - 1) * (time.monotonic() - began)
         if ended == len(cells) - len(missing) + 1 and left >= 60:
-            _line(console, f"At most about {spent(left)} left, at the pace of the first run.")
+            _line(console, f"About {spent(left)} left at the pace of the first run; other methods may take longer.")
 
     def line(cell: Cell, failure: Failure | None, seconds: float) -> None:
         nonlocal ended

@@ -163,7 +163,7 @@ def after_explanation(found: Explanation, ruled: Sequence[object], compared: Seq
 
 
 def after_refit(comparison: Comparison, labels: dict[str, str], run: Path, out: Path) -> Step:
-    """Say whether a few group labels help here, and how many test rows would decide.
+    """Say whether a few group labels help in this one training.
 
     Args:
         comparison: the refits against the run.
@@ -171,47 +171,42 @@ def after_refit(comparison: Comparison, labels: dict[str, str], run: Path, out: 
         run: the run.
         out: the folder of the refits.
     """
+    from levelhead.report.sentences import not_learned, price_sentence
+
     tried = [one for one in comparison.differences() if one.method in labels and one.estimate.defined]
     if not tried:
         words = ["refit", run, "--method", "few-label", "--few-groups", "200", "--out", f"{out}-few"]
         return "Test whether 200 group labels would reduce the gap here.", words
     words = ["table", run, out, "--threshold", "matched"]
     one = tried[0]
-    said = labels[one.method]
-    if one.decided:
-        verb = "reduced" if one.estimate.value < 0 else "increased"
-        return f"{said} {verb} the gap here; compare at equal positive rates before you use them.", words
+    said, others = labels[one.method], "refit runs of other seeds before you decide"
+    if not one.learned:
+        return not_learned(comparison.table.baseline), words
     if one.on_one_seed:
         verb = "reduced" if one.estimate.value < 0 else "increased"
-        return f"{said} {verb} the gap of this one training; refit runs of other seeds before you use them.", words
+        return f"{said} {verb} the gap of this one training{price_sentence(one)}; {others}.", words
     if math.isnan(one.estimate.low):
         return f"{said} did not change the gap in any draw of the {comparison.rows:,} test rows.", words
-    largest, half = max(-one.estimate.low, one.estimate.high), (one.estimate.high - one.estimate.low) / 2
-    if half <= GAP:
-        text = f"{said} did not measurably help; a change of more than {100 * largest:.1f} points is excluded."
-        return text, words
-    needed = comparison.rows * (half / GAP) ** 2
-    return (
-        f"{said} did not measurably help on {comparison.rows:,} test rows; about {round(needed, -2):,.0f} rows would "
-        f"decide a change of {100 * GAP:g} points.",
-        words,
-    )
+    return f"{said} did not measurably help in this one training; {others}.", words
 
 
 def after_comparison(comparison: Comparison, folder: Path, page: bool) -> Step:
     """Say what a comparison's headline means for the choice of a method."""
+    from levelhead.report.sentences import not_learned, price_sentence
     from levelhead.report.text import joined
 
     baseline = comparison.table.baseline
     if not (every := comparison.differences()):
         other = "erm" if baseline.lower().startswith("dam") else "dam"
         return "A second variant gives something to compare.", ["compare", folder, "--resume", "--methods", other]
+    if not every[0].learned:
+        return not_learned(baseline), ["compare", "--help"]
     smaller = [one for one in every if one.estimate.value < 0 and not one.marks]
     helped = [one for one in smaller if one.decided]
     if not helped:
         seeds = max((len(each) for each in comparison.seeds.values()), default=1)
         alone = joined([one.method for one in smaller if one.on_one_seed])
-        found = f"{alone} reduced the gap on one seed" if alone else "No method without group labels reduced the gap"
+        found = f"{alone} reduced the gap on one seed" if alone else "No reduction without group labels is established"
         if not smaller and comparison.table.rows[baseline]["equalized_odds"].estimate.value == 0:
             found = f"{baseline} has no measured gap to reduce"
         return f"{found}; a plan says what more seeds would show.", [
@@ -222,8 +217,8 @@ def after_comparison(comparison: Comparison, folder: Path, page: bool) -> Step:
             "--seeds",
             f"0-{2 * seeds + 3}",
         ]
-    best = min(helped, key=lambda one: one.estimate.value).method
-    text = f"{best} reduced the gap most; check its accuracy and cost before you use it."
+    best = min(helped, key=lambda one: one.estimate.value)
+    text = f"{best.method} reduced the gap most{price_sentence(best)}; check accuracy and cost before you use it."
     if page:
         return text, ["table", folder, "--baseline", baseline, "--latex", "table.tex"]
     return text, ["report", folder, "--baseline", baseline, "--html", f"{folder}.html"]

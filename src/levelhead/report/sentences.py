@@ -37,6 +37,8 @@ class Difference:
     """A method against the baseline: the figure's difference, its ``p`` adjusted over methods, and the ``level``.
 
     ``marks`` are those of the method's row. ``p_within`` is that of the difference being ``margin`` or more.
+    ``learned`` is whether the baseline is above chance: else no difference to it says anything. ``accuracy`` is the
+    change of accuracy, where the method is measurably less accurate.
     """
 
     method: str
@@ -46,6 +48,8 @@ class Difference:
     marks: Sequence[str] = ()
     p_within: float | None = None
     margin: float = MARGIN
+    learned: bool = True
+    accuracy: Estimate | None = None
 
     @property
     def label(self) -> str:
@@ -64,8 +68,16 @@ class Difference:
 
     @property
     def _shown(self) -> bool:
-        figure = self.estimate
-        return figure.defined and figure.excludes_zero and (self.p is None or self.p < 1 - self.level)
+        return self._holds_no_zero and (self.p is None or self.p < 1 - self.level)
+
+    @property
+    def uncorrected(self) -> bool:
+        """Whether the interval leaves out 0, and the correction for the number of methods undoes it."""
+        return self.estimate.reason is None and self._holds_no_zero and not self._shown
+
+    @property
+    def _holds_no_zero(self) -> bool:
+        return self.learned and self.estimate.defined and self.estimate.excludes_zero
 
     @property
     def within(self) -> bool:
@@ -96,6 +108,8 @@ def difference_sentence(difference: Difference, baseline: str, metric: str = "eq
     """Say how a method changed a figure relative to the baseline, and whether these data can tell."""
     figure, what = difference.estimate, _subject(metric)
     method, other = quoted_name(difference.label), quoted_name(baseline)
+    if not difference.learned:
+        return not_learned(baseline)
     if not figure.defined:
         return f"The change of {what} from {other} to {method} is undefined: {_ends(figure.reason)}"
     if figure.value == 0 and (math.isnan(figure.low) or figure.low == figure.high == 0):
@@ -106,23 +120,49 @@ def difference_sentence(difference: Difference, baseline: str, metric: str = "eq
     size, verb = number(100 * abs(figure.value)), _changed(metric, figure.value)
     if difference.on_one_seed:
         return (
-            f"{method} {verb} {what} by {size} points relative to {other} on one seed, {span} over these rows alone; "
-            f"{OTHER_SEEDS}."
+            f"{method} {verb} {what} by {size} points relative to {other} on one seed, {span} over these rows alone"
+            f"{price_sentence(difference, metric)}; {OTHER_SEEDS}."
         )
     if difference.decided:
         within = f", which is less than the margin of {margin} points" if difference.within else ""
-        return f"{method} {verb} {what} by {size} points relative to {other}, {span}{within}."
+        price = price_sentence(difference, metric)
+        return f"{method} {verb} {what} by {size} points relative to {other}, {span}{within}{price}."
     if difference.within:
         return (
             f"{method} and {other} have an equivalent {what.removeprefix('the ')} (within {margin} points): {change}."
         )
-    if figure.reason is None and figure.excludes_zero and difference.p is not None:  # Holm's p is not its interval's
+    if difference.uncorrected:
         return (
             f"Whether {method} {verb} {what} relative to {other} is inconclusive: {change}, "
-            f"but p = {difference.p:.2g} after correction for the number of methods."
+            f"but p = {difference.p:.3f} after correction for the number of methods."
         )
     why = f" ({_ends(figure.reason)[:-1]})" if figure.reason is not None else ""
     return f"{method} did not measurably change {what} relative to {other}: {change}; inconclusive{why}."
+
+
+def not_learned(baseline: str) -> str:
+    """Say that a baseline is not above chance, and what to raise."""
+    return (
+        f"{quoted_name(baseline)} did not learn: on these rows its balanced accuracy is not above chance. Raise "
+        "train.epochs or train.learning_rate; until it learns, differences from it say nothing."
+    )
+
+
+def price_sentence(difference: Difference, metric: str = "equalized_odds") -> str:
+    """Return the end of a sentence about a changed gap where accuracy is measurably lower; empty where it is not."""
+    lost = None if METRICS[metric].larger_is_better else difference.accuracy
+    return "" if lost is None else f", and lowered accuracy by {number(100 * abs(lost.value))} points"
+
+
+def _not_established(those: Sequence[Difference], what: str, count: int) -> str:
+    """Say that no change is established where intervals without 0 do not survive the correction."""
+    closest = min(those, key=lambda one: one.p or 0)
+    changes = {_changed("equalized_odds", one.estimate.value) for one in those}
+    change = {("reduced",): "reduction", ("increased",): "increase"}.get(tuple(changes), "change")
+    return (
+        f"No {change} of {what} is established: {quoted_name(closest.label)} {_range([closest])}, "
+        f"p = {closest.p:.3f} after correction for {count} methods"
+    )
 
 
 def comparison_sentence(differences: list[Difference], baseline: str, metric: str = "equalized_odds") -> str:
@@ -130,7 +170,7 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
     what, other = _subject(metric), quoted_name(baseline)
     if not differences:
         return f"There is nothing to compare {short(baseline)} with: a comparison needs a second variant."
-    if len(differences) == 1:
+    if len(differences) == 1 or not differences[0].learned:
         return difference_sentence(differences[0], baseline, metric)
     defined = [one for one in differences if one.estimate.defined]
     if not defined:
@@ -149,13 +189,16 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
             unknown = f" {which} equivalent to {other} within {number(100 * equal[0].margin)} points.{unknown}"
         elif all(one.estimate.value == 0 and math.isnan(one.estimate.low) for one in defined):
             return f"{len(defined)} of {count} methods have the same {what.removeprefix('the ')} as {other}.{unknown}"
+        if found := [one for one in defined if one.uncorrected]:
+            return f"{_not_established(found, f'{what} relative to {other}', count)}.{unknown}"
         return f"None of the {count} methods measurably changed {what} relative to {other}: {_range(defined)}.{unknown}"
     said: list[str] = []
     for verb in dict.fromkeys(_changed(metric, one.estimate.value) for one in decided):
         those = [one for one in decided if _changed(metric, one.estimate.value) == verb]
         named = [
             f"{quoted_name(one.label)} ({percent(one.estimate, signed=True)} points, interval "
-            f"{percent_interval(one.estimate, signed=True)})"
+            f"{percent_interval(one.estimate, signed=True)}"
+            + (f", accuracy {percent(one.accuracy, signed=True)})" if price_sentence(one, metric) else ")")
             for one in those[:NAMED_IN_HEADLINE]
         ]
         named += [f"{len(those) - NAMED_IN_HEADLINE} more"] * (len(those) > NAMED_IN_HEADLINE)
@@ -513,11 +556,17 @@ def several_sentence(
     what = _subject(metric) + (f" relative to {quoted_name(baseline)}" if baseline else "")
     count = counted(len(findings), "comparison")
     every = [one for _, differences in findings for one in differences]
-    defined = [one for one in every if one.estimate.defined]
+    defined = [one for one in every if one.estimate.defined and one.learned]
+    blank = sum(any(not one.learned for one in differences) for _, differences in findings)
+    where = "all" if blank == len(findings) else f"{blank}"
+    unlearned = f" In {where} of {count} the baseline did not learn: raise train.epochs there." if blank else ""
     if not defined:
-        return f"The change of {what} is undefined in all of {count}."
+        return unlearned.strip() or f"The change of {what} is undefined in all of {count}."
     if not any(one.decided for one in defined):
-        return f"No method measurably changed {what} in any of {count}: {_range(defined)}."
+        if found := [one for one in defined if one.uncorrected]:
+            most = max(len(differences) for _, differences in findings)
+            return f"{_not_established(found, f'{what} in any of {count}', most)}.{unlearned}"
+        return f"No method measurably changed {what} in any of {count}: {_range(defined)}.{unlearned}"
     said: list[str] = []
     for verb in dict.fromkeys(
         _changed(metric, one.estimate.value) for one in sorted(defined, key=_value) if one.decided
@@ -536,7 +585,10 @@ def several_sentence(
     never = [label for label in dict.fromkeys(quoted_name(one.label) for one in defined) if label not in changed]
     if never:
         said.append(f"{_some(never)} did not change it measurably in any")
-    return f"{'; '.join(said)}."
+    priced = [one for one in defined if one.decided and price_sentence(one, metric) and one.estimate.value < 0]
+    if priced:
+        said.append(f"{_some(list(dict.fromkeys(quoted_name(one.label) for one in priced)))} lowered accuracy with it")
+    return f"{'; '.join(said)}.{unlearned}"
 
 
 def _value(difference: Difference) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -394,6 +395,8 @@ def _person_column(guess: Guess) -> list[str]:
     return [f"  person_column: {_value(guess.person)}     # whom a row is of: {kept}together in intervals"]
 
 
+UPDATES, MOST_EPOCHS, TRAINING_SHARE = 300, 100, 0.7
+"""What a recipe's training aims at; most epochs that it proposes, and the share of a table's rows that it trains on."""
 TWIN = (
     "# The debiased twin: these two lines instead of the two above.",
     "# method:",
@@ -403,7 +406,7 @@ TWIN = (
 
 def _training(guess: Guess, backbone: str | None, rows: int) -> list[str]:
     """Return the recipe's sections on method, network and training: plain training, and its twin as a comment."""
-    batch = next(size for size in (128, 64, 32, 16, 2) if size <= max(2, rows // 4))
+    epochs, batch = _budget(rows, 10 if guess.pictures and backbone is None else 3)
     lines = ["method:", "  name: erm     # plain training; levelhead list methods", *TWIN]
     if guess.pictures and backbone is None:
         lines += [
@@ -412,7 +415,13 @@ def _training(guess: Guess, backbone: str | None, rows: int) -> list[str]:
             "  layers: 8",
             "  heads: 8",
         ]
-        lines += ["  image_size: 64", "train:", "  epochs: 10", f"  batch_size: {batch}", "  learning_rate: 5.0e-4"]
+        lines += [
+            "  image_size: 64",
+            "train:",
+            f"  epochs: {epochs}",
+            f"  batch_size: {batch}",
+            "  learning_rate: 5.0e-4",
+        ]
         lines += ["  schedule: cosine"]
     else:
         kind = "picture" if guess.pictures else "text"
@@ -422,9 +431,16 @@ def _training(guess: Guess, backbone: str | None, rows: int) -> list[str]:
         ]
         lines += ["  mode: last_encoder     # the backbone is frozen and runs once; fine_tune trains all of it"]
         lines += ["  max_length: 128     # longer texts are cut, and counted"] * (not guess.pictures)
-        lines += ["train:", "  epochs: 3"]
+        lines += ["train:", f"  epochs: {epochs}"]
         lines += [f"  batch_size: {batch}", "  learning_rate: 1.0e-4"]
     return [*lines, "  select: val_loss     # the epoch that is kept: by labels alone"]
+
+
+def _budget(rows: int, least: int) -> tuple[int, int]:
+    """Return epochs, ``least`` or more, and the batch size: a small table too gives about :data:`UPDATES` updates."""
+    trained = max(2, round(TRAINING_SHARE * rows))
+    batch = next(size for size in (128, 64, 32, 16, 2) if size <= max(2, trained // 8))
+    return max(least, min(MOST_EPOCHS, math.ceil(UPDATES * batch / trained))), batch
 
 
 def with_method(text: str, method: str) -> str:
