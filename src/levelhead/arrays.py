@@ -324,7 +324,7 @@ def _indexed(value: Any) -> Iterator[Any]:
 
 
 def _has_rows(value: Any, rows: int) -> bool:
-    """Whether an argument is, or holds, one value for each of so many rows."""
+    """Whether an argument is, or holds, a column with this many rows."""
     if isinstance(value, Mapping):
         return any(_has_rows(one, rows) for one in value.values())
     return _is_sized(value) and len(value) == rows

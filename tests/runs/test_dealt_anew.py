@@ -106,3 +106,32 @@ def test_groups_of_one_table_for_each_split_are_evaluated(own: Path, tmp_path: P
     result = evaluate_run(tmp_path / "run", settings=("data.sensitive=region",), out=tmp_path / "by-region")
     assert isinstance(result, lh.AuditResult)
     assert sorted(result.groups) == ["north", "south"]
+
+
+def test_rows_of_another_file_that_were_trained_on_are_counted(own: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run, rows = own.parent / "run", pd.read_csv(own / "letters.csv")
+    train_run(build_experiment(recipe(own, "erm")), run)
+    with caplog.at_level("WARNING"):
+        evaluate_run(run)
+    assert "was trained on" not in caplog.text
+    trained = load_run(run).data.examples("train").inputs.texts
+    again = rows[rows["message"].isin(trained)].assign(letter="x")  # under another name, in another order
+    again.sample(frac=1, random_state=0).to_csv(own / "again.csv", index=False)
+    settings = ["data.file=again.csv", "data.test_share=0.5"]
+    evaluate_run(run, settings=settings, out=own.parent / "other")
+    asked = len(load_run(run, None, settings).data.examples("test").labels)
+    assert f"{asked} of {asked} test rows (100%) hold an input that {run} was trained on" in caplog.text
+    caplog.clear()
+    rows.assign(message="new " + rows["message"]).to_csv(own / "new.csv", index=False)
+    evaluate_run(run, settings=["data.file=new.csv"], out=own.parent / "third")
+    assert not caplog.text
+
+
+def test_own_test_texts_that_training_holds_too_are_counted(own: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = pd.read_csv(own / "letters.csv")
+    split = ["test" if row < 60 else "validation" if row < 90 else "train" for row in range(len(rows))]
+    rows["message"] = [rows["message"][row + 100] if row < 20 else text for row, text in enumerate(rows["message"])]
+    rows.assign(split=split).to_csv(own / "letters.csv", index=False)
+    train_run(build_experiment(recipe(own, "erm", split_column="split")), own.parent / "run")
+    evaluate_run(own.parent / "run")
+    assert "20 of 60 test rows (33%) hold an input that" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.data import SPLITS, DataSet, Examples, Fold, Groups, Split
+from levelhead.data.texts import Texts
 from levelhead.metrics.clustered import cluster_codes
 from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
@@ -31,11 +33,13 @@ from levelhead.storage import is_run, load_tensors, read_metrics, write_json
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
 from levelhead.training.weights import load_trained_state
-from levelhead.types import ConfigError, listed, quoted
+from levelhead.types import ConfigError, LevelheadError, listed, quoted
 
 if TYPE_CHECKING:
     from levelhead.auditing.overall import Overall
     from levelhead.auditing.result import AuditResult
+
+logger = logging.getLogger(__name__)
 
 OTHER_FILES = {"name", "root", "folder", "file", "csv", "path", "config_name"}
 """Options of data that name other files than the run's own."""
@@ -84,6 +88,8 @@ def evaluate_run(
         _refuse_dealing_anew(folder, data_root, experiment, split)
     else:
         run.warn_of_changes(split)
+    if settings or split != "train":
+        _warn_of_trained(folder, data_root, experiment, split, other=bool(settings))
     groups = groups_of(experiment.data, split, join)  # first, for what is wrong with them would show after long work
     model = run.load_model(allow_mismatched_weights=allow_mismatched_weights)
     examples = run.prepared(split, model)
@@ -126,6 +132,26 @@ def _refuse_dealing_anew(run: Path, data_root: Path | None, now: Experiment, spl
             f"--set data.{min(dealing)} deals the rows of the run's own file to other splits: {count} {split} rows "
             "were of another split when the network was trained. Leave it out, or train again."
         )
+
+
+def _warn_of_trained(run: Path, data_root: Path | None, now: Experiment, split: Split, *, other: bool) -> None:
+    """Log how many rows of ``split`` hold an input that the network was trained on, wherever it stands.
+
+    Pictures, which take long to decode, are looked at where they are of ``other`` data than the run's own.
+    """
+    try:
+        asked = now.data.examples(split).inputs
+        if not other and not isinstance(asked, Texts):
+            return
+        trained = set(load_run(run, data_root).data.examples("train").inputs.keys())
+        keys = asked.keys()
+    except LevelheadError:  # the run's own rows are gone, or a data set of a user's own knows no keys
+        return
+    if seen := sum(key in trained for key in keys):
+        logger.warning(
+            "%s of %s %s rows (%.0f%%) hold an input that %s was trained on: their figures are not those of new rows.",
+            f"{seen:,}", f"{len(asked):,}", split, 100 * seen / len(asked), run,
+        )  # fmt: skip
 
 
 def write_evaluation(
