@@ -81,7 +81,7 @@ def test_the_readme_shows_what_the_example_really_prints(
     printed = "\n".join(line.rstrip() for line in lines)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```\n(.*?)\n```", text, flags=re.DOTALL)
-    (shown,) = (block for block in blocks if "light hair" in block)
+    (shown,) = (block for block in blocks if "--prediction predicted" in block)
     assert printed.startswith(shown), "the headline stands first"
 
 

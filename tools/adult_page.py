@@ -80,7 +80,7 @@ def command(name: str, *more: str) -> list[str]:
     return [
         *("levelhead", "audit", f"{name}.csv", "--label", "income", "--prediction", "predicted"),
         *(*grouped, "--bins", "age=25,40,60"),
-        *("--positive-name", "earns over 50K", "--model", MODELS[name], "--title", "Adult income"),
+        *("--model", MODELS[name], "--title", "Adult income"),
         *more,
     ]
 

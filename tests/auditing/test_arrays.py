@@ -441,7 +441,6 @@ def test_what_is_no_column_gets_one_sentence(wrong):
         ("intersect", "yes", "intersect is 'yes'; it takes True or False"),
         ("threshold", "half", "threshold is 'half'; it takes a number"),
         ("positive", [1], "positive is a list; it takes"),
-        ("positive_name", 3, "positive_name is 3; it takes a text"),
         ("about", "me", "about is 'me'; it takes a dict"),
         ("missing", 0, "missing is 0; it takes a text"),
         ("bins", 5, "bins is 5; it takes"),

@@ -88,11 +88,11 @@ def test_what_an_option_asked_for_is_among_the_first_sentences() -> None:
 
 
 def test_the_decision_of_a_score_has_a_name_of_its_own() -> None:
-    options: dict[str, Any] = {"positive": "repaid", "positive_name": "repays the loan", "threshold": 0.6, **LOANS}
+    options: dict[str, Any] = {"positive": "repaid", "threshold": 0.6, **LOANS}
     result = lh.audit(REPAID, scores=SCORES, favourable="approved", **options)
     text = " ".join(str(result).split())
-    assert "Of those who repay the loan, 50.0% of women and 100.0% of men are “approved”" in text
-    assert "Wrongly selected: “approved” although they do not repay the loan." in text
+    assert "Among rows with label = repaid, 50.0% of women and 100.0% of men are “approved”" in text
+    assert "Wrongly selected: “approved” although label is “defaulted”." in text
     record = result.to_dict()
     assert (record["favourable"], record["words"]["favourable"]) == ("approved", "repaid")
     assert record["rates"]["sex"]["favourable"] == "approved"

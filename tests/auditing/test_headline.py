@@ -12,7 +12,7 @@ from scipy import stats
 import levelhead as lh
 from levelhead.auditing.page import audit_page
 from levelhead.cli.app import main
-from levelhead.report.sentences import audit_sentences, who
+from levelhead.report.sentences import audit_sentences
 from levelhead.types import ConfigError, DataError
 
 Tables = dict[str, list[list[int]]]
@@ -42,17 +42,17 @@ ADULT: Tables = {"women": [[8820, 180], [505, 495]], "men": [[8820, 180], [1152,
 
 
 def test_it_names_the_pair_the_direction_both_rates_and_the_rows() -> None:
-    first, rows = said(ADULT, positive_name="earns over 50K")
+    first, rows = said(ADULT)
     assert first == (
-        "Of those who earn over 50K, the model finds 49.5% of women and 61.6% of men: 12.1 points lower, interval 8.0 "
-        "to 16.2."
+        "Among rows with label “>50K”, the model predicts “>50K” for 49.5% of women and 61.6% of men: 12.1 points "
+        "lower, interval 8.0 to 16.2."
     )
     assert rows == (
         "Denominators of these rates: 1,000 of women, 3,000 of men. 95% confidence, adjusted for 2 comparisons."
     )
 
 
-def test_without_a_name_it_speaks_in_the_labels_own_words() -> None:
+def test_it_speaks_in_the_labels_own_words() -> None:
     label, predicted, group = rows_of(ADULT)
     result = lh.audit(
         label, ["1" if one == ">50K" else "0" for one in predicted], sensitive_features={"sex": group},
@@ -68,13 +68,9 @@ def test_without_a_name_it_speaks_in_the_labels_own_words() -> None:
 
 def test_a_gap_in_false_positives_names_the_group_that_has_more_of_them_first() -> None:
     tables: Tables = {"women": [[950, 50], [200, 800]], "men": [[700, 300], [200, 800]]}
-    assert said(tables, positive_name="is a risk")[0] == (
-        "Of those who are not a risk, the model wrongly selects 30.0% of men and 5.0% of women: 25.0 points higher, "
-        "interval 21.4 to 28.6."
-    )
-    assert said(tables)[0].startswith(
+    assert said(tables)[0] == (
         "Among rows with label “<=50K”, the model predicts “>50K” for 30.0% of men and 5.0% of women: 25.0 points "
-        "higher"
+        "higher, interval 21.4 to 28.6."
     )
 
 
@@ -106,11 +102,8 @@ def test_a_tiny_group_beside_a_big_one_is_named_only_if_an_exact_test_agrees() -
 
 
 def test_a_reference_group_always_stands_second() -> None:
-    first, _ = said(ADULT, reference="women", positive_name="earns over 50K")
-    assert first == (
-        "Of those who earn over 50K, the model finds 61.6% of men and 49.5% of women: 12.1 points higher, interval 8.0 "
-        "to 16.2."
-    )
+    first, _ = said(ADULT, reference="women")
+    assert "61.6% of men and 49.5% of women: 12.1 points higher, interval 8.0 to 16.2" in first
     with pytest.raises(ConfigError, match=r"No group is named 'Male', for --reference\. Groups there: men, women"):
         said(ADULT, reference="Male")
     with pytest.raises(ConfigError, match="'sex' would have two reference groups, 'women' and 'men'"):
@@ -246,25 +239,6 @@ def test_a_column_of_many_numbers_is_no_column_of_groups(values: Any) -> None:
 # ------------------------------------------------------------------------------------------------ words and page
 
 
-@pytest.mark.parametrize(
-    ("name", "those", "others"),
-    [
-        ("earns over 50K", "who earn over 50K", "who do not earn over 50K"),
-        ("is approved", "who are approved", "who are not approved"),
-        ("has diabetes", "who have diabetes", "who do not have diabetes"),
-        ("carries a risk", "who carry a risk", "who do not carry a risk"),
-        ("passes", "who pass", "who do not pass"),
-        ("reoffends", "who reoffend", "who do not reoffend"),
-        ("light hair", "with light hair", "without light hair"),
-        ("diabetes", "with diabetes", "without diabetes"),
-        ("illness", "with illness", "without illness"),
-    ],
-)
-def test_the_positive_class_in_words(name: str, those: str, others: str) -> None:
-    assert who(name) == those
-    assert who(name, without=True) == others
-
-
 def test_groups_that_are_numbers_get_the_name_of_their_column() -> None:
     label, predicted, group = rows_of({"0": ADULT["women"], "1": ADULT["men"]})
     result = lh.audit(label, predicted, sensitive_features={"sex": group}, replicates=100)
@@ -324,7 +298,7 @@ def test_the_command_takes_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixtu
     lines = [f"{y},{int(p == '>50K')},{g}" for y, p, g in zip(label, predicted, group, strict=True)]
     (tmp_path / "p.csv").write_text("income,yhat,sex\n" + "\n".join(lines) + "\n")
     command = ["audit", str(tmp_path / "p.csv"), "--label", "income", "--prediction", "yhat", "--group", "sex"]
-    words = ["--label-map", ">50K=1,<=50K=0", "--positive-name", "earns over 50K", "--reference", "men"]
+    words = ["--label-map", ">50K=1,<=50K=0", "--reference", "men"]
     page = [
         "--title",
         "Loans v3",
@@ -341,10 +315,7 @@ def test_the_command_takes_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixtu
         main([*command, *words, *page, "--missing", "group"])
     assert leaving.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert shown.startswith(
-        "Of those who earn over 50K, the model finds 49.5% of women and 61.6% of men: 12.1 points lower, interval 8.0 "
-        "to 16.2."
-    )
+    assert shown.startswith("Among rows with income “>50K”, the model predicts “>50K” for 49.5% of women and 61.6%")
     assert "<title>Loans v3</title>" in (tmp_path / "a.html").read_text()
 
 

@@ -57,7 +57,6 @@ def audit(
     missing: str = LEAVE_OUT,
     reference: Reference = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
-    positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
     metrics: Mapping[str, Metric] | None = None,
     scale: str = AUTO,
@@ -109,7 +108,6 @@ def audit(
         reference: the group that the others are compared with, as ``Male``, ``sex=Male`` or ``{"sex": "Male"}``;
             several are a list, or a dict. Only the pairs with it are named; the largest gaps stay those over all pairs.
         label_map: which class of the predictions each label means, as ``{">50K": 1, "<=50K": 0}``.
-        positive_name: the positive class in words, for sentences: a verb ("earns over 50K") or a noun ("light hair").
         about: title, model, author and purpose, for the page and the JSON.
         metrics: metrics of your own by name, each called as ``f(y_true, y_pred)`` on the rows of a group, or as
             ``f(y_true, scores)`` where only scores are passed; in ``result.own_metrics``. Their intervals resample
@@ -183,7 +181,7 @@ def audit(
     names = ("the other model", "this model") if without is None else ("without", "with")
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, about_of(about), favourable,
+        about_of(about), favourable,
         check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale), bins, metrics,
         None if other is None else Other(names, personal=without is not None), check_costs(costs), tuple(parts),
         check_bound(bound),
@@ -236,7 +234,6 @@ def audit_file(
     missing: str = LEAVE_OUT,
     reference: Reference = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
-    positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
     scale: str = AUTO,
     favourable: Hashable = None,
@@ -277,7 +274,6 @@ def audit_file(
         missing: see there.
         reference: see there.
         label_map: see there; or texts, ``>50K=1,<=50K=0``.
-        positive_name: see there.
         about: see there.
         scale: see there.
         favourable: see there.
@@ -327,7 +323,7 @@ def audit_file(
         other = Other((without, prediction), personal=True)
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, about_of(about), favourable,
+        about_of(about), favourable,
         check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale), bins,
         other=other, costs=check_costs(costs), parts=tuple(parts), bound=check_bound(bound),
     )  # fmt: skip

@@ -11,5 +11,4 @@ from pathlib import Path
 
 EXAMPLE = Path(__file__).with_name("example.csv")
 LABEL, PREDICTION, GROUP = "hair", "predicted", "style"
-POSITIVE, NAME = "light", "light hair"
 ABOUT = "1,000 synthetic portraits: hair colour, the prediction of a small network, and drawing style."

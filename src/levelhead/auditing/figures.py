@@ -196,8 +196,6 @@ class Classes(Part):
             weighted={names[key]: one.keep(compared[names[key]].groups) for key, one in frame.weighted.items()},
         )
         words: dict[str, Any] = {"label": options.label, "order": [str(value) for value in frame.classes]}
-        if options.positive_name:
-            words["positive"] = options.positive_name
         if shown := options.label_map.shown:
             words["classes"] = shown
         if frame.favourable is not None:

@@ -211,7 +211,6 @@ class AuditOptions:
     missing: str = LEAVE_OUT
     reference: Reference = None
     label_map: LabelMap = field(default_factory=lambda: LabelMap(None))
-    positive_name: str | None = None
     about: Mapping[str, str] = field(default_factory=dict)
     favourable: Hashable = None
     thresholds: tuple[float, ...] = ()
@@ -232,8 +231,6 @@ class AuditOptions:
     def check(self, roles: Roles) -> None:
         """Raise an error, before anything is counted, for columns that do not fit or an option out of range."""
         check_grouping(len(roles.groups), self.min_count, self.intersect, self.missing)
-        if self.positive_name is not None and not self.positive_name.strip():
-            raise ConfigError("--positive-name is empty. Write a verb or a noun, or leave it out.")
         if self.metrics is not None:
             check_metrics(self.metrics)
         if self.scale != AUTO and roles.score is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
+from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, PREDICTION
 from levelhead.cli.finishing import finish
 from levelhead.cli.following import after_audit, words_of
 from levelhead.cli.options import SCALES, Missing, Text, Texts, option, rare, source_joined
@@ -113,9 +113,6 @@ def audit_command(
     part: Annotated[Texts, rare(GROUPS, "Your own audit question: module:Class, or a name. Repeatable.")] = None,
     positive: Annotated[Text, option(WORDS, "Positive class. Default: the second.")] = None,
     favourable: Annotated[Text, option(WORDS, "Favourable outcome: adds the four-fifths rule.")] = None,
-    positive_name: Annotated[
-        Text, rare(WORDS, "Wording of the positive class: a verb, 'earns over 50K', or a noun.")
-    ] = None,
     label_map: Annotated[Texts, rare(WORDS, "Predicted class of each label: '>50K=1,<=50K=0'.")] = None,
     title: Annotated[Text, rare(WORDS, "Title of the page.")] = None,
     model: Annotated[Text, rare(WORDS, "Model that was audited.")] = None,
@@ -146,7 +143,7 @@ WORDS_OF_PAGE = ("title", "model", "author", "purpose")
 SHARED = ("reference", "intersect", "min_count", "bins", "count")
 """Options that every audit takes as they are."""
 CLASSES_ALONE = (
-    "scale", "threshold", "weight", "with_", "against", "control", "part", "positive_name", "time",
+    "scale", "threshold", "weight", "with_", "against", "control", "part", "time",
     "bound", "cost_false_positive", "cost_false_negative",
 )  # fmt: skip
 OF_EXAMPLE = (
@@ -188,7 +185,7 @@ NUMBERS = Kind(
 CLASSES = Kind(
     "audit:audit_file", ("label", "prediction", "group"),
     (*SHARED, "continuous", "control", "bound", "score", "threshold", "scale", "against", "on", "weight", "cluster",
-     "without", "time", "positive", "label_map", "positive_name", "favourable"),
+     "without", "time", "positive", "label_map", "favourable"),
 )  # fmt: skip
 
 TAKES_NO_CLUSTERS = (
@@ -232,8 +229,6 @@ def _audit(asked: SimpleNamespace) -> None:
         _refuse(asked, "--example has its own file and columns: remove {}, or --example.", OF_EXAMPLE)
         asked.predictions, asked.label, asked.prediction, asked.group = EXAMPLE, LABEL, PREDICTION, [GROUP]
         asked.files = [EXAMPLE]
-        if asked.positive in (None, POSITIVE):
-            asked.positive_name = asked.positive_name or NAME
     outputs = {"--json": asked.json_file, "--html": asked.html_file, "--junit": asked.junit}
     inputs = [*asked.files, asked.against, asked.join]
     check_outputs(outputs, inputs=inputs)
@@ -244,7 +239,6 @@ def _audit(asked: SimpleNamespace) -> None:
         from rich.text import Text
 
         words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
-        words += ["--positive-name", asked.positive_name] if asked.positive_name else []
         words += ["--favourable", asked.favourable] if asked.favourable else []
         above = [ABOUT, "Command, also for your own file:", Text(shlex.join(words))]
     source = asked.predictions.name if asked.predictions else ""

@@ -46,7 +46,7 @@ from levelhead.types import ConfigError, DataError, check_seed, in_quotes, liste
 
 ALL = "all rows"
 BY_GROUP = (
-    "intersect", "min_count", "bins", "missing", "reference", "positive_name", "favourable", "about",
+    "intersect", "min_count", "bins", "missing", "reference", "favourable", "about",
     "metrics", "parts", "control_features", "time", "costs",
 )  # fmt: skip
 """Options of :func:`levelhead.audit` that are about figures by group alone."""
@@ -200,7 +200,7 @@ def compare_models(
         replicates: bootstrap replicates.
         seed: of the bootstrap.
         audit_options: of the audit by group, as :func:`levelhead.audit` takes them: ``intersect``, ``min_count``,
-            ``bins``, ``missing``, ``reference``, ``positive_name``, ``favourable``, ``about``,
+            ``bins``, ``missing``, ``reference``, ``favourable``, ``about``,
             ``metrics``, ``parts``, ``control_features``, ``time`` and ``costs``. They need ``groups``.
 
     Returns:

@@ -343,11 +343,10 @@ def pair_sentence(pair: Record, words: Words, *, at_most: float | None = None, c
     if words.favourable is not None:
         found = pair["rate"] == "true_positive_rate"
         whom = words.those(pair["class"]) if found else words.others(pair["class"])
-        start = f"{words.among(whom)}, {rates[0]} of {first} and {rates[1]} of {second} {words.decided}"
-    elif pair["rate"] == "true_positive_rate":
-        start = words.found(pair["class"], rates, (first, second))
+        start = f"Among {whom}, {rates[0]} of {first} and {rates[1]} of {second} {words.decided}"
     else:
-        start = words.found(pair["class"], rates, (first, second), wrongly=True)
+        wrongly = pair["rate"] != "true_positive_rate"
+        start = words.found(pair["class"], rates, (first, second), wrongly=wrongly)
     more = "higher" if figure.value > 0 else "lower"
     sign = 1 if figure.value > 0 else -1
     low, high = sorted((sign * figure.low, sign * figure.high))
@@ -368,7 +367,7 @@ class Words:
     def __init__(self, result: Record) -> None:
         words = result.get("words") or {}
         self.label = short(words.get("label") or "label", 40)
-        self.positive, self.name = result.get("positive"), words.get("positive")
+        self.positive = result.get("positive")
         self.shown: dict[str, str] = words.get("classes") or {}
         self.classes = list(words.get("order") or ())
         self.favourable: str | None = words.get("favourable")
@@ -399,9 +398,6 @@ class Words:
 
     def _although(self, of_class: str, there: bool) -> str:
         """Say that rows have a label, or another one."""
-        if self.name and self.positive is not None and (of_class == self.positive or len(self.classes) == 2):
-            said = who(self.name, without=(of_class == self.positive) != there)
-            return f"they {said.removeprefix('who ')}" if said.startswith("who ") else f"they are {said}"
         if there:
             return f"{self.label} is “{self.of_class(of_class)}”"
         rest = [one for one in self.classes if one != of_class]
@@ -412,15 +408,11 @@ class Words:
         return short(self.shown.get(name, name), 40)
 
     def those(self, of_class: str) -> str:
-        """Return ``those who earn over 50K``, or the rows with a label."""
-        if self.name and of_class == self.positive:
-            return f"those {who(self.name)}"
+        """Return the rows with a label."""
         return f"rows with {self._labelled(of_class)}"
 
     def others(self, of_class: str) -> str:
         """Return who :meth:`those` are not."""
-        if self.name and of_class == self.positive:
-            return f"those {who(self.name, without=True)}"
         rest = [one for one in self.classes if one != of_class]
         if len(rest) == 1:
             return f"rows with {self._labelled(rest[0])}"
@@ -431,20 +423,13 @@ class Words:
         name = self.of_class(of_class)
         return f"{self.label} = {name}" if re.fullmatch(r"[\w.]{1,24}", name) else f"{self.label} “{name}”"
 
-    @staticmethod
-    def among(whom: str) -> str:
-        """Begin a sentence about rows, or about people."""
-        return f"{'Among' if whom.startswith('rows') else 'Of'} {whom}"
-
     def found(self, of_class: str, rates: Sequence[str], groups: Sequence[str], *, wrongly: bool = False) -> str:
         """Say a true positive rate, or a false one, of two groups."""
-        start = self.among(self.others(of_class) if wrongly else self.those(of_class))
+        whom = self.others(of_class) if wrongly else self.those(of_class)
         shares = f"{rates[0]} of {groups[0]} and {rates[1]} of {groups[1]}"
-        if self.name and of_class == self.positive:
-            return f"{start}, the model {'wrongly selects' if wrongly else 'finds'} {shares}"
         name = self.of_class(of_class)
         shown = name if re.fullmatch(r"[\w.]{1,24}", name) else f"“{name}”"
-        return f"{start}, the model predicts {shown} for {shares}"
+        return f"Among {whom}, the model predicts {shown} for {shares}"
 
     def group(self, pair: Record, side: str) -> str:
         """Return a group's name; numbers and the like get the name of their column."""
@@ -462,28 +447,6 @@ def named_group(attribute: str, group: str) -> str:
 def turned(figure: Estimate, whole: float = 1) -> Estimate:
     """Return one less a share with its interval, or with ``whole`` 0 a difference with the other sign."""
     return replace(figure, value=whole - figure.value, low=whole - figure.high, high=whole - figure.low)
-
-
-def who(name: str, *, without: bool = False) -> str:
-    """Turn ``earns over 50K`` into ``who earn over 50K`` or ``who do not``, and ``light hair`` into ``with`` it."""
-    text = short(name, 80).strip()
-    first, _, rest = text.partition(" ")
-    irregular = {"is": "are", "was": "were", "has": "have", "does": "do", "goes": "go"}
-    if first in irregular:
-        plural = irregular[first]
-    elif len(first) > 3 and re.fullmatch(r"[\w’'-]*[^\W_]s", first) and not re.search(r"(ss|us|is|ics|tes)$", first):
-        plural = re.sub(r"(ch|sh|ss|x|zz)es$", r"\1", first)
-        if plural == first:
-            plural = re.sub(r"([^aeiou])ies$", r"\1y", first)
-        if plural == first:
-            plural = first[:-1]
-    else:
-        return f"{'without' if without else 'with'} {text}"
-    if not without:
-        return f"who {plural} {rest}".rstrip()
-    if first in ("is", "was"):
-        return f"who {plural} not {rest}".rstrip()
-    return f"who do not {plural} {rest}".rstrip()
 
 
 def range_sentence(one: Record) -> str:
