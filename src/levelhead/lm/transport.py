@@ -6,7 +6,7 @@ whole JSON object or that its reader cannot read. The pause doubles from half a 
 the kind of a failure, and quote of a server's words only what holds no part of the key or of the prompt.
 
 HTTP clients limit the time between two bytes, not that of a request, so requests run in one event loop, which can
-cancel them. Answers are asked for, and read, without compression: nothing is unpacked before its length is known.
+cancel them. Answers are read without compression, so that none is larger than its bytes on the wire.
 """
 
 from __future__ import annotations
