@@ -46,7 +46,6 @@ if _typing.TYPE_CHECKING:
     from levelhead.auditing.result import AuditResult as AuditResult
     from levelhead.auditing.scoring import gap_metrics as gap_metrics
     from levelhead.auditing.scoring import gap_score as gap_score
-    from levelhead.auditing.signal import signal_area as signal_area
     from levelhead.auditing.unknown.answer import IndirectAudit as IndirectAudit
     from levelhead.auditing.unknown.audit import indirect_audit as indirect_audit
     from levelhead.auditing.unknown.audit import indirect_audit_file as indirect_audit_file
@@ -107,7 +106,6 @@ _HOME = {
     "indirect_audit": "auditing.unknown.audit",
     "indirect_audit_file": "auditing.unknown.audit",
     "inspect": "inspecting.inspect",
-    "signal_area": "auditing.signal",
     "fit": "methods.fit",
     "from_pretrained": "attention",
     "lora_config": "attention",

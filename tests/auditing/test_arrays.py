@@ -106,10 +106,7 @@ def test_other_functions_align_by_index():
     known = pd.Series(np.where(np.arange(ROWS) % 2, SEX, None), dtype=object)
     exact = lh.indirect_audit(LABELS, PREDICTION, labelled=known)
     same(lh.indirect_audit(LABELS, shuffled(PREDICTION), labelled=shuffled(known)), exact)
-    areas = lh.signal_area(LABEL, SCORE, AGE + LABEL, group=SEX)
     rule = fit_rule(SCORE, SEX, metric="demographic_parity")
-    with told():
-        assert lh.signal_area(LABELS, shuffled(SCORE), shuffled(AGE + LABEL, 2), group=shuffled(SEX, 3)) == areas
     with told():
         assert fit_rule(pd.Series(SCORE), shuffled(SEX), metric="demographic_parity").to_dict() == rule.to_dict()
     with told():
@@ -255,32 +252,12 @@ def test_one_and_true_in_a_list_are_refused_as_they_are_in_an_array():
         lh.audit(LABEL, PREDICTION, sensitive_features=[1 if row % 2 else True for row in range(ROWS)])
 
 
-def test_a_missing_group_of_a_signal_is_no_second_group():
-    groups = np.where(np.arange(ROWS) % 3 == 0, "women", "men").astype(object)
-    groups[7::11] = None
-    kept = np.array([one is not None for one in groups])
-    signal = AGE + LABEL
-    exact = lh.signal_area(LABEL[kept], SCORE[kept], signal[kept], group=groups[kept])
-    for given in (
-        groups, pd.Series(groups), pyarrow.array(groups.tolist()), np.where(kept, groups, np.nan),
-        np.ma.masked_array(np.where(kept, groups, "x").astype(str), ~kept), class_labels(
-            [None if one is None else int(one == "women") for one in groups], ["men", "women"]
-        ),
-    ):  # fmt: skip
-        found = lh.signal_area(LABEL, SCORE, signal, group=given)
-        assert found.group == "women"
-        assert (found.without.value, found.alone.value) == (exact.without.value, exact.alone.value)
-    with pytest.raises(DataError, match=r"two values; it has 1"):
-        lh.signal_area(LABEL, SCORE, signal, group=np.where(np.arange(ROWS) % 2, "a", None))
-
-
 def test_masked_arrays_keep_their_mask_everywhere():
     masked = np.ma.masked_array(LABEL, np.arange(ROWS) < 3)
     for call in (
         lambda: lh.audit(masked, PREDICTION, sensitive_features=SEX),
         lambda: lh.audit(LABEL, masked, sensitive_features=SEX),
         lambda: lh.explain_gap(masked, SCORE, sensitive_features=SEX),
-        lambda: lh.signal_area(masked, SCORE, AGE, group=SEX),
         lambda: lh.indirect_audit(masked, PREDICTION, shares={"women": 0.3}),
         lambda: Counts.from_rows(LABEL, PREDICTION, masked),
     ):
@@ -419,8 +396,6 @@ def test_what_is_no_column_gets_one_sentence(wrong):
         lambda: lh.audit(LABEL, wrong, sensitive_features=SEX),
         lambda: lh.explain_gap(LABEL, wrong, sensitive_features=SEX),
         lambda: lh.regression_audit(wrong, AGE, sensitive_features=SEX),
-        lambda: lh.signal_area(LABEL, SCORE, wrong, group=SEX),
-        lambda: lh.signal_area(LABEL, SCORE, AGE, group=wrong),
         lambda: Counts.from_rows(LABEL, PREDICTION, wrong),
         lambda: fit_rule(wrong, SEX),
         lambda: fit_rule(SCORE, wrong),

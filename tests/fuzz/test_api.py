@@ -255,13 +255,6 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     ),
     "regression_audit": (lh.regression_audit, lambda: {**OF_ROWS, "y_pred": SCORE}),
     "regression_audit_file": (lh.regression_audit_file, lambda: {**OF_FILE, "prediction": "s"}),
-    "signal_area": (
-        lh.signal_area,
-        lambda: {
-            "y_true": np.tile(LABEL, 3), "score": np.tile(SCORE, 3), "signal": np.sin(np.arange(3 * ROWS)),
-            "group": np.tile(SEX, 3),
-        },
-    ),
     "gap_score": (lh.gap_score, lambda: {"y_true": LABEL, "y_pred": PREDICTION, "groups": SEX}),
     "gap_metrics": (lh.gap_metrics, lambda: {"groups": SEX, "labels": PREDICTION}),
     "plan_audit": (lh.plan_audit, lambda: {"gap": 0.2, "rate": 0.3}),

@@ -13,7 +13,6 @@ import yaml
 
 import levelhead as lh
 from levelhead.auditing.postprocess_audit import postprocess_file
-from levelhead.auditing.signal import signal_areas_of_file
 from levelhead.auditing.unknown.known import read_shares
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.bench.page import Compared, Comparisons
@@ -419,12 +418,6 @@ def explanation() -> Any:
 @without_page
 def explanation_of_a_file() -> Any:
     return lh.explain_file(file(data=ROWS), "y", "logit", ["sex"], cluster="person", **FEW)
-
-
-@case
-def signal() -> Any:
-    (found,) = signal_areas_of_file(file(), "y", "score", "sex", ["age"]).values()
-    return Shown(found.to_dict(), found.sentence("age") + "\n")
 
 
 @case

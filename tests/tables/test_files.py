@@ -23,7 +23,6 @@ from levelhead.auditing.audit import audit_file
 from levelhead.auditing.explain import explain_file
 from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.auditing.regression import regression_audit_file
-from levelhead.auditing.signal import signal_areas_of_file
 from levelhead.auditing.unknown.audit import indirect_audit_file
 from levelhead.cli.app import app
 from levelhead.tables.join import Joined
@@ -86,25 +85,24 @@ CALLS: list[Callable[[Path], Any]] = [
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[list[dict[str, Any]], Any]]:
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
     """What each audit finds in a plain file of a name, once for all forms."""
 
     @functools.cache
-    def found(name: str) -> tuple[list[dict[str, Any]], Any]:
+    def found(name: str) -> list[dict[str, Any]]:
         path = written(frame(), tmp_path_factory.mktemp("plain") / name, sep="\t" if name == "p.tsv" else ",")
-        areas = signal_areas_of_file(path, "y", "p", "größe", ["age"])
-        return [call(path).to_dict() for call in CALLS], areas
+        return [call(path).to_dict() for call in CALLS]
 
     return found
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_csv_as_people_have_it_is_read_by_every_audit_and_said(
-    tmp_path: Path, form: str, expected: Callable[[str], tuple[list[dict[str, Any]], Any]]
+    tmp_path: Path, form: str, expected: Callable[[str], list[dict[str, Any]]]
 ) -> None:
     name, options, said = FORMS[form]
     path = written(frame(), tmp_path / name, **options)
-    plain, areas = expected(name)
+    plain = expected(name)
     for number, (call, there) in enumerate(zip(CALLS, plain, strict=True)):
         found = call(path).to_dict()
         reading = " ".join(found.pop("reading", []))
@@ -112,7 +110,6 @@ def test_csv_as_people_have_it_is_read_by_every_audit_and_said(
         assert {k: v for k, v in found.items() if k not in left} == {k: v for k, v in there.items() if k not in left}
         for words in said:
             assert words in reading or (number > 4 and "decimal" in words), (number, reading)
-    assert signal_areas_of_file(path, "y", "p", "größe", ["age"]) == areas
 
 
 def command(*words: object) -> str:
@@ -132,7 +129,7 @@ def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_pa
         ["audit", path, "--label", "y", "--prediction", "yhat", "--group", "größe", "--against", path],
         ["audit", path, "--label", "age", "--prediction", "p", "--group", "größe", "--regression"],
         ["indirect-audit", path, "--label", "y", "--prediction", "yhat", "--labelled-group", "größe"],
-        ["explain", path, "--label", "y", "--score", "p", "--group", "größe", "--signal", "age"],
+        ["explain", path, "--label", "y", "--score", "p", "--group", "größe"],
         ["postprocess", path, "--label", "y", "--score", "p", "--group", "größe"],
     ):
         assert command(*words, "--json", out).count(sentence) == 1, words
@@ -484,23 +481,6 @@ def test_a_damaged_parquet_file_ends_in_one_sentence(tmp_path: Path) -> None:
                 path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
                 with contextlib.suppress(LevelheadError):
                     str(audit_file(path, "y", "yhat", ["g"], replicates=100))
-
-
-def test_a_missing_group_is_no_second_group_of_a_signal(tmp_path: Path) -> None:
-    table = frame()
-    table["größe"] = table["größe"].where(table.index % 3 > 0)
-    table.loc[table["größe"] == "klein", "größe"] = None
-    for path in (written(table, tmp_path / "p.csv"), tmp_path / "p.parquet"):
-        if path.suffix == ".parquet":
-            table.to_parquet(path)
-        with pytest.raises(DataError, match=r"has 1 group: .*between two groups"):
-            signal_areas_of_file(path, "y", "p", "größe", ["age"])
-    table = frame()
-    known = table["größe"].where(table.index % 3 > 0)
-    written(table.assign(größe=known), tmp_path / "p.csv")
-    written(table[known.notna()], tmp_path / "q.csv")
-    areas = [signal_areas_of_file(tmp_path / name, "y", "p", "größe", ["age"]) for name in ("p.csv", "q.csv")]
-    assert areas[0] == areas[1]
 
 
 def test_a_file_that_is_named_twice_is_refused(tmp_path: Path) -> None:

@@ -29,10 +29,7 @@ def explain_page(result: Record, *, source: str = "") -> Record:
     by_attribute = result["by_attribute"]
     sentences = result["sentences"] or ["No two groups have enough rows to be compared."]
     level = level_text(result["level"])
-    signals = result.get("signals_by_attribute") or {}
-    parts = blocks.by_column(
-        {name: [*_sections(name, part, level), *_signals(signals.get(name))] for name, part in by_attribute.items()}
-    )
+    parts = blocks.by_column({name: _sections(name, part, level) for name, part in by_attribute.items()})
     how = [
         blocks.paragraph(NOTE, where=blocks.BOTH),
         blocks.paragraph(
@@ -127,11 +124,6 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
             "predicted rates differ, trust the measured ones.",
         ),
     ]  # fmt: skip
-
-
-def _signals(found: Record | None) -> list[Record]:
-    """Return the section on what signals know of the groups of a column."""
-    return [] if found is None else [blocks.section("Signals", blocks.said(found["sentences"]), rank=2)]
 
 
 def _trade_off(pair: Record) -> Record:

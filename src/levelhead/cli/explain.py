@@ -25,11 +25,10 @@ from levelhead.cli.options import (
     source_joined,
 )  # fmt: skip
 from levelhead.storage import check_outputs
-from levelhead.types import ConfigError, printable
+from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
     from levelhead.auditing.explanation import Explanation
-    from levelhead.auditing.signal import SignalArea
 
 
 def explain_command(
@@ -57,13 +56,6 @@ def explain_command(
             help="Smallest number of positives and of negatives per group. Smaller groups are left out with a warning."
         ),
     ] = 10,
-    signal: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Numeric column, e.g. a loss: reports how well it predicts the group beyond label and score. "
-            "Repeatable."
-        ),
-    ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(help="Column with a person's id: clusters the intervals. Default for a RUN with ids: the person."),
@@ -98,31 +90,17 @@ def explain_command(
         )
     if (join is None) != (on is None):
         raise ConfigError("--join and --on go together: a file with groups, and the column of ids.")
-    rows = source_joined(scores, join, on, [label, score, *group, *(signal or []), cluster])
+    rows = source_joined(scores, join, on, [label, score, *group, cluster])
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.explain import explain_file
 
     group = list(dict.fromkeys(group))
-    areas: dict[str, dict[str, SignalArea]] = {}
-    if signal:  # first: columns without two groups are told before resamples are drawn
-        from levelhead.auditing.signal import signals_by_column
-
-        areas = signals_by_column(rows, label, score, group, signal, cluster=cluster, label_map=label_map)
-    told = {name: _told(name, found, len(group) > 1) for name, found in areas.items()}
     result = explain_file(
         rows, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count,
         cluster=cluster, label_map=label_map, favourable=favourable,
     )  # fmt: skip
-    known: dict[str, Any] = {}
-    if areas:
-        figures = {name: {one: area.to_dict() for one, area in found.items()} for name, found in areas.items()}
-        known["signals"] = next(found for found in figures.values() if found)
-        known["signals_by_attribute"] = {
-            name: {"sentences": told[name], "signals": found} for name, found in figures.items()
-        }
     finish(
-        result, json_file, html_file, source=scores.name, more=known,
-        below=[one for found in told.values() for one in found], inputs=[scores, join], everything=all_,
+        result, json_file, html_file, source=scores.name, inputs=[scores, join], everything=all_,
         step=_step(
             result,
             own_run is not None,
@@ -134,15 +112,6 @@ def explain_command(
             joined=join is not None,
         ),
     )  # fmt: skip
-
-
-def _told(column: str, areas: Mapping[str, SignalArea], several: bool) -> list[str]:
-    """Say what signals know of the groups of a column, which sentences name where there are several."""
-    said = [area.sentence(printable(name)) for name, area in areas.items()]
-    if not several:
-        return said
-    none = "No signal was measured: that takes two groups."
-    return [f"By {printable(column)}, {one[0].lower()}{one[1:]}" for one in said or [none]]
 
 
 def _step(

@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,9 +81,7 @@ def finish(
     html_file: Path | None = None,
     *,
     source: str = "",
-    more: Mapping[str, Any] | None = None,
     above: Sequence[RenderableType] = (),
-    below: Sequence[RenderableType] = (),
     written: Sequence[Path] = (),
     fail_if: Sequence[Condition] = (),
     junit: Path | None = None,
@@ -95,12 +93,10 @@ def finish(
 
     Args:
         result: what was found.
-        json_file: where its figures go, with ``more`` keys.
+        json_file: where its figures go.
         html_file: where its page goes, about ``source``.
         source: what was measured, in a word.
-        more: keys that are added to the JSON.
         above: lines that are printed before the result; a ``Text`` is a command, and stays one line.
-        below: lines that are printed behind it.
         written: files that are written already, to be named.
         fail_if: conditions: the command ends with exit status 1 if one holds, with 3 if one is undecided.
         junit: where the conditions go as JUnit XML.
@@ -119,15 +115,15 @@ def finish(
             gate = check(result, fail_if)
         except ConfigError as error:
             wrong = error
-    added = dict(more or {})
+    added: dict[str, Any] = {}
     if json_file is not None or html_file is not None:
-        added |= {**({"gate": gate.to_dict()} if gate else {}), "made": made(inputs, source)}
+        added = {**({"gate": gate.to_dict()} if gate else {}), "made": made(inputs, source)}
     record = {**result.to_dict(), **added} if json_file is not None else None
     write_files(json_file, record, html_file, lambda: result.page(source=source, more=added))
     if junit is not None and gate is not None:
         write_text(junit, gate.junit(source))
     console = Terminal()
-    for line in (*above, result.table(all=everything), *below, *(gate.sentences() if gate else ())):
+    for line in (*above, result.table(all=everything), *(gate.sentences() if gate else ())):
         console.print(line, markup=False, soft_wrap=isinstance(line, Text))
     for path in (*written, json_file, html_file, junit if gate else None):
         if path is not None:
