@@ -73,6 +73,12 @@ def what_earlier_tests_imported_is_not_searched_for_garbage() -> None:
 
 
 @pytest.fixture
+def folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make an empty folder the current one."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Hugging Face's libraries give up at once, as they do without a network after half a minute."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

@@ -9,15 +9,16 @@
     exit 2: --junit writes the conditions of --fail-if. Add one.
 
 The answer is the error or the exit status, and the whole sentence in one line; ``[...]`` is what differs between
-machines and versions. Imports have none. Lines that begin with # and empty ones are for readers.
+machines and versions. Imports have none. Several
+statements of one row stand in one line, with ; between them. Lines that begin with # and empty ones are for readers.
 ``tests/ROOM/test_ROOM_refusals.py`` (pytest imports test files by their base name) defines what the calls use besides,
 and the one test::
 
     @pytest.mark.parametrize("row", rows(__file__))
-    def test_it_is_refused(row: Row, files: None, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_it_is_refused(row: Row, folder_of_its_own: None, capsys: pytest.CaptureFixture[str]) -> None:
         check(row, globals(), capsys)
 
-where ``files`` makes what the rows need, in a folder of its own that becomes the current one. Add a line, or change a
+A fixture in place of ``folder_of_its_own`` may make files there that the rows need. Add a line, or change a
 sentence of the code; then write the answers anew and read the difference::
 
     PYTHONPATH=src python tests/refusals.py tests/ROOM
@@ -87,7 +88,7 @@ def check(row: Row, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -
         here = dict(names)
         exec("\n".join(row.imports), here)
         with pytest.raises(Exception) as caught:  # noqa: PT011  (the text has type and words)
-            eval(row.asked.removeprefix(PYTHON), here)
+            exec(row.asked.removeprefix(PYTHON), here)
         found = f"{caught.type.__name__}: {' '.join(str(caught.value).split())}"
     if not re.fullmatch(re.escape(row.answer).replace(re.escape("[...]"), ".*"), found):
         SAID[row.asked] = found.replace(str(Path.cwd()), "[...]")

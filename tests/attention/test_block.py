@@ -3,26 +3,20 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_models import SMALL, batch, bert_config, build, vit_config
+from tiny_models import SMALL, batch, bert_config, vit_config
 from torch.utils.checkpoint import checkpoint
 from transformers import (
     BertModel,
     BertTokenizer,
-    GPT2Config,
-    GPT2Model,
     LlamaConfig,
     LlamaModel,
-    ResNetConfig,
-    ResNetModel,
-    T5Config,
-    T5Model,
     ViTModel,
     pipeline,
 )
 
 from levelhead.attention import DebiasConfig, DebiasedBlock, alignment, append_encoder, calibrate
 from levelhead.attention.aligning import debiased_attention
-from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
+from levelhead.types import ConfigError, LevelheadError
 
 
 def backbone(family, **options):
@@ -171,41 +165,6 @@ def test_pipelines_run(labels):
     tokenizer = BertTokenizer(vocab=dict(zip(words, range(7), strict=True)))
     classify = pipeline("text-classification", model=model.eval(), tokenizer=tokenizer, device="cpu")
     assert classify("plain words")[0]["label"] in {"a", "b", "c"}
-
-
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (lambda: ResNetModel(ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1])), "shape"),
-        (lambda: T5Model(T5Config(d_model=16, d_ff=16, d_kv=8, num_heads=2, num_layers=1)), "encoder-decoder"),
-        (lambda: build("bert"), "no last_hidden_state"),
-        (lambda: torch.nn.Linear(2, 2), "not a model class of transformers"),
-    ],
-)  # fmt: skip
-def test_unsupported_backbones_are_refused(make, reason):
-    options = {"example_inputs": {"pixel_values": torch.randn(1, 3, 32, 32)}} if reason == "shape" else {}
-    with pytest.raises(UnsupportedModelError, match=reason):
-        append_encoder(make(), 3, **options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"num_labels": 1}, {"num_heads": 3}, {"norm": "middle"}, {"activation": "nothing"}],
-)
-def test_impossible_options(options):
-    with pytest.raises(ConfigError):
-        append_encoder(backbone("bert"), **{"num_labels": 3, **options})
-
-
-def test_off_by_one_says_which_row_was_found():
-    config = GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=16, vocab_size=50)
-    with pytest.raises(ConfigError, match="layer appended to GPT2Model reads the last real token"):
-        append_encoder(GPT2Model(config), 3, debias=DebiasConfig(notebook={"off_by_one": True}))
-
-
-def test_auto_options_are_refused_by_the_bare_block():
-    with pytest.raises(ConfigError, match="spelled out"):
-        DebiasedBlock(8, 2, DebiasConfig())
 
 
 def test_training_lowers_the_loss(family, labels):

@@ -9,8 +9,6 @@ from torch import nn
 from transformers import (
     CLIPConfig,
     CLIPForImageClassification,
-    DebertaV2Config,
-    DebertaV2ForSequenceClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
     LlamaConfig,
@@ -20,7 +18,6 @@ from transformers import (
 import levelhead as lh
 from levelhead.attention.capture import attention_weights, capture
 from levelhead.data.base import Inputs
-from levelhead.types import UnsupportedModelError
 
 
 class Rows(Inputs):
@@ -272,16 +269,3 @@ def test_an_appended_layer_is_read_at_its_first_real_token(debiased: bool) -> No
     (captured,) = capture(model, Rows(inputs), 6, "cpu")
     assert captured.readout is not None
     assert captured.readout.tolist() == [3, 0, 0, 5, 0, 0]
-
-
-def test_a_model_out_of_reach_is_named() -> None:
-    config = DebertaV2Config(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=50
-    )
-    model = DebertaV2ForSequenceClassification(config).eval()
-    with pytest.raises(
-        UnsupportedModelError, match="DebertaV2ForSequenceClassification does not use the attention interface"
-    ):
-        next(capture(model, Rows(batch("bert")), 6, "cpu"))
-    with pytest.raises(UnsupportedModelError, match="not a Hugging Face"):
-        next(capture(nn.Linear(2, 2), Rows({"input": torch.ones(2, 2)}), 2, "cpu"))

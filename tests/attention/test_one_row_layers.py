@@ -143,15 +143,6 @@ def test_the_text_says_which_rows_are_computed(family):
     assert "'last'" in repr(attach(build(family), DebiasConfig(readout="last")))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [({"statistics": "feature"}, "feature"), ({"ranking": "per_head"}, "per_head"), ({"readout": "last"}, "last")],
-)
-def test_what_cannot_be_done_is_said_where_it_was_demanded(options, words):
-    with pytest.raises(ConfigError, match=words):
-        attach(build("bert"), DebiasConfig(readout_only=True, **options))
-
-
 def test_unknown_layers_and_other_readers_compute_all_rows():
     torch.manual_seed(0)
     dino = Dinov2ForImageClassification(Dinov2Config(**PICTURE))

@@ -49,35 +49,6 @@ def test_auto_is_decided_by_the_facts(facts, statistics, readout, absolute, alon
     assert spelled.resolved(facts) == spelled
 
 
-@pytest.mark.parametrize(
-    ("options", "facts", "message"),
-    [
-        ({"statistics": "cls_feature"}, Facts("attach", "Bert", "none"), "the classifier of Bert reads no single row"),
-        ({"statistics": "position"}, Facts("append", "Bert", "first"), "pass example_inputs"),
-        (
-            {"readout_only": True, "ranking": "per_head"},
-            Facts("append", "Bert", "first"),
-            "to Bert .*per_head",
-        ),
-        ({"readout_only": True}, Facts("append", "Bert", "none"), "no single row is read"),
-        ({"readout_only": True}, Facts("attach", "Bert", "first", all_rows="it is odd"), "of Bert .*: it is odd"),
-        (
-            {"readout_only": True, "statistics": "position"},
-            Facts("append", "Gpt", "last", length=5),
-            "the last real token stands",
-        ),
-        (
-            {"readout_only": True, "notebook": {"twice": True}, "statistics": "position"},
-            Facts("append", "Bert", "first", length=5),
-            "twice needs all rows",
-        ),
-    ],
-)
-def test_impossible_wishes_name_the_model(options, facts, message):
-    with pytest.raises(ConfigError, match=message):
-        DebiasConfig(**options).resolved(facts)
-
-
 def test_readout_only_asked_for_by_name_holds_for_pictures_too():
     facts = Facts("append", "ViTModel", "first", images=True, length=5)
     assert DebiasConfig(readout_only=True).resolved(facts).readout_only is True

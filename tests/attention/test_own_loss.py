@@ -50,13 +50,6 @@ class WeightedWithAlignment(InOrder):
 
 
 @pytest.mark.parametrize(("kind", "family"), KINDS)
-def test_a_trainer_that_computes_its_own_loss_is_refused(kind, family, tmp_path):
-    trainer = Weighted(make(kind, family), arguments(tmp_path), train_dataset=Rows(family))
-    with pytest.raises(LevelheadError, match=r"alpha \* levelhead.alignment\(model, labels\)"):
-        trainer.train()
-
-
-@pytest.mark.parametrize(("kind", "family"), KINDS)
 def test_the_way_that_the_error_names_trains(kind, family, tmp_path):
     model = make(kind, family)
     trainer = WeightedWithAlignment(model, arguments(tmp_path), train_dataset=Rows(family))
@@ -203,11 +196,3 @@ def test_alignment_finds_its_head_below_a_wrapper(family, labels):
     logits = model(**batch(family)).logits
     (F.cross_entropy(logits, labels) + alignment(model, labels)).backward()
     assert model.module.alignment_head.hidden.weight.grad is not None
-
-
-@pytest.mark.parametrize(("model", "targets"), [("a model", LABELS), (None, None)])
-def test_alignment_of_other_things_is_refused(model, targets):
-    with pytest.raises(LevelheadError, match=r"model is .*; it takes a Module"):
-        alignment(model, targets)
-    with pytest.raises(LevelheadError, match="labels is a list; it takes a Tensor"):
-        alignment(attach(build("bert")), [0, 1])

@@ -10,7 +10,6 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 
 import levelhead as lh
 from levelhead.attention.places import NO_MOVE, PLACES, Dissection, log_odds
-from levelhead.types import UnsupportedModelError
 from tiny import tiny_appended, tiny_bert, tiny_vit
 
 MOVED = [place for place in PLACES if place != NO_MOVE]
@@ -110,11 +109,6 @@ def test_selected_values_alone_move_with_their_shift():
     assert own.shape == (6, 2 * 16)
     # What is taken off selected and other values alike is taken off the output of attention.
     torch.testing.assert_close(opened.without(batch, anchor, both), opened.without(batch, anchor, context))
-
-
-def test_what_has_no_attention_of_one_sequence_is_refused():
-    with pytest.raises(UnsupportedModelError, match="encoder or decoder"):
-        Dissection(torch.nn.Linear(2, 2), {"input": torch.ones(2, 2)})
 
 
 def test_log_odds_of_two_and_three_classes():

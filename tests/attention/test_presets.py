@@ -288,19 +288,3 @@ def test_recipes_name_presets():
     recipe["method"]["debias"]["preset"] = "released-dion"
     with pytest.raises(ConfigError, match="no preset 'released-dion'"):
         build_experiment(recipe)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"notebook": {"off_by_one": True}, "include_readout": True}, "off_by_one"),
-        ({"ranking": "median"}, "ranking"),
-        ({"reduction": "max"}, "reduction"),
-        ({"notebook": {"attention_temperature": 0.0}}, "attention_temperature"),
-        ({"notebook": {"queue": -1}}, "queue"),
-        ({"notebook": {"queue": 1.5}}, "queue"),
-    ],
-)
-def test_impossible_options(options, message):
-    with pytest.raises(ConfigError, match=message):
-        DebiasConfig(**options)

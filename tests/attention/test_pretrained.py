@@ -10,7 +10,6 @@ from transformers import (
     AutoConfig,
     AutoModelForImageClassification,
     AutoModelForSequenceClassification,
-    BertForSequenceClassification,
     BertModel,
     BertTokenizer,
     ViTConfig,
@@ -132,17 +131,6 @@ def test_auto_classes_load_an_appended_model(tmp_path, labels):
     model.eval().save_pretrained(tmp_path)
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     assert torch.equal(loaded(**batch("bert")).logits, model(**batch("bert")).logits)
-
-
-def test_plain_folders_are_refused(tmp_path):
-    BertForSequenceClassification(bert_config()).save_pretrained(tmp_path)
-    with pytest.raises(LevelheadError, match="plain model"):
-        from_pretrained(tmp_path)
-
-
-def test_missing_folders_are_refused(tmp_path):
-    with pytest.raises(LevelheadError, match="gives no configuration"):
-        from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize("size", [0, 5, 2000])

@@ -7,7 +7,6 @@ from transformers import BertModel, Trainer, TrainingArguments
 
 from levelhead.attention import append_encoder, attach
 from levelhead.attention.aligning import debiased_attention
-from levelhead.types import LevelheadError
 
 
 class Rows(torch.utils.data.Dataset):
@@ -78,13 +77,6 @@ def test_accumulated_gradient_is_the_mean_over_micro_batches(kind, family, tmp_p
     for name, gradient in expected.items():
         torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
     assert debiased_attention(model).debias.key.num_batches_tracked.max() == 2
-
-
-@pytest.mark.parametrize(("kind", "family"), [("attach", "vit"), ("append", "bert")])
-def test_label_smoothing_is_refused(kind, family, tmp_path):
-    trainer = InOrder(make(kind, family), arguments(tmp_path, label_smoothing_factor=0.1), train_dataset=Rows(family))
-    with pytest.raises(LevelheadError, match="label_smoothing_factor=0"):
-        trainer.train()
 
 
 @pytest.mark.parametrize(("kind", "family"), [("attach", "bert"), ("append", "bert")])

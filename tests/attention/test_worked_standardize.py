@@ -447,24 +447,6 @@ def test_who_knows_one_row(statistics: str, options: dict[str, Any], knows: bool
 # ------------------------------------------------------------------------------------------------ refusals and warnings
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"statistics": "token"}, "statistics='token'; choose 'position', 'cls_feature' or 'feature'"),
-        ({"statistics": "position"}, "statistics='position' needs length="),
-        ({"running": "max"}, "running='max'; choose 'variance' or 'std'"),
-        ({"momentum": 0.0}, r"got momentum=0\.0, eps=1e-05"),
-        ({"momentum": 1.5}, r"got momentum=1\.5"),
-        ({"eps": -1.0}, r"got momentum=0\.1, eps=-1\.0"),
-        ({"twice": True, "statistics": "cls_feature"}, "twice=True needs absolute=True"),
-        ({"twice": True, "absolute": False}, "twice=True needs absolute=True"),
-    ],
-)
-def test_impossible_options_are_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        QueryKeyStandardizer(2, 2, **{"statistics": "feature", **options})
-
-
 def test_the_ends_of_what_is_possible() -> None:
     assert QueryKeyStandardizer(2, 2, statistics="feature", momentum=1.0, eps=0.0).query.momentum == 1
     assert QueryKeyStandardizer(2, 2, statistics="feature", twice=True).twice

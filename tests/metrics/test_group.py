@@ -18,7 +18,6 @@ from levelhead.metrics import (
     gaps_by_class,
     worst_group_accuracy,
 )
-from levelhead.types import ConfigError, DataError
 
 # Group 0: TN 80 FP 20 FN 30 TP 70; group 1: TN 90 FP 10 FN 60 TP 40.
 TABLE = np.array([[[80, 20], [30, 70]], [[90, 10], [60, 40]]])
@@ -117,15 +116,3 @@ def test_a_group_without_positives_is_undefined_and_says_so() -> None:
         assert np.isnan(figure.low)
         assert "“b”" in str(figure.reason) or "b: 0" in str(figure.reason)
     assert estimate(counts, "demographic_parity").defined
-
-
-def test_unknown_metrics_and_odd_options_are_refused() -> None:
-    counts = Counts(TABLE, ("a", "b"), ("no", "yes"))
-    with pytest.raises(ConfigError, match="Unknown metric 'eod'"):
-        estimate(counts, "eod")
-    with pytest.raises(ConfigError, match=r"level=95 is not between 0 and 1"):
-        estimate(counts, "accuracy", level=95)
-    with pytest.raises(ConfigError, match="replicates=10 is too few"):
-        estimate(counts, "accuracy", replicates=10)
-    with pytest.raises(DataError):
-        Counts.from_rows([0, 1], [0, 1, 1], [0, 0, 1])

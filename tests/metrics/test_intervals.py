@@ -9,7 +9,7 @@ from scipy import stats
 
 from levelhead.metrics import Counts, compare, estimate, estimate_all, holm, joint, proportion
 from levelhead.metrics.paired import paired_interval
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.types import Estimate
 
 NAMES = (("a", "b"), ("no", "yes"))
 
@@ -184,22 +184,6 @@ def test_the_joint_interval_covers_a_true_difference_of_zero() -> None:
         assert row.difference is not None
         held.append(row.difference.low <= 0 <= row.difference.high)
     assert np.mean(held) >= 0.85
-
-
-def test_joint_refuses_what_it_cannot_compare() -> None:
-    label, group, prediction = rows()
-    with pytest.raises(ConfigError, match="baseline 'erm' has no predictions"):
-        joint(label, group, {"dam": prediction[None]}, baseline="erm")
-    with pytest.raises(DataError, match="have shape"):
-        joint(label, group, {"erm": prediction}, baseline="erm")
-    with pytest.raises(ConfigError, match="same number of seeds"):
-        joint(
-            label,
-            group,
-            {"erm": prediction[None], "dam": np.stack([prediction] * 2)},
-            baseline="erm",
-            shared_seeds=True,
-        )
 
 
 def test_holm() -> None:

@@ -12,7 +12,7 @@ from scipy import stats
 from levelhead.metrics.counts import JointCounts
 from levelhead.metrics.paired import Inference, Paired, _difference_ends, _difference_high, _Outward, _resample
 from levelhead.metrics.seeds import OverSeeds
-from levelhead.types import DataError, Estimate
+from levelhead.types import Estimate
 
 
 def test_moves_of_a_difference_are_differences_of_moves() -> None:
@@ -196,13 +196,6 @@ def test_clusters_make_arms_longer_by_what_their_draws_move_and_never_shorter() 
         assert spread[1] / spread[0] == pytest.approx(2, rel=0.15), "four copies of each row"
         assert alone.high - alone.low < 0.75 * (drawn.high - drawn.low)
     assert Paired.build(*copied[:2], {"a": copied[2]}, 1, 0.95, 400, 0, np.arange(480)).clustered is None
-
-
-@pytest.mark.parametrize("clusters", [np.zeros(59, int), np.zeros(60), np.zeros((60, 1), int)])
-def test_clusters_that_are_no_codes_of_the_rows_are_refused(clusters: np.ndarray) -> None:
-    label, group, answers = made()
-    with pytest.raises(DataError, match="clusters must be 60 whole numbers, one a row"):
-        Paired.build(label, group, {"a": np.stack(answers)}, None, 0.95, 100, 0, clusters)
 
 
 def of_two_methods(clusters: np.ndarray | None = None, positive: int | None = 1) -> Paired:

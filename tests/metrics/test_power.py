@@ -8,7 +8,6 @@ import pytest
 from scipy import optimize, stats
 
 from levelhead.metrics.power import _reach, check_plan, detectable_gap, rows_needed
-from levelhead.types import ConfigError
 
 
 def apart(first: float, second: float, sizes: tuple[float, float], error: float, power: float) -> tuple[float, float]:
@@ -68,20 +67,3 @@ def test_rows_needed_solve_the_formula() -> None:
 )
 def test_the_ends_of_what_can_be_planned(plan: tuple[float, ...]) -> None:
     check_plan(*plan)
-
-
-@pytest.mark.parametrize(
-    ("plan", "says"),
-    [
-        ((0.5, 1, 0.8, 1), "level=1"),
-        ((-0.01, 0.95, 0.8, 1), "rate=-0.01"),
-        ((1.01, 0.95, 0.8, 1), "rate=1.01"),
-        ((0.5, 0.95, 0, 1), "power=0"),
-        ((0.5, 0.95, 1, 1), "power=1"),
-        ((0.5, 0.95, 0.8, 0.99), "comparisons=0.99"),
-        ((0.5, 0.95, 0.8, 1_000_001), "comparisons=1000001"),
-    ],
-)
-def test_what_no_plan_can_be_made_for(plan: tuple[float, ...], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        check_plan(*plan)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from levelhead.metrics.proxies import by_proxies, closed_form
-from levelhead.types import ConfigError
 
 Array = NDArray[np.float64]
 CLOSE = 1e-6
@@ -181,15 +180,6 @@ def test_the_interval_of_several_groups_is_students_over_warm_starts() -> None:
     values = [one.gaps["demographic_parity"][1, 0].value for one in again]
     arm = found[0].gaps["demographic_parity"][1, 0].high - found[0].gaps["demographic_parity"][1, 0].value
     assert arm / stats.t.ppf(1 - 0.1 / 6, 19) == pytest.approx(np.std(values, ddof=1), rel=0.5)
-
-
-def test_fewer_than_three_proxies_and_unknown_modes_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"needs three proxies; there are 2\."):
-        by_proxies(np.ones((2, 2, 2, 2)))
-    with pytest.raises(ConfigError, match=r"needs three proxies; there is 1\."):
-        by_proxies(np.ones((2, 2, 2)))
-    with pytest.raises(ConfigError, match="mode='both' is none of"):
-        by_proxies(world(), mode="both")
 
 
 def three_groups(*, local: bool = False) -> tuple[Array, Array]:

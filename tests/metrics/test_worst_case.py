@@ -323,14 +323,6 @@ def test_the_reach_of_opportunity_takes_each_cell_at_its_extreme(shares: tuple[f
             assert one.n == own[1].sum()
 
 
-@pytest.mark.parametrize(
-    "shares", [(0.5, 0.6), (-0.1, 1.1), (0.4, math.nan), (0.2, 0.2), [(0.5, 0.5), (0.2, 0.2)], (0.0, 1.0)]
-)
-def test_shares_that_are_no_probabilities_are_refused(shares: object) -> None:
-    with pytest.raises(DataError, match=r"must lie between 0 and 1 and add to 1|has a share of 0 in every stratum"):
-        by_shares(np.full((np.ndim(shares), 2, 2), 10.0), shares)
-
-
 def test_bounds_of_the_rates_of_three_groups_are_those_of_each_group_alone() -> None:
     counts = np.array([[500.0, 100.0], [50.0, 350.0]])
     shares = np.array([0.85, 0.1, 0.05])

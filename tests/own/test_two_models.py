@@ -313,17 +313,6 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_predicted(
         compare(rows, **options)
 
 
-def test_models_of_other_classes_are_refused() -> None:
-    other = {"id2label": {0: "yes", 1: "no"}, "label2id": {"yes": 0, "no": 1}}
-    rows = [{"pixel_values": torch.zeros(3, 8, 8), "labels": 0}]
-    with pytest.raises(ConfigError, match="Give both the same id2label"):
-        lh.compare_models(network(), network(**other), rows)
-    with pytest.raises(ConfigError, match="2 classes and debiased 3"):
-        lh.compare_models(network(), network(id2label={0: "a", 1: "b", 2: "c"}, label2id={}), rows)
-    with pytest.raises(ConfigError, match="no classifier"):
-        lh.compare_models(torch.nn.Linear(1, 1), network(), rows)
-
-
 def test_one_row_of_one_class() -> None:
     found = compare(ROWS[:1], groups="site")
     assert found.rows == 1

@@ -510,30 +510,6 @@ def test_a_task_gives_its_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"patch_size": 10}, r"image_size 64 is not a multiple of model\.patch_size 10"),
-        ({"patch_size": 64}, "of 1 patches a picture at least one must be hidden and one seen"),
-        ({"patch_size": 0}, r"model\.patch_size is 0"),
-        ({"mask_share": 0.0}, "another share between 0 and 1"),
-        ({"mask_share": 1.0}, "another share between 0 and 1"),
-        ({"mask_share": 0.99}, "of 16 patches"),
-        ({"mask_share": float("nan")}, "another share between 0 and 1"),
-        ({"heads": 5}, r"model\.hidden_size 192 is not a multiple of model\.heads 5"),
-        ({"decoder_heads": 5}, r"model\.decoder_hidden_size 96 is not a multiple of model\.decoder_heads 5"),
-        ({"hidden_size": 18, "heads": 2}, "positions need a multiple of 4"),
-        ({"layers": 0}, r"model\.layers is 0"),
-        ({"hidden_size": 6_000_000}, "a network of about 2.6e\\+15 weights"),
-        ({"layers": 10**9}, "a network of about"),
-        ({"image_size": 2**20, "patch_size": 1}, "a network of about"),
-    ],
-)
-def test_sizes_that_cannot_be(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        MaskedViT(**options)
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["portraits_mae", "--set", "model.patch_size=10"], "is not a multiple of model.patch_size 10"),

@@ -16,7 +16,6 @@ from levelhead.auditing.audit import audit, audit_file
 from levelhead.auditing.explain import explain_file
 from levelhead.auditing.result import AuditResult
 from levelhead.tables.bins import Cuts
-from levelhead.types import ConfigError, DataError
 
 AGES = np.arange(18, 78).repeat(10)
 
@@ -65,36 +64,6 @@ def test_a_missing_number_is_a_missing_group() -> None:
 
 def test_codes_of_groups_stay_what_they_are() -> None:
     assert len(audited(AGES, "age=values").groups) == 60
-
-
-@pytest.mark.parametrize(
-    ("bins", "error", "message"),
-    [
-        ("age=40,25", ConfigError, "must rise: 40, 25"),
-        ("age=25,25", ConfigError, "must rise"),
-        ("age=", ConfigError, "Bins of column 'age' are"),
-        ("age=young", ConfigError, "Pass numbers that rise, such as 25,40,60, or quantiles:4"),
-        ("age=nan", ConfigError, "Pass numbers that rise"),
-        ("age=quantiles:1", ConfigError, "Bins of column 'age' are 'quantiles:1'"),
-        ("age=quantiles:", ConfigError, "Bins of column"),
-        ("25,40", ConfigError, "names no column"),
-        ("sex=25", ConfigError, "'sex', which is no column of groups: 'age'"),
-        (["age=25", "age=40"], ConfigError, "given twice"),
-        ({"age": []}, ConfigError, "Bins of column"),
-    ],
-)
-def test_bins_that_cannot_be_read(bins: object, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        audited(AGES, bins)
-
-
-def test_what_is_no_number_cannot_be_cut() -> None:
-    with pytest.raises(DataError, match="'age' is cut into ranges, but 'old' is not a number"):
-        audited(np.where(AGES > 70, "old", AGES.astype(str)), "age=40")
-    with pytest.raises(DataError, match="too few different numbers for 4 quantiles"):
-        audited(np.ones(len(AGES)), "age=quantiles:4")
-    with pytest.raises(DataError, match="no numbers to cut"):
-        audited(np.full(len(AGES), np.nan), "age=quantiles:4")
 
 
 def test_codes_that_are_written_in_two_ways_are_still_named() -> None:

@@ -151,13 +151,6 @@ def test_the_line_that_excel_reads_above_the_header_is_taken(tmp_path: Path, lin
         assert found == {key: value for key, value in plain.items() if key != "reading"}
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_without_its_mark_is_refused_with_what_helps(tmp_path: Path, encoding: str) -> None:
-    path = written(frame(), tmp_path / "p.csv", encoding=encoding)
-    with pytest.raises(DataError, match=r"p\.csv looks like UTF-16 without the mark .* Save it as UTF-8"):
-        audit_file(path, "y", "yhat", ["größe"])
-
-
 def test_a_joined_file_is_read_as_the_first_one_is(tmp_path: Path) -> None:
     table = frame()
     path = written(table.drop(columns="größe"), tmp_path / "p.csv", sep=";", decimal=",")

@@ -199,12 +199,6 @@ def test_the_other_model_is_held_to_the_same_words(tmp_path: Path, capsys: pytes
     assert record["against"]["by_attribute"]["g"]["metrics"]["accuracy"]["old"] == 1
 
 
-def test_labels_that_are_shares_are_no_classes() -> None:
-    share, predicted = np.array([0, 0.2, 0.4, 0.6, 0.8, 1.0] * 50), np.array([0, 1] * 150)
-    with pytest.raises(DataError, match=r"labels hold shares, such as 0\.2.*at least 0\.5"):
-        lh.audit(share, predicted, sensitive_features=["f", "m"] * 150)
-
-
 def test_classes_that_differ_in_writing_stay_two_where_the_map_says_so() -> None:
     label, predicted = ["A", "a"] * 100, ["A", "a", "a", "a"] * 50
     with pytest.raises(DataError, match="If they are different classes: --label-map A=A,a=a"):

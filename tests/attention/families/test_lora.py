@@ -167,13 +167,6 @@ def test_other_kinds_of_adapters_do_not_train_without_statistics(kind):
         base.train()(**named("bert").batch(), labels=LABELS)
 
 
-@pytest.mark.parametrize("kind", ["attach", "append"])
-def test_what_peft_itself_refuses_names_the_way_out(kind):
-    base, _ = wrap(named("bert"), kind)
-    with pytest.raises(ValueError, match=r"RunningMoments\(for LoRA, use levelhead\.lora_config\)"):
-        peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["query", "value"]))
-
-
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_an_adapter_without_statistics_does_not_load(calibrated, tmp_path):
     without_statistics(tmp_path, calibrated=calibrated)
