@@ -148,22 +148,6 @@ def test_a_recipe_names_folds_and_writes_them_down() -> None:
     assert build_experiment(experiment.to_dict()) == experiment
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"folds": 4}, r"data\.folds and data\.fold belong together"),
-        ({"fold": 1}, r"data\.folds and data\.fold belong together"),
-        ({"folds": 4, "fold": 4}, r"data\.fold is 4; it must be a whole number from 0 to 3"),
-        ({"folds": 1, "fold": 0}, r"data\.folds is 1; it must be a whole number from 2 to 100"),
-        ({"folds": True, "fold": 0}, r"data\.folds is True"),
-        ({"folds": "5", "fold": 0}, r"data\.folds is '5'"),
-    ],
-)
-def test_folds_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build_experiment({"method": {"name": "erm"}, "data": {"name": "portraits", **options}})
-
-
 def test_too_few_people_for_the_folds_are_named() -> None:
     class Two(Posts):
         def people(self, split: Split) -> Sequence[str]:

@@ -170,18 +170,6 @@ def test_pairs_with_a_blank_text_are_left_out_and_counted(tmp_path: Path, caplog
     assert "left out 1 pairs with a blank text" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("without", "message"),
-    [
-        (("gold_label", "maybe"), "none of contradiction, entailment, neutral in 1 of 13 rows, first row 4"),
-        (("gold_label", None), "none of contradiction, entailment, neutral in 1 of 13 rows"),
-    ],
-)
-def test_unknown_labels_are_named(tmp_path: Path, without: tuple[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        MultiNLI(write_owners(tmp_path, without)).examples("test")
-
-
 def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
     folder = write_owners(tmp_path) / "multinli_1.0"
     matched = folder / "multinli_1.0_dev_matched.jsonl"

@@ -6,7 +6,6 @@ import torch
 from levelhead.data import SPLITS, Phrases, phrases
 from levelhead.data.phrases import AGREEMENT, BAKER_RATE, CLASS_NAMES, GROUP_NAMES, vocabulary
 from levelhead.data.texts import Texts
-from levelhead.types import ConfigError, DataError
 
 
 def sentences(data: Phrases, split: str = "train") -> list[str]:
@@ -91,13 +90,3 @@ def test_a_plain_classifier_leans_on_the_place() -> None:
 
     assert gap(1.0) > 0.08
     assert abs(gap(0.0)) < 0.04
-
-
-def test_options_out_of_range() -> None:
-    for options in ({"correlation": 1.1}, {"noise": -0.1}, {"train_size": 0}, {"seed": -1}):
-        with pytest.raises(ConfigError, match=f"Phrases: {next(iter(options))} must"):
-            Phrases(**options)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="unknown split 'dev'"):
-        Phrases().examples("dev")  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="only one mood in 1 sentences"):
-        Phrases(train_size=1).examples("train")

@@ -201,30 +201,6 @@ def test_types_become_texts_as_python_writes_them(tmp_path: Path) -> None:
         assert read_columns(tmp_path / name, ["a", "b", "c", "d"]) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.jsonl", b"", "has neither a header nor rows"),
-        ("a.jsonl", b'{"text": "a"}\n[1]\n', "line 2, is no JSON object with a field for each column"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2, is no JSON object: "),
-        ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a name stands there twice"),
-        ("a.jsonl", b"[" * 100_000, "line 1, is no JSON object"),
-        ("a.jsonl", b'{"words": "a"}\n', "text"),
-        ("a.parquet", b"PAR1 and no more", "is not a readable parquet file"),
-        ("a.parquet", b"", "is not a readable parquet file"),
-        ("a.csv", b"text;label\na;\0b\n" + bytes([0x81]), "is neither UTF-8 nor Latin-1"),
-        ("a.csv", "text\nLämpchen\n".encode() + "é\n".encode("latin-1"), "and then is not: it is damaged"),
-        ("a.csv", b"\xff\xfet\0e", "cannot be read"),
-    ],
-)
-def test_what_is_no_table_is_named(name: str, content: bytes, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=message) as caught:
-        read_columns(tmp_path / name, ["text"])
-    assert name in str(caught.value)
-    assert len(str(caught.value)) < 1000
-
-
 def test_damage_is_found_wherever_chunks_end(tmp_path: Path) -> None:
     """A letter of two bytes across the border of what is read at once is whole."""
     path = tmp_path / "a.csv"
@@ -234,14 +210,6 @@ def test_damage_is_found_wherever_chunks_end(tmp_path: Path) -> None:
         assert read_columns(path, ["text"])["text"][-1] == "a" * before + "é"
     path.write_bytes(rows + "é\n".encode()[:1] + b"\n")
     assert read_columns(path, ["text"])["text"][-1] == "a" * before + "Ã"  # one letter of Latin-1
-
-
-def test_a_folder_and_a_pipe_are_no_tables(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").mkdir()
-    with pytest.raises(DataError, match="not a regular file"):
-        read_columns(tmp_path / "a.parquet", ["text"])
-    with pytest.raises(DataError, match="There is no file"):
-        table_header(tmp_path / "b.jsonl")
 
 
 def test_rows_of_a_split_in_parts_are_counted_over_all_of_them(tmp_path: Path) -> None:

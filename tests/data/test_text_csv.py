@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,13 +103,6 @@ def test_one_file_a_split(tmp_path: Path, names: tuple[str, str, str]) -> None:
         data.check()
 
 
-def test_two_files_of_one_split_are_an_error(tmp_path: Path) -> None:
-    for name in ("train.csv", "train.tsv", "val.csv", "test.csv"):
-        write(tmp_path, name=name)
-    with pytest.raises(DataError, match=r"holds train\.csv and train\.tsv; leave one"):
-        TextCsv(root=tmp_path, folder="mine").check()
-
-
 def test_without_a_split_column_rows_are_dealt_by_their_text(tmp_path: Path) -> None:
     root = write(tmp_path, text=[f"lamp {row // 2}" for row in range(ROWS)])
     options: dict[str, Any] = {"split_column": None, "validation_share": 0.3, "test_share": 0.3}
@@ -180,46 +172,11 @@ def changed(name: str, row: int, value: Any) -> dict[str, list[Any]]:
     return {name: values}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (changed("text", 6, " "), r"'text' is empty in 1 of 20 rows, first row 7 \(row 1 is the first below"),
-        (changed("text", 6, None), r"'text' is empty in 1 of 20 rows, first row 7"),
-        (changed("question", 6, ""), r"'question' is empty in 1 of 20 rows, first row 7"),
-        (changed("label", 6, ""), r"'label' is empty in 1 of 40 rows, first row 7"),
-        (changed("label", 36, float("nan")), r"'label' is empty in 1 of 40 rows, first row 37"),
-        (changed("label", 6, "NaN"), r"'label' is empty in 1 of 40 rows, first row 7"),
-        (changed("label", 6, "9.0"), r"'label' holds '9' and '9\.0', one number written in two ways"),
-        (changed("part", 6, "trial"), r"'part' is 'trial' in row 7 and names no split in 1 rows"),
-        ({"part": ["test"] * ROWS}, "the train split is empty; there are 40 rows in all"),
-        ({"label": ["cat"] * ROWS}, "all 20 rows are 'cat' in 'label'"),
-    ],
-)
-def test_broken_rows_are_named(tmp_path: Path, changes: dict[str, list[Any]], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        mine(write(tmp_path, **changes), pair_column="question").examples("train")
-
-
 def test_values_are_read_to_the_letter(tmp_path: Path) -> None:
     data = mine(write(tmp_path, label=["01", "1"] * 20, group=["1", "01", " 1", "1.0"] * 10))
     data = replace(data, label_map={"01": "01", "1": "1"})
     assert data.examples("train").class_names == ("01", "1")
     assert data.groups("train")[0].names == (" 1", "01", "1", "1.0")
-
-
-def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
-    file = write(tmp_path) / "mine" / "texts.csv"
-    file.write_text(file.read_text().replace("site", "group", 1))
-    with pytest.raises(DataError, match=r"texts\.csv has 2 columns named 'group'"):
-        mine(tmp_path).check()
-
-
-def test_rows_are_counted_within_their_file(tmp_path: Path) -> None:
-    for name in ("train.csv", "val.csv"):
-        write(tmp_path, name=name)
-    write(tmp_path, name="test.csv", **changed("label", 4, ""))
-    with pytest.raises(DataError, match=r"test\.csv: 'label' is empty in 1 of 120 rows, first row 5 "):
-        TextCsv(root=tmp_path, folder="mine").examples("train")
 
 
 def test_an_empty_group_matters_to_its_split_alone(tmp_path: Path) -> None:
@@ -231,63 +188,9 @@ def test_an_empty_group_matters_to_its_split_alone(tmp_path: Path) -> None:
         data.require_groups("train")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "has neither a header nor rows"),
-        (b"text,label,group,part\n", "has a header but no rows"),
-        (
-            "text,label,group,part\nL\xe4mpchen,1,g,train\n".encode() + b"\xe4",
-            r"is UTF-8 up to byte \d+ and then is not",
-        ),
-        (b"text,label,group,part\nL\x81mpchen,1,g,train\n", "is neither UTF-8 nor Latin-1"),
-        ("text,label,group,part\nlamp,1,g,train\n".encode("utf-16")[:-1], "cannot be read .*Is it UTF-8"),
-        (b"text,label,group,part\na lamp, on,1,g,train\n", "row 1 has 5 fields and the header 4. Put quotes"),
-        (b'text,label,group,part\n"a lamp,1,g,train\n', "cannot be read .*quote"),
-    ],
-)
-def test_broken_tables_are_named(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "texts.csv").write_bytes(content)
-    with pytest.raises(DataError, match=message) as caught:
-        mine(tmp_path).examples("train")
-    assert "mine/texts.csv" in str(caught.value)
-    packed = tmp_path / "mine" / "packed.csv.gz"
-    packed.write_bytes(gzip.compress(content))
-    with pytest.raises(DataError, match=message):
-        mine(tmp_path, file="packed.csv.gz").examples("train")
-
-
-@pytest.mark.parametrize("damage", [lambda data: b"no gzip" + data, lambda data: data[:-9], lambda data: data[:30]])
-def test_a_damaged_archive_is_named(tmp_path: Path, damage: Any) -> None:
-    packed = write(tmp_path, name="texts.csv.gz") / "mine" / "texts.csv.gz"
-    packed.write_bytes(damage(packed.read_bytes()))
-    with pytest.raises(DataError, match=r"texts\.csv\.gz cannot be read"):
-        mine(tmp_path, file="texts.csv.gz").examples("train")
-
-
 def test_a_byte_order_mark_and_commas_at_the_end_move_nothing(tmp_path: Path) -> None:
     expected = mine(write(tmp_path)).examples("train").fingerprint
     file = tmp_path / "mine" / "texts.csv"
     header, *rows = file.read_text().splitlines()
     file.write_text("\n".join([header, "", *(f"{row},," for row in rows)]), encoding="utf-8-sig")
     assert mine(tmp_path).examples("train").fingerprint == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"target": "label", "sensitive": "label"}, "audited against its own task"),
-        ({"sensitive": "epoch"}, "is also a column of a run's predictions"),
-        ({"sensitive": "text"}, r"is also data\.text_column, which training reads"),
-        ({"sensitive": ("group", "group")}, "names 'group' more than once"),
-        ({"pair_column": "text"}, "must be different columns"),
-        ({"target": "text"}, "must be different columns"),
-        ({"split_column": "text", "file": "a.csv"}, r"data\.split_column 'text' is also data\.text_column"),
-        ({"split_column": "part"}, r"data\.split_column needs data\.file"),
-        ({"test_share": 1.5}, r"data\.test_share is 1\.5"),
-    ],
-)
-def test_options_that_cannot_be_right(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        TextCsv(folder="mine", **options)

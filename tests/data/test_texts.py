@@ -8,21 +8,10 @@ import torch
 
 from levelhead.data import texts as module
 from levelhead.data.texts import Texts, text_fingerprint, tokenize
-from levelhead.types import DataError, LevelheadError
+from levelhead.types import DataError
 from words import word_tokenizer
 
 WORDS = ["one", "two", "three", "four", "five", "six"]
-
-
-def test_blank_and_missing_texts_are_named() -> None:
-    with pytest.raises(DataError, match=r"pets: 2 of 3 texts are empty, the first in row 1 \(from 0\)"):
-        Texts(["a", " \t", ""], where="pets")
-    with pytest.raises(DataError, match="1 of 2 texts are empty, the first in row 0"):
-        Texts(["a", "b"], [None, "b"])  # type: ignore[list-item]
-    with pytest.raises(DataError, match="2 first texts and 1 second"):
-        Texts(["a", "b"], ["a"])
-    with pytest.raises(LevelheadError, match="must be tokenised"):
-        Texts(["a"]).batch(torch.tensor([0]))
 
 
 def test_the_fingerprint_tells_texts_pairs_and_labels_apart() -> None:

@@ -62,24 +62,6 @@ def test_what_is_missing_is_never_met(text: str, figure: Estimate) -> None:
     assert found.answer == ("yes" if asked_of_the_value else "undecided")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "<", "x", "x <", "< 3", "x < y", "x < nan", "x < inf", "x == 3", "x < 3 < 4", "x = 3", "x < 5%%", "a > b > 3"],
-)
-def test_what_is_no_condition_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"is not a condition: write for example 'selection_ratio < 0\.8'"):
-        Condition.parse(text)
-
-
-def test_a_name_that_no_figure_has_is_refused_with_the_nearest() -> None:
-    with pytest.raises(
-        ConfigError, match=r"'selection_ration'\. Did you mean 'selection_ratio'[?] Figures there: selec"
-    ):
-        check(Result(ratio(0.7, 0.6, 0.8)), [Condition.parse("selection_ration < 0.8")])
-    with pytest.raises(ConfigError, match="No figure is called 'sex: selection_ratio'"):
-        check(Result(ratio(0.7, 0.6, 0.8)), [Condition.parse("sex: selection_ratio < 0.8")])
-
-
 @pytest.mark.parametrize("name", ["equal_opportunity", "accuracy", "true_positive_rate_difference", "accuracy_change"])
 def test_a_limit_in_points_on_a_fraction_is_refused(name: str) -> None:
     result = Result(("race", "b", Fraction(name), Estimate(0.1, 0.05, 0.15, 100, None)))
