@@ -26,7 +26,8 @@ from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, counted, estimate_from_dict, level_text, number, percent_interval, short
 from levelhead.report.wide import Fraction, GapSlope
-from levelhead.tables.periods import ordered, places_of
+from levelhead.tables.files import FILE
+from levelhead.tables.periods import months, ordered, places_of
 from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import alike
 from levelhead.types import DataError, Estimate, in_quotes, printable
@@ -192,6 +193,7 @@ def over_time(
     *,
     column: str,
     periods: Sequence[str],
+    known: bool,
     options: AuditOptions,
 ) -> OverTime:
     """Compare groups in each period.
@@ -202,11 +204,12 @@ def over_time(
         reference: the named reference of columns that have one; else it is the largest group.
         column: the name of the column of periods.
         periods: in the order of time.
+        known: whether that order is known: else there is no trend.
         options: ``min_count``, the smallest denominator of a rate of a group in a period, and ``level``.
     """
     level = options.level
     asked: list[tuple[Key, int, int, str]] = []
-    for key, rates in cells.items():
+    for key, rates in cells.items() if known else ():
         sizes = next(iter(rates.values()))[1].sum(0)
         named = [group_name(one) for one in groups[key]]
         if key in reference and group_name(reference[key]) not in named:
@@ -246,12 +249,13 @@ def over_time(
             continue
         trend.sort(key=lambda one: (not one.slope.excludes_zero, one.first_outside is None, _or_one(one.p_value)))
     by_attribute = {key: tuple(trend) for key, trend in found.items()}
+    unknown = f"the order of {_some(periods)} is not known. Write dates as 2024-03-31, or numbers"
     causes = {
-        key: _cause(groups[key], reference.get(key), trend, options.min_count, two)
+        key: _cause(groups[key], reference.get(key), trend, options.min_count, two) if known else unknown
         for key, trend in by_attribute.items()
         if not any(one.slope.defined for one in trend)
     }
-    changed = {key: rate_changes(cells[key], groups[key], least, level, comparisons) for key in cells} if two else {}
+    changed = {key: rate_changes(cells[key], groups[key], least, level, comparisons) for key in cells if two and known}
     return OverTime(column, tuple(periods), by_attribute, comparisons, level, causes=causes, changes=changed)
 
 
@@ -309,13 +313,16 @@ def changes_over_time(
         DataError: more than :data:`MOST_PERIODS` periods.
     """
     column, title = titles
-    periods, known = ordered([str(one) for one in rows.known["time"]])
+    named = {one: str(one) for one in rows.known["time"]}
+    named |= months(named.values())
+    periods, known = ordered(list(dict.fromkeys(named.values())))
+    known = known or len(periods) == 1 or (len(periods) == 2 and column == FILE)  # files are named in their order
     if len(periods) > MOST_PERIODS:
         raise DataError(
             f"{title} has {len(periods):,} periods, more than {MOST_PERIODS}. Write dates as 2024-03-31, which are "
             "counted by month, or pass a column of months or quarters."
         )
-    at = rows.coded("time", {period: place for place, period in enumerate(periods)})
+    at = rows.coded("time", {one: periods.index(period) for one, period in named.items()})
     whole = {role: rows.whole(role) for role in rows.parts}
     cells: dict[Key, Cells] = {}
     for key, there in groups.items():
@@ -328,14 +335,9 @@ def changes_over_time(
             for rate, (used, hit) in rates.items()
         }
     warnings = alike(printable(column), "periods", periods)
-    if not known:
-        warnings.append(
-            f"The periods of {printable(column)} are in the order of the rows ({_some(periods)}), and the sign of a "
-            "trend depends on it. Write dates as 2024-03-31."
-        )
     if len(periods) == 1:
         warnings.append(f"All rows are of the period {in_quotes(periods[0])}: a trend needs several periods.")
-    found = over_time(cells, compared, reference, column=column, periods=periods, options=options)
+    found = over_time(cells, compared, reference, column=column, periods=periods, known=known, options=options)
     if len(periods) > 1:
         names = attribute_names(found.by_attribute)
         warnings += [str(found.cause_of(names[key])) for key in found.causes if not found.by_attribute[key]]

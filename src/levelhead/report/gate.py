@@ -151,7 +151,7 @@ def check(result: Report, conditions: Iterable[Condition]) -> Gate:
     for condition in conditions:
         found = [one for one in every if condition.name in _names(one[0], one[2])]
         if not found:
-            raise ConfigError(_unknown(condition, [one[2] for one in every]))
+            raise ConfigError(_unknown(condition, [one[2] for one in every], getattr(result, "over_time", None)))
         if abs(condition.bound) > 1 and all(isinstance(one[2], Fraction) for one in found):
             raise ConfigError(
                 f"{quoted(condition.text)}: {found[0][2]} is a fraction, at most 1. "
@@ -186,11 +186,13 @@ def _said(figure: Estimate) -> str:
     return f"{figure.value:.3g} [{figure.low:.3g}, {figure.high:.3g}]"
 
 
-def _unknown(condition: Condition, names: Iterable[str]) -> str:
+def _unknown(condition: Condition, names: Iterable[str], over_time: Any) -> str:
     there = list(dict.fromkeys(names))
     if condition.name.rpartition(":")[2].strip() == "selection_ratio" and RATIO_OF_RATES in there:
         said = "is about the favourable outcome: name it with --favourable CLASS (favourable= in Python)."
         return f"{quoted(condition.text)} {said}"
+    if condition.name.endswith("_slope") and over_time is not None and not any(isinstance(n, GapSlope) for n in there):
+        return f"{quoted(condition.text)}: {over_time.sentences()[0]}"
     near = difflib.get_close_matches(condition.name.rpartition(":")[2].strip(), there, 1)
     hint = f" Did you mean {quoted(near[0])}?" if near else ""
     return f"No figure is called {quoted(condition.name)}.{hint} Figures there: {listed(there)}."
