@@ -191,6 +191,14 @@ def as_printed(column: Any) -> Any:
     return column.cast("string").cast("float64") if str(column.type) == "float" else column
 
 
+def values_of(column: Any, title: str) -> list[Any]:
+    """Return the values of a column of pyarrow; times in a zone that is not known are a :class:`DataError`."""
+    try:
+        return list(column.to_pylist())
+    except KeyError as zone:
+        raise DataError(f"{title} has times in the zone {zone}, which is unknown. Write them in UTC.") from None
+
+
 def objects_of(values: list[Any]) -> NDArray[Any]:
     """Return a list in the type that holds each of its values exactly, which is often that of objects."""
     kinds = set(map(type, values))

@@ -21,6 +21,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from levelhead.arrays import values_of
 from levelhead.data.base import (
     Card,
     DataSet,
@@ -473,8 +474,7 @@ class Hub(DataSet):
 
 def _column(split: Any, name: str) -> list[Any]:
     """Return one column of a split of the library's; no other is opened."""
-    values: list[Any] = split.select_columns([name]).with_format("arrow")[:][name].to_pylist()
-    return values
+    return values_of(split.select_columns([name]).with_format("arrow")[:][name], f"Column {name!r}")
 
 
 def _by_name(values: list[Any], names: Sequence[str] | None) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from levelhead.arrays import as_printed
+from levelhead.arrays import as_printed, values_of
 from levelhead.csv_form import DELIMITERS, encoding_of, form_of, opened, records, refuse_irregular, suffix_of, whole
 from levelhead.types import DataError, refuse_duplicates, require_columns
 
@@ -263,9 +263,9 @@ def as_text(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else str(value)
 
 
-def cells_of(column: pa.Array) -> list[str]:
+def cells_of(column: pa.Array, title: str = "A column") -> list[str]:
     """Return a column (rows,) as texts; a float32 as it is printed, so that 0.7 reaches a threshold of 0.7."""
-    return list(map(as_text, as_printed(column).to_pylist()))
+    return list(map(as_text, values_of(as_printed(column), title)))
 
 
 def _parquet_fields(path: Path) -> list[pa.Field]:
@@ -296,5 +296,5 @@ def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | Non
             batches = file.iter_batches(count or BATCH_ROWS, columns=wanted)
             for batch in batches if count is None else itertools.islice(batches, 1):
                 for name, values in found.items():
-                    values += cells_of(batch.column(name))
+                    values += cells_of(batch.column(name), f"{path}, column {name!r},")
     return found

@@ -23,7 +23,7 @@ import pyarrow.fs
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from levelhead.arrays import as_decimals, as_printed
+from levelhead.arrays import as_decimals, as_printed, values_of
 from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
 from levelhead.spelling import shape_of
 from levelhead.tables.columns import Column, FloatArray, numbers_of_column
@@ -547,7 +547,7 @@ def codes_of(column: pyarrow.Array, title: str, absent: Sequence[str] = ()) -> C
         floating = pyarrow.types.is_floating(kinds.type)
         if floating:
             kinds = pyarrow.compute.add(numbers_of(kinds, title), 0.0)  # 0.0 and -0.0 are one number
-        values: list[Hashable] = [None if pd.isna(one) or one in absent else one for one in kinds.to_pylist()]
+        values: list[Hashable] = [None if pd.isna(one) or one in absent else one for one in values_of(kinds, title)]
         codes = coded.indices.cast(pyarrow.int64())
     except (pyarrow.ArrowException, ValueError, TypeError, OverflowError) as error:
         said = (str(error).splitlines() or [""])[0] or type(error).__name__

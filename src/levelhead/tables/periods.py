@@ -13,8 +13,9 @@ from levelhead.spelling import number_of
 from levelhead.tables.columns import Column
 from levelhead.tables.vocabulary import in_order
 
-_NAMES = "January February March April May June July August September October November December".split()
-_NAME = rf"(?P<month>{'|'.join(f'{name[:3]}({name[3:]})?' for name in _NAMES)}|sept)\.?"
+_NAMES = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_FULL = "jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(t(ember)?)?|oct(ober)?|nov(ember)?"
+_NAME = rf"(?P<month>{_FULL}|dec(ember)?)\.?"
 _DATES = [
     re.compile(form, re.DOTALL | re.IGNORECASE)
     for form in (
@@ -64,7 +65,9 @@ def _period(text: str) -> str:
     number = number_of(text)
     whole = number is not None and number == number.to_integral_value()  # 20240131.0 beside missing values
     for form in _DATES:
-        if (date := form.fullmatch(f"{number:.0f}" if whole else text)) and (month := _month(date["year"], date["month"])):
+        if (date := form.fullmatch(f"{number:.0f}" if whole else text)) and (
+            month := _month(date["year"], date["month"])
+        ):
             return month
     if number is not None:
         return _month_of_unix_time(number) or text
@@ -75,8 +78,7 @@ def _period(text: str) -> str:
 
 def _month(year: str, month: str) -> str | None:
     """Return ``2024-03`` of a month as a number or a name; None of a number that is no month."""
-    short = [name[:3] for name in _NAMES]
-    place = int(month) if month.isdigit() else short.index(month[:3].title()) + 1
+    place = int(month) if month.isdigit() else _NAMES.index(month[:3].lower()) + 1
     return f"{year}-{place:02}" if 1 <= place <= 12 else None
 
 
