@@ -304,7 +304,7 @@ def test_a_frequency_table_of_two_files_and_of_decisions_says_what_its_rows_say(
     few.assign(answer=few.other)[::-1].to_csv("old.csv", index=False)
     table.to_csv("rows.csv", index=False)
     one = lh.audit_file("new.csv", "y", "answer", ["sex"], against="old.csv", on="key", count="n", replicates=100)
-    other = lh.audit_file("rows.csv", "y", "answer", ["sex"], without="other", replicates=100)
+    other = lh.audit(table.y, table.answer, against=table.other, sensitive_features=table[["sex"]], replicates=100)
     assert one.against is not None
     assert other.against is not None
     assert one.against.by_attribute == other.against.by_attribute

@@ -429,7 +429,6 @@ def test_two_files_are_compared_by_person(tmp_path: Path, monkeypatch: pytest.Mo
     [
         ({"sample_weight": np.ones(2000)}, "sample_weight= cannot be used with a cluster column"),
         ({"control_features": ["a", "b"] * 1000}, "control_features= cannot be used with a cluster column"),
-        ({"without": [0, 1] * 1000}, "without= cannot be used"),
         ({"metrics": {"share": lambda y, yhat: 0.5}}, "metrics= cannot be used"),
         ({"continuous": {"age": np.arange(2000)}}, "continuous= cannot be used"),
     ],

@@ -248,11 +248,6 @@ def against_another_file() -> Any:
 
 
 @case
-def without_groups() -> Any:
-    return audit(without=ROWS["other"])
-
-
-@case
 def along_a_number() -> Any:
     return audit(continuous=ROWS[["age"]])
 

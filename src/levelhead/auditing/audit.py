@@ -43,7 +43,6 @@ def audit(
     scores: ArrayLike | None = None,
     threshold: float | Sequence[float] | None = None,
     against: ArrayLike | None = None,
-    without: ArrayLike | None = None,
     continuous: Mapping[str, ArrayLike] | pd.DataFrame | ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
     control_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike] | None = None,
@@ -82,8 +81,6 @@ def audit(
             first. None: 0.5 for probabilities, 0 for log odds. Not with ``y_pred``, which decides the rows.
         against: (rows,) predicted classes of another model for the same rows, in the same order: how each figure
             differs from that model's, and which groups gained and lost, are in ``result.against``.
-        without: (rows,) predicted classes of a model that does not use the sensitive features, where ``y_pred`` are
-            those of one that does: ``result.against`` then says for which groups the use of them makes it worse.
         continuous: columns of numbers, such as ages, (rows,) each: how decisions change along them, without cutting
             them into groups, is in ``result.continuous``. One column goes by its name, or as ``number``.
         sample_weight: (rows,) how many rows each row represents, 0 or more; a row with 0 is left out. Rates are
@@ -119,7 +116,7 @@ def audit(
             None: both outcomes' ratios are given, and no verdict.
         cluster: (rows,) what rows that belong together have in common, such as a person's id. Intervals then allow for
             the correlation within clusters (:mod:`levelhead.metrics.clustered`); a rate with fewer than 8 clusters is
-            not compared. Not with ``without``, ``continuous``, ``control_features``, ``metrics`` or ``sample_weight``.
+            not compared. Not with ``continuous``, ``control_features``, ``metrics`` or ``sample_weight``.
         time: (rows,) the period of each row, such as ``"2024-03"``; dates are counted by month. How differences between
             groups change is in ``result.over_time`` (:mod:`levelhead.auditing.over_time`). Not with ``sample_weight``
             or ``cluster``.
@@ -152,8 +149,8 @@ def audit(
         >>> round(result.metrics["demographic_parity"].value, 2)
         0.5
     """
-    control, weight, other = control_features, sample_weight, _other(against, without)
-    outcomes = {"label": y_true, "prediction": y_pred, "prediction of the other model": other}
+    control, weight = control_features, sample_weight
+    outcomes = {"label": y_true, "prediction": y_pred, "prediction of the other model": against}
     columns, (positive, favourable), by_position = outcomes_of(outcomes, positive, favourable)
     if cluster is not None:
         columns["cluster"] = outcome_of(cluster, "cluster")
@@ -172,24 +169,22 @@ def audit(
         None if scores is None else "The score",
         None if weight is None else "sample_weight",
         None if cluster is None else "The cluster",
-        None if other is None else "The prediction of the other model",
+        None if against is None else "The prediction of the other model",
         () if control is None else source.add_words(control, "control", "control columns"),
         tuple(along),
         count=None if counts is None else "The count",
         time=None if time is None else "The time",
     )
-    names = ("the other model", "this model") if without is None else ("without", "with")
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         about_of(about), favourable,
         check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale), bins, metrics,
-        None if other is None else Other(names, personal=without is not None), check_costs(costs), tuple(parts),
+        None if against is None else Other(("the other model", "this model")), check_costs(costs), tuple(parts),
         check_bound(bound),
     )  # fmt: skip
     check(roles, options, argument=True)
-    if other is not None and y_pred is None:
-        name = "against" if without is None else "without"
-        raise ConfigError(f"{name}= compares predicted classes: pass y_pred as well.")
+    if against is not None and y_pred is None:
+        raise ConfigError("against= compares predicted classes: pass y_pred as well.")
     if scores is not None:
         source.add_numbers("The score", scores, "The score", "scores")
     if weight is not None:
@@ -199,13 +194,6 @@ def audit(
         source.add_numbers(name, values, f"The column {quoted(name)}", f"values of {quoted(name)}")
     result = run(source, roles, options)
     return replace(result, warnings=[*by_position, *result.warnings])
-
-
-def _other(against: Any, without: Any) -> Any:
-    """Return the predictions of the other model, of which there is one at most."""
-    if against is not None and without is not None:
-        raise ConfigError("against= and without= both name another model: pass one of them.")
-    return against if without is None else without
 
 
 @checked
@@ -218,7 +206,6 @@ def audit_file(
     score: str | None = None,
     threshold: float | Sequence[float] | None = None,
     against: Path | str | None = None,
-    without: str | None = None,
     on: str | None = None,
     continuous: Sequence[str] = (),
     weight: str | None = None,
@@ -256,8 +243,6 @@ def audit_file(
         score: name of a column of scores, as ``scores`` of :func:`audit`.
         threshold: as :func:`audit` takes it.
         against: a file with another model's predictions for the same rows, in columns of the same names.
-        without: name of a column with the predicted classes of a model that does not use the groups, as ``without`` of
-            :func:`audit`.
         on: name of a column of ids, by which the rows of the two files are matched, or ``left=right`` where the other
             file has another name for it. None: by their order; ``join`` needs it.
         continuous: names of columns of numbers.
@@ -312,15 +297,13 @@ def audit_file(
     if join is not None:
         if left is None or against is not None:
             raise ConfigError("join= needs on=, the column of ids in both files, and goes without against=.")
-        every = [label, prediction, score, *names, *continuous, weight, count, *control, without, cluster, time]
+        every = [label, prediction, score, *names, *continuous, weight, count, *control, cluster, time]
         source = Joined(source, Path(join), left, [name for name in every if name], right)
     roles = Roles(
-        label, prediction, tuple(names), score, weight, cluster, without, tuple(dict.fromkeys(control)),
+        label, prediction, tuple(names), score, weight, cluster, None, tuple(dict.fromkeys(control)),
         tuple(dict.fromkeys(continuous)), left if against is not None else None, count, time,
     )  # fmt: skip
     other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left)
-    if without is not None and prediction is not None:
-        other = Other((without, prediction), personal=True)
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         about_of(about), favourable,
@@ -330,13 +313,6 @@ def audit_file(
     check(roles, options)
     if cluster is not None:
         check_cluster(cluster, [one for one in (label, prediction, score, *names) if one is not None])
-    if without is not None and (
-        against is not None or prediction is None or score is not None or without == prediction
-    ):
-        raise ConfigError(
-            "--with and --without compare predicted classes in two columns of one file: leave out scores and other "
-            "files."
-        )
     if on is not None and against is None and join is None:
         raise ConfigError("--on matches the rows of two files: name the other file with --against, or leave out --on.")
     used = [*roles.columns, *([left] if left else [])]

@@ -184,15 +184,11 @@ def alike_groups(key: Key, groups: Sequence[Key], cuts: Mapping[str, Cuts]) -> l
 
 @dataclass(frozen=True)
 class Other:
-    """Another model: its predictions in a table of its own (None: beside the audited ones), and what both are called.
-
-    ``personal``: the audited model uses the groups, and the other one does not.
-    """
+    """Another model: its predictions in a table of its own (None: beside the audited ones), and both names."""
 
     names: tuple[str, str]
     source: Source | None = None
     id: str | None = None
-    personal: bool = False
 
 
 @dataclass(frozen=True)
@@ -295,11 +291,11 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
 EXCLUDED = {
     "weight": (
         "weights: no interval is known to hold (decide scores first, and name the decisions as predictions)",
-        ("metrics", "without", "continuous", "score", "against", "time", "costs", "bound"),
+        ("metrics", "continuous", "score", "against", "time", "costs", "bound"),
     ),
     "cluster": (
         "a cluster column: their intervals would ignore the clusters",
-        ("weight", "metrics", "without", "continuous", "control", "time", "costs", "bound"),
+        ("weight", "metrics", "continuous", "control", "time", "costs", "bound"),
     ),
     "count": ("a column of counts: each row counts several people", ("weight", "cluster")),
 }
@@ -310,10 +306,9 @@ ARGUMENTS = {"score": "scores=", "weight": "sample_weight=", "control": "control
 
 def _asked(roles: Roles, options: AuditOptions) -> list[str]:
     """Return the columns and options of :data:`EXCLUDED` that are there."""
-    personal = options.other is not None and options.other.personal
     asked = {
         "score": roles.score, "weight": roles.weight, "cluster": roles.cluster,
-        "against": None if personal else options.other, "without": options.other if personal else None,
+        "against": options.other,
         "continuous": roles.along or None, "control": roles.levels or None, "metrics": options.metrics,
         "favourable": options.favourable, "count": roles.count, "time": roles.time,
         "costs": options.costs, "bound": options.bound,

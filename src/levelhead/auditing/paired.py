@@ -62,7 +62,6 @@ def compare_rows(
     positive: str | None = None,
     names: tuple[str, str] = ("old", "new"),
     warnings: Sequence[str] = (),
-    personal: bool = False,
 ) -> PairedAudit:
     """Compare two models' predictions for the same rows.
 
@@ -73,8 +72,6 @@ def compare_rows(
         positive: text of the class that rates are about; None: every class against the rest.
         names: what the old and the new model are called.
         warnings: passed on.
-        personal: the new model uses the sensitive columns and the old one does not; sentences then say for whom it is
-            worse.
 
     Returns:
         the comparison.
@@ -121,7 +118,7 @@ def compare_rows(
             )
             found = replace(found, areas=areas)
         by_attribute[key] = found
-    return PairedAudit(by_attribute, *names, level, tuple(said), personal)
+    return PairedAudit(by_attribute, *names, level, tuple(said))
 
 
 def _joint_counts(
@@ -349,7 +346,7 @@ class Against(Part):
         found: Record = result.get(cls.name) or {}
         changes = []
         for name, one in found.get("by_attribute", {}).items():
-            gap = None if found.get("personal") else one["metrics"].get("equalized_odds_worst")
+            gap = one["metrics"].get("equalized_odds_worst")
             change = estimate_from_dict(gap["difference"] if gap else {})
             if gap and change.defined:
                 told = (
@@ -376,7 +373,6 @@ class Against(Part):
             positive=frame.of_class,
             names=other.names,
             warnings=said,
-            personal=other.personal,
         )
         frame.warnings.extend([one for one in found.warnings if one not in frame.warnings])
         if frame.favourable is None or len(frame.classes) != 2:

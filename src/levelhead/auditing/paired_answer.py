@@ -63,8 +63,8 @@ class PairedAttribute(Finding):
 class PairedAudit(Answer):
     """What :func:`compare_rows` found, by sensitive column; ``old`` and ``new`` are what the models are called.
 
-    ``personal``: the new model uses the sensitive columns and the old one does not. ``favourable``: what the favourable
-    outcome is called, and whether selection rates are those of the other one; None: not known, or of several classes.
+    ``favourable``: what the favourable outcome is called, and whether selection rates are those of the
+    other one; None: not known, or of several classes.
     """
 
     by_attribute: dict[Key, PairedAttribute]
@@ -72,7 +72,6 @@ class PairedAudit(Answer):
     new: str
     level: float
     warnings: tuple[str, ...] = ()
-    personal: bool = False
     favourable: tuple[str, bool] | None = None
 
     def sentences(self, key: Key | None = None) -> list[str]:
@@ -80,9 +79,8 @@ class PairedAudit(Answer):
         if key is None:
             return [one for each in self.by_attribute for one in self.sentences(each)]
         name, part = attribute_names(self.by_attribute)[key], self.by_attribute[key]
-        said = personal_sentences if self.personal else paired_sentences
         outcome = [] if self.favourable is None else outcome_sentences(name, part, *self.favourable, self.level)
-        return [*said(name, part, self.level), *outcome, *area_sentences(name, part.areas)]
+        return [*paired_sentences(name, part, self.level), *outcome, *area_sentences(name, part.areas)]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every change, new less old."""
@@ -101,9 +99,7 @@ class PairedAudit(Answer):
         by_attribute: dict[str, dict[str, Any]] = {
             names[key]: {**part.to_dict(), "sentences": self.sentences(key)} for key, part in self.by_attribute.items()
         }
-        for key, part in self.by_attribute.items() if self.personal else ():
-            by_attribute[names[key]]["worse"] = [group_name(group) for group in worse_groups(part, self.level)]
-        return {"old": self.old, "new": self.new, "personal": self.personal, "by_attribute": by_attribute}
+        return {"old": self.old, "new": self.new, "by_attribute": by_attribute}
 
 
 def _changed(part: PairedAttribute, level: float, direction: int) -> list[tuple[Key, Change]]:
@@ -163,56 +159,6 @@ def outcome_sentences(
             f"interval {_points(low)} to {_points(high)}."
         )
     return said
-
-
-def worse_groups(part: PairedAttribute, level: float = 0.95) -> list[Key]:
-    """Return the groups that the new model is right for less often, decided with all changes allowed for."""
-    there = {key for key, _ in _changed(part, level, -1)}
-    return [key for key in part.groups if key in there]
-
-
-def personal_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> list[str]:
-    """Say for which groups a model that uses the group is worse than one that does not, and for which it is better.
-
-    People who give a model their group should not fare worse for it (Ustun, Liu and Parkes, "Fairness without Harm",
-    ICML 2019). A group is named where the change of its accuracy is decided, all groups and rates allowed for (Holm).
-    """
-    groups = {key: group for key, group in part.groups.items() if group.included}
-    changes = {key: group.rates["accuracy"] for key, group in groups.items()}
-    decided = {key for direction in (1, -1) for key, _ in _changed(part, level, direction)}
-    lines = []
-    for worse in (True, False):
-        for key, change in _changed(part, level, -1 if worse else 1)[:10]:
-            one = change.difference
-            sign, what = (-1, "worse") if worse else (1, "better")
-            low, high = sorted((sign * one.low, sign * one.high))
-            lines.append(
-                f"For group {in_quotes(group_name(key))} of {printable(name)} the model that uses the group is {what}: "
-                f"right for {100 * change.new:.1f}% of its {groups[key].n:,} rows, without it for "
-                f"{100 * change.old:.1f}%, {number(100 * abs(one.value))} points {'lower' if worse else 'higher'}, "
-                f"interval {number(100 * low)} to {number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
-            )
-    if not groups:
-        lines.insert(0, _nothing(name))
-    elif not worse_groups(part, level):
-        lines.insert(0, f"By {printable(name)}, the model that uses it is not measurably worse for any group.")
-    unknown = [key for key in changes if key not in decided]
-    if unknown:
-        reach = max(-min(0.0, changes[key].difference.low) for key in unknown)
-        named_groups = ", ".join(in_quotes(group_name(key)) for key in unknown[:5])
-        more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
-        lines.append(
-            f"Inconclusive for {named_groups}{more}: it may be worse by up to {number(100 * reach)} points there."
-        )
-    if small := [key for key in part.groups if key not in groups]:
-        named_groups = ", ".join(in_quotes(group_name(key)) for key in small[:5])
-        more = f" and {len(small) - 5:,} more" if len(small) > 5 else ""
-        lines.append(f"Too few rows, or no group:  {named_groups}{more}.")
-    return lines
-
-
-def _p_value(p_value: float) -> str:
-    return "below 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def _points(value: float) -> str:

@@ -79,22 +79,6 @@ def audit_command(
     count: Annotated[Text, rare(COLUMNS, "Frequency table: column with the number of people per row.")] = None,
     cluster: Annotated[Text, rare(COLUMNS, "Column with a person's id: clusters the intervals.")] = None,
     against: Annotated[Path | None, option(COLUMNS, "Another model's file: reports changes.")] = None,
-    with_: Annotated[
-        Text,
-        rare(
-            COLUMNS,
-            "Instead of --prediction, with --without: predicted class of a model that uses the groups. Reports for "
-            "which groups it is worse.",
-            "--with",
-        ),
-    ] = None,
-    without: Annotated[
-        Text,
-        rare(
-            COLUMNS,
-            "With --with: predicted class of a model without the groups. --group age,sex takes their intersection.",
-        ),
-    ] = None,
     on: Annotated[Text, option(COLUMNS, "With --against, --join: column of ids; or LEFT=RIGHT.")] = None,
     join: Annotated[Path | None, option(COLUMNS, "File with the groups of ids; needs --on.")] = None,
     regression: Annotated[bool, option(COLUMNS, "Labels and predictions are numbers.", "--regression")] = False,
@@ -143,11 +127,11 @@ WORDS_OF_PAGE = ("title", "model", "author", "purpose")
 SHARED = ("reference", "intersect", "min_count", "bins", "count")
 """Options that every audit takes as they are."""
 CLASSES_ALONE = (
-    "scale", "threshold", "weight", "with_", "against", "control", "part", "time",
+    "scale", "threshold", "weight", "against", "control", "part", "time",
     "bound", "cost_false_positive", "cost_false_negative",
 )  # fmt: skip
 OF_EXAMPLE = (
-    "predictions", "label", "prediction", "group", "with_", "score", "weight", "cluster", "threshold", "against", "on",
+    "predictions", "label", "prediction", "group", "score", "weight", "cluster", "threshold", "against", "on",
     "regression",
 )  # fmt: skip
 
@@ -185,15 +169,15 @@ NUMBERS = Kind(
 CLASSES = Kind(
     "audit:audit_file", ("label", "prediction", "group"),
     (*SHARED, "continuous", "control", "bound", "score", "threshold", "scale", "against", "on", "weight", "cluster",
-     "without", "time", "positive", "label_map", "favourable"),
+     "time", "positive", "label_map", "favourable"),
 )  # fmt: skip
 
 TAKES_NO_CLUSTERS = (
-    "without", "continuous", "control", "time", "bound", "cost_false_positive", "cost_false_negative",
+    "continuous", "control", "time", "bound", "cost_false_positive", "cost_false_negative",
     "count", "regression", "rank",
 )  # fmt: skip
 """Options of audits whose intervals would ignore clusters."""
-CALLED = {"predictions": "FILE", "with_": "--with", "scale": "--scores"}
+CALLED = {"predictions": "FILE", "scale": "--scores"}
 
 
 def _given(asked: SimpleNamespace, names: Sequence[str]) -> list[str]:
@@ -222,7 +206,6 @@ def _audit(asked: SimpleNamespace) -> None:
     if asked.junit is not None and not asked.fail_if:
         raise ConfigError("--junit writes the conditions of --fail-if: add one, or leave it out.")
     conditions = _conditions(asked.fail_if or ())
-    _take_two_predictions(asked)
     _take_files(asked)
     _take_run(asked)
     if asked.example:
@@ -251,7 +234,7 @@ def _audit(asked: SimpleNamespace) -> None:
 
 def _explained(asked: SimpleNamespace) -> list[object]:
     """Return the words of the command that explains the gap; none without scores, or with options it does not have."""
-    lacking = ("join", "weight", "count", "control", "regression", "rank", "against", "without", "bins")
+    lacking = ("join", "weight", "count", "control", "regression", "rank", "against", "bins")
     if (
         not asked.score
         or len(asked.files) != 1
@@ -274,21 +257,6 @@ def _conditions(texts: Sequence[str]) -> list[Condition]:
     from levelhead.report.gate import Condition
 
     return [Condition.parse(text) for text in texts]
-
-
-def _take_two_predictions(asked: SimpleNamespace) -> None:
-    """Read --with and --without: two predictions in one file."""
-    if asked.with_ is None and asked.without is None:
-        return
-    if asked.with_ is None or asked.without is None or _given(asked, ("prediction", "score", "against")):
-        raise ConfigError(
-            "--with and --without go together and replace --prediction, --score and --against: remove those."
-        )
-    asked.prediction = asked.with_
-    if asked.group and any("," in name for name in asked.group):
-        # What a model is given is the crossing: people give all of their groups at once.
-        asked.group = [part for name in asked.group for part in name.split(",") if part]
-        asked.intersect = len(dict.fromkeys(asked.group)) > 1
 
 
 def _take_files(asked: SimpleNamespace) -> None:
@@ -348,7 +316,7 @@ def _rows(asked: SimpleNamespace) -> Path | Stored | None:
         raise ConfigError("--join needs FILE and --on, the column of ids in both files, and goes without --against.")
     lists = [*(asked.group or ()), *(asked.continuous or ()), *(asked.control or ())]
     columns = [asked.label, asked.prediction, asked.score, asked.rank, *lists]
-    columns += [asked.weight, asked.count, asked.without, asked.cluster, asked.time]
+    columns += [asked.weight, asked.count, asked.cluster, asked.time]
     on, asked.on = asked.on, None
     return source_joined(asked.predictions, asked.join, on, columns)
 

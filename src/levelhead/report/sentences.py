@@ -264,7 +264,6 @@ def audit_sentences(result: Record, *, brief: bool = False) -> list[str]:
     finding, words = result["finding"], Words(result)
     sentences = [
         *_answer_sentences(finding, words),
-        *_personal(result),
         *(result.get("control") or {}).get("sentences", []),
     ]
     pair = finding["pair"]
@@ -291,13 +290,6 @@ def audit_sentences(result: Record, *, brief: bool = False) -> list[str]:
         if one["attribute"] != pair["attribute"]:
             others.setdefault(one["attribute"], one)
     return [*sentences, *([] if brief else [told]), *(pair_sentence(one, words) for one in others.values())]
-
-
-def _personal(result: Record) -> list[str]:
-    """Return what the use of the groups changes for them, where a model without them was audited beside one with."""
-    against = result.get("against") or {}
-    parts = against["by_attribute"].values() if against.get("personal") else ()
-    return [sentence for part in sorted(parts, key=lambda part: not part["worse"]) for sentence in part["sentences"]]
 
 
 def _rows(side: Record) -> str:
