@@ -250,15 +250,6 @@ def test_a_class_that_is_no_part_or_has_the_name_of_ours_is_refused() -> None:
     assert not PARTS.is_own("errors")
 
 
-@pytest.mark.parametrize("verb", ["audit --regression --group sex", "indirect-audit --shares f=0.5 --shares m=0.5"])
-def test_other_kinds_of_audit_take_no_part(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows().to_csv("rows.csv", index=False)
-    with pytest.raises(SystemExit) as ended:
-        main([*verb.split(), "rows.csv", "--label", "y", "--prediction", "answer", "--part", "errors"])
-    assert ended.value.code == 2
-    assert "--part" in capsys.readouterr().err
-
-
 def test_help_shows_the_usual_options_and_help_all_every_one(capsys: pytest.CaptureFixture[str]) -> None:
     shown = {}
     for option in ("--help", "--help-all"):
@@ -268,7 +259,7 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys: pytest.Capt
         shown[option] = capsys.readouterr().out
     assert len(shown["--help"].splitlines()) <= 60
     assert "--label-map" not in shown["--help"]
-    for option in ("--label-map", "--weight", "--cluster", "--control", "--part", "--lowest-first"):
+    for option in ("--label-map", "--weight", "--cluster", "--control", "--lowest-first"):
         assert option in shown["--help-all"]
 
 

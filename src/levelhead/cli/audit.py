@@ -94,7 +94,6 @@ def audit_command(
     continuous: Annotated[
         Texts, rare(GROUPS, "Numeric column, e.g. age: reports the trend of decisions. Repeatable.")
     ] = None,
-    part: Annotated[Texts, rare(GROUPS, "Your own audit question: module:Class, or a name. Repeatable.")] = None,
     positive: Annotated[Text, option(WORDS, "Positive class. Default: the second.")] = None,
     favourable: Annotated[Text, option(WORDS, "Favourable outcome: adds the four-fifths rule.")] = None,
     label_map: Annotated[Texts, rare(WORDS, "Predicted class of each label: '>50K=1,<=50K=0'.")] = None,
@@ -127,7 +126,7 @@ WORDS_OF_PAGE = ("title", "model", "author", "purpose")
 SHARED = ("reference", "intersect", "min_count", "bins", "count")
 """Options that every audit takes as they are."""
 CLASSES_ALONE = (
-    "scale", "threshold", "weight", "against", "control", "part", "time",
+    "scale", "threshold", "weight", "against", "control", "time",
     "bound", "cost_false_positive", "cost_false_negative",
 )  # fmt: skip
 OF_EXAMPLE = (
@@ -352,7 +351,7 @@ def _measured(rows: Path | Stored | None, asked: SimpleNamespace, kind: Kind) ->
     if kind is CLASSES:
         costs = {name: getattr(asked, f"cost_{name}") for name in ("false_positive", "false_negative")}
         costs = {name: cost for name, cost in costs.items() if cost is not None}
-        options |= {"parts": asked.part or (), "costs": costs or None}
+        options["costs"] = costs or None
     module, _, name = kind.function.partition(":")
     function = getattr(importlib.import_module(f"levelhead.auditing.{module}"), name)
     found: Report = function(rows, *(getattr(asked, column) for column in kind.columns), **options)
