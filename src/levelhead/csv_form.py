@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from levelhead.storage import refuse_pipes
+from levelhead.storage import refuse_strange_files
 from levelhead.types import DataError, LevelheadError, listed, quoted, reason_of
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -90,7 +90,7 @@ def refuse_irregular(path: Path) -> None:
     """Raise :class:`~levelhead.types.DataError` unless ``path`` is a regular file."""
     if not path.exists():
         raise DataError(f"There is no file {path}. Check the path.")
-    refuse_pipes(path)
+    refuse_strange_files(path)
     if not path.is_file():
         raise DataError(f"{path} is not a regular file. Put a table there, or name another file.")
 

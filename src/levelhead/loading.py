@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
-from levelhead.storage import refuse_pipes
+from levelhead.storage import refuse_strange_files
 from levelhead.types import ConfigError, LevelheadError
 
 OWN_TYPE = "levelhead-"  # before the model_type in the saved config.json of a model that `attach` has changed
@@ -33,10 +33,12 @@ ADAPTER = "adapter_config.json"  # of PEFT
 MOST_LAYERS = 100_000  # and labels, experts, groups: transformers makes lists of them before anything can be looked at
 COUNTED = re.compile(r"layer|label|depth|stage|block|expert|group")
 MEASURE = re.compile(r"^(num|n)_|_(size|heads|layers|dim)$")
+ELSEWHERE = re.compile(r"(hf[-_]hub|local-dir):", re.IGNORECASE)  # timm fetches what stands behind it
 IMPLEMENTATION = re.compile(r"(attn|experts)_implementation$")
 SPARE_NUMBERS, SPARE_TENSORS = 2**26, 256  # for tables that are computed (masks, positions), and for tied weights
 PACKED = 8  # numbers of 4 bits in one of 32, in files of quantised weights
 PATIENCE = 5  # seconds for the regular expressions of an adapter, which take milliseconds
+SHARD = re.compile(r"\w[\w.-]*")
 REPEATS = re.compile(r"[*+?{]")
 MATCH_ALL = r"""
 import json, re, sys
@@ -70,7 +72,6 @@ def load_config(option: str, place: str, *, revision: str | None = None, **optio
     from transformers import AutoConfig, PreTrainedConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    refuse_pipes(Path(place))
     with explained(option, place, revision, "configuration"), _quiet():
         content, _ = PreTrainedConfig.get_config_dict(place, revision=revision, **options)
         if not isinstance(content, dict):
@@ -107,6 +108,10 @@ def _refuse_entries(content: Any) -> None:
             raise ValueError(f"{key[:40]} is negative in config.json.")
         if IMPLEMENTATION.search(key) and "/" in str(value):
             raise ValueError(f"config.json asks for {key[:40]} from the Hub, which is code, and never run.")
+        if (key == "backbone" and isinstance(value, str)) or (key == "use_pretrained_backbone" and value):
+            raise ValueError(f"{key} in config.json takes a network from another place, which is never fetched.")
+        if isinstance(value, str) and ELSEWHERE.match(value):
+            raise ValueError(f"{key[:40]} in config.json names another place, which is never opened.")
         _refuse_entries(value)
 
 
@@ -207,8 +212,12 @@ def _refuse_mismatch(
 def load_tokenizer_of(option: str, place: str, *, revision: str | None = None) -> Any:
     """Return the tokenizer of a checkpoint; raises :class:`~levelhead.types.ConfigError` if there is none."""
     from transformers import AutoTokenizer
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
     with explained(option, place, revision, "tokenizer"), _quiet():
+        for key, value in get_tokenizer_config(place, revision=revision).items():
+            if key.endswith("_file") and value is not None and not SHARD.fullmatch(str(value)):
+                raise ValueError(f"{key[:40]} in tokenizer_config.json leads out of its folder")
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
         refuse_empty_tokenizer(option, place, tokenizer)
         longest = tokenizer.model_max_length
@@ -280,8 +289,11 @@ def refuse_adapter_mismatch(what: str, expected: Iterable[str], place: str) -> N
     _refuse_mismatch(what, "adapter", sorted(there - names), sorted(names - there), [], False)
 
 
-def refuse_circular_adapter(option: str, place: str) -> None:
-    """Raise :class:`ConfigError` if the bases that adapters name, from ``place`` on, lead back to one of them."""
+def refuse_strange_adapter(option: str, place: str) -> None:
+    """Raise :class:`ConfigError` if an adapter, from ``place`` on, names code, other adapters, or itself as its base.
+
+    The bases that adapters name are followed; PEFT would import the one and load the others.
+    """
     seen: set[Path] = set()
     while (folder := _adapter_folder(place)) is not None:
         if folder.resolve() in seen:
@@ -291,9 +303,15 @@ def refuse_circular_adapter(option: str, place: str) -> None:
             )
         seen.add(folder.resolve())
         try:
-            base = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
+            settings = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
+            if settings.get("megatron_core") not in (None, "megatron.core") or settings.get("peft_type") == "XLORA":
+                raise ConfigError(
+                    f"{option} {place}: {ADAPTER} names code or other adapters (megatron_core, XLORA), which are never "
+                    "loaded. Give an adapter without them."
+                )
+            base = settings["base_model_name_or_path"]
             place = base if Path(base).is_dir() else str(folder / base)
-        except (OSError, ValueError, LookupError, TypeError):  # whoever loads it says so
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):  # whoever loads it says so
             return
 
 
@@ -360,6 +378,8 @@ def _weights_there(place: str, options: Mapping[str, Any]) -> dict[str, int] | N
         files = [file] if file else []
         if not file and (index := fetched(f"{single}.index.json")):
             shards = set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())
+            if strange := next((one for one in map(str, shards) if not SHARD.fullmatch(one)), None):
+                raise ValueError(f"{single}.index.json names {strange[:80]!r}, which is no file beside it")
             files = [file for shard in sorted(shards) if (file := fetched(str(shard)))]
         if files:
             return {name: size for each in files for name, size in _shapes(Path(each)).items()}
@@ -432,6 +452,7 @@ def explained(option: str, name: str, revision: str | None, what: str) -> Iterat
     ``option`` is how the user named the checkpoint, ``what`` the part of it that is being read. Nothing of levelhead's
     own belongs inside: a mistake there would be taken for one in the checkpoint.
     """
+    refuse_strange_files(Path(name))
     try:
         yield
     except LevelheadError:

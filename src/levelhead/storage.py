@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -37,6 +38,9 @@ RUN_FILES = (
 
 RUN_FOLDERS = ("model", "checkpoints", "epochs", "pretraining")
 """The folders within a run folder; every file in them is a file of the run."""
+
+HUB_SNAPSHOT = re.compile(r"(.*/models--[^/]+)/snapshots/[^/]+")
+"""A checkpoint as Hugging Face's cache keeps it."""
 
 REHEARSED = "A rehearsal: each stage stopped after %d steps (train.max_steps). Its figures are no result."
 
@@ -67,19 +71,23 @@ def check_outputs(
     Raises:
         ConfigError: an output is an input, another output or a file of a run, is no file (or no folder), lies below a
             file, has too long a name, or may not be written. A symbolic link is what it points to.
+        DataError: one of the folders holds a link that leads out of it, or something that is no file.
     """
     named = {option: Path(path) for option, path in files.items() if path is not None}
     made = {option: Path(path) for option, path in (folders or {}).items() if path is not None}
+    read = [Path(source) for source in runs if source is not None]
     for option, path in (*named.items(), *made.items()):
         if reason := _obstacle(path, folder=option in made):
             raise ConfigError(f"{option} {path} {reason}. Choose another path.")
         if option.startswith("--"):
             refuse_files_of_runs(option, path, folder=option in made)
+    for folder in (*made.values(), *read):
+        refuse_strange_files(folder)
     for option, path in named.items():
         for given in (Path(source) for source in inputs if source is not None):
             if _is_same(path, given):
                 raise ConfigError(f"{option} {path} is an input of the same command: it would be lost. Choose another.")
-        for run in (Path(source) for source in runs if source is not None):
+        for run in read:
             own = any(fnmatch.fnmatch(Path(os.path.realpath(path)).name, pattern) for pattern in RUN_FILES)
             if own and _is_below(path, run):
                 raise ConfigError(f"{option} {path} is a file of the folder that is read. Choose another path.")
@@ -193,16 +201,27 @@ def _obstacle(path: Path, *, folder: bool = False) -> str | None:
     return None
 
 
-def refuse_pipes(path: Path, *, deep: bool = False) -> None:
-    """Raise :class:`DataError` for a pipe, a socket or a device, which would be waited for without end.
+def refuse_strange_files(path: Path) -> None:
+    """Raise :class:`DataError` for a pipe, a socket or a device, and in a folder for a link that leads out of it.
 
-    Of a folder, what lies in it is looked at; with ``deep`` also what lies in its folders.
+    A folder is looked through wholly, but for hidden folders, which are never read: what it came with, such as a link
+    in the place of a file that will be written, must not reach any other place. Links within it may stay.
     """
-    inside: list[Path] = []
-    with contextlib.suppress(OSError):  # a folder that is deleted meanwhile: whoever reads it says so
-        inside = list(path.rglob("*") if deep else path.iterdir())
+    if "\0" in str(path):
+        return
+    home = os.path.realpath(path)
+    if (of_hub := HUB_SNAPSHOT.fullmatch(home)) is not None:  # its files are links into a folder beside it
+        home = of_hub[1]
+    inside, strange = list[Path](), False
+    for folder, folders, files in os.walk(path):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        inside += [Path(folder, name) for name in (*folders, *files)]
     for each in [path, *inside]:
-        if each.exists() and not each.is_file() and not each.is_dir():
+        if each != path and each.is_symlink() and not _is_below(each, Path(home)):
+            raise DataError(f"{each} is a link that leads out of {path}. Put the file itself in its place.")
+        with contextlib.suppress(OSError):  # a name that is too long, or a folder that is deleted meanwhile
+            strange = each.exists() and not each.is_file() and not each.is_dir()
+        if strange:
             raise DataError(f"{each} is a pipe, a socket or a device, not a file. Give a file in its place.")
 
 

@@ -21,7 +21,7 @@ from levelhead.report.page import write_page
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import check_outputs, write_atomically, write_text, writing
-from levelhead.types import ConfigError, LevelheadError, UnwritableError
+from levelhead.types import ConfigError, DataError, LevelheadError, UnwritableError
 
 OUTPUTS = ("--json", "--html", "--out")
 
@@ -400,7 +400,7 @@ def test_a_folder_that_is_no_run_is_left_as_it_is(tmp_path: Path) -> None:
         train_run(experiment, tmp_path / "file")
     (tmp_path / "run").mkdir()
     os.mkfifo(tmp_path / "run" / ".lock")
-    with pytest.raises(ConfigError, match="is a device, a pipe or a socket"):
+    with pytest.raises(DataError, match="is a pipe, a socket or a device"):
         train_run(experiment, tmp_path / "run")
 
 

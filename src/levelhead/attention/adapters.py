@@ -20,8 +20,8 @@ from levelhead.loading import (
     ADAPTER,
     adapter_tensors,
     explained,
-    refuse_circular_adapter,
     refuse_slow_patterns,
+    refuse_strange_adapter,
 )
 from levelhead.types import ConfigError
 
@@ -126,7 +126,7 @@ def load_adapter(place: str | Path, load_base: Callable[[str], Any], *, allow_mi
             f"The adapter {place} names no base model in {ADAPTER}. Load the base yourself, with "
             "levelhead.from_pretrained, then peft.PeftModel.from_pretrained(base, adapter)."
         )
-    refuse_circular_adapter(OPTION, str(place))
+    refuse_strange_adapter(OPTION, str(place))
     if not Path(base).is_dir() and (Path(place) / base).is_dir():  # moved together
         base = str(Path(place) / base)
     network = load_base(base)

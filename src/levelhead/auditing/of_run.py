@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet
 
 from levelhead.plain_yaml import read_yaml
-from levelhead.storage import as_written, is_run, read_record, rehearsed, warn_of_rehearsal
+from levelhead.storage import as_written, is_run, read_record, refuse_strange_files, rehearsed, warn_of_rehearsal
 from levelhead.types import DataError
 
 OUTCOMES = "label", "prediction"
@@ -43,6 +43,7 @@ def own_predictions(folder: Path | None, split: str = "test") -> OwnPredictions 
     """
     if folder is None or not is_run(folder):
         return None
+    refuse_strange_files(folder)
     record, file = folder / f"evaluation-{split}.json", folder / f"predictions-{split}.parquet"
     if not record.is_file() or not file.is_file():
         raise DataError(f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first.")

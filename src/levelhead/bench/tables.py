@@ -35,7 +35,7 @@ from levelhead.runs.cost_table import REASONS
 from levelhead.runs.folder import CONFIG, digest, read_run, require_finished
 from levelhead.runs.recipe import Experiment, flatten, read_recipe
 from levelhead.runs.stand_in import StandIn, StandInMethod, named
-from levelhead.storage import REHEARSED, as_written, read_metrics, read_record
+from levelhead.storage import REHEARSED, as_written, read_metrics, read_record, refuse_strange_files
 from levelhead.training.select import FOR_ANY_METHOD, score_of
 from levelhead.types import (
     ConfigError,
@@ -539,6 +539,8 @@ def collect(
     """
     check_grouping(1, min_count, False, missing)
     folders = list(folders)
+    for folder in folders:
+        refuse_strange_files(folder)
     if margin is None:
         one = folders[0] / GRID if len(folders) == 1 else None
         margin = read_grid(one).margin / 100 if one is not None and one.exists() else MARGIN
@@ -549,7 +551,7 @@ def collect(
             continue
         runs = sorted(path.parent for path in folder.rglob(CONFIG))
         if (folder / GRID).exists():
-            variants = list(read_grid(folder / GRID).rows)
+            variants = list(read_grid(folder / GRID, running=False).rows)
             names = {run: str(read_recipe(run / CONFIG).get("name")) for run in runs}
             runs.sort(key=lambda run: variants.index(names[run]) if names[run] in variants else len(variants))
         else:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from levelhead.storage import refuse_strange_files
 from levelhead.terminal import Terminal
 from levelhead.types import DataError
 
@@ -26,18 +27,22 @@ logger = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of the cache, or None if it is switched off or there is no home folder to put it in."""
+    """Return the folder of the cache, or None if it is switched off or there is no home folder to put it in.
+
+    Raises :class:`~levelhead.types.DataError` for one with a link that leads out of it.
+    """
     setting = os.environ.get(VARIABLE, "")
     if setting.lower() == "off":
         return None
     try:
-        if setting:
-            return Path(setting).expanduser()
         home = os.environ.get("XDG_CACHE_HOME")
-        return (Path(home) if home else Path.home() / ".cache") / "levelhead"
+        usual = (Path(home) if home else Path.home() / ".cache") / "levelhead" if not setting else Path(setting)
+        folder = usual.expanduser()
     except RuntimeError:  # containers run under user ids that have neither HOME nor an entry in the list of users
         _say_homeless()
         return None
+    refuse_strange_files(folder)
+    return folder
 
 
 @functools.cache  # once for a process, not for each split

@@ -45,7 +45,7 @@ from levelhead.data.splits import check_shares, deal, rows_of
 from levelhead.data.targets import check_target_options, classes_of
 from levelhead.data.text_files import as_text, cells_of
 from levelhead.data.texts import Texts, text_fingerprint, texts_of
-from levelhead.storage import refuse_pipes
+from levelhead.storage import refuse_strange_files
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted, require_columns
 
 PICTURES = "image"  # the column of pictures where nobody names one
@@ -514,7 +514,7 @@ def _saved_splits(folder: Path) -> Any:
     """
     import datasets
 
-    refuse_pipes(folder, deep=True)
+    refuse_strange_files(folder)
     home = folder.resolve()
     if "::" in str(home):
         raise DataError(f"{home}: the library datasets takes '::' for an address in another place. Rename the folder.")

@@ -27,7 +27,7 @@ from levelhead.lm.stereoset.data import same_term
 from levelhead.lm.triplets import TRAINING
 from levelhead.loading import without_bars
 from levelhead.runs.recipe import build_options, find_recipe, override, plain_options, read_recipe
-from levelhead.storage import read_json, write_json, writing
+from levelhead.storage import read_json, refuse_strange_files, write_json, writing
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper
 from levelhead.training.config import TrainConfig, check_step_size
@@ -258,6 +258,7 @@ def _refuse_changes(
     """Write the settings of a new training; raise :class:`ConfigError` where the folder holds another one's."""
     wanted = _settings(config, triplets)
     wanted |= {"begin_alone": list(beginning.alone)} if beginning.alone else {}
+    refuse_strange_files(folder)
     path = folder / TRAINING
     new = not path.exists()
     accelerator.wait_for_everyone()  # all have looked before one writes

@@ -17,8 +17,8 @@ from levelhead.loading import (
     load_tokenizer_of,
     load_weights,
     refuse_adapter_mismatch,
-    refuse_circular_adapter,
     refuse_slow_patterns,
+    refuse_strange_adapter,
     refuse_unknown_tokens,
 )
 from levelhead.types import ConfigError, visible
@@ -154,7 +154,7 @@ def _with_adapter(option: str, place: str, **options: Any) -> tuple[Any, Any, bo
         raise ConfigError(
             f"{option} {place} holds LoRA's matrices, which need peft: pip install 'levelhead[peft]'"
         ) from None
-    refuse_circular_adapter(option, place)
+    refuse_strange_adapter(option, place)
     with explained(option, place, None, "adapter"):
         adapter = PeftConfig.from_pretrained(place)
     base = str(adapter.base_model_name_or_path)

@@ -34,7 +34,7 @@ from levelhead.lm.benchmarks import recorded_class
 from levelhead.lm.intervals import FEW_CLUSTERS, cluster_count, paired_difference
 from levelhead.metrics import estimate_to_dict
 from levelhead.report.text import estimate_from_dict
-from levelhead.storage import check_outputs, read_json, write_json, writing
+from levelhead.storage import check_outputs, read_json, refuse_strange_files, write_json, writing
 from levelhead.types import ConfigError, DataError, Estimate, LevelheadError, quoted
 
 if TYPE_CHECKING:
@@ -206,6 +206,8 @@ def compare_runs(
 
     Raises :class:`~levelhead.types.DataError` if the folders share no benchmark, or if their options or items differ.
     """
+    for folder in (first, second):
+        refuse_strange_files(folder)
     names = sorted(set(scored(first)) & set(scored(second)))
     if not names:
         raise DataError(
@@ -372,7 +374,7 @@ def _hash(item: Item) -> str:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
     """Open answers for this process alone; the lock goes with the process, also when it is killed."""
-    check_outputs({"The file of answers": path})
+    check_outputs({"The file of answers": path}, folders={"The folder": path.parent})
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b", buffering=0) as file:  # each line is with the system as soon as it is written
         try:

@@ -22,7 +22,7 @@ from levelhead.own.page import change_title
 from levelhead.own.rows import base_of
 from levelhead.report import card
 from levelhead.report.markdown import markdown_table
-from levelhead.storage import write_text
+from levelhead.storage import refuse_strange_files, write_text
 from levelhead.types import ConfigError, in_quotes, listed
 
 NOT_SAID = "not said"
@@ -111,6 +111,7 @@ def model_card(
     if folder is not None:
         if not Path(folder).is_dir():
             raise ConfigError(f"There is no folder {folder}: save the model there first, then write its card.")
+        refuse_strange_files(Path(folder))
         write_text(Path(folder) / "README.md", text)
     return text
 

@@ -29,7 +29,7 @@ from levelhead.runs.folder import (
 )
 from levelhead.runs.joined import Join, groups_of
 from levelhead.runs.recipe import Experiment
-from levelhead.storage import is_run, load_tensors, read_metrics, write_json
+from levelhead.storage import is_run, load_tensors, read_metrics, refuse_strange_files, write_json
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
 from levelhead.training.weights import load_trained_state
@@ -78,6 +78,7 @@ def evaluate_run(
     """
     if (bool(settings) or (join is not None and out is not None)) != (out is not None):
         raise ConfigError("--set and --out go together: results on other data need their own folder.")
+    refuse_strange_files(out or folder)
     if out is not None and is_run(out):
         raise ConfigError(f"--out {out} is a run folder: its own figures would be lost. Choose another folder.")
     check_grouping(1, min_count, False, missing)

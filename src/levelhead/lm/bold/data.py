@@ -18,7 +18,7 @@ from typing import Any
 
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
-from levelhead.storage import refuse_pipes
+from levelhead.storage import refuse_strange_files
 from levelhead.types import ConfigError, DataError, reason_of
 
 FOLDERS = ("bold", "BOLD", "bold-main")
@@ -61,7 +61,7 @@ def _file(folder: Path, domain: str) -> Path:
 
 
 def _load(path: Path) -> Any:
-    refuse_pipes(path)
+    refuse_strange_files(path)
     try:
         content = path.read_bytes()
         return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)

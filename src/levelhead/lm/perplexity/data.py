@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from levelhead.lm.base import Item
-from levelhead.storage import refuse_pipes
+from levelhead.storage import refuse_strange_files
 from levelhead.types import DataError, reason_of
 
 
@@ -16,7 +16,7 @@ def read_documents(path: Path) -> list[Item]:
 
     Raises :class:`~levelhead.types.DataError` that names the file if it is missing, unreadable or empty.
     """
-    refuse_pipes(path)
+    refuse_strange_files(path)
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         lines = content.decode("utf-8-sig").split("\n")

@@ -22,7 +22,7 @@ from typing import Any
 
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
-from levelhead.storage import refuse_pipes
+from levelhead.storage import refuse_strange_files
 from levelhead.types import ConfigError, DataError, quoted, reason_of
 
 INTRA, INTER = "intrasentence", "intersentence"
@@ -70,7 +70,7 @@ def read_stereoset(path: Path) -> list[Item]:
 
 def read_terms(path: Path) -> frozenset[str]:
     """Read target terms, one a line in UTF-8; blank lines are left out."""
-    refuse_pipes(path)
+    refuse_strange_files(path)
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def keep_terms(items: Sequence[Item], terms: Iterable[str]) -> list[Item]:
 
 
 def _text(path: Path) -> str:
-    refuse_pipes(path)
+    refuse_strange_files(path)
     try:
         return (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8-sig")
     except FileNotFoundError:
