@@ -344,5 +344,5 @@ def test_a_run_folder_cannot_bring_its_code_along(module: str, tmp_path: Path, m
     (sent / "evil.py").write_text("raise SystemExit('the code ran')\n")
     (sent / "config.yaml").write_text(f"data: {{name: portraits}}\nmethod: {{name: '{module}:Evil'}}\n")
     monkeypatch.chdir(sent if module == "evil" else tmp_path)
-    with pytest.raises(ConfigError, match="in the run folder itself"):
+    with pytest.raises(ConfigError, match="whose code lies in the same folder"):
         load_run(sent)

@@ -25,7 +25,7 @@ from levelhead.cli.report import page_of
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Item, Scores
 from levelhead.lm.bbq import BBQ
-from levelhead.lm.benchmarks import make_benchmark, recorded_class
+from levelhead.lm.benchmarks import class_of, make_benchmark, recorded_class
 from levelhead.lm.bold import BOLD
 from levelhead.lm.comparison import benchmarks_of
 from levelhead.lm.intervals import bootstrap, ratio
@@ -517,11 +517,14 @@ def test_a_benchmark_of_the_users_own_is_found_again(own: Path, caplog: pytest.L
     (own / "text").write_text("one\ntwo\n")
     assert recorded_class(made) == {"class": "mine:Mine"}
     assert recorded_class(BBQ()) == {}
-    write_json(scores_file(own, "mine"), {"benchmark": "mine", "class": "mine:Mine", "options": options_of(made)})
-    assert benchmarks_of(own) == {"mine": made}
+    kept = {"benchmark": "mine", "class": "mine:Mine", "options": options_of(made)}
+    write_json(scores_file(own / "kept", "mine"), kept)
+    assert benchmarks_of(own / "kept") == {"mine": made}
     del sys.modules["mine"]
+    assert class_of(kept) is None  # a page runs no code
+    assert "mine" not in sys.modules
     (own / "mine.py").unlink()
-    assert benchmarks_of(own) == {}
+    assert benchmarks_of(own / "kept") == {}
     assert "there is no module 'mine'" in caplog.text
 
 

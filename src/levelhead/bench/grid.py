@@ -53,6 +53,7 @@ from levelhead.runs.recipe import (
     override,
     read_recipe,
     recipe_folder,
+    refuse_own_code,
     section,
     task_recipe,
 )
@@ -163,10 +164,12 @@ def find_grid(grid: str | Path) -> Path:
     raise ConfigError(f"There is no grid {quoted(str(grid))}. {nearest(path.stem, names)}")
 
 
-def read_grid(grid: str | Path) -> Grid:
-    """Read a grid file, or raise :class:`ConfigError` that names it."""
+def read_grid(grid: str | Path, *, running: bool = True) -> Grid:
+    """Read a grid file, or raise :class:`ConfigError` that names it; ``running`` says that its classes will be made."""
     path = find_grid(grid)
     content = read_recipe(path)
+    if running:
+        refuse_own_code(path, content)
     known = ("base", "seeds", "folds", "margin", "set", "rows")
     for key in content:
         if key not in known:
@@ -178,7 +181,10 @@ def read_grid(grid: str | Path) -> Grid:
         )
     if isinstance(base, str):
         beside = path.parent / f"{base.removesuffix('.yaml')}.yaml"
-        base = read_recipe(beside if is_file(beside) else find_recipe(base))
+        recipe = beside if is_file(beside) else find_recipe(base)
+        base = read_recipe(recipe)
+        if running:
+            refuse_own_code(recipe, base)
     seeds, shared = content.get("seeds", [0]), content.get("set") or {}
     mappings = {"set": shared, **{f"variant {quoted(row)}": settings or {} for row, settings in rows.items()}}
     for what, settings in mappings.items():
@@ -224,7 +230,9 @@ def comparison_grid(
                 f"{printable(key)}=VALUE"
             )
     if before is None or task is not None or recipe is not None:
-        base = read_recipe(find_recipe(recipe or task_recipe(str(task))))
+        file = find_recipe(recipe or task_recipe(str(task)))
+        base = read_recipe(file)
+        refuse_own_code(file, base)
     else:
         base = before.base
     base = override(base, settings)

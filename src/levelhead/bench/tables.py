@@ -543,7 +543,7 @@ def collect(
         refuse_strange_files(folder)
     if margin is None:
         one = folders[0] / GRID if len(folders) == 1 else None
-        margin = read_grid(one).margin / 100 if one is not None and one.exists() else MARGIN
+        margin = read_grid(one, running=False).margin / 100 if one is not None and one.exists() else MARGIN
     found, ordered, said = [], True, []
     for folder in folders:
         if (folder / CONFIG).exists():

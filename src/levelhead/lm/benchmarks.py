@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,9 +47,14 @@ def recorded_class(benchmark: Benchmark) -> dict[str, str]:
     return {} if found == benchmark.name else {"class": found}
 
 
-def class_of(record: Mapping[str, Any]) -> type[Benchmark] | None:
-    """Return the class of the benchmark that kept scores are of; None, and a warning, if it cannot be used here."""
+def class_of(record: Mapping[str, Any], *, running: bool = False) -> type[Benchmark] | None:
+    """Return the class of the benchmark that kept scores are of; None, and a warning, if it cannot be used here.
+
+    A module that the scores name is imported only where its class is ``running``: a page of them runs no code.
+    """
     name = str(record.get("class", record["benchmark"]))
+    if not running and not lm.BENCHMARKS.offers(name) and name.partition(":")[0] not in sys.modules:
+        return None
     try:
         return lm.BENCHMARKS.get(name)
     except ConfigError as error:

@@ -16,7 +16,7 @@ from levelhead.lm.benchmarks import class_of
 from levelhead.lm.prompts import ONE_WORDING, prompt_differences, prompts_lacking
 from levelhead.lm.runner import ScoreDifference, compare_runs, kept_answers, scored, scores_file, take
 from levelhead.metrics import estimate_to_dict
-from levelhead.runs.recipe import build_options
+from levelhead.runs.recipe import build_options, refuse_own_code
 from levelhead.storage import read_json, write_json
 from levelhead.types import DataError
 
@@ -82,7 +82,8 @@ def benchmarks_of(folder: Path) -> dict[str, Benchmark]:
     for name in scored(folder):
         path = scores_file(folder, name)
         record = read_json(path)
-        if (cls := class_of(record | {"benchmark": name})) is not None:
+        refuse_own_code(path, {"class name": record.get("class", name)})
+        if (cls := class_of(record | {"benchmark": name}, running=True)) is not None:
             found[name] = build_options(cls, record.get("options") or {}, str(path))
     return found
 

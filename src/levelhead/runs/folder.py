@@ -50,6 +50,7 @@ from levelhead.runs.recipe import (
     flatten,
     override,
     read_recipe,
+    refuse_own_code,
     section,
 )
 from levelhead.runs.stand_in import NAME, StandInData, changed_of, method_stand_in, recorded_of
@@ -57,7 +58,7 @@ from levelhead.storage import (
     as_written,
     check_outputs,
     read_metrics,
-    refuse_pipes,
+    refuse_strange_files,
     write_atomically,
     writing,
 )
@@ -177,7 +178,7 @@ def refuse_other_folder(folder: Path) -> None:
         raise DataError(
             f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `levelhead train` made."
         )
-    refuse_pipes(folder, deep=True)
+    refuse_strange_files(folder)
 
 
 def require_finished(folder: Path) -> None:
@@ -205,7 +206,7 @@ def load_run(
     """
     refuse_other_folder(folder)
     recipe = read_recipe(folder / CONFIG)
-    _refuse_own_code(folder, recipe, running)
+    refuse_own_code(folder / CONFIG, {part: recipe.get(part) or {} for part in running})
     for setting in settings:
         if not setting.strip().startswith("data."):
             raise ConfigError(
@@ -233,23 +234,6 @@ def load_run(
 def read_run(folder: Path) -> Experiment:
     """Return the experiment of a finished run for reading its results: code that the run names is not run."""
     return load_run(folder, running=())
-
-
-def _refuse_own_code(folder: Path, recipe: dict[str, Any], running: Collection[str]) -> None:
-    """Raise :class:`ConfigError` where a run names code that lies in its own folder: it may be somebody else's.
-
-    Modules are looked for in the current folder, too, so a run that was sent to a user could bring its code along.
-    """
-    home = folder.resolve()
-    for key, value in flatten({name: recipe.get(name) or {} for name in running}).items():
-        if not isinstance(value, str) or ":" not in value or not key.endswith("name"):
-            continue
-        place = Path.cwd().joinpath(*value.partition(":")[0].split(".")).resolve()
-        if place.is_relative_to(home):
-            raise ConfigError(
-                f"{folder / CONFIG} names {key}: {quoted(value)}, whose code lies in the run folder itself. This "
-                "command would run it. If you trust it, move the code out of that folder first."
-            )
 
 
 def digest(file: Path) -> str:

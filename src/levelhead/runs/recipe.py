@@ -10,8 +10,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import os
 import re
 import shlex
+import sys
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -240,6 +242,30 @@ def read_recipe(path: Path) -> dict[str, Any]:
     return content
 
 
+def refuse_own_code(file: Path, content: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` where ``content`` of a file names a module that lies in the file's folder, or below.
+
+    Modules are looked for in the current folder, too, so that a folder that was sent to a user could bring its code
+    along. What PYTHONPATH or the installation finds in such a folder is the user's.
+    """
+    home, here = Path(os.path.realpath(file.parent)), Path.cwd()
+    named = {Path(one).resolve() for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one}
+    bases = {here, *(Path(one).resolve() for one in sys.path if one)}
+    bases -= {base for base in bases if base.is_relative_to(home) and (base != here or base in named)}
+    for key, value in flatten(content).items():
+        module, colon, _ = str(value).removeprefix("dam+").partition(":")
+        parts = module.split(".")
+        if not colon or not key.endswith("name") or not all(map(str.isidentifier, parts)):
+            continue
+        places = [base.joinpath(*parts) for base in bases]
+        found = [one for place in places for one in (place, *place.parent.glob(f"{place.name}.*")) if one.exists()]
+        if any(one.resolve().is_relative_to(home) for one in found):
+            raise ConfigError(
+                f"{file} names {key}: {quoted(value)}, whose code lies in the same folder and would be run. If you "
+                "trust it, move the file or the module elsewhere, or name the module's folder in PYTHONPATH."
+            )
+
+
 def _kind_of(value: Any) -> str:
     """Say what a value is, not what it holds."""
     kinds = {type(None): "nothing", list: "a list", str: "a text", bool: "true or false"}
@@ -452,7 +478,10 @@ def load_experiment(
     seed: int | None = None,
 ) -> Experiment:
     """Read a recipe, apply ``--set`` overrides, data root and seed, and return the validated experiment."""
-    content = override(read_recipe(find_recipe(recipe)), settings)
+    file = find_recipe(recipe)
+    content = read_recipe(file)
+    refuse_own_code(file, content)
+    content = override(content, settings)
     if data_root is not None:
         content["data"] = section(content, "data") | {"root": str(data_root)}
     if seed is not None:
