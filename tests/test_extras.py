@@ -12,7 +12,7 @@ import pytest
 from levelhead.extras import EXTRAS, MissingExtraError, explained
 
 ROOT = Path(__file__).parents[1]
-COMPARISON = Path(__file__).parent / "fixtures" / "0.1.0" / "table.json"
+COMPARISON = ROOT / "results" / "portraits_demo.json"
 ABSENT = sorted(module for modules in EXTRAS.values() for module in modules)
 WITHOUT = (
     "import sys\n"

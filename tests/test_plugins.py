@@ -329,7 +329,7 @@ def test_a_class_that_no_other_process_could_find_is_refused_before_a_run() -> N
         METHODS.name_of(Main)
 
 
-def test_our_own_classes_have_their_old_names() -> None:
+def test_our_own_classes_have_short_names() -> None:
     assert METHODS.name_of(ERM) == "erm"
     assert METHODS.source("erm") == "levelhead"
     assert "nothing" not in DATASETS

@@ -276,6 +276,20 @@ def test_detach_restores(family, labels):
         detach(model)
 
 
+def test_saved_weights_have_these_names(family):
+    """Checkpoints and saved models are loaded by them."""
+    model = build(family)
+    before = {*model.state_dict()}
+    attach(model, DebiasConfig(projection_hidden=8, projection_size=4))
+    added = {*model.state_dict()} - before
+    place = {"vit": "vit.layers.1.attention", "bert": "bert.encoder.layer.1.attention.self"}[family]
+    parts = {"vit": ("key", "query"), "bert": ("key", "query", "readout")}[family]
+    statistics = ("mean", "variance", "num_batches_tracked")
+    assert added == {f"{place}.debias.{part}.{name}" for part in parts for name in statistics} | {
+        f"alignment_head.{part}.weight" for part in ("hidden", "output")
+    }
+
+
 def test_attaching_twice_is_refused(family):
     model = attach(build(family))
     with pytest.raises(ConfigError, match="already"):

@@ -216,7 +216,7 @@ def test_a_block_in_a_network_of_ones_own_aligns_and_commits(checkpointing):
         for block in network.blocks:
             assert block.attention.debias.key.num_batches_tracked.max() == step
             assert block.alignment_head.hidden.weight.grad.abs().sum() > 0
-            block.attention.debias.commit()  # by hand, as an earlier version needed: nothing waits
+            block.attention.debias.commit()  # by hand: nothing waits
             assert block.attention.debias.key.num_batches_tracked.max() == step
     torch.manual_seed(0)
     plain = OwnNetwork()
@@ -252,18 +252,6 @@ def test_a_network_of_ones_own_without_its_alignment_is_refused():
         alignment(network, TARGETS)
     plain = DebiasedBlock(8, 2)
     plain(HIDDEN).sum().backward()
-
-
-def test_a_state_dict_of_an_earlier_block_loads_without_its_projector():
-    network, other = OwnNetwork(), OwnNetwork()
-    earlier = {name: x for name, x in network.state_dict().items() if "alignment_head" not in name}
-    with pytest.warns(UserWarning, match=r"no projector for alignment \(blocks.[01].alignment_head\)"):
-        other.load_state_dict(earlier)
-    assert torch.equal(other.blocks[1].attention.value.weight, network.blocks[1].attention.value.weight)
-    with pytest.raises(RuntimeError, match="alignment_head"):  # a part of a projector is no earlier block
-        network.load_state_dict(
-            {name: x for name, x in network.state_dict().items() if "alignment_head.hidden" not in name}
-        )
 
 
 def test_a_network_of_ones_own_compiles_and_calibrates():

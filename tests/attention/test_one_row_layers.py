@@ -257,18 +257,6 @@ def test_saved_and_loaded(family, tmp_path, rows):
     assert len(rows) == 4
 
 
-def test_models_of_an_earlier_version_compute_all_rows(family, tmp_path, rows):
-    model = attach(build(family)).train()
-    model(**batch(family), labels=LABELS)
-    del model.config.levelhead["debias"]["readout_only"]
-    model.eval().save_pretrained(tmp_path)
-    rows.clear()
-    loaded = from_pretrained(tmp_path)
-    found = loaded(**batch(family)).logits
-    assert not rows
-    torch.testing.assert_close(found, model(**batch(family)).logits)
-
-
 @pytest.mark.parametrize("debias", [None, DebiasConfig()])
 def test_copies_work_and_are_apart(family, debias, rows):
     model = readout_only(build(family)) if debias is None else attach(build(family))
@@ -382,6 +370,6 @@ def test_an_appended_layer_with_statistics_of_positions_computes_one_row_if_aske
     for key, value in results[1].items():
         torch.testing.assert_close(value, results[0][key], atol=1e-6, rtol=1e-6, msg=key)
     model = append_encoder(ViTModel(vit_config()), 3)
-    assert "all rows" in repr(model)  # as before there was a choice
+    assert "all rows" in repr(model)
     with pytest.raises(ConfigError, match="needs the queries of all rows"):
         append_encoder(ViTModel(vit_config()), 3, debias=DebiasConfig(readout_only=True, statistics="feature"))

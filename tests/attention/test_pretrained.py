@@ -95,24 +95,6 @@ def test_running_std_round_trip(tmp_path, labels):
     assert torch.equal(from_pretrained(tmp_path)(**batch("vit")).logits, model(**batch("vit")).logits)
 
 
-NEWER = ["notebook", "ranking"]
-
-
-def test_a_model_of_an_earlier_version_trains_on(kind, family, labels, tmp_path):
-    """Its record lacks the newer options, which then have their defaults."""
-    model = make(kind, family)
-    model.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    for option in NEWER:
-        del config["levelhead"]["debias"][option]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    losses = []
-    for one in (model, from_pretrained(tmp_path)):
-        losses.append(one.train()(**batch(family), labels=labels).loss)
-        losses[-1].backward()
-    assert torch.equal(*losses)
-
-
 def test_a_class_named_outright_gives_an_undebiased_model_and_says_so(family, labels, tmp_path):
     """A trap worth knowing: the Auto classes refuse the folder, and a class of transformers drops the method."""
     model = attach(build(family)).train()

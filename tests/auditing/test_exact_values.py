@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,12 +14,10 @@ import pyarrow.parquet
 import pytest
 
 from levelhead.auditing.audit import audit, audit_file
-from levelhead.auditing.page import audit_page
 from levelhead.auditing.result import AuditResult
 from levelhead.cli.app import main
 from levelhead.data.text_files import read_columns
 from levelhead.metrics.names import attribute_names, by_names, group_name
-from levelhead.report import render
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError, require_columns
 
@@ -118,18 +115,6 @@ def test_the_page_and_the_json_of_a_crossing_hold_every_group(
     shown = capsys.readouterr().out
     assert 'p & "q & r"' in shown
     assert '"p & q" & r' in shown
-
-
-def test_json_of_earlier_versions_is_still_drawn() -> None:
-    """Earlier files have neither ``columns`` nor ``values``."""
-    result = audit([0, 1] * 40, [0, 1] * 40, sensitive_features={"g": ["a", "b"] * 40, "h": ["c"] * 80}, intersect=True)
-    now = result.to_dict()
-    earlier = json.loads(json.dumps(now))
-    for part in [earlier, *earlier["by_attribute"].values()]:
-        del part["columns"]
-        for group in part["groups"].values():
-            del group["values"]
-    assert render(audit_page(earlier)) == render(audit_page(now))
 
 
 # ------------------------------------------------------------------------------------------------ values

@@ -76,6 +76,8 @@ def test_runs_come_seed_by_seed_and_fold_by_fold_so_that_whole_folds_are_done_fi
     order = [(cell.experiment.seed, cell.fold, cell.row) for cell in cells]
     assert order == [(seed, fold, row) for seed in (0, 1) for fold in range(3) for row in ("erm", "dam")]
     assert len({cell.folder for cell in cells}) == 12
+    # Runs on disk are found by these names.
+    assert cells[0].folder == tmp_path / "erm-ff58566b" / "seed-0-fold-0-of-3"
     assert remember(grid(3), tmp_path) == read_grid(tmp_path / "grid.yaml")
     with pytest.raises(ConfigError, match=r"other settings \('folds'"):
         remember(grid(4), tmp_path)

@@ -187,10 +187,6 @@ def test_answers_of_the_same_weights_with_another_config_are_never_mixed(tmp_pat
     asks("ab")
     with pytest.raises(ConfigError, match=r"same weights with another config.json or tokenizer \(ab, now cd\)"):
         asks("cd")
-    ask(tmp_path / "earlier", Oracle())  # of a version that wrote no settings
-    file = answers_file(tmp_path / "earlier", "parity")
-    file.rename(answers_file(tmp_path, "parity"))
-    asks("cd")
 
 
 def test_an_answer_without_a_finite_number_names_its_item(tmp_path: Path) -> None:
@@ -236,14 +232,6 @@ def test_options_that_only_score_leave_the_answers_alone(tmp_path: Path) -> None
     scores = ask(tmp_path, model, Parity(bonus=2.0, words=frozenset("ba")))
     assert (model.asked, scores.overall["accuracy"].value) == (COUNT - 4, 3.0)
     assert read_json(scores_file(tmp_path, "parity"))["options"]["bonus"] == 2.0
-    file = answers_file(tmp_path, "parity")
-    header, *lines = file.read_text().splitlines()
-    whole = json.loads(header)
-    whole["options"]["bonus"] = 1.0  # as earlier versions wrote it
-    file.write_text("\n".join([json.dumps(whole), *lines]) + "\n")
-    model = Oracle()
-    assert ask(tmp_path, model).overall["accuracy"].value == 1.0
-    assert model.asked == 0
 
 
 def test_options_are_written_and_read_back_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fold_runs import fake, grid
+from levelhead.bench.grid import make_cells, run_grid
 from levelhead.bench.tables import collect
 from levelhead.cli.app import main
 from levelhead.report import blocks
 from levelhead.report.latex import escaped, latex
 from levelhead.report.text import cell_lines
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "0.1.0" / "runs"
 HOSTILE = r"a_b & 50% of {C:\new} ~ #1 ^ $x$ <|>"
 
 
@@ -39,17 +40,25 @@ def tables_of(text: str) -> list[list[list[str]]]:
     return tables
 
 
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Runs of two methods and two seeds, in folds that were not trained."""
+    cells = make_cells(grid(2), tmp_path / "runs")
+    assert not run_grid(cells, launch=fake)
+    return tmp_path / "runs"
+
+
 def test_the_file_holds_the_figures_and_intervals_of_the_printed_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["table", str(FIXTURE), "--all", "--latex", str(tmp_path / "table.tex")])
+        main(["table", str(runs), "--all", "--latex", str(tmp_path / "table.tex")])
     assert not ended.value.code
-    (group,) = collect([FIXTURE], "test")
+    (group,) = collect([runs], "test")
     expected_tables = group.compare("erm").report.tables()
     text = (tmp_path / "table.tex").read_text()
     tables = tables_of(text)
-    assert len(tables) == len(expected_tables) == 4
+    assert len(tables) == len(expected_tables) == 3
     for block, rows in zip(expected_tables, tables, strict=True):
         expected = []
         kept = [at for at in range(1, len(block["columns"])) if at not in block["page_columns"]]
@@ -65,7 +74,7 @@ def test_the_file_holds_the_figures_and_intervals_of_the_printed_table(
     for table in tables[:2]:
         for cell in (cell for row in table[2:] for cell in row[1:]):
             assert all(word in printed for word in cell.split()), cell
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 4
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 3
 
 
 def test_names_are_text_and_no_commands() -> None:
@@ -92,8 +101,8 @@ def test_names_are_text_and_no_commands() -> None:
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
-def test_it_compiles(tmp_path: Path) -> None:
-    (group,) = collect([FIXTURE], "test")
+def test_it_compiles(runs: Path, tmp_path: Path) -> None:
+    (group,) = collect([runs], "test")
     rows = [(HOSTILE, [blocks.cell("−1", "[−2, 3]")]), ("[x]", [blocks.cell("*")])]
     block = blocks.table(HOSTILE, [HOSTILE] * 2, rows, notes=[HOSTILE])
     text = latex([block, *group.compare("erm").report.tables()])

@@ -336,7 +336,7 @@ class _Parts:
 
 def _parts(model: PreTrainedModel, record: dict[str, Any]) -> _Parts:
     """Build what ``record`` describes, or say why that cannot be; ``model`` stays as it is."""
-    config = DebiasConfig(**record["debias"])  # a record of an earlier version lacks the newer options
+    config = DebiasConfig(**record["debias"])
     attention = model.get_submodule(record["attention"])
     if not config.notebook.padding_mask and getattr(attention, "is_causal", False):
         raise ConfigError("debias.notebook.padding_mask=False would also take away the causal mask of this decoder")
@@ -365,7 +365,7 @@ def _put(model: PreTrainedModel, parts: _Parts, because: str | None) -> None:
         model.alignment_head = parts.alignment_head
     interface.switch(model, interface.NAME)
     record = model.config.levelhead
-    if DebiasConfig(**record["debias"]).readout_only is not True:  # a record of an earlier version lacks it
+    if DebiasConfig(**record["debias"]).readout_only is not True:
         model.one_row = one_row.OneRow(False, because=because or NOT_WANTED)
         return
     layer = layer_of(model, record["attention"])

@@ -7,7 +7,6 @@ and a linear head reads one row of its output. Left out: the authors' deeper sig
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -237,18 +236,6 @@ class DebiasedBlock(EncoderBlock):
         with training_pass(self):
             return super().forward(hidden, valid)
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        below = f"{prefix}alignment_head."
-        if "alignment_head" in self._modules and not any(name.startswith(below) for name in state_dict):
-            warnings.warn(
-                f"The state dict has no projector for alignment ({below[:-1]}): it stays as it is. Predictions do not "
-                "use it.",
-                UserWarning,
-                stacklevel=2,
-            )
-            state_dict.update({f"{below}{name}": x for name, x in self.alignment_head.state_dict().items()})
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
 
 class AppendedClassifier(PreTrainedModel):
     """A backbone, one (debiased) encoder layer on its last hidden states, and a linear head on the readout row.
@@ -273,7 +260,7 @@ class AppendedClassifier(PreTrainedModel):
         record = config.levelhead
         if record["readout"] not in get_args(Readout):
             raise ConfigError(f"readout={record['readout']!r}; choose one of {get_args(Readout)}")
-        debias = None if record["debias"] is None else DebiasConfig(**record["debias"])  # of any version
+        debias = None if record["debias"] is None else DebiasConfig(**record["debias"])
         if backbone is None:
             backbone = _new_backbone(config.backbone, record)
         else:

@@ -27,8 +27,7 @@ def score_sections(name: str, result: Record) -> list[Record]:
     if scores is None or name not in scores["by_attribute"]:
         return []
     own, level = scores["by_attribute"][name], level_text(result.get("level", 0.95))
-    read_as = [scores["read_as"]] if "read_as" in scores else []  # not in older files
-    order = [*blocks.said(read_as), _table(name, own, scores, level), *blocks.said(own["sentences"])]
+    order = [*blocks.said([scores["read_as"]]), _table(name, own, scores, level), *blocks.said(own["sentences"])]
     order += [_areas(name, own, level), *_pairs(name, own, level), *_roc(name, own), *blocks.said([NOTE])]
     thresholds = [*_thresholds(name, own, level), *_curves(name, own, scores, level)]
     calibration = [_calibration(name, own, level)] if scores["probabilities"] else []

@@ -232,11 +232,6 @@ class Comparison:
             for method, row in record["methods"].items()
         }
         areas = record["area_under_roc"]
-        at_chance = record.get("at_chance", ())
-        # Earlier records have one mark for both. A row above 1/2 is above chance for any number of classes.
-        above = [name for name in at_chance if (row := rows[name].get("balanced_accuracy")) and row.rows_only.low > 0.5]
-        few_seeds = tuple(record.get("few_seeds", above))
-        at_chance = tuple(name for name in at_chance if name not in few_seeds)
         return cls(
             **{name: record[name] for name in AS_THEY_ARE},
             told=record.get("told", {}),
@@ -244,8 +239,8 @@ class Comparison:
                 rows,
                 record["baseline"],
                 record["level"],
-                at_chance,
-                few_seeds,
+                tuple(record.get("at_chance", ())),
+                tuple(record.get("few_seeds", ())),
                 record.get("margin", MARGIN),
                 tuple(record.get("less_accurate", ())),
             ),
@@ -293,7 +288,7 @@ def _joint_row(record: Record) -> JointRow:
         record["p_value"],
         record["p_holm"],
         record["p_best"],
-        record.get("p_within"),  # absent in files of before there were verdicts
+        record.get("p_within"),
     )
 
 

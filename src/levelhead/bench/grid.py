@@ -441,7 +441,7 @@ def _make_cell(
     """Return one run of a variant; ``fold`` is None where the data set's own splits are used."""
     recipe = grid.base
     for key, value in {**grid.shared, **grid.rows[row]}.items():
-        # As --set would read it, which takes 5e-05 for a text: the folders of earlier runs are found again.
+        # As --set would read it, which takes 5e-05 for a text, so that both find the same folder.
         recipe = assign(recipe, key, read_yaml(json.dumps(value), f"Variant {quoted(row)}, {quoted(key)}"))
     recipe = override(recipe, settings)
     data = section(recipe, "data")

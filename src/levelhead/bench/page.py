@@ -333,7 +333,7 @@ def _options(comparison: Comparison) -> list[Record]:
     for one in tuning.get("choices", []):
         gaps = [
             blocks.cell("") if gap is None else blocks.figure_cell(estimate_from_dict(gap))
-            for gap in (one.get("chosen_gap"), one.get("oracle_gap"))  # absent in older files
+            for gap in (one["chosen_gap"], one["oracle_gap"])
         ]
         by_labels, by_groups = blocks.cell(one["chosen"]), blocks.cell(one["oracle"] or "undefined")
         rows.append((one["method"], [blocks.cell(len(one["candidates"])), by_labels, gaps[0], by_groups, gaps[1]]))

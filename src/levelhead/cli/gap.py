@@ -31,7 +31,7 @@ def gap_command(
     ] = None,
     split_seed: Annotated[
         int,
-        typer.Option("--split-seed", "--seed", min=0, help="Seed of the split by term, if no training recorded it."),
+        typer.Option("--split-seed", min=0, help="Seed of the split by term, if no training recorded it."),
     ] = 0,
     held_out_share: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Share of target terms held out, if no training recorded it.")

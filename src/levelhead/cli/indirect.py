@@ -36,9 +36,7 @@ def indirect_audit_command(
     ],
     prediction: Annotated[Text, option(ROWS, "Column with the predicted class, or the decision.")] = None,
     label: Annotated[Text, option(ROWS, "Column with the true class. Without: selection rates.")] = None,
-    positive: Annotated[
-        Text, option(ROWS, "Class that rates are about. Default: the second of two.", "--positive", "--favourable")
-    ] = None,
+    positive: Annotated[Text, option(ROWS, "Class that rates are about. Default: the second of two.")] = None,
     proxy_probabilities: Annotated[
         Texts,
         option(

@@ -67,7 +67,7 @@ SCALES = (
     "Scale of the scores: probability, log-odds, other (needs --threshold), or auto: probability if all lie in 0 to "
     "1, log-odds if some are negative and most outside 0 to 1."
 )
-ScoreScale = Annotated[str, typer.Option("--scores", "--scale", metavar="SCALE", help=SCALES)]
+ScoreScale = Annotated[str, typer.Option("--scores", metavar="SCALE", help=SCALES)]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.")]
 
 

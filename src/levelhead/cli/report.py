@@ -100,27 +100,15 @@ PAGES = {
     "two models": "own.page:two_models_page",
 }
 """By the ``kind`` of a JSON, the function that makes its page: it takes the JSON, ``source`` and ``command``."""
-WITHOUT_KIND = {
-    "explanation": {"by_attribute", "threshold", "scale"},
-    "rule": {"rule", "rows_to_fit"},
-    "plan": {"power", "rate", "rows", "total"},
-    "evaluation": {"by_attribute", "overall"},
-    "audit": {"by_attribute"},
-    "comparison": {"comparisons"},
-    "language models": {"headlines"},
-    "attention gap": {"figures", "published"},
-    "two models": {"agreement", "models"},
-    "scores": {"benchmark", "overall", "parts"},
-}
-"""Keys that tell what a file is that was written before every JSON had a ``kind``; the first that fits."""
+WITHOUT_KIND = {"comparison": ("comparisons", list), "scores": ("parts", dict)}
+"""The key, and its type, of a JSON without a ``kind``: those of results/, and scores in a folder of lm bench."""
 
 
 def kind_of(record: Record) -> str | None:
     """Return the kind of result that a JSON holds; None for what has no page."""
-    if isinstance(kind := record.get("kind"), str) and kind in PAGES:
-        return kind
-    keys = {*record, *(record["summary"] if isinstance(record.get("summary"), dict) else ())}
-    return next((kind for kind, needed in WITHOUT_KIND.items() if needed <= keys), None)
+    if "kind" in record:
+        return kind if isinstance(kind := record["kind"], str) and kind in PAGES else None
+    return next((kind for kind, (key, of) in WITHOUT_KIND.items() if isinstance(record.get(key), of)), None)
 
 
 def page_of(source: Path, *, split: str = "test", baseline: str = "erm", command: str = "") -> Record:

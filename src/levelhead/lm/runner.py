@@ -408,9 +408,7 @@ def _continued(
     if not lines:
         _append(file, header)
         return {}
-    there = dict(lines[0])
-    if isinstance(there.get("options"), dict):
-        there["options"] = benchmark.asking(there["options"])
+    there = lines[0]
     for key, text in (
         ("format", "another version of this file's format"),
         ("benchmark", "another benchmark"),
@@ -418,7 +416,7 @@ def _continued(
         ("options", "other options of the benchmark"),
         ("settings", "a model of the same weights with another config.json or tokenizer"),
     ):
-        if there.get(key) != header.get(key) and (key != "settings" or key in there):  # earlier files have none
+        if there.get(key) != header.get(key):
             raise ConfigError(
                 f"{path} holds answers of {text} ({_shown(there, key)}, now {_shown(header, key)}): "
                 "choose another --out, or move that file away."

@@ -153,9 +153,6 @@ def _cautions(costs: dict[str, dict[str, Any]]) -> list[str]:
     ):
         if rows := [name for name, cost in costs.items() if key in cost and of_interest(cost[key])]:
             notes.append(f"{text}: {', '.join(rows)}")
-    older = [name for name, cost in costs.items() if "parts" not in cost]
-    if 0 < len(older) < len(costs):
-        notes.append(f"seconds count the training loop alone, without work between stages: {', '.join(older)}")
     kinds: dict[str, list[str]] = {}
     for name, cost in costs.items():
         kinds.setdefault(" and ".join(cost["hardware"]), []).append(name)

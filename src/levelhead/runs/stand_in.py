@@ -103,7 +103,7 @@ def method_stand_in(name: str, options: Mapping[str, Any], metrics: Mapping[str,
 
 
 def recorded_of(metrics: Mapping[str, Any], part: str) -> dict[str, Any]:
-    """Return what a run recorded of its own ``method`` or ``data``; empty for a run of an earlier version."""
+    """Return what a run recorded of its own ``method`` or ``data``; empty where it recorded nothing."""
     return dict(dict(metrics.get("own_code") or {}).get(part) or {})
 
 

@@ -42,8 +42,8 @@ def measured(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def score_of(rule: str, value: float) -> float:
-    """Return the score, larger being better, of what a file holds; files of earlier versions hold losses negated."""
-    return -abs(value) if rule in SELECTORS and SELECTORS[rule].negated else value
+    """Return the score, larger being better, of what a file holds, where a loss is positive."""
+    return -value if rule in SELECTORS and SELECTORS[rule].negated else value
 
 
 def _validation_loss(logits: Tensor, labels: Tensor, groups: Tensor | None) -> float:

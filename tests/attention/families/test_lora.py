@@ -119,7 +119,7 @@ def test_calibrate(name, kind):
 
 
 def without_statistics(folder, *, calibrated):
-    """A base, and an adapter on it that was saved without the running statistics, as an earlier version allowed."""
+    """A base, and an adapter on it that was saved without the running statistics."""
     base, config = wrap(named("bert"), "attach")
     if calibrated:
         lh.calibrate(base, [named("bert").batch(5)])
