@@ -53,7 +53,6 @@ LABELS = pd.Series(LABEL)
         {"sensitive_features": {"group": shuffled(SEX)}},
         {"scores": shuffled(SCORE)},
         {"against": shuffled(LABEL)},
-        {"without": shuffled(LABEL)},
         {"continuous": shuffled(AGE).to_frame("age")},
         {"continuous": {"age": shuffled(AGE)}},
         {"control_features": shuffled(AGE > 40, name="control")},

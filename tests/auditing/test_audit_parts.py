@@ -73,7 +73,7 @@ def rows(count: int = 400) -> pd.DataFrame:
 ASKED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "control": ({"control_features": "site"}, {"control": ["site"]}),
     "continuous": ({"continuous": "age"}, {"continuous": ["age"]}),
-    "against": ({"without": "other"}, {"without": "other"}),
+    "against": ({"against": "other"}, {"against": "other.csv"}),
     "bound": ({"scores": "score"}, {"score": "score"}),
     "costs": ({}, {"costs": {"false_positive": 1, "false_negative": 5}}),
     "over_time": ({"time": "age"}, {"time": "age"}),
@@ -89,9 +89,10 @@ OF_ARRAYS_ALONE = {"own_metrics"}
 def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table, (columns, options) = rows(), ASKED[name]
     table.to_csv("rows.csv", index=False)
+    table.assign(answer=table["other"]).to_csv("other.csv", index=False)
     parts = ["errors"] if name == "errors" else []
     given = {
-        one: table[column] if one in ("without", "scores", "time") else table[[column]]
+        one: table[column] if one in ("against", "scores", "time") else table[[column]]
         for one, column in columns.items()
     }
     settings: dict[str, Any] = {"replicates": 100, "parts": parts}
@@ -108,6 +109,9 @@ def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.M
     halves = [table[:170], table[170:], table[:0]]
     for at, half in enumerate(halves):
         half.to_parquet(f"half{at}.parquet", index=False)
+    if name == "against":
+        table.assign(answer=table["other"]).to_parquet("other.parquet")
+        options = {"against": "other.parquet"}
     found.append(lh.audit_file("half?.parquet", "y", answer, ["sex"], **options, **settings).to_dict())
     part = [one["parts"] if parts else one[name] for one in found]
     if name == "against":
@@ -117,7 +121,7 @@ def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.M
 
 
 OF_SEVERAL: list[dict[str, Any]] = [
-    {"control": ["site"], "without": "other", "continuous": ["age"], "parts": ["errors"]},
+    {"control": ["site"], "against": "other.parquet", "continuous": ["age"], "parts": ["errors"]},
     {"weight": "weight"},
     {"cluster": "person", "score": "score"},
 ]
@@ -127,6 +131,7 @@ OF_SEVERAL: list[dict[str, Any]] = [
 def test_several_files_give_the_figures_of_one(options: dict[str, Any]) -> None:
     table = rows(1200).assign(weight=np.random.default_rng(1).random(1200), person=np.arange(1200) // 3 % 200)
     table.to_parquet("whole.parquet", row_group_size=100)
+    table.assign(answer=table["other"]).to_parquet("other.parquet")
     table.to_parquet("parts", partition_cols=["site"])
     for at in range(3):
         table[at * 400 : (at + 1) * 400].to_parquet(f"part{at}.parquet")
@@ -269,7 +274,7 @@ def cells(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([found, found[:1].assign(n=0)])
 
 
-@pytest.mark.parametrize("name", [*sorted(PARTS.keys() - OF_ARRAYS_ALONE), "errors"])
+@pytest.mark.parametrize("name", [*sorted(PARTS.keys() - OF_ARRAYS_ALONE - {"against"}), "errors"])
 def test_a_frequency_table_says_what_its_rows_say(name: str) -> None:
     columns, options = ASKED[name]
     table = rows()[list(dict.fromkeys(["y", "answer", "sex", *columns.values()]))].sort_values(["y", "sex"])
@@ -323,7 +328,7 @@ def test_a_frequency_table_of_two_files_and_of_decisions_says_what_its_rows_say(
 def test_counts_that_are_none_are_refused(counts: list[Any], said: str) -> None:
     table = pd.DataFrame({"y": [0, 1, 1], "answer": [0, 1, 0], "other": [0, 0, 1], "sex": ["f", "m", "m"], "n": counts})
     table.to_csv("cells.csv", index=False)
-    more: dict[str, Any] = {"without": "other"} if counts[0] == 10**9 else {}
+    more: dict[str, Any] = {"against": "cells.csv"} if counts[0] == 10**9 else {}
     with pytest.raises(DataError, match=said if said != "many" else "'aaaa'"):
         lh.audit_file("cells.csv", "y", "answer", ["sex"], count="n", **more)
     if not more and counts[0]:
