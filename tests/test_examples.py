@@ -90,8 +90,7 @@ def test_examples_for_texts_and_serving_run(example: str, printed: str, run: Cal
 def test_notebooks_run_as_scripts(notebook: str, printed: str, run: Callable[..., str]) -> None:
     text = run(notebook)  # here a warning is an error
     assert printed in text
-    assert "dam AT CHANCE" in text
-    assert "gap in equalized odds" in " ".join(text.split())
+    assert "erm did not learn: " in " ".join(text.split())  # so few rows teach nothing
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("notebook_*.py")), ids=lambda file: file.name)

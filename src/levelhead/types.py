@@ -326,6 +326,17 @@ def require_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> 
     refuse_duplicates(there, wanted, where)
 
 
+def require_own_columns(there: Sequence[str], wanted: Iterable[str | None], where: str) -> None:
+    """Raise :class:`DataError` as :func:`require_columns`; where no column is ``there``, name none that is.
+
+    A recipe of somebody else may name any file of this machine: what its first line says stays unsaid.
+    """
+    names = [name for name in dict.fromkeys(wanted) if name is not None]
+    if not set(names) & set(there):
+        raise DataError(f"{where} has none of the columns {listed(names)} that the recipe names. Is it the right file?")
+    require_columns(there, names, where)
+
+
 def refuse_duplicates(there: Sequence[str], names: Iterable[str], where: str) -> None:
     """Raise :class:`DataError` if two columns that are ``there`` bear one of ``names``: which of them is meant?"""
     times = Counter(there)

@@ -61,10 +61,10 @@ WORDS = ["yes" if one else "no" for one in LABEL]
 def test_two_models_with_their_classes_in_another_order_are_matched_by_name() -> None:
     plain, turned = network(("no", "yes")), network(("yes", "no"), turned=True)
     same = lh.compare_models(plain, network(("no", "yes")), rows(WORDS))
-    found = lh.compare_models(plain, turned, rows(WORDS))
+    found = lh.compare_models(plain, turned, rows(WORDS), names=("plain", "turned"))
     assert figures(found) == figures(same)
     assert found.different == 0
-    assert found.predictions["debiased_probability_yes"].tolist() == pytest.approx(
+    assert found.predictions["turned_probability_yes"].tolist() == pytest.approx(
         found.predictions["plain_probability_yes"].tolist()
     )
     with pytest.raises(ConfigError, match=r"numbers.*id2label"):

@@ -49,8 +49,11 @@ ROWS = [
 ]
 
 
+ROLES = ("plain", "debiased")
+
+
 def compare(rows: Any = ROWS, **options: Any) -> lh.ModelComparison:
-    return lh.compare_models(answering(0), answering(1), rows, **options)
+    return lh.compare_models(answering(0), answering(1), rows, **{"names": ROLES, **options})
 
 
 def test_figures_are_those_of_the_rows() -> None:
@@ -214,7 +217,7 @@ def test_page_and_notebook_show_it(tmp_path: Path) -> None:
 def test_the_finding_of_a_page_is_the_gap() -> None:
     page = compare(groups="site").to_html()
     assert "The measured gap in equalized odds changed from" in page
-    same = lh.compare_models(answering(0), answering(0), ROWS, groups="site")
+    same = lh.compare_models(answering(0), answering(0), ROWS, groups="site", names=ROLES)
     assert same.sentence == (
         "debiased and plain predict the same class for all 40 rows, 50.0% correct: no difference on these rows."
     )
@@ -237,6 +240,14 @@ def test_folders_models_and_frames(tmp_path: Path) -> None:
     plain.save_pretrained(tmp_path / "plain")
     debiased.save_pretrained(tmp_path / "debiased")
     saved = lh.compare_models(tmp_path / "plain", str(tmp_path / "debiased"), pd.DataFrame(rows))
+    assert in_memory.names == saved.names == ("plain", "debiased")
+    turned = lh.compare_models(debiased, plain, rows)
+    assert turned.names == ("old ViTForImageClassification", "new ViTForImageClassification")
+    assert "ViTForImageClassification_prediction" in turned.predictions.columns[-3]
+    for run in "ab":
+        plain.save_pretrained(tmp_path / run / "model")
+    assert lh.compare_models(tmp_path / "a/model", tmp_path / "b/model", rows).names == ("a/model", "b/model")
+    assert lh.compare_models(tmp_path / "a/model", plain, rows).names == ("model", "ViTForImageClassification")
     pd.testing.assert_frame_equal(in_memory.predictions, saved.predictions, atol=1e-6)
     assert saved.models[1].debias is not None
     assert saved.warnings == in_memory.warnings
@@ -325,5 +336,5 @@ def test_logits_that_are_not_finite_are_an_error() -> None:
     broken = network()
     with torch.no_grad():
         broken.classifier.bias.fill_(float("nan"))
-    with pytest.raises(LevelheadError, match="logits of debiased are not finite for 2 of 2 rows"):
+    with pytest.raises(LevelheadError, match="logits of new ViTForImageClassification are not finite for 2 of 2 rows"):
         lh.compare_models(network(), broken, [{"pixel_values": torch.zeros(3, 8, 8), "labels": 0}] * 2)

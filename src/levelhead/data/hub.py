@@ -46,7 +46,7 @@ from levelhead.data.targets import check_target_options, classes_of
 from levelhead.data.text_files import as_text, cells_of
 from levelhead.data.texts import Texts, text_fingerprint, texts_of
 from levelhead.storage import refuse_strange_files
-from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted, require_columns
+from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted, require_columns, require_own_columns
 
 PICTURES = "image"  # the column of pictures where nobody names one
 TEXT_KIND = re.compile(r"(large_)?string(_view)?")
@@ -133,7 +133,7 @@ class Hub(DataSet):
         splits = self._load()
         for name in self._names():
             required = [*self._texts, *self._pictured, self.target, *self._named]
-            require_columns(splits[name].column_names, required, self._where(name))
+            require_own_columns(splits[name].column_names, required, self._where(name))
             for column in self._texts:
                 self._refuse_no_texts(splits[name], column, name)
         for column in (self.target, *self._named):

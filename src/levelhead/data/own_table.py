@@ -39,7 +39,7 @@ from levelhead.data.splits import (
 )
 from levelhead.data.targets import check_target_options, classes_of, ordered
 from levelhead.data.text_files import read_columns, table_header
-from levelhead.types import ConfigError, require_columns
+from levelhead.types import ConfigError, require_own_columns
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class OwnTable(DataSet):
         for path, _ in self._files():
             tables.append(table_header(path))
             required = [*self._inputs, self.target, self.split_column, self._identifier, self.person_column]
-            require_columns(tables[-1], [name for name in dict.fromkeys(required) if name is not None], str(path))
+            require_own_columns(tables[-1], required, str(path))
         sensitive = named_or_default(self._sensitive, *tables)
         warn_of_absent(sensitive, ", ".join(str(path) for path, _ in self._files()), *tables)
 

@@ -64,7 +64,8 @@ class ModelComparison(Report):
     """What :func:`compare_models` found; ``print`` it, show it in a notebook, or write its page.
 
     Attributes:
-        names: what the old and the new model are called.
+        names: what the old and the new model are called. None: "plain" and "debiased" where only the new one has
+            debiased attention, else by their folders, or classes.
         rows: how many rows were predicted.
         classes: names of the classes.
         changes: figures over all rows of both models, with the paired difference (new less old): ``accuracy``,
@@ -165,7 +166,7 @@ def compare_models(
     text: str | Sequence[str] | None = None,
     tokenizer: Any = None,
     max_length: int | None = None,
-    names: tuple[str, str] = ("plain", "debiased"),
+    names: tuple[str, str] | None = None,
     batch_size: int = 64,
     level: float = 0.95,
     positive: Hashable = None,
@@ -222,7 +223,7 @@ def compare_models(
         >>> found.rows, sorted(found.audit.groups)
         (40, ['a', 'b'])
     """
-    if len(names) != 2 or names[0] == names[1]:
+    if names is not None and (len(names) != 2 or names[0] == names[1]):
         raise ConfigError(f"names={names!r}: give two names that differ.")
     if batch_size < 1:
         raise ConfigError(f"batch_size={batch_size} is below 1.")
@@ -233,7 +234,9 @@ def compare_models(
     rows = OwnRows.of(dataset if closed is None else closed.hidden(), label, text, max_length)
     if closed is not None and rows.label in (*closed.names, *closed.passed):
         raise ConfigError(f"{quoted(rows.label)} is both the label and a group. Name another group column.")
-    models = [open_model(one, name) for one, name in zip((plain, debiased), names, strict=True)]
+    given = (plain, debiased)
+    models = [open_model(one, name) for one, name in zip(given, names or ("plain", "debiased"), strict=True)]
+    names = names or _names_of(given, models)
     classes, orders, numbered, by_position = matched_classes(models, names, rows.class_names())
     labels = rows.labels(classes, numbered)
     chosen = classes[1] if positive is None and len(classes) == 2 else positive
@@ -253,10 +256,7 @@ def compare_models(
         first = [*dict.fromkeys([*named, *classes])]  # the named ones, also where rows are fewer than classes
         placeholder = np.array(first)[np.arange(len(rows)) % len(first)]
         _audited(placeholder, placeholder, closed, asked)
-    inputs = [
-        rows.inputs(model, _tokenizer_of(given, tokenizer, rows))
-        for model, given in zip(models, (plain, debiased), strict=True)
-    ]
+    inputs = [rows.inputs(model, _tokenizer_of(one, tokenizer, rows)) for model, one in zip(models, given, strict=True)]
     logits = [
         _logits(model, of, batch_size, name)[:, order]
         for model, of, name, order in zip(models, inputs, names, orders, strict=True)
@@ -321,6 +321,18 @@ def _clusters(cluster: Any, rows: int) -> NDArray[np.int64]:
     if len(values) < FEWEST:
         raise ConfigError(f"cluster= has {counted(len(values), 'value')}: intervals need at least {FEWEST} clusters.")
     return codes
+
+
+def _names_of(given: Sequence[Any], models: Sequence[nn.Module]) -> tuple[str, str]:
+    """Return what two models are called: plain and debiased where they are, else by their folders or classes."""
+    if [describe(one).debias is None for one in models] == [True, False]:
+        return "plain", "debiased"
+    parts = [Path(one).parts if isinstance(one, str | Path) else (type(base_of(one)).__name__,) for one in given]
+    for length in range(1, max(map(len, parts)) + 1):
+        first, second = ("/".join(one[-length:]) for one in parts)
+        if first != second:
+            return first, second
+    return f"old {first}", f"new {second}"
 
 
 def open_model(model: Any, name: str) -> Any:
