@@ -17,7 +17,7 @@ from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import Key
 from levelhead.report.text import clustered_sentence
 from levelhead.tables.columns import occurring
-from levelhead.tables.files import File
+from levelhead.tables.files import File, Files
 from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
 from levelhead.types import ConfigError, printable, quoted
@@ -78,8 +78,7 @@ def repeating_id(source: Source, used: Collection[str], advice: str = "keep one 
 
     Only columns with the name of an id are read, and of them the first batch of rows. ``advice`` says what to do.
     """
-    first = source.pieces()[0]
-    for name in first.header() if isinstance(first, File) else ():
+    for name in source.file_of("").header() if isinstance(source, File | Files) else ():
         if name in used or not ID.search(name):
             continue
         codes, values, _ = occurring(next(source.batches(words=[name])).words[name])

@@ -10,5 +10,5 @@ from __future__ import annotations
 from pathlib import Path
 
 EXAMPLE = Path(__file__).with_name("example.csv")
-LABEL, PREDICTION, GROUP = "hair", "predicted", "style"
+LABEL, PREDICTION, GROUP, POSITIVE = "hair", "predicted", "style", "light"
 ABOUT = "1,000 synthetic portraits: hair colour, the prediction of a small network, and drawing style."

@@ -313,7 +313,7 @@ def changes_over_time(
         DataError: more than :data:`MOST_PERIODS` periods.
     """
     column, title = titles
-    named = {one: str(one) for one in rows.known["time"]}
+    named: dict[Any, str] = {one: str(one) for one in rows.known["time"]}
     named |= months(named.values())
     periods, known = ordered(list(dict.fromkeys(named.values())))
     known = known or len(periods) == 1 or (len(periods) == 2 and column == FILE)  # files are named in their order

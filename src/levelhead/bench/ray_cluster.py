@@ -14,6 +14,9 @@ from typing import Any
 from levelhead.bench.grid import Cell, Failure, Launcher, LocalProcesses, order_of
 from levelhead.types import ConfigError, LevelheadError
 
+TIMEOUT = 30.0
+"""Seconds to wait for a cluster to answer."""
+
 
 def _run_on_node(order: dict[str, Any], marker: str) -> str | None:
     """Run on the node that Ray chose, in a process of its own; return the last line of its failure, if it failed."""
@@ -23,19 +26,18 @@ def _run_on_node(order: dict[str, Any], marker: str) -> str | None:
 
 
 @contextmanager
-def connected(address: str, out: Path, timeout: float = 30.0) -> Iterator[tuple[Launcher, int]]:
+def connected(address: str, out: Path) -> Iterator[tuple[Launcher, int]]:
     """Connect to a cluster, and yield the launcher and how many cells the cluster takes at a time.
 
     Args:
         address: ``auto``, or the cluster's address (``host:port``).
         out: folder of the runs, on a file system that all nodes share.
-        timeout: seconds to wait for the cluster to answer.
 
     Errors: :class:`ConfigError` when Ray is not installed or nothing answers.
     """
     out = out.absolute()
     marker = out / ".shared"
-    with cluster(address, timeout) as ray:
+    with _cluster(address) as ray:
         out.mkdir(parents=True, exist_ok=True)
         marker.touch()
         remote = ray.remote(max_retries=0)(_run_on_node)
@@ -59,36 +61,19 @@ def connected(address: str, out: Path, timeout: float = 30.0) -> Iterator[tuple[
 
 
 @contextmanager
-def _hidden_folder() -> Iterator[None]:
-    """Be in an empty folder while Ray connects: its workers look for modules in the driver's folder before all others.
-
-    The folder is gone before a worker starts.
-    """
-    with tempfile.TemporaryDirectory(prefix="levelhead-ray-") as empty, contextlib.chdir(empty):
-        yield
-
-
-@contextmanager
-def cluster(address: str, timeout: float = 30.0) -> Iterator[Any]:
-    """Connect to a Ray cluster and yield the module ``ray``.
-
-    Args:
-        address: ``auto``, or the cluster's address (``host:port``).
-        timeout: seconds to wait for the cluster to answer.
-
-    Raises:
-        ConfigError: Ray is not installed, or nothing answers.
-    """
+def _cluster(address: str) -> Iterator[Any]:
+    """Connect to a Ray cluster and yield the module ``ray``."""
     try:
         import ray
     except ImportError:
         raise ConfigError("--ray needs Ray: pip install 'levelhead[ray]'.") from None
     if address != "auto":
-        _check_answers(address, timeout)
+        _check_answers(address)
     mine = not ray.is_initialized()
     if mine:
         try:
-            with _hidden_folder():
+            # Ray's workers look for modules in the driver's folder before all others: it is empty, and soon gone.
+            with tempfile.TemporaryDirectory(prefix="levelhead-ray-") as empty, contextlib.chdir(empty):
                 ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(
@@ -102,7 +87,7 @@ def cluster(address: str, timeout: float = 30.0) -> Iterator[Any]:
             ray.shutdown()
 
 
-def _check_answers(address: str, timeout: float) -> None:
+def _check_answers(address: str) -> None:
     """Ray itself waits for minutes at an address where nobody listens; a plain connection tells sooner."""
     import socket
 
@@ -110,7 +95,7 @@ def _check_answers(address: str, timeout: float) -> None:
     if not host or not port.isdigit():
         raise ConfigError(f"--ray {address!r} is neither 'auto' nor an address such as 10.0.0.5:6379.")
     try:
-        socket.create_connection((host, int(port)), timeout=timeout).close()
+        socket.create_connection((host, int(port)), timeout=TIMEOUT).close()
     except OSError as error:
         raise ConfigError(
             f"No Ray cluster answers at {address} ({error}). Is it running, and is this its port?"

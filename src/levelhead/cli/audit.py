@@ -269,7 +269,7 @@ def _take_files(asked: SimpleNamespace) -> None:
         from levelhead.tables.files import source_of
 
         asked.predictions = source_of(given)
-        asked.files = [file.path for file in asked.predictions.pieces()]
+        asked.files = [file.path for file in getattr(asked.predictions, "files", [asked.predictions])]
 
 
 def _take_run(asked: SimpleNamespace) -> None:

@@ -354,10 +354,6 @@ class Files(Stored):
         """Return the first file."""
         return self.files[0]
 
-    def pieces(self) -> Sequence[File]:
-        """Return the files."""
-        return self.files
-
     def read(self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()) -> Iterator[Read]:
         """Yield columns of all files batch by batch."""
         return itertools.chain.from_iterable(one.read(wanted, numbers, plain) for one in self.files)
@@ -407,7 +403,7 @@ def source_of(path: Path | str | Stored | Sequence[Path | str]) -> Stored:
 
 def by_file(source: Stored, column: str | None) -> Stored:
     """Return a table with a column :data:`FILE` of the names of its files, if ``column`` is it and no file has one."""
-    if column != FILE or len(source.pieces()) < 2 or not isinstance(source, Files) or FILE in source.files[0].header():
+    if column != FILE or not isinstance(source, Files) or len(source.files) < 2 or FILE in source.files[0].header():
         return source
     paths = [one.path.absolute() for one in source.files]
     names = [_without_suffix(one.name) for one in paths]

@@ -74,10 +74,6 @@ class Source(ABC):
         """Say in full sentences what was taken for granted in reading the columns; of plain tables nothing."""
         return []
 
-    def pieces(self) -> Sequence[Source]:
-        """Return tables that have all rows together, in their order; by default this one."""
-        return [self]
-
 
 class Arrays(Source):
     """Columns in memory, all as long as the first that is added, the labels: one batch.
