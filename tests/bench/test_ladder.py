@@ -40,6 +40,9 @@ def test_without_a_gap_nothing_can_be_left_of_it() -> None:
     comparison.table.rows["erm"]["equalized_odds"] = replace(difference(0, 0), estimate=Estimate(0.0, 0.0, 0.1, 100))
     with pytest.raises(DataError, match="erm has no gap in equalized odds"):
         steps_of(comparison, "a task")
+    untaught = replace(comparison, table=replace(comparison.table, at_chance=("erm",)))
+    with pytest.raises(DataError, match="a task: erm did not learn: "):
+        steps_of(untaught, "a task")
 
 
 def test_the_picture_is_the_same_each_time_and_takes_any_name(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from levelhead.bench.comparison import Comparison
 from levelhead.report import marks
+from levelhead.report.sentences import not_learned
 from levelhead.storage import write_picture
 from levelhead.types import DataError, Estimate, printable
 
@@ -57,9 +58,11 @@ def steps_of(comparison: Comparison, task: str) -> list[Step]:
     The interval is that of the difference, divided by the baseline's gap, whose own noise is not in it.
 
     Raises:
-        DataError: the baseline has no gap, or an undefined one.
+        DataError: the baseline is not above chance, or has no gap, or an undefined one.
     """
     rows, baseline = comparison.table.rows, comparison.table.baseline
+    if not comparison.learned:
+        raise DataError(f"{printable(task)}: {not_learned(baseline)}")
     whole = rows[baseline]["equalized_odds"].estimate
     if not whole.defined or whole.value <= 0:
         raise DataError(
