@@ -222,7 +222,7 @@ def regression_audit(
         >>> print(result.to_dict()["sentences"][0])
         By group, predictions are 2.50 too high for b and 0.500 too high for a on average: a difference of ...
     """
-    given = {"y_true": y_true, "y_pred": y_pred, "against": against}
+    given: dict[str, Any] = {"y_true": y_true, "y_pred": y_pred, "against": against}
     source = Arrays({OTHER: "the other model", "The count": name_of(counts, "counts")})
     numbers = {"The label": ("y_true", ADVICE), "The prediction": ("y_pred", ADVICE)}
     numbers |= {OTHER: ("against", ADVICE)}

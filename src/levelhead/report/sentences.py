@@ -158,7 +158,7 @@ def _not_established(those: Sequence[Difference], what: str, count: int) -> str:
     """Say that no change is established where intervals without 0 do not survive the correction."""
     closest = min(those, key=lambda one: one.p or 0)
     changes = {_changed("equalized_odds", one.estimate.value) for one in those}
-    change = {("reduced",): "reduction", ("increased",): "increase"}.get(tuple(changes), "change")
+    change = {"reduced": "reduction", "increased": "increase"}[changes.pop()] if len(changes) == 1 else "change"
     return (
         f"No {change} of {what} is established: {quoted_name(closest.label)} {_range([closest])}, "
         f"p = {closest.p:.3f} after correction for {count} methods"
@@ -178,7 +178,7 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
     decided = sorted((one for one in defined if one.decided), key=lambda one: one.estimate.value)
     if one_seed := not decided:
         decided = sorted((one for one in defined if one.on_one_seed), key=lambda one: one.estimate.value)
-    count = len(differences)
+    count, is_gap = len(differences), not METRICS[metric].larger_is_better
     unknown = "" if len(defined) == count else f" For {count - len(defined)} it is undefined."
     if not decided:
         equal = [one for one in defined if one.within]
@@ -198,7 +198,7 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
         named = [
             f"{quoted_name(one.label)} ({percent(one.estimate, signed=True)} points, interval "
             f"{percent_interval(one.estimate, signed=True)}"
-            + (f", accuracy {percent(one.accuracy, signed=True)})" if price_sentence(one, metric) else ")")
+            + (f", accuracy {percent(one.accuracy, signed=True)})" if one.accuracy and is_gap else ")")
             for one in those[:NAMED_IN_HEADLINE]
         ]
         named += [f"{len(those) - NAMED_IN_HEADLINE} more"] * (len(those) > NAMED_IN_HEADLINE)
