@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -493,9 +492,11 @@ def test_what_takes_no_clusters_of_a_run_is_told_where_they_come_from(
     assert command_line.run("audit", folder, *options) == 2
     error = command_line.said(capsys)
     assert f"run come in clusters, such as several of one person, which {options[0]} cannot take into account" in error
-    words = shlex.split(error.partition("same options: ")[2])
-    assert str(folder / "predictions-test.parquet") in words
-    assert command_line.run(*words[1:], *options) == 0
+    file = folder / "predictions-test.parquet"
+    assert f"audit {file} (columns label and prediction) with the same options" in error
+    outcome = ["--score", "probability_1"] if "--bound" in options else ["--prediction", "prediction"]
+    named = [] if "--rank" in options else ["--label", "label", *outcome]
+    assert command_line.run("audit", file, *named, "--group", "sex", *options) == 0
     assert command_line.run("audit", evaluated_run(tmp_path / "plain"), *options) == 0
 
 

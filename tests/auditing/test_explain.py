@@ -487,3 +487,14 @@ def test_a_group_of_few_people_is_not_explained(tmp_path: Path) -> None:
         explain_file(tmp_path / "p.csv", "y", "p", ["sex"], cluster="sex")
     with pytest.raises(DataError, match="600 labels and 599 clusters"):
         explain_gap(frame["y"], frame["p"], sensitive_features=frame["sex"], cluster=who[1:])
+
+
+def test_base_rates_do_not_explain_a_gap_that_runs_against_them() -> None:
+    chance = np.random.default_rng(0)
+    group = chance.integers(0, 2, 4000)
+    rate = np.where(group == 1, 0.6, 0.3)
+    label = (chance.random(4000) < rate).astype(int)
+    odds = chance.normal(label - 0.5) - np.log(rate / (1 - rate))
+    found = explain_gap(label, odds, sensitive_features=group, scale="log-odds", replicates=200)
+    assert found.pairs[0].rho.high < 0
+    assert any("runs against the base rates" in one for one in found.sentences())

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import html
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from levelhead._version import commit
 from levelhead.cli.app import app, main
 from levelhead.data import DATASETS
 from levelhead.methods import METHODS
+from levelhead.report.page import command_line
 from levelhead.runs.recipe import recipe_folder
 from levelhead.training.select import SELECTORS
 
@@ -49,6 +52,25 @@ def test_train_evaluate_and_table_in_a_row(
     assert "Differences to erm" in out
     (comparison,) = json.loads(Path("table.json").read_text())["comparisons"]
     assert comparison["seeds"] == {"dam": [1], "erm": [1]}
+
+
+def test_the_page_names_its_command_and_one_line_says_what_to_type_next_unless_something_warns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("y,p,g\n" + "".join(f"{at % 2},{at % 3 % 2},{'ab'[at % 5 > 1]}\n" for at in range(60)))
+    words = ["audit", str(rows), "--label", "y", "--prediction", "p", "--group", "g", "--html", f"{tmp_path}/a b.html"]
+    assert run(*words) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("Next: levelhead explain")
+    assert shlex.join(["levelhead", *words]) in html.unescape((tmp_path / "a b.html").read_text())
+    assert command_line() == ""
+    assert run(*words, "--min-count", "30") == 0
+    assert "Next:" not in capsys.readouterr().out
+    assert run("audit", str(rows), "--label", "y") == 2
+    assert command_line() == ""  # after an error, too
+    result = levelhead.audit([0, 1] * 30, [0, 0, 1] * 20, sensitive_features=["a", "b"] * 30, replicates=100)
+    assert "Command" not in result.to_html()
 
 
 def test_an_existing_run_is_one_clear_sentence_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

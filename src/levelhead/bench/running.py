@@ -24,7 +24,7 @@ from levelhead.report import text
 from levelhead.terminal import counted, spent
 
 if TYPE_CHECKING:
-    from levelhead.bench.comparison import Comparison
+    pass
 
 
 def run_all(
@@ -78,8 +78,8 @@ def show_results(
     missing: str = LEAVE_OUT,
     margin: float = MARGIN,
     everything: bool = False,
-) -> Sequence[Comparison]:
-    """Print the tables of finished runs, write the page if ``html_file`` is given, and return the comparisons.
+) -> None:
+    """Print the tables of finished runs, and write the page if ``html_file`` is given.
 
     Runs on different data are different tables; in each, the first row of the grid is the baseline. What fits a
     screen is printed, or ``everything``.
@@ -98,7 +98,6 @@ def show_results(
         write_page(html_file, Comparisons(every).page())
         _line(console, f"Wrote {html_file}")
     _line(console, f"Wrote {folder}: {len(cells)} runs, and {GRID}, which remembers them.")
-    return comparisons
 
 
 def _name(cell: Cell) -> str:

@@ -14,7 +14,6 @@ import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, PREDICTION
 from levelhead.cli.finishing import finish
-from levelhead.cli.following import after_audit, words_of
 from levelhead.cli.options import SCALES, Missing, Text, Texts, option, rare, source_joined
 from levelhead.storage import check_outputs, is_run
 from levelhead.types import ConfigError, quoted
@@ -227,26 +226,8 @@ def _audit(asked: SimpleNamespace) -> None:
     finish(
         found, asked.json_file, asked.html_file, source=source, above=above, fail_if=conditions, junit=asked.junit,
         everything=asked.all_, inputs=inputs,
-        step=after_audit(found.to_dict(), _explained(asked), page=asked.html_file is not None),
+        step="levelhead explain finds the sources of a gap; levelhead plan says how many rows detect one.",
     )  # fmt: skip
-
-
-def _explained(asked: SimpleNamespace) -> list[object]:
-    """Return the words of the command that explains the gap; none without scores, or with options it does not have."""
-    lacking = ("join", "weight", "count", "control", "regression", "rank", "against", "bins")
-    if (
-        not asked.score
-        or len(asked.files) != 1
-        or asked.scale == "other"
-        or _given(asked, lacking)
-        or len(asked.threshold or []) > 1
-    ):
-        return []
-    words = ["explain", asked.files[0], "--label", asked.label, "--score", asked.score]
-    words += [word for name in asked.group for word in ("--group", name)]
-    names = {"--positive": "positive", "--favourable": "favourable", "--label-map": "label_map"}
-    names |= {"--threshold": "threshold", "--scores": "scale", "--cluster": "cluster", "--min-count": "min_count"}
-    return words + words_of({option: getattr(asked, name) for option, name in names.items()})
 
 
 def _conditions(texts: Sequence[str]) -> list[Condition]:
@@ -297,12 +278,10 @@ def _take_run(asked: SimpleNamespace) -> None:
         asked.on = run.ids
     if asked.cluster is None and not asked.weight and run.cluster is not None:
         if clash := _given(asked, TAKES_NO_CLUSTERS):
-            named = ("label", "prediction", "score", "group", "positive")
-            words = ["levelhead", "audit", run.file, *words_of({f"--{name}": getattr(asked, name) for name in named})]
             raise ConfigError(
                 f"The rows of {folder} come in clusters, such as several of one person, which {', '.join(clash)} "
-                "cannot take into account. To treat rows as independent, with intervals that are too narrow, audit the "
-                f"run's file with the same options: {shlex.join(map(str, words))}"
+                f"cannot take into account. For intervals that are too narrow, audit {run.file} (columns "
+                f"{' and '.join(OUTCOMES)}) with the same options."
             )
         asked.cluster = run.cluster
 

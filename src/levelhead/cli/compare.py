@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from levelhead.cli.following import after_comparison, tell
 from levelhead.cli.options import AllTables, DataRoot, FewGroups, Margin, MinCount, Missing, MissingGroups, Tried
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
@@ -202,6 +201,4 @@ def _run(
     if status := run_all(cells, folder, workers=workers, ray=ray, console=console, again=again):
         raise typer.Exit(status)
     who["margin"] = plan.margin / 100
-    found = show_results(cells, folder, console=console, html_file=html_file, everything=everything, **who)
-    if found:
-        tell(console, after_comparison(found[0], folder, html_file is not None))
+    show_results(cells, folder, console=console, html_file=html_file, everything=everything, **who)

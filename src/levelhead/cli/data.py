@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.following import tell, words_of
+from levelhead.cli.finishing import tell
 from levelhead.cli.options import DataRoot, Recipe, Settings
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_text
@@ -117,7 +117,7 @@ def init_command(
     for sentence in guess.said:
         console.print(escape(sentence), soft_wrap=True)
     console.print(f"Wrote {escape(str(place))}", soft_wrap=True)
-    tell(console, ("Read the recipe, then check what training opens.", ["data", "check", place]))
+    tell(console, f"levelhead data check {shlex.quote(str(place))}")
 
 
 @data_app.command("check")
@@ -150,5 +150,4 @@ def check_command(
         console.print(escape(example), soft_wrap=True)
     for sentence in found.said:
         console.print(escape(sentence), soft_wrap=True)
-    same = words_of({"--data-root": data_root, "--set": settings})
-    tell(console, ("Train it if classes and splits are right.", ["train", recipe, *same]))
+    tell(console, f"levelhead train {shlex.quote(str(recipe))}")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from levelhead.cli.finishing import finish
-from levelhead.cli.following import Step, after_explanation, clearest_pair, words_of
 from levelhead.cli.options import (
     AllTables,
     ClassOfLabel,
@@ -26,9 +24,6 @@ from levelhead.cli.options import (
 )  # fmt: skip
 from levelhead.storage import check_outputs
 from levelhead.types import ConfigError
-
-if TYPE_CHECKING:
-    from levelhead.auditing.explanation import Explanation
 
 
 def explain_command(
@@ -101,30 +96,5 @@ def explain_command(
     )  # fmt: skip
     finish(
         result, json_file, html_file, source=scores.name, inputs=[scores, join], everything=all_,
-        step=_step(
-            result,
-            own_run is not None,
-            given,
-            {
-                "--positive": positive, "--label-map": label_map, "--threshold": threshold, "--scores": scale,
-                "--cluster": cluster,
-            },
-            joined=join is not None,
-        ),
+        step="levelhead postprocess fits a rule that reads groups; levelhead list methods shows training without them.",
     )  # fmt: skip
-
-
-def _step(
-    result: Explanation, run: bool, given: Mapping[str, Any], more: Mapping[str, object], *, joined: bool
-) -> Step:
-    """Return the next step, whose commands name the columns and the options of this explanation."""
-    rule = ["postprocess", given["FILE"], "--label", given["--label"], "--score", given["--score"]]
-    clear = clearest_pair(result)
-    rule += ["--group", given["--group"][0] if clear is None else clear[0], *words_of(more)]
-    if joined:  # groups of another file
-        rule = ["postprocess", "--help"]
-    recipe = given["FILE"].parent / "config.yaml"
-    methods = (
-        ["compare", "--recipe", recipe, "--methods", "erm,jtt,dam"] if run and recipe.exists() else ["list", "methods"]
-    )
-    return after_explanation(result, rule, methods)

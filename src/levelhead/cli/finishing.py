@@ -14,13 +14,12 @@ import typer
 from rich.text import Text
 
 from levelhead._version import __version__, commit
-from levelhead.cli.following import Step, lines
 from levelhead.storage import write_json, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, LevelheadError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from levelhead.report.gate import Condition
     from levelhead.report.result import Report
@@ -75,6 +74,11 @@ def write_files(json_file: Path | None, record: Any, html_file: Path | None, pag
         write_page(html_file, page())
 
 
+def tell(console: Console, step: str) -> None:
+    """Print what to type next."""
+    console.print(f"Next: {step}", markup=False, highlight=False, soft_wrap=True)
+
+
 def finish(
     result: Report,
     json_file: Path | None = None,
@@ -87,7 +91,7 @@ def finish(
     junit: Path | None = None,
     inputs: Sequence[Path | None] = (),
     everything: bool = False,
-    step: Step | None = None,
+    step: str = "",
 ) -> None:
     """Write a result's files before anything is printed, so that a terminal that goes away costs no result.
 
@@ -102,7 +106,7 @@ def finish(
         junit: where the conditions go as JUnit XML.
         inputs: the files that were read: name, size, rows and SHA-256 of each stand in JSON and page.
         everything: print all tables, not what fits a screen.
-        step: what follows from the result, printed last.
+        step: a sentence on what to type next, printed last where there is no warning.
 
     Raises:
         ConfigError: a condition names no figure; the files are written all the same.
@@ -128,8 +132,8 @@ def finish(
     for path in (*written, json_file, html_file, junit if gate else None):
         if path is not None:
             console.print(f"Wrote {path}", markup=False)
-    for line in lines(step) if step else ():
-        console.print(line, markup=False, soft_wrap=isinstance(line, Text))
+    if step and not getattr(result, "warnings", ()):
+        tell(console, step)
     if wrong is not None:
         raise wrong
     if gate is not None and gate.exit_code:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from levelhead.cli.following import after_refit, tell
+from levelhead.cli.finishing import tell
 from levelhead.cli.options import (
     AllTables,
     DataRoot,
@@ -65,7 +66,6 @@ def refit_command(
     check_outputs({}, folders={"--out": out}, inputs=[groups, join], runs=[run])
     from levelhead.bench.refitting import refit_cells
     from levelhead.bench.tables import collect
-    from levelhead.methods.few_label import FewLabel
     from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.finished import open_finished
     from levelhead.runs.joined import required_groups
@@ -105,9 +105,5 @@ def refit_command(
     baseline = next(name for name, runs in found.rows().items() if runs[0].folder == run)
     comparison = found.compare(baseline)
     console.print(comparison.report.table(all=all_))
-    labels = {
-        cell.row: "These group labels" if groups is not None else f"{method.rows} group labels"
-        for cell in cells
-        if isinstance(method := getattr(cell.experiment.method, "base", cell.experiment.method), FewLabel)
-    }
-    tell(console, after_refit(comparison, labels, run, out))
+    if not (lacking or comparison.warnings):
+        tell(console, f"levelhead table {shlex.join(map(str, (run, out)))} --threshold matched")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -12,8 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.finishing import write_files
-from levelhead.cli.following import after_evaluation, tell
+from levelhead.cli.finishing import tell, write_files
 from levelhead.cli.options import (  # fmt: skip
     ClusterOfRun,
     DataRoot,
@@ -94,7 +94,8 @@ def train_command(
             f"The best epoch was the last one: train longer, e.g. --set train.epochs={2 * experiment.train.epochs}",
             soft_wrap=True,
         )
-    tell(console, ("Measure accuracy and gaps on the test split.", ["evaluate", folder, "--split", "test"]))
+    else:
+        tell(console, f"levelhead evaluate {shlex.quote(str(folder))} --split test")
 
 
 def _foretold(progress: Progress, console: Terminal) -> Progress:
@@ -154,7 +155,6 @@ def evaluate_command(
             f"--html shows a run with its own figures. For those of --out: levelhead audit "
             f"{out}/predictions-{split.value}.parquet --label label --prediction prediction --group COLUMN --html FILE."
         )
-    from levelhead.auditing.result import AuditResult
     from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.folder import load_run
     from levelhead.runs.page import run_page
@@ -179,8 +179,5 @@ def evaluate_command(
         console.print(f"[bold]ORACLE[/bold]: the {reason} of this run saw groups.")
     console.print(result.table(all=True))
     write_files(json_file, result.to_dict(), html_file, lambda: run_page(run, split=split.value))
-    if out is None and split is SplitName.test:
-        first = next(iter(result.by_attribute.values()), None) if isinstance(result, AuditResult) else None
-        gap = None if first is None else first.metrics["equalized_odds"]
-        step = after_evaluation(gap, run, explained=getattr(result, "positive", None) is not None)
-        tell(console, step)
+    if out is None and split is SplitName.test and not result.to_dict()["warnings"]:
+        tell(console, f"levelhead audit {shlex.quote(str(run))}")
