@@ -168,7 +168,7 @@ def crossed_of_a_file() -> Any:
 
 @case
 def words() -> Any:
-    about = {"title": "Loans", "model": "a forest", "author": "A. Person", "purpose": "a test"}
+    about = {"title": "Loans", "model": "a forest"}
     options: dict[str, Any] = {"reference": "ann", "favourable": 1, "about": about}
     return audit(groups="race", level=0.9, **options)
 

@@ -105,7 +105,7 @@ def audit(
         reference: the group that the others are compared with, as ``Male``, ``sex=Male`` or ``{"sex": "Male"}``;
             several are a list, or a dict. Only the pairs with it are named; the largest gaps stay those over all pairs.
         label_map: which class of the predictions each label means, as ``{">50K": 1, "<=50K": 0}``.
-        about: title, model, author and purpose, for the page and the JSON.
+        about: title and model, for the page and the JSON.
         metrics: metrics of your own by name, each called as ``f(y_true, y_pred)`` on the rows of a group, or as
             ``f(y_true, scores)`` where only scores are passed; in ``result.own_metrics``. Their intervals resample
             rows, which is slower than counting (:mod:`levelhead.auditing.own_metrics`).

@@ -189,7 +189,7 @@ def audit_decisions(
         seed: of the bootstrap.
         bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
         missing: "leave out" or "group", as there.
-        about: title, model, author and purpose, for the page and the JSON.
+        about: title and model, for the page and the JSON.
         counts: (rows,) of a frequency table: how many people each row represents, whole numbers of 0 or more.
         time: (rows,) the period of each row, as :func:`levelhead.audit` takes it: ``result.over_time`` says how
             differences of selection rates change.

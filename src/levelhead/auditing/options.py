@@ -27,7 +27,7 @@ MIN_COUNT = 10
 """Smallest denominator for a rate to enter a gap, by default."""
 TOLD = ("level", "min_count", "replicates", "seed", "missing", "intersect")
 """Options recorded in the JSON of an audit."""
-ABOUT = ("title", "model", "author", "purpose")
+ABOUT = ("title", "model")
 """Descriptions of an audit, for its page."""
 Metric = Callable[[Any, Any], Any]
 """A metric of the user's own: a function of labels and predictions."""

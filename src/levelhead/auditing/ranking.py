@@ -164,7 +164,7 @@ def audit_ranking(
         level: confidence level of the intervals.
         bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
         missing: "leave out" or "group", as there; rows without a group keep their places.
-        about: title, model, author and purpose, for the page and the JSON.
+        about: title and model, for the page and the JSON.
         counts: (rows,) of a frequency table: how many people each row represents, whole numbers of 0 or more.
 
     Returns:

@@ -200,7 +200,7 @@ def regression_audit(
         bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
         missing: "leave out" or "group", as there.
         reference: the group that the others are compared with, as there. None: every pair is compared.
-        about: title, model, author and purpose, for the page and the JSON.
+        about: title and model, for the page and the JSON.
         control_features: columns to stratify by, as :func:`levelhead.audit` takes them: ``result.control`` compares
             groups within their levels, too.
         against: (rows,) numbers that another model predicts for the same rows: ``result.against`` says what changed.

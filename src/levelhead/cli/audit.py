@@ -98,8 +98,6 @@ def audit_command(
     label_map: Annotated[Texts, rare(WORDS, "Predicted class of each label: '>50K=1,<=50K=0'.")] = None,
     title: Annotated[Text, rare(WORDS, "Title of the page.")] = None,
     model: Annotated[Text, rare(WORDS, "Model that was audited.")] = None,
-    author: Annotated[Text, rare(WORDS, "Who made the audit.")] = None,
-    purpose: Annotated[Text, rare(WORDS, "Purpose of the model or of the audit.")] = None,
     json_file: Annotated[Path | None, option(OUTPUT, "Also write every figure as JSON (fractions).", "--json")] = None,
     html_file: Annotated[Path | None, option(OUTPUT, "Also write one standalone HTML page.", "--html")] = None,
     all_: Annotated[bool, option(OUTPUT, "Print all tables.", "--all")] = False,
@@ -121,7 +119,6 @@ def audit_command(
     _audit(SimpleNamespace(**locals()))
 
 
-WORDS_OF_PAGE = ("title", "model", "author", "purpose")
 SHARED = ("reference", "intersect", "min_count", "bins", "count")
 """Options that every audit takes as they are."""
 CLASSES_ALONE = (
@@ -326,7 +323,7 @@ def _measured(rows: Path | Stored | None, asked: SimpleNamespace, kind: Kind) ->
     _refuse(asked, kind.error, kind.refused)
     options = {name: getattr(asked, name) for name in kind.takes} | {"missing": asked.missing.words}
     options |= {name: options[name] or () for name in ("continuous", "control") if name in options}
-    options["about"] = {name: getattr(asked, name) for name in WORDS_OF_PAGE if getattr(asked, name)}
+    options["about"] = {name: getattr(asked, name) for name in ("title", "model") if getattr(asked, name)}
     if kind is CLASSES:
         costs = {name: getattr(asked, f"cost_{name}") for name in ("false_positive", "false_negative")}
         costs = {name: cost for name, cost in costs.items() if cost is not None}

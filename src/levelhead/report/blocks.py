@@ -386,9 +386,7 @@ def audited(result: Record, what: str) -> Record:
     """
     about = result.get("about") or {}
     said = [short(about["title"], 120)] if about.get("title") else []
-    said += [
-        f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)
-    ]
+    said += [f"Model: {short(about['model'], 160)}"] if about.get("model") else []
     said.append(f"{what}: groups by {', '.join(map(short, result['by_attribute']))}")
     return {
         "title": about.get("title") or f"Audit of {what}", "about": ". ".join(said), "cautions": result["warnings"],
