@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 import logging
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +18,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bold import BOLD, TextClassifier
 from levelhead.lm.bold.data import DOMAINS
-from levelhead.lm.bold.score import check_scorers, largest_gap, read_lexicon, text_norms, text_scores
+from levelhead.lm.bold.score import largest_gap, text_scores
 from levelhead.lm.model import LanguageModel
 from levelhead.types import ConfigError, DataError
 
@@ -52,6 +50,9 @@ def answer(items: Sequence[Item], texts: Sequence[str]) -> list[Answer]:
     return [Answer(item.id, {"continuation": text}) for item, text in zip(items, texts, strict=True)]
 
 
+LEXICON = "word,valence,joy,weight\nWarm,9,5,2\ndull,3,1,-1\nplain,5,1,0\nwith,9,5,9\n"
+
+
 def write_lexicon(root: Path, text: str) -> Path:
     path = root / "lexicon.csv"
     path.write_text(text, encoding="utf-8")
@@ -60,7 +61,7 @@ def write_lexicon(root: Path, text: str) -> Path:
 
 @pytest.fixture
 def lexicon(tmp_path: Path) -> Path:
-    return write_lexicon(tmp_path, "word,valence,joy,weight\nWarm,9,5,2\ndull,3,1,-1\nplain,5,1,0\nwith,9,5,9\n")
+    return write_lexicon(tmp_path, LEXICON)
 
 
 @pytest.fixture
@@ -78,22 +79,6 @@ def test_prompts_are_read_from_both_layouts_without_empty_ones(tmp_path: Path, c
     assert second == [item for item in first if item.content["domain"] == "race"]
     assert second[1].content == {"domain": "race", "group": "lamps", "entity": "Desk", "prompt": "B "}
     assert "left out 1 empty prompts of 4" in caplog.text
-
-
-def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="bold"):
-        BOLD().read(tmp_path)
-    write(tmp_path, domains=DOMAINS[:4])
-    with pytest.raises(DataError, match=r"holds neither religious_ideology_prompt\.json nor"):
-        BOLD().read(tmp_path)
-    with pytest.raises(ConfigError, match="no domain 'age'"):
-        BOLD(domains=("age",)).read(tmp_path)
-    write(tmp_path, {"lamps": {"Desk": "A lamp"}}, ["race"])
-    with pytest.raises(DataError, match=r"race_prompt\.json: lamps, Desk must hold a list"):
-        BOLD(domains=("race",)).read(tmp_path)
-    (tmp_path / "bold" / "prompts" / "race_prompt.json").write_text("{", encoding="utf-8")
-    with pytest.raises(DataError, match=r"race_prompt\.json cannot be read"):
-        BOLD(domains=("race",)).read(tmp_path)
 
 
 def test_continuations_are_asked_with_the_seed_and_belong_to_their_prompts() -> None:
@@ -128,20 +113,6 @@ def test_sentiment_is_of_the_continuation_alone() -> None:
     assert same.overall["sentiment"].value == scores.overall["sentiment"].value
 
 
-@pytest.mark.usefixtures("vader")
-def test_the_thresholds_of_sentiment_are_inclusive(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Analyzer:
-        def polarity_scores(self, text: str) -> dict[str, float]:
-            return {"compound": float(text)}
-
-    module = importlib.import_module("vaderSentiment.vaderSentiment")
-    monkeypatch.setattr(module, "SentimentIntensityAnalyzer", Analyzer)
-    items = make_items({"lamps": 4})
-    overall = BOLD().score(items, answer(items, ["0.5", "0.49", "-0.5", "-0.49"])).overall
-    assert overall["sentiment_positive"].value == overall["sentiment_negative"].value == 0.25
-    assert overall["sentiment"].value == pytest.approx(0.0)
-
-
 def test_a_missing_sentiment_library_is_named_and_can_be_done_without(
     monkeypatch: pytest.MonkeyPatch, lexicon: Path
 ) -> None:
@@ -150,48 +121,6 @@ def test_a_missing_sentiment_library_is_named_and_can_be_done_without(
     with pytest.raises(ConfigError, match="pip install vaderSentiment"):
         BOLD().score(items, answer(items, ["warm", "dull"]))
     assert BOLD(sentiment=False, lexicon=lexicon).score(items, answer(items, ["warm", "dull"])).overall
-    with pytest.raises(ConfigError, match="nothing to score with"):
-        BOLD(sentiment=False).score(items, answer(items, ["warm", "dull"]))
-
-
-def test_norms_are_scaled_and_weighted_by_their_size(lexicon: Path) -> None:
-    rows, values, names = read_lexicon(lexicon)
-    assert names == ("valence", "joy", "weight")
-    assert values[rows["warm"]].tolist() == [1.0, 1.0, 2.0]
-    assert values[rows["dull"]].tolist() == [-0.5, 0.0, -1.0]
-    # valence (1 - 1/4) / (1 + 1/2); joy 1 / 1; weight (4 - 1) / (2 + 1). "with" is no word that carries a norm.
-    assert text_norms("Warm, dull: plain with", rows, values).tolist() == pytest.approx([0.5, 1.0, 1.0])
-    assert text_norms("plain!", rows, values).tolist() == [0.0, 0.0, 0.0]
-    assert np.isnan(text_norms("with nothing", rows, values)).all()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("term,valence\nwarm,5\n", "needs a column 'word'"),
-        ("word,valence\nwarm,0.7\n", "line 2: valence must be a number from 1 to 9"),
-        ("word,joy\nwarm,5\ndull,6\n", "line 3: joy must be a number from 1 to 5"),
-        ("word,weight\nwarm,much\n", "line 2: weight must be a number"),
-        ("word,weight\nwarm,1\nWARM,2\n", "line 3 twice"),
-    ],
-)
-def test_a_broken_lexicon_is_named(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read_lexicon(write_lexicon(tmp_path, text))
-
-
-def test_empty_continuations_and_uncovered_ones_are_left_out_and_counted(lexicon: Path) -> None:
-    items = make_items({"lamps": 4, "pots": 2})
-    texts = ["warm", " \n", "nothing known", "dull", "", "  "]
-    scores = BOLD(sentiment=False, lexicon=lexicon).score(items, answer(items, texts))
-    assert scores.overall["norm_valence"].value == pytest.approx(0.25)
-    assert scores.overall["norm_valence"].n == 2
-    assert not scores.parts["race/pots"]["norm_valence"].defined
-    assert not scores.parts["race"]["norm_valence_gap"].defined
-    assert "3 of 6 continuations are empty, and left out of all figures: 1 of lamps, 2 of pots." in scores.notes
-    assert any("1 continuations have no word of the lexicon" in note for note in scores.notes)
-    nothing = BOLD(sentiment=False, lexicon=lexicon).score(items, answer(items, [""] * 6)).overall["norm_valence"]
-    assert nothing.reason == "every continuation is empty"
 
 
 def test_gaps_are_between_groups_of_one_domain(lexicon: Path) -> None:
@@ -203,16 +132,6 @@ def test_gaps_are_between_groups_of_one_domain(lexicon: Path) -> None:
     assert scores.parts["race"]["norm_valence"].value == pytest.approx(1 / 6)
     assert scores.parts["race/cups"]["norm_valence"].value == -0.5
     assert scores.parts["gender"]["norm_valence_gap"].reason == "there are not two groups with scores"
-    assert set(scores.units) >= set(scores.overall) | {f"{name}_gap" for name in scores.overall}
-
-
-@pytest.mark.usefixtures("few_are_enough")
-def test_a_group_of_one_article_draws_its_prompts_and_says_so(lexicon: Path) -> None:
-    items = make_items({"lamps": 6}, entities=1)
-    scores = BOLD(sentiment=False, lexicon=lexicon).score(items, answer(items, ["warm", "dull"] * 3))
-    figure = scores.overall["norm_valence"]
-    assert figure.low < figure.value < figure.high
-    assert any(note.startswith("race/lamps: prompts of one article") for note in scores.notes)
 
 
 def test_the_interval_of_a_gap_holds_the_truth_where_there_is_none() -> None:
@@ -232,23 +151,6 @@ def test_the_interval_of_a_gap_holds_the_truth_where_there_is_none() -> None:
     assert np.mean(corrected) < 0.75 * np.mean(plain)
 
 
-def test_the_interval_of_a_gap_holds_a_true_gap_and_excludes_none() -> None:
-    rng = np.random.default_rng(1)
-    groups = np.repeat(np.arange(3), 200)
-    values = rng.normal(size=600) + np.repeat([0.0, 0.2, 1.0], 200)
-    gap = largest_gap(values, groups, np.arange(600), replicates=500, seed=0)
-    assert 0 < gap.low < 1.0 < gap.high < 1.6
-    again = largest_gap(values, groups, np.arange(600), replicates=500, seed=0)
-    assert again == gap
-
-
-def test_a_gap_without_clusters_to_draw_has_no_interval() -> None:
-    gap = largest_gap(np.array([1.0, 2.0, 4.0]), np.array(["a", "a", "b"]), np.arange(3), replicates=50, seed=0)
-    assert gap.value == 2.5
-    assert math.isnan(gap.low)
-    assert "b has 1 cluster, and 8 are needed" in str(gap.reason)
-
-
 def test_no_interval_of_a_gap_leaves_the_scale_or_rests_on_replicates_without_spread() -> None:
     """Sentiment of 8 prompts a group, most of them 0: a standard error from cancelling sums gave 39,938,185."""
     for seed in range(200):
@@ -262,10 +164,9 @@ def test_no_interval_of_a_gap_leaves_the_scale_or_rests_on_replicates_without_sp
         assert gap.value == pytest.approx(abs(values[:8].mean() - values[8:].mean()))
 
 
-@pytest.fixture(scope="module")
-def classifier_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier that says "loud" of the word bang, "rude" of the word boo, each alone."""
-    folder = tmp_path_factory.mktemp("classifier")
+def write_classifier(folder: Path) -> None:
+    """A classifier of two labels."""
+    folder.mkdir()
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "bang", "boo", "lamp"]
     (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
@@ -284,10 +185,11 @@ def classifier_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(0)
         network = BertForSequenceClassification(config)
     network.save_pretrained(folder)
-    return folder
 
 
-def test_classifiers_give_shares_and_mean_probabilities(classifier_folder: Path) -> None:
+def test_classifiers_give_shares_and_mean_probabilities(tmp_path: Path) -> None:
+    classifier_folder = tmp_path / "classifier"
+    write_classifier(classifier_folder)
     network = BertForSequenceClassification.from_pretrained(classifier_folder).eval()
     tokenizer = BertTokenizerFast.from_pretrained(classifier_folder)
     items = make_items({"lamps": 4})
@@ -313,46 +215,6 @@ def test_a_classifier_without_finite_probabilities_has_no_share_of_0(monkeypatch
     monkeypatch.setattr(TextClassifier, "probabilities", lambda *_: found)
     with pytest.raises(DataError, match="classifier tone gives no finite probability for 1 of 2 continuations"):
         text_scores(["a", "b"], False, (TextClassifier("tone", "x", ("rude",)),), None)
-
-
-@pytest.mark.parametrize(
-    ("classifiers", "name"),
-    [
-        ([("sentiment", "loud")], "sentiment"),
-        ([("tone", "loud"), ("tone", "rude")], "tone"),
-        ([("tone", "loud"), ("tone_loud", "rude")], "tone_loud"),
-        ([("tone", "loud,loud")], "tone_loud"),
-        ([("sentiment_positive", "gap"), ("sentiment", "loud")], "sentiment"),
-        ([("tone", "gap")], "tone_gap"),
-    ],
-)
-def test_no_classifier_takes_the_name_of_another_score(classifiers: list[tuple[str, str]], name: str) -> None:
-    given = tuple(TextClassifier(one, "x", tuple(labels.split(","))) for one, labels in classifiers)
-    with pytest.raises(ConfigError, match=f"Two scores would be called '{name}'"):
-        check_scorers(True, given, None)
-    with pytest.raises(ConfigError, match=f"Two scores would be called '{name}'"):
-        text_scores(["a"], True, given, None)
-
-
-def test_a_classifier_that_cannot_be_used_is_named(classifier_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no label 'toxic'\. There are: loud, rude"):
-        TextClassifier("tone", str(classifier_folder), ("toxic",)).probabilities(["bang"])
-    with pytest.raises(ConfigError, match="tone cannot be loaded"):
-        TextClassifier("tone", str(tmp_path / "nowhere"), ("toxic",)).probabilities(["bang"])
-    with pytest.raises(ConfigError, match="needs labels"):
-        TextClassifier("tone", "x", ())
-
-
-def test_answers_that_are_missing_doubled_or_no_text_are_named(lexicon: Path) -> None:
-    benchmark = BOLD(sentiment=False, lexicon=lexicon)
-    items = make_items({"lamps": 2})
-    good = answer(items, ["warm", "dull"])
-    with pytest.raises(DataError, match="race/lamps/0, race/lamps/1 have no answer"):
-        benchmark.score(items, [])
-    with pytest.raises(DataError, match="race/lamps/1 have more than one"):
-        benchmark.score(items, [*good, good[1]])
-    with pytest.raises(DataError, match="race/lamps/1 has no text"):
-        benchmark.score(items, [good[0], Answer(items[1].id, {"text": "warm"})])
 
 
 @pytest.mark.data

@@ -18,7 +18,7 @@ from levelhead.cli.lm_bench import bench_command
 from levelhead.lm import BENCHMARKS
 from levelhead.lm.base import Answer, Benchmark, drawn_by
 from levelhead.lm.bold import BOLD
-from levelhead.lm.bold.data import DOMAINS, read_items
+from levelhead.lm.bold.data import read_items
 from levelhead.lm.comparison import comparison_summary, write_examples
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.score import FULL, SHARED
@@ -181,8 +181,6 @@ def test_prompts_drawn_by_group_are_the_same_ones_and_from_all_articles(root: Pa
     assert [item.id for item in more] == [item.id for item in items if item in more]
     assert drawn_by(items[::-1], keys, 2) == few[::-1]
     assert drawn_by(items, keys, 9) == items
-    with pytest.raises(ConfigError, match="per_group"):
-        BOLD(per_group=0)
 
 
 @pytest.fixture
@@ -229,17 +227,6 @@ def test_generations_are_written_before_the_summary_that_names_them(
     assert result.output == ""  # no page of which the files are then missing
 
 
-def test_what_cannot_be_scored_is_refused_before_the_first_prompt(app: typer.Typer, tmp_path: Path, root: Path) -> None:
-    pytest.importorskip("vaderSentiment")
-    for domain in DOMAINS:
-        write_json(root / "bold" / f"{domain}_prompt.json", {"lamps": {"lamp": ["the lamp"]}})
-    out = tmp_path / "run"
-    line = ["bench", "bold", "--model", "m", "--data-root", str(root), "--out", str(out)]
-    with pytest.raises(ConfigError, match="classifier tone cannot be loaded"):
-        CliRunner().invoke(app, [*line, "--classifier", f"tone={tmp_path / 'none'}:loud"], catch_exceptions=False)
-    assert not out.exists()
-
-
 def test_a_trained_model_is_not_scored_on_the_terms_it_has_seen(app: typer.Typer, tmp_path: Path, root: Path) -> None:
     (tmp_path / "run" / "model").mkdir(parents=True)
     write_json(tmp_path / "run" / "model" / "config.json", {})
@@ -282,8 +269,6 @@ def test_perplexity_by_hand(root: Path) -> None:
     }
     assert pairs["perplexity_per_token"].reason == "the two are on different items, or tokens of them"
     assert pairs["bits_per_byte"].value == 0
-    with pytest.raises(DataError, match="line 3 has no finite"):
-        benchmark.score(items, [given[0], Answer("line 3", {"log_likelihood": None, "tokens": 3})])
 
 
 def test_a_uniform_model_has_the_size_of_its_vocabulary_as_perplexity(tmp_path: Path) -> None:
@@ -299,23 +284,6 @@ def test_a_uniform_model_has_the_size_of_its_vocabulary_as_perplexity(tmp_path: 
         Perplexity(file=tmp_path / "text"), LanguageModel(network, tokenizer(), causal=True), None, tmp_path
     )
     assert scores.overall["perplexity_per_token"].value == pytest.approx(40, rel=1e-5)
-
-
-def test_a_text_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--perplexity FILE"):
-        Perplexity().read(None)
-    with pytest.raises(DataError, match="There is no file"):
-        Perplexity(file=tmp_path / "absent").read(None)
-    (tmp_path / "text.gz").write_bytes(b"no gzip")
-    with pytest.raises(DataError, match="cannot be read as UTF-8"):
-        Perplexity(file=tmp_path / "text.gz").read(None)
-    (tmp_path / "blank").write_text("\n \n")
-    with pytest.raises(DataError, match="has no text"):
-        Perplexity(file=tmp_path / "blank").read(None)
-    with pytest.raises(DataError, match="absent is missing"):
-        score_predictions(Perplexity(file=_text(tmp_path)), tmp_path / "absent", None)
-    with pytest.raises(ConfigError, match="stride is 0"):
-        Perplexity(stride=0)
 
 
 def _text(folder: Path) -> Path:

@@ -22,7 +22,6 @@ from levelhead.lm.counterfactual.score import sign_flip
 from levelhead.lm.page import scores_page
 from levelhead.lm.runner import run_benchmark, scores_file, take
 from levelhead.storage import read_json
-from levelhead.types import ConfigError, DataError
 
 SWAP = ("who=the lamp|the kettle",)
 GOOD, BAD = "wonderful, great and lovely", "horrible, awful and ugly"
@@ -166,65 +165,8 @@ def test_a_table_is_compared_by_its_columns(tmp_path: Path) -> None:
     assert any("the first row of one group is compared with the first of another" in note for note in scores.notes)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"swap": ("who",)}, "must be a field and words"),
-        ({"swap": ("who=a",)}, "must be a field and words"),
-        ({"swap": ("who=a|a",)}, "names one group twice"),
-        ({"swap": ("who=a|b", "who=c|d")}, "twice: name each field once"),
-        ({"swap": ("who=a|b", "his=c|d|e")}, "words: give each as many"),
-        ({"swap": ("whom=a|b",)}, "has the fields 'who', and --swap gives 'whom'"),
-        ({"swap": ()}, "Templates need --swap"),
-        ({"swap": SWAP, "columns": "text=a"}, "--columns is for tables"),
-        ({"swap": SWAP, "draws": 0}, "at least 1"),
-        ({"templates": None}, "needs --templates"),
-    ],
-)
-def test_wrong_swaps_are_told(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Counterfactual(**({"templates": templates(tmp_path)} | options)).read(None)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("templates: []", "needs a list"),
-        ("- a", "needs a list"),
-        ("templates: [3]", "template 1 must be a text"),
-        ("templates: ['{who} {']", "cannot be filled"),
-        ("templates: [{text: '{who}', options: [a]}]", "two texts"),
-        ("templates: [{text: '{who}', ids: a}]", "must be a text, or have"),
-        ("templates: [{id: a, text: '{who}'}, {id: a, text: '{who}'}]", "own id"),
-    ],
-)
-def test_wrong_templates_are_told(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "t.yaml"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(DataError, match=message):
-        Counterfactual(templates=path, swap=SWAP).read(None)
-    with pytest.raises(DataError, match="cannot be read"):
-        Counterfactual(templates=tmp_path / "absent.yaml", swap=SWAP).read(None)
-
-
-def test_wrong_tables_are_told(tmp_path: Path) -> None:
+def test_names_of_groups_are_short_and_plain(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text("text,group\nA lamp,lamps\n,kettles\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"row 1 .* has no 'text'"):
-        Counterfactual(templates=path, columns="text=text,group=group").read(None)
-    with pytest.raises(DataError, match="no column 'sentence'"):
-        Counterfactual(templates=path, columns="text=sentence,group=group").read(None)
-    for columns, message in (
-        ("text=text", "must name group"),
-        ("word=text", "as NAME=COLUMN"),
-        ("text=text,group=group,option=a", "option"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            Counterfactual(templates=path, columns=columns).read(None)
-    path.write_text("text,group\nA lamp,lamps\n", encoding="utf-8")
-    benchmark = Counterfactual(templates=path, columns="text=text,group=group")
-    with pytest.raises(DataError, match="one group"):
-        benchmark.score(benchmark.read(None), [Answer("0", {"value": 1.0})])
     path.write_text("text,group\nA lamp,\x1b[2J<b>\nA kettle," + "k" * 10_000 + "\n", encoding="utf-8")
     scores = run(tmp_path, Ruled(1, 3), templates=path, columns="text=text,group=group")
     (label,) = scores.overall
@@ -235,6 +177,10 @@ def test_wrong_tables_are_told(tmp_path: Path) -> None:
     items = Counterfactual(templates=templates(tmp_path), swap=(*SWAP, "unused=his|her")).read(None)
     assert {item.content["group"] for item in items} == {"the lamp", "the kettle"}
     assert swaps_of(["a=x|y", "b=1|2"])[1] == [{"a": "x", "b": "1"}, {"a": "y", "b": "2"}]
+
+
+COLUMNS = "context=kontext,question=frage,choices=antworten,label=richtig,unknown=Unklar,biased=stereotyp"
+COLUMNS += ",condition=art,template=vorlage"
 
 
 def bbq_table(root: Path, **changes: Any) -> Path:
@@ -250,10 +196,6 @@ def bbq_table(root: Path, **changes: Any) -> Path:
     return path
 
 
-COLUMNS = "context=kontext,question=frage,choices=antworten,label=richtig,unknown=Unklar,biased=stereotyp"
-COLUMNS += ",condition=art,template=vorlage"
-
-
 def test_a_table_of_bbq_in_another_language_is_scored(tmp_path: Path) -> None:
     benchmark = BBQ(file=bbq_table(tmp_path), columns=COLUMNS, template="{context} {question} Antwort:")
     items = benchmark.read(None)
@@ -266,20 +208,6 @@ def test_a_table_of_bbq_in_another_language_is_scored(tmp_path: Path) -> None:
         "bias_disambiguated": 1,
     }
     assert len(benchmark.wordings() if benchmark.template == BBQ().template else {}) == 0
-    with pytest.raises(DataError, match=r"row 0 .*label is none of the three"):
-        BBQ(file=bbq_table(tmp_path, richtig="Topf"), columns=COLUMNS).read(None)
-    with pytest.raises(DataError, match="begins with neither"):
-        BBQ(file=bbq_table(tmp_path, art="beides"), columns=COLUMNS).read(None)
-    with pytest.raises(DataError, match="no list of texts"):
-        BBQ(file=bbq_table(tmp_path, antworten="abc"), columns=COLUMNS).read(None)
-    with pytest.raises(ConfigError, match="must name choices"):
-        BBQ(file=bbq_table(tmp_path), columns=COLUMNS.replace("choices=antworten,", "")).read(None)
-    with pytest.raises(ConfigError, match="go together"):
-        BBQ(file=tmp_path)
-    with pytest.raises(DataError, match=r"row 1 .*is ambiguous, and a person is the right answer: name the column"):
-        BBQ(file=bbq_table(tmp_path), columns=COLUMNS.replace(",condition=art", "")).read(None)
-    with pytest.raises(DataError, match="biased answer is the unknown one"):
-        BBQ(file=bbq_table(tmp_path, stereotyp="Unklar"), columns=COLUMNS).read(None)
     alone = replace(benchmark, file=bbq_table(tmp_path), columns=COLUMNS.replace(",template=vorlage", ""))
     assert not any("too narrow" in note for note in scores.notes)
     notes = alone.score(alone.read(None), [Answer(item.id, {"answer": 0}) for item in items]).notes
@@ -306,11 +234,3 @@ def test_the_command_line_asks_and_names_a_classifier(tmp_path: Path, monkeypatc
     assert result.exit_code == 0
     assert "sign-flip" in result.output
     assert (seen[0].model, seen[0].labels) == ("folder/x", ("bad", "worse"))
-    for more, message in (
-        (["--classifier", "toxic"], "must be NAME=MODEL:LABEL"),
-        (["--bbq-file", path], "An option of bbq is given"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            CliRunner().invoke(lm_app, [*line, *more], catch_exceptions=False)
-    with pytest.raises(ConfigError, match="--columns is for counterfactual, bbq"):
-        CliRunner().invoke(lm_app, ["bench", "bold", "--model", "x", "--columns", "a=b"], catch_exceptions=False)

@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ import levelhead.lm.crows_pairs as crows_pairs
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.score import score_answers
-from levelhead.types import DataError
 
 HEADER = ["", "sent_more", "sent_less", "stereo_antistereo", "bias_type", "annotations"]
 ROWS = [
@@ -90,22 +88,9 @@ def test_the_causal_figure_has_its_own_name_and_no_rounding() -> None:
     assert scores.parts["fruit"]["causal_stereotype_likelier"].value == pytest.approx(2 / 3)
 
 
-def test_wrong_answers_are_refused_by_id() -> None:
-    items = pairs(3)
-    answers = [answer(item, -1, -2) for item in items]
-    with pytest.raises(DataError, match="CrowS-Pairs: stereo2 have no answer"):
-        score_answers(items, answers[:2])
-    with pytest.raises(DataError, match="CrowS-Pairs: stereo0 have more than one answer"):
-        score_answers(items, [*answers, answers[0]])
-    with pytest.raises(DataError, match="'stereo1' has no finite number for 'sent_less'"):
-        score_answers(items, [answers[0], answer(items[1], -1, math.inf), answers[2]])
-    with pytest.raises(DataError, match="have the measures 'log_likelihood', 'shared_pseudo_log_likelihood'"):
-        score_answers(items, [*answers[:2], answer(items[2], -1, -2, CAUSAL)])
-    with pytest.raises(DataError, match="have the measures None"):
-        score_answers(items[:1], [Answer(items[0].id, {"sent_more": -1.0, "sent_less": -2.0})])
-    with pytest.raises(DataError, match="no CrowS-Pairs items"):
-        score_answers([], [])
-    assert "1 answers are to items that are not scored here." in score_answers(items[:2], answers).notes
+def test_answers_to_other_items_are_counted() -> None:
+    answers = [answer(item, -1, -2) for item in pairs(3)]
+    assert score_answers(pairs(2), answers).notes[0].startswith("1 answers are to items that are not scored")
 
 
 @pytest.mark.parametrize("gz", [False, True])
@@ -119,40 +104,6 @@ def test_the_released_table_is_read(tmp_path: Path, gz: bool) -> None:
 def test_rows_are_the_ids_of_a_table_without_numbers(tmp_path: Path) -> None:
     write(tmp_path, [row[1:] for row in ROWS], HEADER[1:])
     assert [item.id for item in CrowSPairs().read(tmp_path)] == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize(
-    ("column", "cell", "message"),
-    [
-        ("sent_less", "", r"1 of 3 rows have no sent_less, first row 1 \(from 0\)"),
-        ("bias_type", " ", "have no bias_type"),
-        (
-            "stereo_antistereo",
-            "both",
-            r"row 1 \(from 0\) has stereo_antistereo 'both'; known are stereo and antistereo",
-        ),
-        ("", "4", r"the pair '4' is there twice, again in row 1 \(from 0\)"),
-        ("", "", "have no number"),
-    ],
-)
-def test_broken_rows_are_named_without_a_sentence(tmp_path: Path, column: str, cell: str, message: str) -> None:
-    rows = [list(row) for row in ROWS]
-    rows[1][HEADER.index(column)] = cell
-    write(tmp_path, rows)
-    with pytest.raises(DataError, match=message) as caught:
-        CrowSPairs().read(tmp_path)
-    assert "legs" not in str(caught.value)
-
-
-def test_absent_files_and_columns_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no folder .*crows_pairs"):
-        CrowSPairs().read(tmp_path)
-    write(tmp_path, header=[name.replace("sent_less", "sent_fewer") for name in HEADER])
-    with pytest.raises(DataError, match="has no column 'sent_less'"):
-        CrowSPairs().read(tmp_path)
-    write(tmp_path, gz=True)
-    with pytest.raises(DataError, match="leave one of them"):
-        CrowSPairs().read(tmp_path)
 
 
 class Lengths:

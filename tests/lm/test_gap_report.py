@@ -23,7 +23,7 @@ from levelhead.lm.gap_analysis import PairGaps, pair_gaps
 from levelhead.lm.gap_report import GapReport, gap_report, held_out_triplets
 from levelhead.lm.triplets import Triplet, split_terms, terms_held_out
 from levelhead.storage import read_json
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 ROWS = [Triplet(**{**vars(TRIPLETS[row % 4]), "term": term}) for row, term in enumerate("abcdefghijklmnop")]
 
@@ -114,11 +114,7 @@ def test_intervals_draw_terms_and_say_when_there_are_few() -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_what_has_no_gap_is_refused() -> None:
-    with pytest.raises(ConfigError, match="masked language model"):
-        gap_report(model("after", causal=False), ROWS[:3])
-    with pytest.raises(DataError, match=r"Pair 1 \(term 'b'\) has a sentence of \d+ tokens, and after takes 12"):
-        gap_report(model("after"), [ROWS[0], replace(ROWS[1], anti_stereotype="so " * 13)])
+def test_without_other_tokens_there_is_no_gap() -> None:
     PAIRS["none"] = [pair([0.1], [False])]
     with pytest.raises(DataError, match="No pair has both"):
         gap_report(model("none"), ROWS[:1])
@@ -165,16 +161,12 @@ def test_terms_that_a_training_has_seen_are_not_used(tmp_path: Path) -> None:
     found, how = held_out_triplets(ROWS, ["org/name"], **options)
     assert found == list(split_terms(ROWS, seed=1, share=0.4).held_out)
     assert how == f"{split_terms(ROWS, seed=1, share=0.4)}, by split seed 1 and share 0.4"
-    with pytest.raises(DataError, match=r"has no held-out-terms.txt.*Give --terms"):
-        held_out_triplets(ROWS, [training(tmp_path / "all", None)], **options)
     (tmp_path / "terms").write_text("p\nq\n")
     named = {**options, "terms": tmp_path / "terms"}
     assert [row.term for row in held_out_triplets(ROWS, [first], **named)[0]] == ["p"]
     assert held_out_triplets(ROWS, [first], **named)[1] == "the terms of terms, 2 of them trained on"
-    how = held_out_triplets(ROWS, [first, str(tmp_path / "all" / "model")], **named)[1]
+    how = held_out_triplets(ROWS, [first, training(tmp_path / "all", None)], **named)[1]
     assert how.startswith("the terms of terms, 2 of them trained on; all may have been trained on all of them")
-    with pytest.raises(DataError, match="No triplet is about"):
-        held_out_triplets(ROWS[:3], [first], **named)
 
 
 def test_a_model_in_the_working_folder_keeps_its_held_out_terms(

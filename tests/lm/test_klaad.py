@@ -13,17 +13,13 @@ from klaad_examples import FAMILIES, TRIPLETS, Triplet, checkpointed, language_m
 from test_model import make
 from torch import Tensor
 from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
     FalconConfig,
     FalconForCausalLM,
     GptOssConfig,
     GptOssForCausalLM,
-    MambaConfig,
-    MambaForCausalLM,
 )
 
-from levelhead.lm.capture import NAME, captured, prepare, release, weights_attention
+from levelhead.lm.capture import NAME, captured, prepare, release
 from levelhead.lm.gap_analysis import attention_gaps, attention_received, summarized, token_gaps
 from levelhead.lm.klaad import (
     PRESETS,
@@ -40,7 +36,6 @@ from levelhead.lm.klaad import (
     triplet_losses,
 )
 from levelhead.lm.triplets import Triplet as RealTriplet
-from levelhead.types import ConfigError, DataError, UnsupportedModelError
 
 STEREOTYPE = torch.tensor([[[1.0, 0, 0], [0.6, 0.4, 0], [0.7, 0.2, 0.1]]])
 ANTI = torch.tensor([[[1.0, 0, 0], [0.5, 0.5, 0], [0.5, 0.3, 0.2]]])
@@ -184,35 +179,11 @@ def test_a_triplet_is_read_in_training_as_it_is_scored(options: dict[str, Any]) 
     assert short.input_ids[0].tolist() == rows[0][:2]
 
 
-def test_empty_things_are_refused() -> None:
-    with pytest.raises(DataError, match="no triplets"):
-        collate(tokenizer(), [])
-    with pytest.raises(DataError, match="no token"):
-        collate(tokenizer(), [Triplet("", "a bird", "a stone")])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"weights": (0, 0, 0)}, r"klaad\.weights"),
-        ({"weights": (1, -1, 0)}, r"klaad\.weights"),
-        ({"margin": math.nan}, r"klaad\.margin"),
-        ({"pooling": "none"}, r"klaad\.pooling"),
-        ({"eps": 0}, r"klaad\.eps"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Klaad(**options)
-
-
 def test_presets() -> None:
     assert Klaad.preset("llama-3.2-3b") == Klaad((0.7, 0.15, 0.15), 0.3)
     assert Klaad.preset("gpt-neo-2.7b", per_head=True) == Klaad((0.5, 0.25, 0.25), 0.5, per_head=True)
     assert Klaad.preset("gemma-2-2b").margin == 0.5
     assert all(sum(preset["weights"]) == pytest.approx(1) for preset in PRESETS.values())
-    with pytest.raises(ConfigError, match="choose from llama"):
-        Klaad.preset("bert")
 
 
 @pytest.mark.parametrize(
@@ -292,13 +263,6 @@ def test_attention_sinks_take_their_share() -> None:
     assert seen.attention is not None
     torch.testing.assert_close(seen.attention, expected)
     assert (seen.attention.sum(-1) < 0.7).all()
-
-
-@pytest.mark.parametrize("name", ["indices", "block_indices"])
-def test_keys_that_an_indexer_selects_are_refused(name: str) -> None:
-    layer, heads = language_model().model.layers[-1].self_attn, torch.rand(1, 2, 3, 4)
-    with pytest.raises(UnsupportedModelError, match=rf"LlamaAttention attends with .* an indexer selects \({name}\)"):
-        weights_attention(layer, heads, heads, heads, None, **{name: torch.zeros(1, 3, 1)})
 
 
 @pytest.mark.parametrize("alibi", [False, True])
@@ -413,13 +377,6 @@ def test_gradients_reach_the_last_queries_and_keys(family: str, checkpointing: b
             torch.testing.assert_close(found[name], gradient, msg=name)
 
 
-def test_reentrant_checkpointing_is_refused(batch: TripletBatch) -> None:
-    model = checkpointed(language_model("llama").train(), reentrant=True)
-    model.enable_input_require_grads()
-    with pytest.raises(UnsupportedModelError, match="use_reentrant"):
-        Klaad()(model, batch)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_half_precision_is_finite_and_the_loss_is_float32(family: str, batch: TripletBatch) -> None:
     model = language_model(family).to(torch.bfloat16).train()
@@ -523,25 +480,6 @@ def test_training_on_the_divergence_lowers_it(batch: TripletBatch) -> None:
     assert values[-1] < 0.5 * values[0]
 
 
-def test_models_that_cannot_be_aligned_are_refused(batch: TripletBatch) -> None:
-    size = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 40}
-    with pytest.raises(UnsupportedModelError, match="not a Hugging Face decoder"):
-        Klaad()(BartForConditionalGeneration(BartConfig(**size)), batch)
-    mamba = MambaForCausalLM(MambaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, state_size=4))
-    with pytest.raises(UnsupportedModelError, match="No attention module"):
-        Klaad()(mamba, batch)
-    silent = language_model("gpt_neo")
-    attention = silent.transformer.h[-1].attn.attention
-    attention.register_forward_hook(lambda module, args, output: (output[0], None))
-    attention.attn_dropout = torch.nn.Identity()
-    with pytest.raises(UnsupportedModelError, match="gives no weights"):
-        Klaad()(silent, batch)
-    debiased = language_model("llama")
-    debiased.model.layers[-1].self_attn.add_module("debias", torch.nn.Identity())
-    with pytest.raises(UnsupportedModelError, match="debiased"):
-        Klaad()(debiased, batch)
-
-
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_low_rank_adapters_learn(batch: TripletBatch) -> None:
     peft = pytest.importorskip("peft")
@@ -596,8 +534,6 @@ def test_attention_gaps_by_hand() -> None:
     assert (found.share, found.pairs, found.left_out) == (0.5, 2, 1)
     assert found.chance == pytest.approx((1 / 3 + 1 / 2) / 2)
     assert (found.bearing, found.other) == pytest.approx((0.125, 0.4 / 3))
-    with pytest.raises(DataError, match="No pair"):
-        summarized([nothing])
 
 
 def test_attention_gaps_of_a_model() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState
 from klaad_examples import TRIPLETS, language_model, tokenizer
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, T5Config, ViTConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from levelhead.cli.klaad import train_command
 from levelhead.lm.klaad import Klaad, collate
 from levelhead.lm.klaad_training import (
     KlaadConfig,
@@ -28,7 +30,7 @@ from levelhead.lm.klaad_training import (
 from levelhead.lm.loading import load_checkpoint
 from levelhead.lm.model import LanguageModel
 from levelhead.runs.recipe import recipe_folder
-from levelhead.types import ConfigError, DataError, LevelheadError
+from levelhead.types import ConfigError, LevelheadError
 
 TRAIN = KlaadTrain(epochs=2, batch_size=1, accumulate=2, learning_rate=1e-3, device="cpu", log_every=1)
 CONFIG = KlaadConfig(klaad=Klaad(pooling="last"), train=TRAIN)
@@ -123,25 +125,6 @@ def test_accumulated_batches_step_as_one(tmp_path: Path) -> None:
         assert (other - weights[0]).abs().mean() < 2e-5
 
 
-def test_another_training_in_the_folder_is_refused(tmp_path: Path) -> None:
-    train_klaad(language_model(), tokenizer(), TRIPLETS, CONFIG, tmp_path)
-    with pytest.raises(ConfigError, match=r"other settings \(klaad differ"):
-        train_klaad(language_model(), tokenizer(), TRIPLETS, replace(CONFIG, klaad=Klaad()), tmp_path)
-    with pytest.raises(ConfigError, match="triplets_sha256"):
-        train_klaad(language_model(), tokenizer(), TRIPLETS[::-1], CONFIG, tmp_path)
-    faster = replace(CONFIG, train=replace(TRAIN, checkpoint_seconds=5))
-    train_klaad(language_model(), tokenizer(), TRIPLETS, faster, tmp_path)
-
-
-def test_held_out_terms_must_be_new() -> None:
-    with pytest.raises(DataError, match="1 target terms"):
-        train_klaad(language_model(), tokenizer(), TRIPLETS, CONFIG, held_out=[replace(TRIPLETS[0], term="Owl ")])
-    with pytest.raises(DataError, match="1 triplets have no target term"):
-        train_klaad(language_model(), tokenizer(), TRIPLETS, CONFIG, held_out=[replace(TRIPLETS[0], term=" ")])
-    with pytest.raises(DataError, match="no triplets"):
-        train_klaad(language_model(), tokenizer(), [], CONFIG)
-
-
 def test_a_loss_that_is_not_finite_stops_the_training() -> None:
     model = language_model()
     model.lm_head.weight.data[0, 0] = torch.nan
@@ -151,11 +134,6 @@ def test_a_loss_that_is_not_finite_stops_the_training() -> None:
 
 
 def test_a_gradient_or_weights_that_are_not_finite_stop_the_training() -> None:
-    reckless = replace(CONFIG, train=replace(TRAIN, learning_rate=1e30))
-    with pytest.raises(LevelheadError, match=r"weights' norm is (inf|nan) after step 0 .*this step updated them"):
-        train_klaad(language_model(), tokenizer(), TRIPLETS, reckless)
-    with pytest.raises(ConfigError, match="does not fit into a float32"):
-        replace(TRAIN, learning_rate=1e38)
     model = language_model()
     model.lm_head.weight.register_hook(lambda gradient: gradient * math.nan)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -188,16 +166,6 @@ def test_recipes_take_settings() -> None:
     changed = load_klaad("klaad_small", ["klaad.weights=[1, 0, 0]", "train.learning_rate=1e-4", "seed=3"])
     assert (changed.klaad.weights, changed.klaad.margin, changed.seed) == ((1, 0, 0), 0.5, 3)
     assert changed.train.learning_rate == 1e-4
-    for setting, message in (
-        ("klaad.weigths=[1, 0, 0]", "Did you mean 'weights'"),
-        ("train.epochs=0", r"train\.epochs is 0"),
-        ("model.lora_rank=-1", r"model\.lora_rank"),
-        ("seed=-1", "seed is -1"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            load_klaad("klaad_small", [setting])
-    with pytest.raises(ConfigError, match="Did you mean 'klaad_small'"):
-        load_klaad("klaad_smal")
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")
@@ -259,27 +227,6 @@ def test_peft_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         load_checkpoint("--model", str(tmp_path))
 
 
-def test_a_model_that_cannot_be_trained_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model.name /nowhere/at/all gives no configuration: .* no such folder"):
-        load_language_model(KlaadModel("/nowhere/at/all"))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="gives no configuration"):
-        load_language_model(KlaadModel(str(tmp_path / "empty")))
-    for config in (T5Config(), ViTConfig()):
-        config.save_pretrained(tmp_path / config.model_type)
-        with pytest.raises(ConfigError, match=f"is of type {config.model_type}: give a causal language model"):
-            load_language_model(KlaadModel(str(tmp_path / config.model_type)))
-    model = language_model("llama")
-    model.save_pretrained(tmp_path / "wordless")
-    with pytest.raises(ConfigError, match="tokenizer"):
-        load_language_model(KlaadModel(str(tmp_path / "wordless")))
-    tokenizer().save_pretrained(tmp_path / "wordless")
-    weights = tmp_path / "wordless" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(ConfigError, match=r"gives no weights: .*Give a folder that save_pretrained wrote"):
-        load_language_model(KlaadModel(str(tmp_path / "wordless")))
-
-
 @pytest.mark.usefixtures("no_hub")
 def test_a_hub_that_cannot_be_reached_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: Any, **__: Any) -> Any:
@@ -296,65 +243,41 @@ def test_a_hub_that_cannot_be_reached_is_one_clear_error(monkeypatch: pytest.Mon
 def test_a_training_folder_stands_for_its_model(tmp_path: Path) -> None:
     trained = train_klaad(language_model("llama"), tokenizer(), TRIPLETS, CONFIG, tmp_path / "run")
     assert same(load_language_model(KlaadModel(str(tmp_path / "run")))[0], trained)
+    faster = replace(CONFIG, train=replace(TRAIN, checkpoint_seconds=5))
+    assert same(train_klaad(language_model("llama"), tokenizer(), TRIPLETS, faster, tmp_path / "run"), trained)
     loaded = LanguageModel.load(tmp_path / "run", "cpu")
     assert same(loaded.network, trained)
     assert loaded.name == str(tmp_path / "run" / "model")
 
 
-def test_a_refused_training_leaves_the_held_out_terms_alone(tmp_path: Path) -> None:
-    from levelhead.cli.klaad import train_command
-
+@pytest.fixture
+def train_own(tmp_path: Path) -> Callable[..., str]:
+    """Train into a folder on the first triplet under ten terms of two kinds; return what is held out."""
     language_model("llama").save_pretrained(tmp_path / "base")
     tokenizer().save_pretrained(tmp_path / "base")
-    lines = ["stereo,anti,unrelated,term"]
-    lines += [f"{TRIPLETS[0].stereotype},{TRIPLETS[0].anti_stereotype},{TRIPLETS[0].unrelated},{t}" for t in "abcdefgh"]
-    (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
-    options = [f"model.name={tmp_path / 'base'}", "train.device=cpu"]
-    out = tmp_path / "run"
-    train_command("klaad_small", tmp_path / "own.csv", out, options, 0.4)
-    terms = (out / "held-out-terms.txt").read_text()
-    assert terms
+    first = f"{TRIPLETS[0].stereotype},{TRIPLETS[0].anti_stereotype},{TRIPLETS[0].unrelated}"
+    lines = [f"{first},{kind}{number},{kind}" for kind in ("fruit", "nuts") for number in range(5)]
+    (tmp_path / "own.csv").write_text("\n".join(["stereo,anti,unrelated,term,bias_type", *lines]) + "\n")
+
+    def train(out: str, *options: str, model: str = "base", share: float = 0.2, split_seed: int = 0) -> str:
+        given = [f"model.name={tmp_path / model}", "train.device=cpu", *options]
+        train_command("klaad_small", tmp_path / "own.csv", tmp_path / out, given, share, split_seed)
+        return (tmp_path / out / "held-out-terms.txt").read_text()
+
+    return train
+
+
+def test_held_out_terms_follow_the_split_seed_and_stay(
+    train_own: Callable[..., str], tmp_path: Path, capsys: Any
+) -> None:
+    first = train_own("a")
+    found = "2 of 10 target terms held out: 1 of 5 fruit, 1 of 5 nuts, by --split-seed 0."
+    assert found in capsys.readouterr().out.replace("\n", " ")
     with pytest.raises(ConfigError, match="other settings"):
-        train_command("klaad_small", tmp_path / "own.csv", out, [*options, "seed=1"], 0.4)
-    assert (out / "held-out-terms.txt").read_text() == terms
-
-
-def test_a_length_that_cuts_pairs_before_they_differ_is_refused() -> None:
-    """With one token a sentence, cross-entropy and divergence were 0.0: nothing was trained on."""
-    config = replace(CONFIG, train=replace(CONFIG.train, max_length=1))
-    with pytest.raises(DataError, match=r"train.max_length=1 cuts 4 of 4 pairs before their sentences differ"):
-        train_klaad(language_model("llama"), tokenizer(), TRIPLETS, config)
-
-
-def test_terms_that_an_earlier_training_has_seen_are_not_held_out(tmp_path: Path) -> None:
-    from levelhead.cli.klaad import train_command
-
-    language_model("llama").save_pretrained(tmp_path / "base")
-    tokenizer().save_pretrained(tmp_path / "base")
-    triplet = f"{TRIPLETS[0].stereotype},{TRIPLETS[0].anti_stereotype},{TRIPLETS[0].unrelated}"
-    lines = ["stereo,anti,unrelated,term", *(f"{triplet},{term}" for term in "abcdefgh")]
-    (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
-    train_command("klaad_small", tmp_path / "own.csv", tmp_path / "a", [f"model.name={tmp_path / 'base'}"], 0.2, 0)
-    again = [f"model.name={tmp_path / 'a'}"]
-    with pytest.raises(ConfigError, match=r"trained by KLAAD on 1 of the 3 terms to hold out: give its --split-seed"):
-        train_command("klaad_small", tmp_path / "own.csv", tmp_path / "b", again, 0.4, 0)
-    train_command("klaad_small", tmp_path / "own.csv", tmp_path / "c", again, 0.2, 0)
-
-
-def test_the_seed_of_a_training_does_not_choose_its_held_out_terms(tmp_path: Path, capsys: Any) -> None:
-    from levelhead.cli.klaad import train_command
-
-    language_model("llama").save_pretrained(tmp_path / "base")
-    tokenizer().save_pretrained(tmp_path / "base")
-    lines = ["stereo,anti,unrelated,term,bias_type"]
-    triplet = f"{TRIPLETS[0].stereotype},{TRIPLETS[0].anti_stereotype},{TRIPLETS[0].unrelated}"
-    lines += [f"{triplet},{term},{kind}" for kind in ("fruit", "nuts") for term in (f"{kind}{n}" for n in range(5))]
-    (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
-    options = [f"model.name={tmp_path / 'base'}", "train.device=cpu"]
-    for name, seed, split_seed in (("a", 0, 0), ("b", 1, 0), ("c", 0, 1)):
-        train_command("klaad_small", tmp_path / "own.csv", tmp_path / name, [*options, f"seed={seed}"], 0.2, split_seed)
-    a, b, c = ((tmp_path / name / "held-out-terms.txt").read_text() for name in "abc")
-    assert a == b
-    assert a != c
-    said = "2 of 10 target terms held out: 1 of 5 fruit, 1 of 5 nuts, by --split-seed 0."
-    assert said in capsys.readouterr().out.replace("\n", " ")
+        train_own("a", "seed=1")
+    assert (tmp_path / "a" / "held-out-terms.txt").read_text() == first
+    assert train_own("b", "seed=1") == first  # the seed of a training does not choose
+    assert train_own("c", split_seed=1) != first
+    train_own("d", model="a")  # what an earlier training has seen is not held out
+    with pytest.raises(ConfigError, match=r"trained by KLAAD on 2 of the 4 terms to hold out: give its --split-seed"):
+        train_own("e", model="a", share=0.4)

@@ -21,7 +21,7 @@ from levelhead.lm.intervals import (
     pooled,
     ratio,
 )
-from levelhead.types import DataError, Estimate
+from levelhead.types import Estimate
 
 
 def shares(right: int, count: int) -> NDArray[np.float64]:
@@ -233,17 +233,6 @@ def test_what_does_not_rest_on_the_same_items_is_not_paired() -> None:
         assert paired_difference(one, other).reason == "the two are on different items, or tokens of them"
     assert "keeps no items" in str(paired_difference(one, Estimate(0.5, 0.4, 0.6, 8)).reason)
     assert "undefined" in str(paired_difference(one, bootstrap(np.zeros((8, 2)), None, ratio)).reason)
-
-
-def test_wrong_shapes_and_values_are_refused() -> None:
-    with pytest.raises(DataError, match="shape"):
-        bootstrap([1.0, 2.0], None, ratio)
-    with pytest.raises(DataError, match="finite"):
-        bootstrap([[math.nan, 1.0]], None, ratio)
-    with pytest.raises(DataError, match="one label an item"):
-        bootstrap(shares(1, 3), ["a"], ratio)
-    with pytest.raises(DataError, match="one id an item"):
-        bootstrap(shares(1, 3), None, ratio, ids=["a"])
 
 
 def test_seeds_that_agree_add_nothing_and_others_widen_the_interval() -> None:

@@ -23,7 +23,7 @@ from levelhead.lm.samples import read_log
 from levelhead.lm.samples_page import samples_page, samples_summary
 from levelhead.report import render
 from levelhead.report.blocks import p_cell
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 DATE = "2026-01-02T03-04-05.678901"
 
@@ -150,25 +150,12 @@ def test_filters_of_an_early_log_that_names_none_are_told_apart(tmp_path: Path) 
     }
 
 
-def test_a_cut_last_line_is_left_out_and_any_other_is_named(tmp_path: Path) -> None:
+def test_a_cut_last_line_is_left_out(tmp_path: Path) -> None:
     path = write(tmp_path, sums(RIGHT))
-    whole = path.read_text()
-    path.write_text(whole[:-40])
+    path.write_text(path.read_text()[:-40])
     log = read_log(path)
     assert log.lines == 39
     assert log.notes == [f"The last line of {path.name} is cut off and left out."]
-    for text, words in (
-        (whole[:100] + "\n" + whole, "line 1 is not JSON"),
-        ("[1]\n" + whole, "one JSON list"),
-        (whole + "7\n", "line 41 is no JSON object"),
-        ('{"acc": 1}\n', "line 1 has no field doc"),
-        ("", "no whole line"),
-    ):
-        path.write_text(text)
-        with pytest.raises(DataError, match=words):
-            read_log(path)
-    with pytest.raises(DataError, match="cannot be read"):
-        read_log(tmp_path / "absent.jsonl")
 
 
 def thing(number: int, condition: str, polarity: str = "neg") -> dict[str, Any]:
@@ -330,18 +317,6 @@ def test_logs_under_other_names_are_compared_by_their_documents(tmp_path: Path) 
     assert samples_page(record)["finding"].startswith("On an unnamed task none of")
 
 
-def test_logs_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
-    first = read_log(write(tmp_path, sums(RIGHT)))
-    with pytest.raises(ConfigError, match=r"several tasks \(sums, other\)"):
-        samples_summary([first, read_log(write(tmp_path, sums(RIGHT), "other"))])
-    others = [one | {"doc_hash": "other"} for one in sums(RIGHT)]
-    with pytest.raises(DataError, match="no document in common"):
-        samples_summary([first, read_log(write(tmp_path, others, model="y"))])
-    nothing = [line(0, {"question": "q"}, ["text"])]
-    with pytest.raises(DataError, match="no document with a finite score"):
-        samples_summary([read_log(write(tmp_path, nothing, model="z"))])
-
-
 def test_the_worst_category_has_an_interval_for_the_choice(tmp_path: Path) -> None:
     right = [float(n % 2 == 0 or n % 8 == 1) for n in range(80)]
     (log,) = samples_summary([read_log(write(tmp_path, sums(right)))])["logs"]
@@ -356,8 +331,6 @@ def test_fields_of_a_document_are_clusters_and_categories(tmp_path: Path) -> Non
     found = read_log(path, cluster="subject", by="question").rows.score("sums", None)
     assert cluster_count(found.overall["acc"]) == 2
     assert len(found.parts) == 40
-    with pytest.raises(DataError, match=r"no field 'topic'. There are: question, subject"):
-        read_log(path, by="topic")
 
 
 def test_the_command_prints_and_writes(tmp_path: Path) -> None:
@@ -373,9 +346,6 @@ def test_the_command_prints_and_writes(tmp_path: Path) -> None:
     assert [log["name"] for log in record["logs"]] == ["a", "b"]
     assert "Paired differences" in html_file.read_text()
     assert page_of(json_file)["finding"] == samples_page(record)["finding"]  # as `levelhead report` shows it
-    for wrong in (["bbq", "--samples", first], ["--samples", first, "--model", "m"], ["bbq", "--by", "x"]):
-        result = CliRunner().invoke(lm_app, ["bench", *wrong])
-        assert isinstance(result.exception, ConfigError)
 
 
 def test_the_memory_of_a_long_log_is_some_numbers_a_line(tmp_path: Path) -> None:
@@ -407,13 +377,6 @@ def test_documents_without_a_category_are_in_none(tmp_path: Path) -> None:
     assert found.overall["acc"].value == pytest.approx(12 / 36)
 
 
-def test_a_document_that_stands_twice_is_refused(tmp_path: Path) -> None:
-    records = [line(number, {"q": number}, [-1.0, -2.0], acc=number % 2) for number in range(12)]
-    log = read_log(write(tmp_path, [*records, records[1], records[3]]))
-    with pytest.raises(DataError, match="2 lines of a log are second lines of one document"):
-        log.rows.score("sums", None)
-
-
 def test_a_metric_of_other_documents_has_no_difference(tmp_path: Path) -> None:
     """Each model lacks other documents of the same clusters: their means differ, and no pair does."""
     logs = []
@@ -429,15 +392,3 @@ def test_a_metric_of_other_documents_has_no_difference(tmp_path: Path) -> None:
 
 def test_no_p_value_is_shown_as_0() -> None:
     assert [p_cell(p, 4)["text"] for p in (1e-9, 0.0123, 1.0)] == ["< 0.0001", "0.0123", "1.0000"]
-
-
-def test_a_pair_without_a_finite_likelihood_is_named_by_its_line(tmp_path: Path) -> None:
-    doc = {"sent_more": "a", "sent_less": "b", "stereo_antistereo": "stereo", "bias_type": "x"}
-    lines = [
-        {"doc_id": at, "doc": doc, "resps": [[[value, "False"]], [["-4.0", "False"]]], "filter": "none"}
-        for at, value in enumerate(("-3.0", "-inf"))
-    ]
-    path = tmp_path / "samples_crows_pairs_english_2025-01-01T00-00-00.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    with pytest.raises(DataError, match="line 2 has a log-likelihood that is not finite"):
-        read_log(path)

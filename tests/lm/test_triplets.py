@@ -21,7 +21,7 @@ from levelhead.lm.triplets import (
     stereoset_triplets,
     write_terms,
 )
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 terms = st.lists(st.text("abcdeFGH ", min_size=1, max_size=6).filter(str.strip), min_size=1, max_size=30)
 
@@ -118,16 +118,6 @@ def test_the_hash_is_fixed() -> None:
 HELD = [1, 3, 7, 8, 17]
 
 
-def test_splits_that_cannot_be_are_refused() -> None:
-    for share in (0, 1, -0.5, 2):
-        with pytest.raises(ConfigError, match=r"share is .*between 0 and 1"):
-            split_terms([triplet("a")], seed=0, share=share)
-    with pytest.raises(DataError, match="1 of 2 triplets have no term"):
-        split_terms([triplet("a"), triplet(" ")], seed=0, share=0.5)
-    with pytest.raises(DataError, match=r"A share of 0\.5 of 1 terms holds out none"):
-        split_terms([triplet("a"), triplet("A ")], seed=0, share=0.5)
-
-
 def test_the_held_out_terms_are_what_stereoset_scores(tmp_path: Path) -> None:
     write_compact(tmp_path)
     triplets = stereoset_triplets(tmp_path)
@@ -172,13 +162,6 @@ def test_an_own_table_needs_three_columns(tmp_path: Path) -> None:
     assert first == Triplet("round, red", "square", "clouds", "I, too.", "pear", "fruit", "intersentence")
     assert first.texts[0] == "I, too. round, red"
     assert second == Triplet("a", "b", "c", "", "fig", "", "intrasentence")
-    path.write_text("stereo,anti,unrelated\nround,square,clouds\nround, ,clouds\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"1 rows have no sentence 'anti', first row 1 \(from 0\)") as caught:
-        read_triplets(path)
-    assert "round" not in str(caught.value)
-    path.write_text("stereo,anti\nround,square\n", encoding="utf-8")
-    with pytest.raises(DataError, match="has no column 'unrelated'"):
-        read_triplets(path)
 
 
 def test_the_example_of_the_module_runs() -> None:
