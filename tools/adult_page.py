@@ -93,12 +93,11 @@ def run(out: Path, typed: list[str]) -> str:
 
 def audit(out: Path) -> None:
     """Write a page for each model, and one that compares two."""
-    purpose = ("--purpose", "An example: income above 50,000 dollars, census of 1994")
     for name in MODELS:
         # The constant has no scores to speak of: what is said is that it decides nothing.
         scores = () if name == "constant" else ("--score", "score")
         files = ("--html", f"{name}.html", "--json", f"{name}.json")
-        run(out, command(name, *scores, *purpose, *files))
+        run(out, command(name, *scores, *files))
     files = ("--html", "against.html", "--json", "against.json")
     run(out, command(SHOWN, "--against", "logistic_regression.csv", *files))
 
