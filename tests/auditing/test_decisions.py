@@ -87,13 +87,14 @@ def test_sentences_name_who_differs_the_clearest_first() -> None:
     assert "75.0% of 'c'" not in text.partition("Decisions by")[0]
 
 
-def test_a_larger_difference_of_a_favoured_group_goes_before_a_lower_ratio_and_an_undecided_one() -> None:
+def test_the_lowest_ratio_goes_before_a_larger_difference_of_a_favoured_group_and_an_undecided_one() -> None:
     rows = {"base": (1000, 500), "less": (1000, 400), "more": (1000, 800), "few": (10, 2)}
     group, decisions = zip(*((one, k < hits) for one, (n, hits) in rows.items() for k in range(n)), strict=True)
     audit = lh.audit_decisions(decisions, sensitive_features=group, favourable=True, reference="base")
     assert not audit.by_attribute["group"].groups["few"].difference.excludes_zero
     sentences = decision_sentences(audit.to_dict())
-    assert [one.split("% of ")[1].split(" and")[0] for one in sentences] == ["more", "less", "few"]
+    assert [one.split("% of ")[1].split(" and")[0] for one in sentences] == ["less", "more", "few"]
+    assert "; inconclusive. The impact ratio is 0.40" in sentences[2]
 
 
 def test_where_nobody_differs_one_sentence_says_so() -> None:

@@ -114,9 +114,9 @@ def test_sentences():
     )
     sentences = regression_sentences(result)
     assert sentences == [
-        "By group, the mean error does not differ measurably between b and a: 1.50, interval −0.629 to 3.63.",
         "By group, predictions are off by 3.50 for a and by 1.00 for b on average: a difference of 2.50, interval "
         "2.04 to 2.94.",
+        "By group, the mean error does not differ measurably between b and a: 1.50, interval −0.629 to 3.63.",
         "Over all 40 rows the mean absolute error is 2.25, the root mean squared error 2.62, and predictions are 0.250 "
         "too high on average. Predictions explain 94.5% of the variance.",
     ]

@@ -221,7 +221,7 @@ def test_a_pair_whose_interval_goes_beyond_a_limit_is_kept_of_each_column(column
         assert check(found, [Condition.parse(f"{name} > 40")]).answer == "no"
     kept = [(one.attribute, one.quantity) for one in found.pairs]
     assert {kept.count(one) for one in kept} == {16}
-    assert "Within strata of dep, the mean absolute error of " in found.control.sentences()[0]
+    assert "Within strata of dep, the mean error of " in found.control.sentences()[0]
 
 
 def test_a_mean_absolute_error_without_an_interval_leaves_the_other_means_within_levels() -> None:

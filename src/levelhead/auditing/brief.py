@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, zip_longest
 
 from levelhead.auditing.rates import ratio_title
 from levelhead.metrics.names import RATE_TITLES
 from levelhead.report import blocks
-from levelhead.report.sentences import Words, turned
+from levelhead.report.sentences import Words, named_group, turned
 from levelhead.report.text import (
     Record,
     estimate_from_dict,
@@ -20,7 +22,7 @@ from levelhead.report.text import (
     percent_interval,
     short,
 )
-from levelhead.types import Estimate
+from levelhead.types import Estimate, in_quotes, printable
 
 ON_SHEET = 12
 """Groups in the table of the first sheet, so that it stays one sheet of paper."""
@@ -41,7 +43,7 @@ def overview(result: Record) -> tuple[Record, list[int]]:
     ranked = []
     for name, part in by_attribute.items():
         to, own = ratios.get(name, (None, {}))
-        ranked.append([len(rows) + at for at in _ranked(name, part, to, own, result)])
+        ranked.append([len(rows) + at for at in _ranked(name, part, result)])
         for group, figures in part["groups"].items():
             cells = [range_cell(_rate(figures, rate, other)) for _, rate, other in shown]
             if ratios:
@@ -59,6 +61,35 @@ def overview(result: Record) -> tuple[Record, list[int]]:
     notes = [_reference_note(result, ratios), _error_note(words), _odds_note(result)]
     table = blocks.table(caption, heads, rows, notes=notes)
     return table, [at for at in chain(*zip_longest(*ranked)) if at is not None]
+
+
+def first_screen(
+    said: Sequence[str], groups: Sequence[tuple[str, str]], table: Record, ranked: Sequence[int]
+) -> tuple[Record, list[int]]:
+    """Return what fits a screen, and the places of the rows again: groups that sentences name stand first.
+
+    Args:
+        said: the finding, and the sentences below it.
+        groups: column and group of each row of the table.
+        table: of all groups.
+        ranked: places of its rows, the most telling ones first.
+    """
+    named = [_named(one, groups, ranked) for one in said]
+    places = list(dict.fromkeys([*chain(*named), *ranked]))
+    return blocks.brief(said[1:], table | {"notes": []}, places, table["notes"], named=named), places
+
+
+def _named(sentence: str, groups: Sequence[tuple[str, str]], ranked: Sequence[int]) -> list[int]:
+    """Return the places of the groups that a sentence names; of those in a column that look alike, the first one's."""
+    places: dict[str, dict[str, int]] = {}
+    only = [column for column, _ in groups if sentence.startswith(f"By {printable(column)}, ")]
+    for at in ranked:
+        column, group = groups[at]
+        for name in () if only and column not in only else (named_group(column, group), in_quotes(group)):
+            places.setdefault(name, {}).setdefault(column, at)
+    longest = sorted(map(re.escape, places), key=len, reverse=True)  # "f & low" before "low"
+    found = re.findall(rf"(?<!\w)(?:{'|'.join(longest)})(?!\w)", sentence)
+    return list(dict.fromkeys(at for name in found for at in places[name].values()))
 
 
 def on_sheet(table: Record, ranked: list[int]) -> Record:
@@ -108,16 +139,12 @@ def _ratios(found: Record, words: Words) -> tuple[str | None, dict[str, Estimate
     return found["reference"], {group: estimate_from_dict(one) for group, one in own.items() if one is not None}
 
 
-def _ranked(name: str, part: Record, to: str | None, ratios: Mapping[str, Estimate], result: Record) -> list[int]:
-    """Return the places of a column's groups: the lowest ratio and its reference, then who differs most, then size."""
-    lowest = min((one for one in ratios if ratios[one].defined), key=lambda one: ratios[one].value, default=None)
+def _ranked(name: str, part: Record, result: Record) -> list[int]:
+    """Return the places of a column's groups: who differs most, then the largest."""
     pairs = [one for one in result.get("pairs") or [] if one["attribute"] == name]
-    told = [lowest, to] if Words(result).favourable is not None else []
-    told += [pair[side]["group"] for pair in pairs for side in ("first", "second")]
-    places = {group: at for at, group in enumerate(dict.fromkeys([*told, lowest, to]))}
-    groups = list(part["groups"])
-    size = {group: part["groups"][group]["n"] for group in groups}
-    return sorted(range(len(groups)), key=lambda at: (places.get(groups[at], math.inf), -size[groups[at]]))
+    told = dict.fromkeys(pair[side]["group"] for pair in pairs for side in ("first", "second"))
+    order = [*told, *sorted(part["groups"], key=lambda group: -part["groups"][group]["n"])]
+    return sorted(range(len(part["groups"])), key=[order.index(group) for group in part["groups"]].__getitem__)
 
 
 def _reference_note(result: Record, ratios: Mapping[str, tuple[str | None, dict[str, Estimate]]]) -> str:
@@ -143,12 +170,21 @@ def _odds_note(result: Record) -> str:
     """Say the gaps in equalized odds: the larger of the two parts, as fairlearn has it."""
     told, by_attribute = [], result["by_attribute"]
     for name, part in list(by_attribute.items())[:4]:
-        figure = estimate_from_dict(part["metrics"].get(WORST) or {})
+        figure, adjusted = of_pairs(name, WORST, estimate_from_dict(part["metrics"].get(WORST) or {}), result)
         span = f"{percent(figure)} {percent_interval(figure)}" if figure.defined else "undefined"
+        span += "" if adjusted or not figure.defined else " (not adjusted)"
         told.append((f"{short(name, 20)} " if len(by_attribute) > 1 else "") + span)
-    return f"Equalized-odds gap, points: {', '.join(told)}{' (not adjusted)' if several_compared(result) else ''}."
+    return f"Equalized-odds gap, points: {', '.join(told)}."
 
 
-def several_compared(result: Record) -> bool:
-    """Whether intervals of pairs of groups are adjusted for several comparisons, as those of gaps are not."""
-    return ((result.get("finding") or {}).get("comparisons") or 1) > 1
+def of_pairs(name: str, key: str, figure: Estimate, result: Record) -> tuple[Estimate, bool]:
+    """Return a gap of a column with the interval of the two groups that it is between, as all sentences have it.
+
+    Also whether the interval is adjusted for all comparisons, or there is only one.
+    """
+    rates = {WORST: (FOUND, ALARM), "equal_opportunity": (FOUND,)}.get(key.removesuffix("_mean"), ())
+    for pair in result.get("pairs") or []:
+        apart = estimate_from_dict(pair["difference"]).size
+        if pair["attribute"] == name and pair["rate"] in rates and math.isclose(apart.value, figure.value):
+            return replace(figure, low=apart.low, high=apart.high), True
+    return figure, ((result.get("finding") or {}).get("comparisons") or 1) < 2

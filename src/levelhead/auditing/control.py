@@ -32,7 +32,7 @@ from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import RATE_TITLES, Key, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report import blocks
-from levelhead.report.sentences import NARROW
+from levelhead.report.sentences import named_group
 from levelhead.report.text import Record, counted, interval, joined, number, short
 from levelhead.report.wide import Fraction, Pair
 from levelhead.tables.bins import ordered_groups
@@ -87,6 +87,7 @@ def controlled(
     min_count: int,
     level: float,
     reference: dict[str, str],
+    plain: Record | None = None,
 ) -> dict[str, Any]:
     """Compare groups within levels.
 
@@ -97,11 +98,13 @@ def controlled(
         min_count: smallest denominator of a rate of a group in a level.
         level: how often all averages together, and all levels together, are to hold their true differences.
         reference: the group of each column that the others are compared with; columns without one compare all pairs.
+        plain: the pair that the audit names without strata, as :func:`levelhead.auditing.rates.plain_pair` returns it:
+            it comes first.
 
     Returns:
-        JSON-able: ``column``; ``pairs``, the largest first, each with the standardised rates of both groups, their
-        ``difference`` averaged over levels, the ``plain`` one of the same rows without levels, and its ``levels``;
-        ``cells`` that are left out because they have too few rows; and ``sentences``.
+        JSON-able: ``column``; ``pairs``, the plain one and then the largest first, each with the standardised rates of
+        both groups, their ``difference`` averaged over levels, the ``plain`` one of the same rows without levels, and
+        its ``levels``; ``cells`` that are left out because they have too few rows; and ``sentences``.
     """
     made = [
         one for counts in columns for one in _compared(counts, positive, min_count, reference.get(counts.attribute))
@@ -109,12 +112,16 @@ def controlled(
     comparisons = max(1, sum(int(one.used.any(0).sum()) for one in made))
     each = max(1, sum(int(one.used.sum()) for one in made))
     pairs: list[dict[str, Any]] = []
+    named: list[dict[str, Any]] = []
     for one in made:
-        found = one.averages(level, comparisons)
-        kept = [int(at) for at in found.named(NAMED_PAIRS) if one.used[:, at].any()]
-        by_level = one.by_level(level, each)
-        pairs += [_pair(one, at, found, by_level) for at in kept]
-    pairs.sort(key=lambda pair: clearest(Estimate(pair["difference"], pair["low"], pair["high"], 0)))
+        found, by_level = one.averages(level, comparisons), one.by_level(level, each)
+        same = [at for at in range(len(one.first)) if plain is not None and one.is_of(at, plain)]
+        pairs += [
+            _pair(one, int(at), found, by_level) for at in found.named(NAMED_PAIRS)
+            if one.used[:, at].any() and at not in same
+        ]  # fmt: skip
+        named += [_pair(one, at, found, by_level) for at in same if one.used[:, at].any()]
+    pairs.sort(key=lambda pair: clearest(_figure(pair)))
     cells = [
         {"attribute": counts.attribute, "level": counts.levels[k], "group": counts.groups[i], "rows": int(rows)}
         for counts in columns
@@ -122,8 +129,12 @@ def controlled(
         if rows < min_count
     ]
     result = {"column": control, "level": level, "comparisons": comparisons, "min_count": min_count}
-    found_all = {**result, "pairs": pairs, "cells": cells}
-    return {**found_all, "sentences": control_sentences(found_all)}
+    found_all = {**result, "pairs": [*named, *pairs], "cells": cells}
+    return {**found_all, "sentences": control_sentences(found_all, None if named else plain)}
+
+
+def _figure(pair: Record) -> Estimate:
+    return Estimate(pair["difference"], pair["low"], pair["high"], pair["first"]["rows"] + pair["second"]["rows"])
 
 
 @dataclass(frozen=True)
@@ -144,6 +155,14 @@ class _Compared:
     second: IntArray
     used: NDArray[np.bool_]
     reference: bool
+
+    def is_of(self, at: int, plain: Record) -> bool:
+        """Whether a pair is the one that the audit names without strata, in the same rate."""
+        groups = {self.counts.groups[int(side[at])] for side in (self.first, self.second)}
+        named = self.counts.attribute, self.rate, groups
+        return named == (plain["attribute"], plain["rate"], {plain["first"], plain["second"]}) and (
+            plain["class"] in (None, self.of_class)
+        )
 
     @property
     def weights(self) -> FloatArray:
@@ -244,16 +263,25 @@ def _side(one: _Compared, at: int, used: NDArray[np.bool_], weights: FloatArray)
     return {"group": one.counts.groups[at], "value": float(weights[used] @ rates), "rows": rows}
 
 
-def control_sentences(result: Record) -> list[str]:
-    """Say the largest difference within levels, and what it is averaged over."""
+def control_sentences(result: Record, lacking: Record | None = None) -> list[str]:
+    """Say the first difference within levels and without them, and what it is averaged over.
+
+    ``lacking``: the pair that the audit names without strata, where no stratum has enough rows of it.
+    """
     within = f"Within strata of {short(result['column'], 60)}"
     if not result["pairs"]:
         return [
             f"{within} there is nothing to compare: no stratum has two groups with "
             f"{counted(result['min_count'], 'row')} under a rate."
         ]
+    if lacking is not None:
+        first, second = (named_group(lacking["attribute"], lacking[side]) for side in ("first", "second"))
+        return [
+            f"{within}, the {str(RATE_TITLES[lacking['rate']]).lower()} of {first} and {second} cannot be compared: no "
+            f"stratum has {counted(result['min_count'], 'row')} of both under it."
+        ]
     pair = result["pairs"][0]
-    first, second = (short(pair[side]["group"], 60) for side in ("first", "second"))
+    first, second = (named_group(pair["attribute"], pair[side]["group"]) for side in ("first", "second"))
     rates = [number(100 * pair[side]["value"]) for side in ("first", "second")]
     rate = str(RATE_TITLES[pair["rate"]]).lower()
     value, low, high = pair["difference"], pair["low"], pair["high"]
@@ -264,18 +292,14 @@ def control_sentences(result: Record) -> list[str]:
     ends = sorted((sign * low, sign * high))
     size = f"{number(100 * abs(value))} points {'higher' if value > 0 else 'lower'}"
     span = f"interval {number(100 * ends[0])} to {number(100 * ends[1])}"
-    if ends[0] > 0:
-        told = f"{start}: {size}, {span}."
-    elif max(abs(low), abs(high)) <= NARROW:
-        told = f"{start}: a gap of at most {number(100 * max(abs(low), abs(high)))} points."
-    else:
-        told = f"{start}: {size}, {span}; inconclusive."
-    plain = number(100 * pair["plain"], signed=True)
+    told = (
+        f"{start}: {size}, {span}{'' if ends[0] > 0 else '; inconclusive'}. Without strata, over the same rows, the "
+        f"difference is {number(100 * pair['plain'], signed=True)} points."
+    )
     levels = len(pair["levels"]) + len(pair["left_out"])
     over = (
         f"This averages {len(pair['levels'])} of {counted(levels, 'stratum', 'strata')} with "
-        f"{number(100 * pair['covered'])}% of the rows, weighted by size. Without strata, over the same rows, the "
-        f"difference is {plain} points."
+        f"{number(100 * pair['covered'])}% of the rows, weighted by size."
     )
     if pair["left_out"]:
         named = [f"“{short(name, 40)}”" for name in pair["left_out"][:3]]
@@ -314,10 +338,9 @@ class ControlFound(Found):
         """Yield the differences within levels, of each class where there are several."""
         several = len({one["class"] for one in self["pairs"]}) > 1
         for one in self["pairs"]:
-            rows = one["first"]["rows"] + one["second"]["rows"]
             figure = f"{one['rate']}_difference_within_levels" + (f"[{one['class']}]" if several else "")
             both = Pair(one["first"]["group"], one["second"]["group"])
-            yield one["attribute"], both, Fraction(figure), Estimate(one["difference"], one["low"], one["high"], rows)
+            yield one["attribute"], both, Fraction(figure), _figure(one)
 
 
 class Control(Part):
@@ -373,8 +396,17 @@ class Control(Part):
             min_count=options.min_count,
             level=options.level,
             reference=frame.references,
+            plain=self._plain(frame),
         )
         return ControlFound(found)
+
+    @staticmethod
+    def _plain(frame: Frame) -> Record | None:
+        """Return the pair to name, whose class is called as the counts call it; None: that of all rates."""
+        plain = frame.plain
+        if plain is None or frame.of_class is not None:
+            return plain and plain | {"class": None}
+        return plain | {"class": frame.shown.get(plain["class"], plain["class"])}
 
     def _counts(self, frame: Frame, key: Key, tally: Tally) -> tuple[LevelCounts, int, int | None]:
         """Return the counts of a column by level, how many rows have no level, and the positive class's place."""
@@ -415,6 +447,11 @@ class Control(Part):
         return counts, sum(tally.labels.values()) - sum(patterns.values()), positive
 
     @classmethod
+    def brief(cls, result: Record) -> list[str]:
+        """Return the difference within levels, beside that without."""
+        return ((result.get(cls.name) or {}).get("sentences") or [])[:1]
+
+    @classmethod
     def sections(cls, result: Record) -> list[Record]:
         """Return the section on gaps within the levels of another column."""
         control = result.get("control")
@@ -446,4 +483,5 @@ class Control(Part):
             notes=[f"{more:,} more strata are in the JSON." if more > 0 else ""],
             where=blocks.BOTH,
         )
-        return [blocks.section(f"Within strata of {column}", [pairs, levels], rank=1)]
+        said = blocks.said(control["sentences"][1:])
+        return [blocks.section(f"Within strata of {column}", [*said, pairs, levels], rank=1)]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from levelhead.auditing.brief import ON_SHEET, ROOM, on_sheet, range_cell
+from levelhead.auditing.brief import ON_SHEET, ROOM, first_screen, on_sheet, range_cell
 from levelhead.auditing.over_time import Time
+from levelhead.auditing.parts import answers
 from levelhead.auditing.rates import FOUR_FIFTHS, four_fifths, ratio_cell, ratio_span
-from levelhead.metrics.between import clearest
+from levelhead.metrics.between import lowest
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.provenance import provenance
@@ -70,8 +71,11 @@ def decisions_page(result: Record, *, source: str = "") -> Record:
     """
     level = level_text(result["level"])
     by_attribute, overall = result["by_attribute"], estimate_from_dict(result["overall"])
-    finding, *lines = decision_sentences(result)
+    asked, plain = answers(result), decision_sentences(result)
+    finding, *lines = [*asked, *plain]
     table, ranked = _overview(result, level)
+    groups = [(name, group) for name, column in by_attribute.items() for group in column["groups"]]
+    brief, ranked = first_screen([*asked, plain[0], *_leads(result)], groups, table, ranked)
     every = len(table["rows"]) > ON_SHEET
     sections = {
         name: [_section(name, column, level, every), *Time.column_sections(name, result)]
@@ -99,7 +103,7 @@ def decisions_page(result: Record, *, source: str = "") -> Record:
         ],
         lines=lines,
         **blocks.audited(result, source or "decisions"),
-        brief=blocks.brief(_leads(result), table | {"notes": []}, ranked, table["notes"]),
+        brief=brief,
         sheets=[
             [blocks.section("Selection rates", [on_sheet(table, ranked)]), ROOM],
             [how, provenance(result)],
@@ -138,7 +142,7 @@ def _overview(result: Record, level: str) -> tuple[Record, list[int]]:
 
 
 def _leads(result: Record) -> list[str]:
-    """Return what a screen shows below the finding: one group of each other column, and how many more are notable."""
+    """Return what a screen shows below the first group: one of each other column, and how many more are notable."""
     every = _every(result)
     shown, rest = [one.attribute for one in every[:1]], every[1:]
     lines = []
@@ -150,12 +154,7 @@ def _leads(result: Record) -> list[str]:
             lines.append(f"By {short(one.attribute, 20)}, {who}: impact ratio {ratio}, {four_fifths(one.ratio)}.")
     more = sum(one.notable for one in rest) - len(lines)
     verbs = "differs from the reference or lies" if more == 1 else "differ from the reference or lie"
-    changes = Time.brief(result)
-    return [
-        *changes,
-        *lines,
-        *([f"{counted(more, 'more group')} {verbs} below four fifths."] if more else []),
-    ]
+    return [*lines, *([f"{counted(more, 'more group')} {verbs} below four fifths."] if more else [])]
 
 
 def decision_sentences(result: Record) -> list[str]:
@@ -177,9 +176,9 @@ def decision_sentences(result: Record) -> list[str]:
 
 
 def _every(result: Record) -> list[_Told]:
-    """Return all groups beside their references, the clearest first."""
+    """Return all groups beside their references: those that differ measurably first, then the lowest ratio."""
     told = [one for name, column in result["by_attribute"].items() for one in _told(name, column, result)]
-    return sorted(told, key=lambda one: clearest(one.apart))
+    return sorted(told, key=lambda one: (not one.apart.excludes_zero, *lowest(one.ratio)))
 
 
 def _told(name: str, column: Record, result: Record) -> Iterator[_Told]:
@@ -193,7 +192,8 @@ def _told(name: str, column: Record, result: Record) -> Iterator[_Told]:
         whom = f"{percent(own)}% of {named_group(name, group)} and {percent(other)}% of {named_group(name, reference)}"
         sentence = (
             f"{by}“{short(result['favourable'], 40)}” is the decision for {whom}: a difference of "
-            f"{percent(apart, signed=True)} percentage points (interval {percent_interval(apart, signed=True)})."
+            f"{percent(apart, signed=True)} percentage points (interval {percent_interval(apart, signed=True)})"
+            f"{'' if apart.excludes_zero else '; inconclusive'}."
         )
         yield _Told(name, group, apart, ratio, f"{sentence} {_verdict(ratio)}")
 

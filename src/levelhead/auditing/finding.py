@@ -94,7 +94,8 @@ def find(
             else own.differences(rate.first, rate.second, level=level, comparisons=comparisons)
         )
         at_most = max(at_most, float(np.maximum(-found.low, found.high).max()))
-        pairs += [_pair(rate, int(at), found) for at in found.named(NAMED_PAIRS)]
+        largest = int(np.abs(found.value).argmax())  # which the gap of the column is
+        pairs += [_pair(rate, int(at), found) for at in dict.fromkeys([*found.named(NAMED_PAIRS), largest])]
         # Hits of weighted rows cannot be drawn again.
         if len(rate.groups) > 2 and rate.weighted is None:
             hits, rows = rate.hits.astype(np.int64), rate.rows.astype(np.int64)
@@ -105,9 +106,10 @@ def find(
     for attribute in columns:
         theirs = [pair for pair in pairs if pair["attribute"] == attribute]
         kept = theirs[:NAMED_PAIRS]
-        # And of each rate the interval that ends farthest: what these keep for sure, all keep.
+        # And of each rate the interval that ends farthest: what these keep for sure, all keep. And the largest gap.
         of_rates = {_rate_of(pair): [one for one in theirs if _rate_of(one) == _rate_of(pair)] for pair in kept}
-        farthest = [max(those, key=_reach) for those in of_rates.values()]
+        farthest = [max(those, key=key) for those in of_rates.values() for key in (_reach, _size)]
+        farthest = [pair for at, pair in enumerate(farthest) if pair not in farthest[:at]]
         named += [*kept, *(pair for pair in farthest if pair not in kept)]
     named.sort(key=_clearest)
     finding = {
@@ -125,6 +127,10 @@ def _clearest(pair: Mapping[str, Any]) -> tuple[bool, float]:
 
 def _rate_of(pair: Mapping[str, Any]) -> tuple[str, str]:
     return pair["rate"], pair["class"]
+
+
+def _size(pair: Mapping[str, Any]) -> float:
+    return abs(estimate_from_dict(pair["difference"]).value)
 
 
 def _reach(pair: Mapping[str, Any]) -> float:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Answer, Frame, Part
+from levelhead.auditing.rates import plain_pair
 from levelhead.auditing.two_periods import Cells, RateChange, changes_table, few_sentences, rate_changes, rate_sentence
 from levelhead.metrics import trend as trends
 from levelhead.metrics.between import clearest
@@ -366,6 +367,18 @@ class Time(Part):
         )
         frame.warnings.extend(warnings)
         return found
+
+    @classmethod
+    def brief(cls, result: Record) -> list[str]:
+        """Return a sentence on each column: what is decided first, and of that what the plain finding is about."""
+        plain, told = plain_pair(result) or {"attribute": None, "rate": None}, []
+        for name, own in ((result.get(cls.name) or {}).get("by_attribute") or {}).items():
+            changes = [(one, one["slope"]) for one in own["trends"]] + [(one, one["change"]) for one in own["changes"]]
+            changed = [one for one, change in changes if estimate_from_dict(change).excludes_zero]
+            changed += [one for one in own["trends"] if one["first_outside"] is not None]
+            other = [one["rate"] != plain["rate"] for one in changed] or [True]
+            told.append((not changed, name != plain["attribute"], own["sentences"][other.index(min(other))]))
+        return [said for *_, said in sorted(told, key=lambda one: one[:2])]
 
     @classmethod
     def column_sections(cls, name: str, result: Record) -> list[Record]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from levelhead.auditing.brief import ON_SHEET, ROOM, WORST, on_sheet, overview, several_compared
-from levelhead.auditing.parts import PARTS
+from levelhead.auditing.brief import ON_SHEET, ROOM, WORST, first_screen, of_pairs, on_sheet, overview
+from levelhead.auditing.parts import ASKED, PARTS, answers
+from levelhead.auditing.rates import Rates
 from levelhead.auditing.weights import rows_worth
 from levelhead.metrics import gaps as gap_names
 from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
@@ -56,8 +58,6 @@ _CLUSTERED = (
     "Student’s t. Gaps use simultaneous intervals of all pairs (Bonferroni). A rate with fewer than 8 clusters is not "
     "compared."
 )
-FIRST = ("against", "over_time", "control", "own_metrics", "continuous", "costs", "rates")
-"""Parts whose sentences come first, those that an option requested before the others."""
 
 
 def audit_page(result: Record, *, source: str = "") -> Record:
@@ -72,6 +72,7 @@ def audit_page(result: Record, *, source: str = "") -> Record:
     """
     by_attribute = result["by_attribute"]
     table, ranked = overview(result)
+    groups = [(name, group) for name, part in by_attribute.items() for group in part["groups"]]
     every = len(table["rows"]) > ON_SHEET or result.get("positive") is None
     parts = blocks.by_column({name: audit_sections(name, result, rates=every, paper=False) for name in by_attribute})
     whole = [section for one in PARTS.own() for section in one.sections(result)]
@@ -85,11 +86,11 @@ def audit_page(result: Record, *, source: str = "") -> Record:
     last = [*blocks.of_terminal(result, _note(result)), definitions]
     parts.append(blocks.part([*whole, *last]))
     finding, *lines = _sentences(result)
-    own = sorted(PARTS.own(), key=lambda one: FIRST.index(one.name) if one.name in FIRST else len(FIRST))
     told = [part.get("sentences") for part in result.get("parts", {}).values()]
-    asked = [visible(str(one[0])) for one in told if isinstance(one, list) and one]  # a column may be so named
-    leads = [*asked, *(line for one in own for line in one.brief(result)), *_sentences(result, brief=True)]
-    leads = [line for line in dict.fromkeys(leads) if line != finding]
+    beside = [visible(str(one[0])) for one in told if isinstance(one, list) and one]  # a column may be so named
+    beside += [line for one in PARTS.own() if one.name not in (*ASKED, Rates.name) for line in one.brief(result)]
+    _, *leads = dict.fromkeys(_sentences(result, brief=True, beside=beside))
+    brief, ranked = first_screen([finding, *leads], groups, table, ranked)
     title = "Selection rates" if result.get("positive") is not None else "Groups"
     return blocks.page(
         "Audit",
@@ -97,7 +98,7 @@ def audit_page(result: Record, *, source: str = "") -> Record:
         parts,
         facts=_facts_of_all(result),
         lines=lines,
-        brief=blocks.brief(leads, table | {"notes": []}, ranked, table["notes"]),
+        brief=brief,
         sheets=[
             [blocks.section(title, [on_sheet(table, ranked)]), ROOM],
             [method | {"blocks": [*method["blocks"], blocks.paragraph(CAUTION)]}, provenance(result)],
@@ -106,9 +107,10 @@ def audit_page(result: Record, *, source: str = "") -> Record:
     )
 
 
-def _sentences(result: Record, *, brief: bool = False) -> list[str]:
+def _sentences(result: Record, *, brief: bool = False, beside: Sequence[str] = ()) -> list[str]:
     """Return the finding and what else is said first."""
-    found = audit_sentences(result, brief=brief)
+    ratios = Rates.brief(result)
+    found = audit_sentences(result, brief=brief, asked=answers(result), ratios=ratios, beside=beside)
     if "finding" not in result or result["finding"]["pair"] is None:
         gaps = {
             name: estimate_from_dict(part["metrics"].get(WORST, {})) for name, part in result["by_attribute"].items()
@@ -185,23 +187,25 @@ def _gaps_section(name: str, result: Record, paper: bool) -> Record:
     """Return the section on the measured gaps."""
     part, level = result["by_attribute"][name], level_text(result.get("level", 0.95))
     figures, gaps, worst = _figures_of(part, paper)
-    unadjusted = ""
-    if gaps and several_compared(result):
-        unadjusted = "Unlike those of pairs of groups, these intervals are not adjusted for the number of comparisons."
+    known = {key: of_pairs(name, key, figure, result) for key, figure in gaps.items()}
+    gaps = {key: figure for key, (figure, _) in known.items()}
+    figures |= gaps
 
     def title(key: str) -> str:
         return _title(key, worst) if paper else _title(key, worst).replace(LARGER, "")
 
+    apart = [title(key) for key, (figure, adjusted) in known.items() if figure.defined and not adjusted]
+    unadjusted = f"Intervals that are not adjusted for several comparisons: {joined(apart)}." if apart else ""
     corrected = [
         f"{title(key)} {number(100 * one.corrected)}"
         for key, one in gaps.items()
         if one.defined and one.corrected is not None
     ]
-    known = {"accuracy", "balanced_accuracy"} if not paper else {"accuracy"}  # the page says them above
+    above = {"accuracy", "balanced_accuracy"} if not paper else {"accuracy"}
     told = [
         f"{title(key)}: {percent(one)}% {percent_interval(one)}." if one.defined else f"{title(key)}: {one.reason}."
         for key, one in figures.items()
-        if key not in {*gaps, *known}
+        if key not in {*gaps, *above}
     ]
     forest = blocks.forest(
         f"Measured gaps between groups of {short(name)}, percentage points with {level} intervals",

@@ -39,6 +39,7 @@ from levelhead.auditing.score_changes import area_changes
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics import JointCounts, holm
 from levelhead.metrics import group as group_metrics
+from levelhead.metrics.between import clearest
 from levelhead.metrics.clustered import FEWEST, Means, means_within
 from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.names import Key, attribute_names, group_name, metric_of
@@ -344,7 +345,7 @@ class Against(Part):
     def brief(cls, result: Record) -> list[str]:
         """Return the change of the gap by each column, and who gained or lost most."""
         found: Record = result.get(cls.name) or {}
-        changes = []
+        changes: list[tuple[tuple[bool, float], str]] = []
         for name, one in found.get("by_attribute", {}).items():
             gap = one["metrics"].get("equalized_odds_worst")
             change = estimate_from_dict(gap["difference"] if gap else {})
@@ -352,8 +353,9 @@ class Against(Part):
                 told = (
                     f"{number(100 * change.value, signed=True)} points {percent_interval(change, signed=True)}".rstrip()
                 )
-                changes.append(f"Equalized odds gap by {short(name)}: change {told}, from {number(100 * gap['old'])}.")
-        return changes + super().brief(result)
+                told += f", from {number(100 * gap['old'])}{'; inconclusive' if change.low <= 0 <= change.high else ''}"
+                changes.append((clearest(change), f"Equalized odds gap by {short(name)}: change {told}."))
+        return [said for _, said in sorted(changes)] + super().brief(result)
 
     def find(self, frame: Frame) -> PairedAudit:
         """Return the changes from the other model."""

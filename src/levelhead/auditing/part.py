@@ -60,6 +60,7 @@ class Frame:
         label: of scores, the label that they are about.
         warnings: full sentences, to which parts add.
         decision: the name of the favourable decision, where it is no class of the data.
+        plain: the pair that an audit names unless more was asked (:func:`levelhead.auditing.rates.plain_pair`).
     """
 
     asked: Asked
@@ -78,6 +79,7 @@ class Frame:
     as_label: Mapping[Hashable, Hashable] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     decision: str | None = None
+    plain: Record | None = None
 
     @property
     def shown(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from levelhead.auditing.part import Part
 from levelhead.auditing.rates import Amplified, Rates
 from levelhead.auditing.scores import Scores
 from levelhead.registry import Registry
+from levelhead.report.text import Record
 
 PARTS: Registry[Part] = Registry(
     "part",
@@ -22,3 +23,10 @@ PARTS: Registry[Part] = Registry(
     {one.name: one for one in (Control, Along, Time, BoundPart, CostPart, Against, Scores, Rates, Amplified, OwnPart)},
 )
 """Beside the classes' gaps and rates, which every audit has; in the order of a page."""
+ASKED = ("over_time", "control", "against")
+"""Parts that answer a question of their own about the groups: what they say stands before what any audit says."""
+
+
+def answers(result: Record) -> list[str]:
+    """Return what these parts say first, from the JSON of an audit of classes or of decisions."""
+    return [line for name in ASKED for line in PARTS[name].brief(result)]

@@ -27,7 +27,7 @@ from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics import Counts, estimate
 from levelhead.metrics.amplification import amplification_sentence, audited_amplification
-from levelhead.metrics.between import mean_of, proportion_ends, ratio_of, unlike
+from levelhead.metrics.between import lowest, mean_of, proportion_ends, ratio_of, unlike
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
@@ -94,8 +94,8 @@ class OutcomeRatios(Finding):
 
     @property
     def lowest_first(self) -> list[tuple[Key, Estimate]]:
-        """The groups whose ratio is defined."""
-        return sorted((one for one in self.ratios.items() if one[1].defined), key=lambda one: one[1].value)
+        """The groups whose ratio is defined: those measured below 1 before the others."""
+        return sorted((one for one in self.ratios.items() if one[1].defined), key=lambda one: lowest(one[1]))
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,7 @@ def _robust(weighted: WeightedCounts, positive: int) -> dict[str, WeightedRate]:
 def rate_sentences(name: str, part: MoreRates) -> list[str]:
     """Say how groups stand to four fifths of the favourable outcome, or both ratios if nobody said which that is.
 
-    Each group whose ratio is measured below four fifths gets a sentence, the lowest first; where there is none, the
-    group with the lowest ratio does.
+    The group that comes first gets a sentence, and so does each other one whose ratio is measured below four fifths.
     """
     if part.favourable is None:
         return _both_ratios(name, part)
@@ -285,10 +284,37 @@ def rate_sentences(name: str, part: MoreRates) -> list[str]:
     for outcome in part.outcomes:
         for key, one in outcome.lowest_first:
             if sentences and one.value >= FOUR_FIFTHS:
-                break
+                continue
             said = _compared_ratios(name, outcome, key, one, "the favourable outcome ")
-            sentences.append(f"By {printable(name)}, {said}: {four_fifths(one)}.")
+            verdict = four_fifths(one)
+            if one.low <= 1 <= one.high and "inconclusive" not in verdict:
+                said += " (inconclusive)"
+            sentences.append(f"By {printable(name)}, {said}: {verdict}.")
     return sentences
+
+
+def lowest_ratios(result: Record) -> list[tuple[str, str, Record]]:
+    """Return column, group and findings of the ratio of the favourable outcome that each column names, lowest first."""
+    told = []
+    for name, found in (result.get(Rates.name) or {}).items():
+        if found.get("favourable") is None or not found["sentences"]:
+            continue
+        ratios = {group: estimate_from_dict(one) for group, one in found["outcomes"][0]["ratios"].items()}
+        group = min((one for one in ratios if ratios[one].defined), key=lambda one: lowest(ratios[one]))
+        told.append((lowest(ratios[group]), name, group, found))
+    return [one[1:] for one in sorted(told, key=lambda one: one[0])]
+
+
+def plain_pair(result: Record) -> Record | None:
+    """Return what an audit names unless more was asked: the lowest ratio of the favourable outcome, or the largest gap.
+
+    It has ``attribute``, ``rate``, ``class`` (None: that of all rates) and the groups ``first`` and ``second``.
+    """
+    for name, group, found in lowest_ratios(result):
+        to = found["outcomes"][0]["reference"]
+        return {"attribute": name, "rate": "selection_rate", "class": None, "first": group, "second": to}
+    pair = (result.get("finding") or {}).get("pair")
+    return pair and pair | {side: pair[side]["group"] for side in ("first", "second")}
 
 
 def four_fifths(ratio: Estimate) -> str:
@@ -384,9 +410,8 @@ class Rates(Part):
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:
-        """Return the lowest ratio of each column, where the favourable outcome is known."""
-        known = [one for one in (result.get(cls.name) or {}).values() if one.get("favourable") is not None]
-        return [one["sentences"][0] for one in known if one["sentences"]]
+        """Return one ratio of each column, the lowest first, where the favourable outcome is known."""
+        return [found["sentences"][0] for _, _, found in lowest_ratios(result)]
 
     @classmethod
     def column_sections(cls, name: str, result: Record) -> list[Record]:

@@ -379,7 +379,8 @@ def _audit(rows: ErrorRows, label: str) -> RegressionAudit:
     numbers = {name: np.concatenate(one) for name, one in rows.numbers.items()}
     along = {name: continuous_gap(numbers[""], numbers[name], title=name, level=options.level) for name in roles.along}
     members = {key: list(groups) for key, groups in kept.items()}
-    beside = Compared(members, paired, names, groups_of, options.level, max(2, options.min_count))
+    plain = next(((one.attribute, one.quantity, {one.pair.first, one.pair.second}) for one in _first(pairs)), None)
+    beside = Compared(members, paired, names, groups_of, options.level, max(2, options.min_count), plain)
     control, against = None, None
     if roles.levels:
         control = within_levels(rows.within, beside, ", ".join(roles.levels), overall.n)
@@ -474,16 +475,21 @@ def _pairs(
     return found
 
 
+def _first(pairs: Sequence[RegressionPair]) -> list[RegressionPair]:
+    """Return the first pair in mean error and in its size: a decided one before the other."""
+    own = [[pair for pair in pairs if pair.quantity == quantity] for quantity in ("mean_error", "mean_absolute_error")]
+    return sorted((one[0] for one in own if one), key=lambda one: not one.pair.decided)
+
+
 def regression_sentences(found: RegressionAudit) -> list[str]:
-    """Say which groups' errors differ most, in mean and in size, or that these rows cannot tell."""
-    said = []
-    for quantity in ("mean_error", "mean_absolute_error"):
-        one = next((pair for pair in found.pairs if pair.quantity == quantity), None)
-        if one is not None:
-            said.append(_pair_sentence(found, one))
-    if not said:
-        said.append(_nothing_compared(found))
-    said += [one for part in (found.control, found.against) if part is not None for one in part.sentences()]
+    """Say which groups' errors differ most, in mean and in size, or that these rows cannot tell.
+
+    Levels and another model come first, where there are some.
+    """
+    beside = [part.sentences() for part in (found.control, found.against) if part is not None]
+    said = [one[0] for one in beside]
+    said += [_pair_sentence(found, one) for one in _first(found.pairs)] or [_nothing_compared(found)]
+    said += [line for one in beside for line in one[1:]]
     overall = found.overall
     explained = (
         "" if not found.explained >= 0 else f" Predictions explain {number(100 * found.explained)}% of the variance."

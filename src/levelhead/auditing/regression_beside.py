@@ -53,6 +53,7 @@ class Compared:
         groups_of: the group of each member that rows are counted by.
         level: of the intervals.
         min_count: fewest rows of a group for its mean to count.
+        plain: column, quantity and groups of the pair that the audit names without levels; None: there is none.
     """
 
     kept: Mapping[Key, Sequence[Key]]
@@ -61,6 +62,7 @@ class Compared:
     groups_of: Mapping[Key, Mapping[Any, Key]]
     level: float
     min_count: int
+    plain: tuple[str, str, set[str]] | None = None
 
     def members(self, key: Key) -> list[str]:
         """Return the names of the groups of a column."""
@@ -83,10 +85,18 @@ class LevelPair(Finding):
     levels: int
     covered: float
 
+    @property
+    def about(self) -> tuple[str, str, set[str]]:
+        """Column, quantity and groups."""
+        return self.attribute, self.quantity, {self.first, self.second}
+
 
 @dataclass(frozen=True)
 class WithinLevels(Told):
-    """Pairs of groups within levels of a ``column``, the clearest and largest first; ``without``: rows of no level."""
+    """Pairs of groups within levels of a ``column``; ``without``: rows of no level.
+
+    The pair that the audit names without levels comes first, then the clearest and largest.
+    """
 
     column: str
     pairs: tuple[LevelPair, ...]
@@ -94,19 +104,18 @@ class WithinLevels(Told):
     without: int
 
     def sentences(self) -> list[str]:
-        """Say the clearest difference within levels, and what it is without them."""
+        """Say the first difference within levels, and what it is without them."""
         within = f"Within strata of {printable(self.column, 60)}"
         if not self.pairs:
             return [f"{within}, no two groups have enough rows in one level to be compared."]
-        of_size = [pair for pair in self.pairs if pair.quantity == "mean_absolute_error"]
-        one = (of_size or self.pairs)[0]
+        one = self.pairs[0]
         told = "" if one.difference.excludes_zero else "; inconclusive"
         return [
             f"{within}, the {QUANTITIES[one.quantity].lower()} of {printable(one.first)} is "
             f"{digits(one.difference.value)} more than that of {printable(one.second)} (interval "
-            f"{digits(one.difference.low)} to {digits(one.difference.high)}){told}.",
-            f"That is an average over {counted(one.levels, 'level')} with {number(100 * one.covered)}% of the rows; "
-            f"without levels it is {digits(one.plain)}.",
+            f"{digits(one.difference.low)} to {digits(one.difference.high)}){told}. Without levels it is "
+            f"{digits(one.plain)}.",
+            f"The average within strata is over {counted(one.levels, 'level')} with {number(100 * one.covered)}% of the rows.",
         ]
 
 
@@ -136,9 +145,14 @@ def within_levels(found: Mapping[Key, GroupMoments], asked: Compared, column: st
                 if there.any():
                     both = members[first], members[second]
                     of_pairs.append(one.averaged(asked.names[key], quantity, both, ends, [first, second], there))
-            made += _named(of_pairs, [pair.difference for pair in of_pairs])
+            named = _named(of_pairs, [pair.difference for pair in of_pairs])
+            made += [*named, *(pair for pair in of_pairs if asked.plain == pair.about and pair not in named)]
     order = list(QUANTITIES)
-    made.sort(key=lambda one: (not one.difference.excludes_zero, order.index(one.quantity), -one.difference.value))
+    made.sort(
+        key=lambda one: (
+            asked.plain != one.about, not one.difference.excludes_zero, order.index(one.quantity), -one.difference.value
+        )
+    )  # fmt: skip
     without = rows - int(next(iter(tables.values())).size.sum())
     return WithinLevels(column, tuple(made), comparisons, without)
 

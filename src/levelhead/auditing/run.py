@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
+from levelhead.auditing.control import Control
 from levelhead.auditing.figures import Classes
 from levelhead.auditing.options import (
     EXCLUDED,
@@ -16,6 +18,7 @@ from levelhead.auditing.options import (
 )
 from levelhead.auditing.part import Asked, Part
 from levelhead.auditing.parts import PARTS
+from levelhead.auditing.rates import Rates, plain_pair
 from levelhead.auditing.result import AuditResult
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.tables.repeated import repeated
@@ -115,7 +118,12 @@ def run(
     frame = classes.frame(rows, rows.only({*rows.parts} - {"score"}) if as_read else rows)
     told = classes.find(frame)
     frame.warnings.extend(warnings)
-    found = {name: part.find(frame) for name, part in counts.ours.items()}
+    found: dict[str, Any] = {}
+    for name in sorted(counts.ours, key=lambda name: name == Control.name):  # it is about what the others name
+        if name == Control.name:
+            frame = replace(frame, plain=plain_pair(told["headline"] | {Rates.name: found[Rates.name].to_dict()}))
+        found[name] = counts.ours[name].find(frame)
+    found = {name: found[name] for name in counts.ours}
     answers = {name: part.find(frame) for name, part in counts.own.items()}
     options.label_map.refuse_unused()
     return AuditResult(**told, reading=list(dict.fromkeys(reading)) or None, findings=found, parts=answers)

@@ -226,6 +226,11 @@ def clearest(figure: Estimate) -> tuple[bool, float]:
     return not figure.excludes_zero, -abs(figure.value)
 
 
+def lowest(ratio: Estimate) -> tuple[bool, float]:
+    """Return what sorts ratios: those that are measured below 1 first, then the lowest."""
+    return not ratio.high < 1, math.inf if math.isnan(ratio.value) else ratio.value
+
+
 def differences(
     hits: IntArray | FloatArray,
     rows: IntArray | FloatArray,

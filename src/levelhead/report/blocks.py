@@ -441,17 +441,25 @@ def page(
 
 
 def brief(
-    lines: Sequence[str], table: Record, ranked: Sequence[int], notes: Sequence[str] = (), *, row: str = "group"
+    lines: Sequence[str],
+    table: Record,
+    ranked: Sequence[int],
+    notes: Sequence[str] = (),
+    *,
+    row: str = "group",
+    named: Sequence[Sequence[int]] = (),
 ) -> Record:
     """Return what fits a screen: sentences, and a table, of whose rows the first ``ranked`` ones are shown.
 
-    ``row``: what a row is about, for the line on those that are left out.
+    ``row``: what a row is about, for the line on those that are left out. ``named``: the rows that the finding and each
+    line are about, which stand in the table wherever the sentence is shown.
     """
     return {
         "lines": [short(line, LONGEST_SENTENCE) for line in lines],
         "table": table,
         "ranked": list(ranked),
         "row": row,
+        "named": [list(one) for one in named],
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
     }
 

@@ -248,12 +248,22 @@ def _verdict(figure: Estimate) -> str:
     return f"; inconclusive: anything from no gap to {number(100 * figure.high)} points."
 
 
-def audit_sentences(result: Record, *, brief: bool = False) -> list[str]:
-    """Say what an audit found: first what must be known before any gap, then the largest gap.
+def audit_sentences(
+    result: Record,
+    *,
+    brief: bool = False,
+    asked: Sequence[str] = (),
+    ratios: Sequence[str] = (),
+    beside: Sequence[str] = (),
+) -> list[str]:
+    """Say what an audit found: what was asked, what must be known before any gap, then the lowest ratio or largest gap.
 
     Args:
         result: the audit's JSON; empty sentences for one that was written before it had a ``finding``.
         brief: leave out the denominators of the rates.
+        asked: what answers a question of its own. Nothing but a model with one answer goes before it.
+        ratios: of the favourable outcome; the first one goes before the largest gap.
+        beside: what else options requested, after the largest gap.
 
     Returns:
         full sentences, of which the first is the headline; the rows of the largest gap and the largest gap of each
@@ -262,22 +272,20 @@ def audit_sentences(result: Record, *, brief: bool = False) -> list[str]:
     if "finding" not in result:
         return []
     finding, words = result["finding"], Words(result)
-    sentences = [
-        *_answer_sentences(finding, words),
-        *(result.get("control") or {}).get("sentences", []),
-    ]
+    answers, constant = _answer_sentences(finding, words), finding["constant"] is not None
+    sentences = [*answers, *asked] if constant else [*asked, *answers]
     pair = finding["pair"]
     weights = result.get("weights")
     known = [one["sentence"] for one in (weights, result.get("clusters")) if one]
-    if finding["constant"] is not None and (finding["at_most"] or 1) > NARROW:
-        return [*sentences, *known]  # "inconclusive" beside it would only confuse
+    if constant and (finding["at_most"] or 1) > NARROW:
+        return [*sentences, *known, *beside]  # "inconclusive" beside it would only confuse
     if pair is None:
         none = "No two groups have enough rows to be compared, so no gap was measured."
-        return [*sentences, none, *known]
+        return [*sentences, *ratios, none, *known, *beside]
     headline = pair_sentence(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"])
     if weights:
         headline += f" Weighted: effective sample size {weights['worth']:,.0f}."
-    sentences.append(headline)
+    sentences += [*ratios[:1], headline, *beside]
     sides = [f"{_rows(pair[side])} of {words.group(pair, side)}" for side in ("first", "second")]
     told = f"Denominators of these rates: {', '.join(sides)}."
     sentences += known
@@ -289,7 +297,8 @@ def audit_sentences(result: Record, *, brief: bool = False) -> list[str]:
     for one in result["pairs"]:
         if one["attribute"] != pair["attribute"]:
             others.setdefault(one["attribute"], one)
-    return [*sentences, *([] if brief else [told]), *(pair_sentence(one, words) for one in others.values())]
+    gaps = [pair_sentence(one, words) for one in others.values()]
+    return [*sentences, *([] if brief else [told]), *ratios[1:], *gaps]
 
 
 def _rows(side: Record) -> str:

@@ -6,7 +6,10 @@ Each block says where it is shown (:data:`levelhead.report.blocks.PAGE` and othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import sys
+from collections.abc import Callable, Collection, Sequence
+from itertools import zip_longest
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -104,28 +107,43 @@ class _Brief:
         def tall(shown: Sequence[RenderableType]) -> int:
             return sum(len(console.render_lines(one, options)) for one in shown)
 
+        block, notes = self.brief["table"], [*map(Text, self.brief["notes"])]
+
+        def fitting(lines: list[RenderableType], places: Collection[int]) -> list[RenderableType]:
+            rows = [block["rows"][at] for at in sorted(places)]
+            return [*lines, *([DrawnTable(block | {"rows": rows}, plain=True)] if rows else [])]
+
+        def fits(shown: Sequence[RenderableType]) -> bool:
+            return tall([*shown, *warnings[:1]]) < height  # the first warning always has room
+
+        height = math.inf if console.file is sys.stdout and not console.is_terminal else HEIGHT  # a pipe has none
         lines: list[RenderableType] = [Text(self.page["finding"], style="bold")]
-        for line in self.brief["lines"]:
-            if tall([*lines, Text(line)]) <= SENTENCES:
-                lines.append(Text(line))
-        hidden = len(self.brief["lines"]) + 1 - len(lines)
-        notes = [*map(Text, self.brief["notes"])]
-        ranked, block = self.brief["ranked"], self.brief["table"]
+        first, *others = self.brief["named"] or [[]]
         warnings = warning_lines(self.page["cautions"])[: len(self.page["cautions"])]
-        for count in range(min(len(ranked), HEIGHT), 0, -1):
-            rows = [block["rows"][at] for at in sorted(ranked[:count])]
-            shown = [*lines, DrawnTable(block | {"rows": rows}, plain=True), *notes]
-            if count == 1 or tall([*shown, *warnings[:1]]) < HEIGHT:  # rows make room for the first warning
+        places: set[int] = set()
+        for at in [*first, *self.brief["ranked"][:1]]:
+            places |= {at} if not places or fits(fitting(lines, places | {at})) else set()
+        for line, named in zip_longest(self.brief["lines"], others, fillvalue=[]):
+            longer = [*lines, Text(line)]
+            if tall(longer) > SENTENCES or not fits(fitting(longer, places | {*named})):
                 break
-        else:
-            count, shown = 0, [*lines, *notes]
-        warned = 0
+            lines, places = longer, places | {*named}
+        hidden = len(self.brief["lines"]) + 1 - len(lines)
+        for at in self.brief["ranked"]:
+            if height < math.inf and not fits([*fitting(lines, places | {at}), *notes]):
+                break
+            places |= {at}
+        shown, warned = fitting(lines, places), 0
+        for note in notes:
+            shown += [note] if fits([*shown, note]) else []
         for warning in warnings:
-            if warned and tall([*shown, warning]) >= HEIGHT:
+            if warned and tall([*shown, warning]) >= height:
                 break
             shown, warned = [*shown, warning], warned + 1
         yield from shown
-        yield Text(self._more(len(block["rows"]) - count, hidden, len(self.page["cautions"]) - warned), style="dim")
+        yield Text(
+            self._more(len(block["rows"]) - len(places), hidden, len(self.page["cautions"]) - warned), style="dim"
+        )
 
     def _more(self, rows: int, sentences: int, warnings: int) -> str:
         """Say what is left out, and how to see it."""

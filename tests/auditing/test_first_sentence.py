@@ -1,0 +1,175 @@
+"""What stands first: the question that was asked, about the rate of the plain finding. Its groups are in the table."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from levelhead.cli.app import main
+
+REVERSED = [
+    (year, sex, place < share * 200)
+    for year in range(2013, 2019)
+    for sex, share in (("F", 0.3 if year == 2013 else 0.7), ("M", 0.6))
+    for place in range(200 if year > 2013 else 600)
+    for share in [share * (3 if year == 2013 else 1)]
+]
+"""F is selected 30% of the time in 2013 and 70% after it, M 60%: over all years, both are close."""
+
+
+def decided(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["year", "sex", "hired"]).astype({"hired": int})
+
+
+def drawn(**rates: dict[str, tuple[float, float]]) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return 4,000 rows; a group's false and true positive rates move by those of its level of each column."""
+    chance = np.random.default_rng(0)
+    frame = pd.DataFrame({name: chance.choice(list(levels), 4000) for name, levels in rates.items()})
+    frame["y"] = chance.integers(0, 2, 4000)
+    moved = sum(np.array([rates[name][one] for one in frame[name]]) for name in rates)
+    share = np.array([0.3, 0.7])[frame["y"]] + np.asarray(moved)[np.arange(4000), frame["y"]]
+    frame["p"] = (chance.random(4000) < share).astype(int)
+    return frame, {"sensitive_features": frame[list(rates)], "replicates": 100}
+
+
+LEVELS = {
+    "sex": {"f": (0.0, -0.05), "m": (0.0, 0.0)},
+    "education": {one: (-0.05, -0.1) if one == "low" else (0.0, 0.0) for one in ("low", "mid", "high", "phd", "none")},
+    "race": {one: (0.25, -0.1) if one == "a" else (0.0, 0.0) for one in "abcd"},
+}
+
+
+def test_with_periods_their_change_stands_first() -> None:
+    frame = decided(REVERSED)
+    decisions = {"favourable": 1, "sensitive_features": frame["sex"], "time": frame["year"]}
+    found = lh.audit_decisions(frame["hired"], **decisions)
+    assert found.over_time is not None
+    (change,) = found.over_time.by_attribute["sex"]
+    assert change.slope.excludes_zero or change.first_outside == "2014"
+    finding = found.page()["finding"]
+    assert finding == found.over_time.sentences()[0]
+    assert " ".join(str(found).split()).startswith(finding)
+    right = frame["hired"].to_numpy() ^ (np.arange(len(frame)) % 5 == 0)
+    classes = lh.audit(right, frame["hired"], replicates=100, **decisions)  # type: ignore[arg-type]
+    finding = classes.page()["finding"]
+    assert "selection rate" in finding, "the favourable outcome is what a plain audit is about"
+    assert "control limits in 2014" in finding or "points per period" in finding
+
+
+def test_a_model_with_one_answer_is_named_before_what_was_asked() -> None:
+    frame = decided(REVERSED)
+    found = lh.audit(frame["hired"], frame["hired"] * 0, sensitive_features=frame["sex"], time=frame["year"])
+    assert found.page()["finding"].startswith("The model predicts “0” for every row")
+
+
+def test_within_strata_the_rate_is_that_of_the_plain_finding_with_both_values() -> None:
+    """Men and women differ in no department; departments differ in how many are found, and in who is there."""
+    chance = np.random.default_rng(0)
+    dep = chance.integers(0, 4, 40_000)
+    sex, y = np.where(chance.random(40_000) < 0.3 + 0.1 * dep, "f", "m"), chance.integers(0, 2, 40_000)
+    high = np.where(y == 1, 0.9 - 0.05 * dep, 0.2 + 0.012 * (sex == "f"))
+    predicted = (chance.random(40_000) < high).astype(int)
+    options = {"sensitive_features": {"sex": sex}, "control_features": {"dep": dep}, "replicates": 100}
+    found = lh.audit(y, predicted, **options)
+    plain, pair = found.more["finding"]["pair"], found.more["control"]["pairs"][0]
+    assert plain["rate"] == pair["rate"] == "true_positive_rate"
+    assert pair["low"] < 0 < pair["high"]
+    assert abs(pair["plain"]) == pytest.approx(abs(plain["difference"]["value"]))
+    finding = found.page()["finding"]
+    assert "Within strata of dep, the true positive rate" in finding
+    assert "inconclusive. Without strata, over the same rows, the difference is " in finding
+    assert "points lower" in found.page()["brief"]["lines"][0]
+    chosen = lh.audit(y, predicted, favourable=1, **options)
+    assert chosen.more["control"]["pairs"][0]["rate"] == "selection_rate"
+
+
+def test_a_plain_finding_that_no_stratum_can_compare_is_called_so() -> None:
+    frame, options = drawn(**LEVELS)
+    strata = np.where(frame["race"] == "a", "one", "another")
+    found = lh.audit(frame["y"], frame["p"], control_features=strata, **options)
+    assert "a" in found.more["control"]["sentences"][0]
+    assert "cannot be compared: no stratum has 10 rows of both" in found.page()["finding"]
+
+
+def test_numbers_within_strata_are_about_the_mean_of_the_plain_finding() -> None:
+    chance = np.random.default_rng(0)
+    dep = chance.integers(0, 3, 4000)
+    sex, label = np.where(chance.random(4000) < 0.3 + 0.2 * dep, "f", "m"), chance.normal(size=4000)
+    predicted = label + chance.normal(size=4000) * 0.5 + 0.35 * (sex == "f") - 0.1 * dep
+    options = {"sensitive_features": {"sex": sex}, "control_features": {"dep": dep}}
+    found = lh.regression_audit(label, predicted, **options)
+    assert found.control is not None
+    first = found.control.pairs[0]
+    assert found.pairs[0].quantity == first.quantity == "mean_error"
+    assert first.difference.value > first.plain > 0.2
+    finding = found.page()["finding"]
+    assert f"the mean error of f is {first.difference.value:.3f} more than that of m" in finding
+    assert finding.endswith(f"Without levels it is {first.plain:.3f}.")
+
+
+def test_the_lowest_ratio_of_all_columns_stands_first_on_screen_and_page() -> None:
+    frame, options = drawn(**LEVELS)
+    found = lh.audit(frame["y"], frame["p"], favourable=1, **options)
+    ratios = {name: one.outcomes[0].lowest_first[0] for name, one in found.rates.items()}
+    assert min(ratios, key=lambda name: ratios[name][1].value) == "education"
+    assert found.more["finding"]["pair"]["rate"] == "false_positive_rate"
+    finding = found.page()["finding"]
+    assert finding.startswith("By education, the favourable outcome “1” goes to low 0.8")
+    assert finding in found.to_html()
+    assert found.page()["brief"]["lines"][0].startswith("Among rows with y = 0, ")
+    assert lh.audit(frame["y"], frame["p"], **options).page()["finding"].startswith("Among rows with y = 0, ")
+
+
+def test_a_ratio_that_is_not_decided_is_called_so() -> None:
+    group, predicted = ["a"] * 1000 + ["b"] * 1000, [1, 0] * 500 + [1, 0] * 490 + [0] * 20
+    found = lh.audit(predicted, predicted, sensitive_features=group, favourable=1, replicates=100)
+    assert found.page()["finding"].endswith("(inconclusive): not below four fifths.")
+
+
+@pytest.mark.parametrize("intersect", [False, True])
+def test_groups_of_shown_sentences_stand_in_the_table_and_a_pipe_has_all(
+    intersect: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame, options = drawn(**LEVELS)
+    for favourable, decisions in itertools.product((None, 1), (False, True)):
+        if decisions and favourable:
+            rows = {"sensitive_features": options["sensitive_features"], "favourable": 1}
+            found: Any = lh.audit_decisions(frame["p"], intersect=intersect, **rows)
+        else:
+            found = lh.audit(frame["y"], frame["p"], intersect=intersect, favourable=favourable, **options)
+        page, text = found.page(), " ".join(found.text(width=160).split())
+        table = page["brief"]["table"]["rows"]
+        said = [page["finding"], *page["brief"]["lines"]]
+        shown = [at for one, rows in zip(said, page["brief"]["named"], strict=True) for at in rows if one in text]
+        assert len(shown) > 1
+        assert all(table[at]["head"] in text for at in shown)
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    words = ["audit", str(tmp_path / "p.csv"), "--label", "y", "--prediction", "p", "--favourable", "1"]
+    words += [word for name in LEVELS for word in ("--group", name)] + ["--intersect"] * intersect
+    with pytest.raises(SystemExit, match="0"):
+        main(words)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "more group" not in out
+    assert all(f"{name}: {group}" in out for name, groups in LEVELS.items() for group in groups)
+
+
+def test_a_gap_has_one_interval_on_screen_and_page() -> None:
+    frame, options = drawn(**LEVELS)
+    found = lh.audit(frame["y"], frame["p"], **options)
+    pair, pairs = found.more["finding"]["pair"], found.more["pairs"]
+    low, high = (f"{100 * pair['difference'][end]:.1f}" for end in ("low", "high"))
+    assert f"interval {low} to {high}" in found.page()["finding"]
+    assert f"race {100 * pair['difference']['value']:.1f} [{low}, {high}]" in " ".join(found.text(width=200).split())
+    own = found.metrics["equal_opportunity"]
+    of_sex = next(one for one in pairs if one["attribute"] == "sex" and one["rate"] == "true_positive_rate")
+    adjusted = sorted(abs(100 * of_sex["difference"][end]) for end in ("low", "high"))
+    html, text = found.to_html(), found.text(all=True)
+    assert f"[{100 * own.low:.1f}, {100 * own.high:.1f}]" not in html + text
+    assert f"[{adjusted[0]:.1f}, {adjusted[1]:.1f}]" in text
+    assert "not adjusted for several comparisons: Demographic parity gap." in " ".join(text.split())
