@@ -206,7 +206,13 @@ def test_a_score_of_another_shape_leaves_a_rest_and_says_so() -> None:
     result = explain_gap(label, score, sensitive_features=group)
     rest = result.pairs[0].rest
     assert rest.low > 0 or rest.high < 0
-    assert any("is unexplained" in sentence for sentence in result.sentences())
+    assert "is unexplained" in result.sentences()[1]
+    assert result.pairs[0].rho.defined
+    assert "if the score used another share" not in result.text(all=True)
+    shown = " ".join(str(result).split())
+    assert f"{100 * result.pairs[0].rho.value:.0f}" not in shown
+    assert "The formula does not fit these scores: it predicts a gap of" in shown
+    assert "So neither the share of base rates that the score uses nor a method is named." in shown
 
 
 def test_groups_of_few_rows_of_one_class_or_perfect_order_are_undefined_with_a_reason() -> None:

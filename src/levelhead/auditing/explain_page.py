@@ -60,7 +60,7 @@ def _brief(by_attribute: Record, sentences: list[str], level: str) -> Record:
     for name, part in by_attribute.items():
         start = f"{short(name, 20)}: " if len(by_attribute) > 1 else ""
         for pair in part["pairs"]:
-            cells = [blocks.figure_cell(pair[key], 0 if key == "rho" else 1) for key in titles]
+            cells = [_cell(pair, key) for key in titles]
             rows.append((start + " and ".join(short(group, 30) for group in pair["groups"]), cells))
             found = estimate_from_dict(pair["measured"])
             sizes.append((not found.defined, *clearest(found)))
@@ -87,13 +87,13 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
         [
             (
                 " and ".join(map(short, pair["groups"])),
-                [blocks.figure_cell(pair[key], 0 if key == "rho" else 1) for key in FIGURES],
+                [_cell(pair, key) for key in FIGURES],
             )
             for pair in part["pairs"]
         ],
         where=blocks.BOTH,
     )
-    trade_off = [_trade_off(pair) for pair in largest[:1] if pair.get("trade_off")]
+    trade_off = [_trade_off(pair) for pair in largest[:1] if pair.get("trade_off") and _fits(pair)]
     rates = [
         (f"{which} positive rate", f"{which[0]}PR predicted", f"{which[0]}PR implied") for which in ("True", "False")
     ]
@@ -124,6 +124,17 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
             "predicted rates differ, trust the measured ones.",
         ),
     ]  # fmt: skip
+
+
+def _fits(pair: Record) -> bool:
+    """Whether the formula predicts the measured gap, as far as these rows tell."""
+    return not estimate_from_dict(pair["rest"]).excludes_zero
+
+
+def _cell(pair: Record, key: str) -> Record:
+    if key == "rho" and not _fits(pair):
+        return blocks.undefined_cell("the formula does not predict the measured gap")
+    return blocks.figure_cell(pair[key], 0 if key == "rho" else 1)
 
 
 def _trade_off(pair: Record) -> Record:

@@ -64,7 +64,8 @@ class ExplainedPair(Finding):
 
     ``measured``: the gap in equalized odds. ``implied``: that of a score which is calibrated inside both groups, at
     the same positive rate. ``rho``: the share of the base-rate difference that the score uses. ``predicted``: the
-    gap that the formula gives with this share. ``rest``: measured less predicted. ``trade_off``: by the formula,
+    gap that the formula gives with this share. ``rest``: measured less predicted; where its interval leaves out 0, the
+    formula fails, and neither sentences nor tables say ``rho``. ``trade_off``: by the formula,
     accuracy (against the whole use) and gap if the score used less of the base rates, at the same positive rate.
     """
 
@@ -182,11 +183,20 @@ def _sentences(
         named = zip(words.errors, reversed(ways) if words.turned else ways, strict=True)
         told = [f"{which}: {joined([f'{percent(one)}%' for one in rates])}" for which, rates in named]
         said.append(f"{'; '.join(told)}.")
+    if pair.rest.excludes_zero:
+        said[1:1] = [
+            f"The formula does not fit these scores: it predicts a gap of {_points(pair.predicted)}; the rest, "
+            f"{_points(pair.rest, signed=True)}, is unexplained.",
+            "So neither the share of base rates that the score uses nor a method is named. Check the groups’ rates and "
+            "calibration first.",
+        ]
     base = joined([f"{percent(one.base_rate)}%" for one in (first, second)])
     if not pair.implied.defined:
         return [*said, f"The gap that base rates ({base}) imply is undefined: {_ended(pair.implied.reason)}"]
     said.append(f"Base rates of {in_quotes(positive)}, {base}, alone imply a gap of {_points(pair.implied)}.")
     rho = pair.rho
+    if pair.rest.excludes_zero:
+        return said
     if not rho.defined:
         said.append(f"The share of the base-rate difference that the score uses is undefined: {_ended(rho.reason)}")
     else:
@@ -209,17 +219,11 @@ def _sentences(
         if rho.defined:
             said.append(f"The gap predicted from that share is undefined: {_ended(pair.rest.reason)}")
     else:
-        rest = pair.rest
         given = "With that share" if rho.defined else "From the ranking and mean of the score in each group"
-        text = f"{given}, the formula predicts a gap of {_points(pair.predicted)}"
-        if not rest.excludes_zero:
-            text += f"; the rest, {_points(rest, signed=True)}, is compatible with zero."
-        else:
-            text += (
-                f". The rest, {_points(rest, signed=True)}, is unexplained: the score is not normal as the formula "
-                "assumes. Check the groups' rates and calibration first."
-            )
-        said.append(text)
+        said.append(
+            f"{given}, the formula predicts a gap of {_points(pair.predicted)}; the rest, "
+            f"{_points(pair.rest, signed=True)}, is compatible with zero."
+        )
     return said
 
 

@@ -115,7 +115,8 @@ class WithinLevels(Told):
             f"{digits(one.difference.value)} more than that of {printable(one.second)} (interval "
             f"{digits(one.difference.low)} to {digits(one.difference.high)}){told}. Without levels it is "
             f"{digits(one.plain)}.",
-            f"The average within strata is over {counted(one.levels, 'level')} with {number(100 * one.covered)}% of the rows.",
+            f"The average within strata is over {counted(one.levels, 'level')} with {number(100 * one.covered)}% of "
+            "the rows.",
         ]
 
 

@@ -285,7 +285,8 @@ def audit_sentences(
     headline = pair_sentence(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"])
     if weights:
         headline += f" Weighted: effective sample size {weights['worth']:,.0f}."
-    sentences += [*ratios[:1], headline, *beside]
+    gap = [*beside, headline] if answers else [headline, *beside]  # gaps of a model at chance say little
+    sentences += [*ratios[:1], *gap]
     sides = [f"{_rows(pair[side])} of {words.group(pair, side)}" for side in ("first", "second")]
     told = f"Denominators of these rates: {', '.join(sides)}."
     sentences += known
