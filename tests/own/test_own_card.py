@@ -19,7 +19,6 @@ from transformers import (
 )
 
 import levelhead as lh
-from levelhead.types import ConfigError
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 NAMES = {"id2label": {0: "cat", 1: "dog"}, "label2id": {"cat": 0, "dog": 1}}
@@ -98,17 +97,10 @@ def test_hostile_words_stay_words() -> None:
     assert "\n# d" not in text
 
 
-def test_what_has_no_card() -> None:
-    with pytest.raises(ConfigError, match="classes have no names"):
-        lh.model_card(vit(id2label={0: "LABEL_0", 1: "LABEL_1"}, label2id={}))
-    with pytest.raises(ConfigError, match="3 names; the model has 2 classes"):
-        lh.model_card(vit(), classes=["a", "b", "c"])
-    with pytest.raises(ConfigError, match="no classifier"):
-        lh.model_card(torch.nn.Linear(1, 1))
-    with pytest.raises(ConfigError, match="save the model there first"):
-        lh.model_card(vit(), folder="nowhere")
-    assert "A plain model of transformers, without debiased attention." in lh.model_card(vit())
-    assert "No attention is debiased." in lh.model_card(vit())
+def test_the_card_of_a_plain_model() -> None:
+    text = lh.model_card(vit())
+    assert "A plain model of transformers, without debiased attention." in text
+    assert "No attention is debiased." in text
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")

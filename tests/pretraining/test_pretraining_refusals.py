@@ -1,8 +1,21 @@
 """What is refused, and in which words: refusals.txt beside this file."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from levelhead.pretraining import load_pretraining, pretrain
 from refusals import Row, check, rows
+
+
+def refused(*recipe: Any, **options: Any) -> None:
+    """Pretrain by a recipe; a refusal may leave the lock of the folder and no model."""
+    data, config = load_pretraining(*recipe, **options)
+    try:
+        pretrain(data, Path("m"), config)
+    finally:
+        assert not Path("m", "config.json").exists()
 
 
 @pytest.mark.parametrize("row", rows(__file__))
