@@ -210,6 +210,7 @@ def test_a_smaller_gap_with_lower_accuracy_says_both_in_one_sentence() -> None:
     assert comparison_sentence([afr, UNDECIDED], "erm").startswith(
         "afr (−14.6 points, interval [−20.0, −10.0], accuracy −7.7) reduced the gap"
     )
+    assert " and 2 more (2 at lower accuracy) reduced the gap" in comparison_sentence([afr] * 5, "erm")
     assert several_sentence([("a", [afr]), ("b", [UNDECIDED])], "erm").endswith("; afr lowered accuracy with it.")
 
 

@@ -148,7 +148,11 @@ def test_a_grid_refits_a_run_that_an_earlier_comparison_left(tmp_path: Path) -> 
     assert few.refitted == erm.folder
 
 
-def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from levelhead.bench.comparison import Comparison
+
     file = tmp_path / "groups_60.csv"
     file.write_text("row,group\n" + "".join(f"{row},{'ab'[row % 3 == 0]}\n" for row in range(60)))
     out = tmp_path / "out"
@@ -163,6 +167,7 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert config["method"]["groups"] == str(file)
     app(["refit", str(run), *options], standalone_mode=False)  # again: the same folders, written again
     picture = tmp_path / "ladder.svg"
+    monkeypatch.setattr(Comparison, "learned", True)  # a few steps teach the run nothing, which is refused
     app(
         [
             *("figure", "ladder", str(run), str(out), "--out", str(picture), "--json", str(tmp_path / "l.json")),

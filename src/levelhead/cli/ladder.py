@@ -41,7 +41,9 @@ def ladder_command(
     steps = [step for one in comparisons for step in steps_of(one, one.title.partition(": ")[0])]
     note = "At the baseline's positive rate. Hollow: more than half a point of accuracy is lost."
     if len(comparisons) == 1:
-        note += f" Bars: {level_text(groups[0].level)} interval of the difference over {comparisons[0].sources}."
+        note += (
+            f" Bars: {level_text(comparisons[0].table.level)} interval of the difference over {comparisons[0].sources}."
+        )
     else:
         note += " Upright bars: the median over the tasks."
     title = comparisons[0].title if len(comparisons) == 1 else f"{len(comparisons)} tasks"

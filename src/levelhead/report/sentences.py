@@ -201,7 +201,9 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
             + (f", accuracy {percent(one.accuracy, signed=True)})" if one.accuracy and is_gap else ")")
             for one in those[:NAMED_IN_HEADLINE]
         ]
-        named += [f"{len(those) - NAMED_IN_HEADLINE} more"] * (len(those) > NAMED_IN_HEADLINE)
+        more = those[NAMED_IN_HEADLINE:]
+        dear = sum(bool(one.accuracy) for one in more) if is_gap else 0
+        named += [f"{len(more)} more" + f" ({dear} at lower accuracy)" * (dear > 0)] * bool(more)
         said.append(f"{joined(named)} {verb} " + (f"{what} relative to {other}" if not said else "it"))
     rest = len(defined) - len(decided)
     if rest:
