@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,9 @@ def test_with_periods_their_change_stands_first() -> None:
     finding = classes.page()["finding"]
     assert "selection rate" in finding, "the favourable outcome is what a plain audit is about"
     assert "control limits in 2014" in finding or "points per period" in finding
+    assert change.reference == found.by_attribute["sex"].reference
+    assert classes.over_time is not None
+    assert classes.over_time.by_attribute["sex"][0].reference == classes.rates["sex"].outcomes[0].reference
 
 
 def test_a_model_with_one_answer_is_named_before_what_was_asked() -> None:
@@ -173,3 +178,54 @@ def test_a_gap_has_one_interval_on_screen_and_page() -> None:
     assert f"[{100 * own.low:.1f}, {100 * own.high:.1f}]" not in html + text
     assert f"[{adjusted[0]:.1f}, {adjusted[1]:.1f}]" in text
     assert "not adjusted for several comparisons: Demographic parity gap." in " ".join(text.split())
+
+
+def test_a_gap_of_an_own_metric_can_be_gated() -> None:
+    frame, options = drawn(sex={"f": (0.0, -0.3), "m": (0.0, 0.0)})
+    found = lh.audit(frame["y"], frame["p"], metrics={"found": lambda y, p: float(p[y == 1].mean())}, **options)
+    (pair,) = found.own_metrics["sex"]["found"].pairs
+    assert pair.difference.value == pytest.approx(0.3, abs=0.05)
+    found.require("found_difference < 0.5")
+    with pytest.raises(AssertionError, match=r"sex, group 'm minus f': found_difference 0\.\d+ .*"):
+        found.require("found_difference <= 0.1")
+
+
+def test_a_difference_of_selection_rates_has_one_name() -> None:
+    frame = decided(REVERSED)
+    found = lh.audit_decisions(frame["hired"], sensitive_features=frame["sex"], favourable=1)
+    names = set(found.to_frame()["figure"])
+    assert "selection_rate_difference" in names
+    assert "difference" not in names
+
+
+def test_pages_of_rankings_and_numbers_have_the_files_and_room_for_a_decision(tmp_path: Path) -> None:
+    frame, _ = drawn(sex={"f": (0.0, -0.1), "m": (0.0, 0.0)})
+    frame["score"] = np.random.default_rng(0).random(len(frame))
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    digest = hashlib.sha256((tmp_path / "p.csv").read_bytes()).hexdigest()
+    kinds = {
+        "ranking": ["--rank", "score", "--top", "10%"],
+        "numbers": ["--regression", "--label", "y", "--prediction", "score"],
+        "classes": ["--label", "y", "--score", "score", "--threshold", "0.6"],
+    }
+    for name, words in kinds.items():
+        page = tmp_path / f"{name}.html"
+        with pytest.raises(SystemExit, match="0"):
+            main(["audit", str(tmp_path / "p.csv"), "--group", "sex", *words, "--html", str(page)])
+        text = page.read_text()
+        assert digest in text, name
+        assert "Decision and reasons" in text, name
+    assert re.search(r"<dt>Threshold</dt>\s*<dd>0\.6 on scores read as probability", text)
+
+
+def test_weights_of_decisions_say_how(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = decided(REVERSED).assign(weight=1.5)
+    frame["copy"] = frame["hired"]
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    words = ["audit", str(tmp_path / "p.csv"), "--prediction", "hired", "--group", "sex", "--favourable", "1"]
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--weight", "weight"])
+    assert "--label takes a copy of the decisions." in " ".join(capsys.readouterr().err.replace("│", "").split())
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "--label", "copy", "--weight", "weight"])
+    assert capsys.readouterr().out.startswith("By sex, the favourable outcome")

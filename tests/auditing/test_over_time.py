@@ -192,12 +192,12 @@ def test_why_there_is_no_trend_is_said_where_none_was_measured() -> None:
     sex, month = np.tile(["f"] * 5 + ["m"] * 15, 12), np.repeat([f"2024-{at:02d}" for at in range(1, 13)], 20)
     answer, one = np.where(sex == "f", "no", "yes"), {"sex": sex}
     label = np.tile(["no", "yes"], 120)
-    few = "no period has 10 rows of both the largest group and another group"
-    said = f"By sex, no trend over 12 periods was measured: {few}."
-    for found in (
-        lh.audit(label, answer, sensitive_features=one, time=month, replicates=100),
-        lh.audit_decisions(answer, sensitive_features=one, time=month, favourable="yes"),
+    few = "no period has 10 rows of both {} and another group"
+    for to, found in (
+        ("the largest group", lh.audit(label, answer, sensitive_features=one, time=month, replicates=100)),
+        ("the reference group “m”", lh.audit_decisions(answer, sensitive_features=one, time=month, favourable="yes")),
     ):
+        said = f"By sex, no trend over 12 periods was measured: {few.format(to)}."
         assert found.over_time is not None
         assert found.over_time.sentences() == [said]
         assert said in found.warnings

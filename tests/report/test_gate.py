@@ -74,7 +74,7 @@ def test_a_limit_in_points_on_a_fraction_is_refused(name: str) -> None:
 
 NO_FRACTIONS = {
     "selection_ratio", "ratio_of_rates", "true_positive_ratio", "slope", "intercept", "cost", "cost_difference", "rho",
-    "representation", "exposure", "own",
+    "representation", "exposure", "own", "own_difference",
 }  # fmt: skip
 
 

@@ -140,9 +140,9 @@ class DecisionAudit(Report):
         for name, part in by_names(self.by_attribute).items():
             yield name, None, Fraction("demographic_parity"), part.demographic_parity
             for group, found in part.groups.items():
-                for figure in (Fraction("selection_rate"), Fraction("difference"), "selection_ratio"):
-                    if (one := getattr(found, figure)) is not None:
-                        yield name, group, figure, one
+                figures = {Fraction("selection_rate"): found.selection_rate, "selection_ratio": found.selection_ratio}
+                figures[Fraction("selection_rate_difference")] = found.difference
+                yield from ((name, group, figure, one) for figure, one in figures.items() if one is not None)
         yield from () if self.over_time is None else self.over_time.figures()
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
@@ -333,7 +333,8 @@ def _audit(source: Source, roles: Roles, options: AuditOptions, called: str) -> 
             {"selection_rate": (np.ones(len(read.rows), bool), read.selected(classes[chosen]))},
             members,
             {key: [one for one in groups if not options.leaves_out(one)] for key, groups in members.items()},
-            named,
+            # The reference of the whole table, which says nothing of a change.
+            {key: one.reference for key, one in found.items() if one.reference is not None},
             options,
             (source.called(roles.time), source.title(roles.time)),
         )

@@ -1,7 +1,8 @@
 """Whether gaps change over time: the difference of each group to a reference in each period, its trend and its limits.
 
-The reference is the group that the user names, or the largest one, which no outcome chooses. Two periods have no trend:
-the change of each rate and of each difference is measured instead. Arithmetic: :mod:`levelhead.metrics.trend`.
+The reference is the group that the user names, that which ratios of the favourable outcome are to, whose choice by all
+periods together says nothing of a change, or else the largest one. Two periods have no trend: the change of each rate
+and of each difference is measured instead. Arithmetic: :mod:`levelhead.metrics.trend`.
 """
 
 from __future__ import annotations
@@ -361,7 +362,7 @@ class Time(Part):
             _rates(frame),
             frame.groups,
             {key: frame.kept(key) for key in frame.groups},
-            frame.reference,
+            {**frame.ratios_to, **frame.reference},
             frame.options,
             (self.asked.source.called(column), self.asked.source.title(column)),
         )

@@ -32,6 +32,7 @@ from levelhead.metrics.names import Key, group_name
 from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, digits, level_text, short
+from levelhead.report.wide import Pair
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.tally import Tally
 from levelhead.terminal import Terminal, counted
@@ -202,7 +203,9 @@ def _measured(
         difference = difference_of(within[one], within[other])
         pairs.append(PairDifference(group_name(groups[one]), group_name(groups[other]), difference))
     pairs.sort(key=lambda pair: clearest(pair.difference))
-    return OwnMetric(figures, pairs[:NAMED_PAIRS], len(every))
+    # And the interval that ends farthest: a limit that all of these keep for sure is kept by all.
+    farthest = sorted(pairs[NAMED_PAIRS:], key=lambda pair: -pair.difference.size.high)[:1]
+    return OwnMetric(figures, pairs[:NAMED_PAIRS] + farthest, len(every))
 
 
 def _ends(value: float, drawn: FloatArray, rows: int, level: float) -> tuple[float, float]:
@@ -259,9 +262,11 @@ class OwnMetrics(Found):
     """The metrics by name, by sensitive column."""
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
-        """Yield the figure of each group."""
+        """Yield the figure of each group, and the differences of two groups."""
         for key, metrics in self.items():
             for metric, own in metrics.items():
+                for one in own.pairs:
+                    yield self.names[key], Pair(one.first, one.second), f"{metric}_difference", one.difference
                 yield from ((self.names[key], group, metric, figure) for group, figure in own.groups.items())
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from levelhead.auditing.brief import ON_SHEET, ROOM, WORST, first_screen, of_pairs, on_sheet, overview
 from levelhead.auditing.parts import ASKED, PARTS, answers
 from levelhead.auditing.rates import Rates
+from levelhead.auditing.scale import exact
 from levelhead.auditing.weights import rows_worth
 from levelhead.metrics import gaps as gap_names
 from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
@@ -430,6 +431,10 @@ def how(result: Record, source: str) -> Record:
     if positive is not None:
         unnamed = "not named, so the four-fifths rule is not applied (levelhead audit --favourable)"
         items.append(("Favourable outcome", words.outcome if words.favourable else unnamed))
+    if "scores" in result:
+        items.append(
+            ("Threshold", f"{exact(result['scores']['threshold'])} on scores read as {result['scores']['scale']}")
+        )
     level = level_text(result.get("level", 0.95))
     method = (
         _WEIGHTED

@@ -60,6 +60,7 @@ class Frame:
         label: of scores, the label that they are about.
         warnings: full sentences, to which parts add.
         decision: the name of the favourable decision, where it is no class of the data.
+        ratios_to: the group of each column that ratios of the favourable outcome are to, where one was named.
         plain: the pair that an audit names unless more was asked (:func:`levelhead.auditing.rates.plain_pair`).
     """
 
@@ -80,6 +81,7 @@ class Frame:
     warnings: list[str] = field(default_factory=list)
     decision: str | None = None
     plain: Record | None = None
+    ratios_to: Mapping[Key, Key] = field(default_factory=dict)
 
     @property
     def shown(self) -> dict[str, str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+from levelhead.auditing.brief import ROOM
 from levelhead.auditing.rates import ratio_cell, ratio_span
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
+from levelhead.report.provenance import provenance
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, short
 from levelhead.types import in_quotes, printable
 
@@ -59,7 +61,8 @@ def ranking_page(result: Record, *, source: str = "") -> Record:
         blocks.terms([(term, text.format(level=level)) for term, text in _TERMS]),
         blocks.paragraph(CAUTION),
     ]
-    parts.append(blocks.part([*blocks.of_terminal(result, CAUTION), blocks.section("How it was measured", words)]))
+    how = blocks.section("How it was measured", words)
+    parts.append(blocks.part([*blocks.of_terminal(result, CAUTION), ROOM, how, provenance(result)]))
     return blocks.page(
         "Audit of a ranking",
         finding,
@@ -104,7 +107,7 @@ def _told(name: str, group: str, result: Record) -> str:
     low, high = (number(end, 0) for end in one["chance"])
     return (
         f"{by}{in_quotes(group)} holds {_count(one['in_top'])} of the first {result['top']:,} places "
-        f"({percent(share)}%) and {number(100 * one['share_of_rows'])}% of all rows. The ratio is "
+        f"({percent(share)}%) and {number(100 * one['share_of_rows'])}% of all rows. Representation is "
         f"{number(figure.value, 2)} (interval {ratio_span(figure)}); by chance, {low} to {high} places "
         "would be expected."
     )

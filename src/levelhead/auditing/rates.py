@@ -370,6 +370,12 @@ def _compared_ratios(name: str, outcome: OutcomeRatios, key: Key, one: Estimate,
 class RateFindings(Found):
     """The figures of each sensitive column."""
 
+    @property
+    def references(self) -> dict[Key, Key]:
+        """The group that ratios of the favourable outcome are to, by column, where one was named."""
+        known = {key: one.outcomes[0].reference for key, one in self.items() if one.favourable is not None}
+        return {key: to for key, to in known.items() if to is not None}
+
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each figure; ``selection_ratio`` is that of the favourable outcome, and without one no figure."""
         for key, found in self.items():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from levelhead.auditing.brief import ROOM
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
+from levelhead.report.provenance import provenance
 from levelhead.report.text import Record, counted, digits, estimate_from_dict, level_text, short, span
 from levelhead.types import Estimate, printable
 
@@ -49,7 +51,8 @@ def regression_page(result: Record, *, source: str = "") -> Record:
         blocks.paragraph(CAUTION),
     ]
     note = f"An error is a prediction minus its label, in the unit of {printable(result['label'])}."
-    parts.append(blocks.part([*blocks.of_terminal(result, note), blocks.section("How it was measured", words)]))
+    how = blocks.section("How it was measured", words)
+    parts.append(blocks.part([*blocks.of_terminal(result, note), ROOM, how, provenance(result)]))
     finding, *lines = result["sentences"]
     overall = result["overall"]
     facts = [("Rows", f"{result['rows']:,}", ""), *_facts(overall, level)]

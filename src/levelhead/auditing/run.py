@@ -16,6 +16,7 @@ from levelhead.auditing.options import (
     cut_points,
     refuse_excluded,
 )
+from levelhead.auditing.over_time import Time
 from levelhead.auditing.part import Asked, Part
 from levelhead.auditing.parts import PARTS
 from levelhead.auditing.rates import Rates, plain_pair
@@ -119,9 +120,12 @@ def run(
     told = classes.find(frame)
     frame.warnings.extend(warnings)
     found: dict[str, Any] = {}
-    for name in sorted(counts.ours, key=lambda name: name == Control.name):  # it is about what the others name
-        if name == Control.name:
-            frame = replace(frame, plain=plain_pair(told["headline"] | {Rates.name: found[Rates.name].to_dict()}))
+    late = (Control.name, Time.name)  # they are about what the others name
+    for name in sorted(counts.ours, key=lambda name: name in late):
+        if name in late:
+            rates = found[Rates.name]
+            plain = plain_pair(told["headline"] | {Rates.name: rates.to_dict()})
+            frame = replace(frame, plain=plain, ratios_to=rates.references)
         found[name] = counts.ours[name].find(frame)
     found = {name: found[name] for name in counts.ours}
     answers = {name: part.find(frame) for name, part in counts.own.items()}

@@ -144,7 +144,8 @@ class Kind:
 
 DECISIONS = Kind(
     "decisions:audit_decisions_file", ("prediction", "group"), (*SHARED, "favourable", "time"),
-    "{} needs outcomes: name their column with --label, or leave it out.",
+    "{} needs outcomes: name their column with --label, or leave it out. For selection rates alone, --label takes a "
+    "copy of the decisions.",
     (*(name for name in CLASSES_ALONE if name != "time"), "score", "cluster", "on", "continuous", "regression",
      "positive", "label_map"),
 )  # fmt: skip
