@@ -151,7 +151,7 @@ def test_groups_of_shown_sentences_stand_in_the_table_and_a_pipe_has_all(
         page, text = found.page(), " ".join(found.text(width=160).split())
         table = page["brief"]["table"]["rows"]
         said = [page["finding"], *page["brief"]["lines"]]
-        shown = [at for one, rows in zip(said, page["brief"]["named"], strict=True) for at in rows if one in text]
+        shown = [at for one, rows in zip(said, page["brief"]["named"], strict=False) for at in rows if one in text]
         assert len(shown) > 1
         assert all(table[at]["head"] in text for at in shown)
     frame.to_csv(tmp_path / "p.csv", index=False)

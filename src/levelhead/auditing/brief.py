@@ -26,6 +26,8 @@ from levelhead.types import Estimate, in_quotes, printable
 
 ON_SHEET = 12
 """Groups in the table of the first sheet, so that it stays one sheet of paper."""
+SHOWN = 6
+"""Most sentences that a screen or the first sheet has room for."""
 ROOM = blocks.section("Decision", [blocks.room("Decision and reasons", "Name and date")])
 """Room for those who decide."""
 SELECTED, FOUND, ALARM = "selection_rate", "true_positive_rate", "false_positive_rate"
@@ -74,22 +76,22 @@ def first_screen(
         table: of all groups.
         ranked: places of its rows, the most telling ones first.
     """
-    named = [_named(one, groups, ranked) for one in said]
+    named = [_named(one, groups, ranked) for one in said[:SHOWN]]
     places = list(dict.fromkeys([*chain(*named), *ranked]))
     return blocks.brief(said[1:], table | {"notes": []}, places, table["notes"], named=named), places
 
 
 def _named(sentence: str, groups: Sequence[tuple[str, str]], ranked: Sequence[int]) -> list[int]:
-    """Return the places of the groups that a sentence names; of those in a column that look alike, the first one's."""
-    places: dict[str, dict[str, int]] = {}
-    only = [column for column, _ in groups if sentence.startswith(f"By {printable(column)}, ")]
+    """Return the places of the groups that a sentence names; of those that look alike, the one that ranks first."""
+    only = {column for column, _ in groups if sentence.startswith(f"By {printable(column)}, ")}
+    places: dict[str, int] = {}
     for at in ranked:
         column, group = groups[at]
-        for name in () if only and column not in only else (named_group(column, group), in_quotes(group)):
-            places.setdefault(name, {}).setdefault(column, at)
+        for name in (named_group(column, group), in_quotes(group)) if not only or column in only else ():
+            places.setdefault(name, at)
     longest = sorted(map(re.escape, places), key=len, reverse=True)  # "f & low" before "low"
     found = re.findall(rf"(?<!\w)(?:{'|'.join(longest)})(?!\w)", sentence)
-    return list(dict.fromkeys(at for name in found for at in places[name].values()))
+    return list(dict.fromkeys(places[name] for name in found))
 
 
 def on_sheet(table: Record, ranked: list[int]) -> Record:

@@ -71,11 +71,10 @@ def decisions_page(result: Record, *, source: str = "") -> Record:
     """
     level = level_text(result["level"])
     by_attribute, overall = result["by_attribute"], estimate_from_dict(result["overall"])
-    asked, plain = answers(result), decision_sentences(result)
-    finding, *lines = [*asked, *plain]
+    finding, *lines = said = [*answers(result), *decision_sentences(result)]
     table, ranked = _overview(result, level)
     groups = [(name, group) for name, column in by_attribute.items() for group in column["groups"]]
-    brief, ranked = first_screen([*asked, plain[0], *_leads(result)], groups, table, ranked)
+    brief, ranked = first_screen(said, groups, table, ranked)
     every = len(table["rows"]) > ON_SHEET
     sections = {
         name: [_section(name, column, level, every), *Time.column_sections(name, result)]
@@ -139,22 +138,6 @@ def _overview(result: Record, level: str) -> tuple[Record, list[int]]:
     notes = [f"Impact ratios are relative to {joined(to)}{'' if given else ', the most selected'}."] if to else []
     table = blocks.table(f"Decisions by {named}, with {level} intervals", heads, rows, notes=notes)
     return table, sorted(range(len(rows)), key=lambda at: places[at])
-
-
-def _leads(result: Record) -> list[str]:
-    """Return what a screen shows below the first group: one of each other column, and how many more are notable."""
-    every = _every(result)
-    shown, rest = [one.attribute for one in every[:1]], every[1:]
-    lines = []
-    for one in rest:
-        if one.attribute not in shown and one.notable:
-            shown.append(one.attribute)
-            ratio = f"{number(one.ratio.value, 2)} [{number(one.ratio.low, 2)}, {number(one.ratio.high, 2)}]"
-            who = named_group(one.attribute, one.group)
-            lines.append(f"By {short(one.attribute, 20)}, {who}: impact ratio {ratio}, {four_fifths(one.ratio)}.")
-    more = sum(one.notable for one in rest) - len(lines)
-    verbs = "differs from the reference or lies" if more == 1 else "differ from the reference or lie"
-    return [*lines, *([f"{counted(more, 'more group')} {verbs} below four fifths."] if more else [])]
 
 
 def decision_sentences(result: Record) -> list[str]:

@@ -157,7 +157,8 @@ class Postprocessed(Report):
         def span(figure: Estimate) -> str:
             if math.isnan(figure.low):
                 return figure.reason or "no interval"
-            return f"interval {number(100 * figure.low, signed=True)} to {number(100 * figure.high, signed=True)}"
+            ends = f"interval {number(100 * figure.low, signed=True)} to {number(100 * figure.high, signed=True)}"
+            return ends if figure.excludes_zero else f"{ends}; inconclusive"
 
         where = f"On {self.measured_on:,} rows that the rule was {'' if self.fitted.all() else 'not '}fitted on"
         if gap.difference.defined:

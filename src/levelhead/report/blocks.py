@@ -441,14 +441,9 @@ def page(
 
 
 def brief(
-    lines: Sequence[str],
-    table: Record,
-    ranked: Sequence[int],
-    notes: Sequence[str] = (),
-    *,
-    row: str = "group",
+    lines: Sequence[str], table: Record, ranked: Sequence[int], notes: Sequence[str] = (), *, row: str = "group",
     named: Sequence[Sequence[int]] = (),
-) -> Record:
+) -> Record:  # fmt: skip
     """Return what fits a screen: sentences, and a table, of whose rows the first ``ranked`` ones are shown.
 
     ``row``: what a row is about, for the line on those that are left out. ``named``: the rows that the finding and each

@@ -251,13 +251,9 @@ def _verdict(figure: Estimate) -> str:
 
 
 def audit_sentences(
-    result: Record,
-    *,
-    brief: bool = False,
-    asked: Sequence[str] = (),
-    ratios: Sequence[str] = (),
+    result: Record, *, brief: bool = False, asked: Sequence[str] = (), ratios: Sequence[str] = (),
     beside: Sequence[str] = (),
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     """Say what an audit found: what was asked, what must be known before any gap, then the lowest ratio or largest gap.
 
     Args:

@@ -108,38 +108,36 @@ class _Brief:
             return sum(len(console.render_lines(one, options)) for one in shown)
 
         block, notes = self.brief["table"], [*map(Text, self.brief["notes"])]
+        said = [self.page["finding"], *self.brief["lines"]]
+        warnings = warning_lines(self.page["cautions"])[: len(self.page["cautions"])]
+        height = math.inf if console.file is sys.stdout and not console.is_terminal else HEIGHT  # a pipe has none
+        lines: list[RenderableType] = []
+        places: set[int] = set()
 
-        def fitting(lines: list[RenderableType], places: Collection[int]) -> list[RenderableType]:
-            rows = [block["rows"][at] for at in sorted(places)]
-            return [*lines, *([DrawnTable(block | {"rows": rows}, plain=True)] if rows else [])]
+        def table(above: list[RenderableType], more: Collection[int]) -> list[RenderableType]:
+            rows = [block["rows"][at] for at in sorted(places | {*more})]
+            return [*above, *([DrawnTable(block | {"rows": rows}, plain=True)] if rows else [])]
 
         def fits(shown: Sequence[RenderableType]) -> bool:
             return tall([*shown, *warnings[:1]]) < height  # the first warning always has room
 
-        height = math.inf if console.file is sys.stdout and not console.is_terminal else HEIGHT  # a pipe has none
-        lines: list[RenderableType] = [Text(self.page["finding"], style="bold")]
-        first, *others = self.brief["named"] or [[]]
-        warnings = warning_lines(self.page["cautions"])[: len(self.page["cautions"])]
-        places: set[int] = set()
-        for at in [*first, *self.brief["ranked"][:1]]:
-            places |= {at} if not places or fits(fitting(lines, places | {at})) else set()
-        for line, named in zip_longest(self.brief["lines"], others, fillvalue=[]):
-            longer = [*lines, Text(line)]
-            if tall(longer) > SENTENCES or not fits(fitting(longer, places | {*named})):
+        for line, named in zip_longest(said, self.brief["named"], fillvalue=()):
+            longer = [*lines, Text(line, style="" if lines else "bold")]
+            if lines and not (tall(longer) <= SENTENCES and fits(table(longer, named))):
                 break
             lines, places = longer, places | {*named}
-        hidden = len(self.brief["lines"]) + 1 - len(lines)
         for at in self.brief["ranked"]:
-            if height < math.inf and not fits([*fitting(lines, places | {at}), *notes]):
+            if places and height < math.inf and not fits([*table(lines, [at]), *notes]):
                 break
-            places |= {at}
-        shown, warned = fitting(lines, places), 0
+            places.add(at)
+        shown, warned = table(lines, ()), 0
         for note in notes:
             shown += [note] if fits([*shown, note]) else []
         for warning in warnings:
             if warned and tall([*shown, warning]) >= height:
                 break
             shown, warned = [*shown, warning], warned + 1
+        hidden = len(said) - len(lines)
         yield from shown
         yield Text(
             self._more(len(block["rows"]) - len(places), hidden, len(self.page["cautions"]) - warned), style="dim"
