@@ -5,7 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import os
 import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +137,97 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with warnings.catch_warnings():  # the server's and the driver's loops leave sockets for the next search for garbage
         warnings.simplefilter("ignore")
         gc.collect()
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, dict[str, str]]]:
+    """The address of a server with a token, and the cookie that it gives for the token."""
+    pytest.importorskip("gradio")
+    from levelhead.cli.browser import COOKIE, build, serve
+
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
+    (tmp_path / "uploads").mkdir()
+    app = build()
+    yield serve(app, port=None, block=False, token="secret"), {"Cookie": f"{COOKIE}=secret"}
+    app.close(verbose=False)
+    del app
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+def test_the_page_answers_its_own_address_with_its_token_alone(served: Any, loans: Path, tmp_path: Path) -> None:
+    import gradio_client
+    import httpx
+
+    address, cookie = served
+    port = httpx.URL(address).port
+    assert httpx.get(address).status_code == 401
+    assert httpx.get(address, params={"token": "other"}).status_code == 401
+    let_in = httpx.get(address, params={"token": "secret"})
+    assert (let_in.status_code, "samesite=strict" in let_in.headers["set-cookie"].lower()) == (200, True)
+    assert httpx.get(address, headers=cookie).status_code == 200
+    for name in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        headers = cookie | {"Host": name, "Origin": f"http://{name}"}
+        assert httpx.get(address, headers=headers).status_code == 200, name
+    for host, origin in (
+        (f"evil.example:{port}", f"http://evil.example:{port}"),  # after a rebinding of its name
+        (f"localhost.evil.example:{port}", None),
+        (f"127.0.0.1:{port}", "http://evil.example"),
+        (f"127.0.0.1:{port}", "http://127.0.0.1:1"),
+        (f"127.0.0.1:{port}", "null"),
+        ("", None),
+    ):
+        headers = cookie | {"Host": host} | ({} if origin is None else {"Origin": origin})
+        assert httpx.get(address, headers=headers).status_code in (400, 403), (host, origin)
+    client = gradio_client.Client(address, headers=cookie, verbose=False)
+    chosen = ["(none)", "decision", "(none)", ["sex"], "approved"]
+    client.predict(gradio_client.handle_file(loans), api_name="/chosen")  # the page offers its columns
+    found = client.predict(gradio_client.handle_file(loans), *chosen, api_name="/audit")
+    assert "women" in found[0]
+    kept = [file for file in (tmp_path / "uploads").rglob("*") if file.name.startswith("audit")]
+    assert {file.name for file in kept} == {"audit.html", "audit.json"}
+    assert len(kept) == 2  # of Gradio's cache, which it empties, and none beside it
+    record = next(file for file in kept if file.suffix == ".json")
+    assert "women" in client.predict(gradio_client.handle_file(record), api_name="/opened")[0]
+    shutil.copy(record, tmp_path / "loans.json")
+    for path in (tmp_path / "loans.json", Path("/etc/hostname"), tmp_path / "uploads" / "absent.json"):
+        data = {"data": [{"path": str(path), "meta": {"_type": "gradio.FileData"}}]}
+        asked = httpx.post(f"{address}gradio_api/call/opened", json=data, headers=cookie).json()["event_id"]
+        told = httpx.get(f"{address}gradio_api/call/opened/{asked}", headers=cookie).text
+        assert told.startswith("event: error"), path
+        assert "women" not in told
+    (tmp_path / "bad.csv").write_text("a\n")
+    with pytest.raises(gradio_client.exceptions.AppError, match="bad") as caught:
+        client.predict(gradio_client.handle_file(tmp_path / "bad.csv"), *chosen, api_name="/audit")
+    assert str(tmp_path) not in str(caught.value)
+    client.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_uploads_are_deleted_however_the_app_ends(ending: signal.Signals, tmp_path: Path) -> None:
+    pytest.importorskip("gradio")
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "levelhead", "app", "--port", str(port)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        assert f"Open http://127.0.0.1:{port}/?token=" in line
+        for _ in range(600):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        (folder,) = tmp_path.glob("levelhead-app-*")
+        (folder / "upload.csv").write_text("private")
+        server.send_signal(ending)
+        server.wait(60)
+    assert not list(tmp_path.glob("levelhead-app-*"))
 
 
 def drop(page: Any, path: Path) -> None:

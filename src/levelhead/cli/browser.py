@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import os
+import secrets
+import signal
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
 
 LOCAL = "Nothing leaves this machine: the page is served to this machine alone, and files are deleted when it ends."
 SPACE = "Your file goes to the server that runs this page, and is deleted within an hour. Upload no personal data."
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+COOKIE = "levelhead"
 NONE = "(none)"
 MOST_CHOICES = 50
 """Most values of a column offered; others can be typed."""
@@ -107,11 +114,6 @@ def measured(
     return audit_file(path, label, prediction, list(groups), score=score, favourable=favourable)
 
 
-def _folder() -> Path:
-    """Make a folder where Gradio keeps uploads."""
-    return Path(tempfile.mkdtemp(dir=os.environ.get("GRADIO_TEMP_DIR")))
-
-
 def framed(page: str) -> str:
     """Return a page in a frame that runs no script."""
     return f'<iframe sandbox="" title="The whole page" srcdoc="{html.escape(page)}"></iframe>'
@@ -121,7 +123,7 @@ def build(local: bool = True) -> Any:
     """Return the app, a ``gradio.Blocks``.
 
     Args:
-        local: whether it runs on the user's machine; elsewhere it opens no folder of the machine.
+        local: whether it runs on the user's machine, which the page says.
 
     Raises:
         ConfigError: gradio is not installed.
@@ -132,15 +134,18 @@ def build(local: bool = True) -> Any:
     except ModuleNotFoundError as error:
         raise explained(error, "levelhead app") from error
 
-    def told(call: Callable[[], Any]) -> Any:
-        """Show the command's own sentence for what cannot be done."""
+    def told(call: Callable[[], Any], path: str | None) -> Any:
+        """Show the command's own sentence for what cannot be done, without the server's folder of the file."""
         try:
             return call()
         except LevelheadError as error:
-            raise gr.Error(html.escape(str(error)), duration=None, print_exception=False) from None
+            said = str(error)
+            for place in () if path is None else (Path(path), Path(path).resolve()):
+                said = said.replace(f"{place.parent}{os.sep}", "")
+            raise gr.Error(html.escape(said), duration=None, print_exception=False) from None
 
     def chosen(path: str | None) -> list[Any]:
-        names = told(lambda: columns_of(path)) if path else []
+        names = told(lambda: columns_of(path), path) if path else []
         one = gr.update(choices=[NONE, *names], value=NONE)
         return [one, one, one, gr.update(choices=names, value=[]), gr.update(choices=[], value=None)]
 
@@ -151,41 +156,36 @@ def build(local: bool = True) -> Any:
     def example() -> list[Any]:
         from levelhead.auditing.example import EXAMPLE, GROUP, LABEL, POSITIVE, PREDICTION
 
-        copy = _folder() / EXAMPLE.name  # Gradio serves files of its own folder alone
-        copy.write_bytes(EXAMPLE.read_bytes())
         names = columns_of(str(EXAMPLE))
         one = [gr.update(choices=[NONE, *names], value=value) for value in (LABEL, PREDICTION, NONE)]
         values = values_of(str(EXAMPLE), LABEL)
-        return [str(copy), *one, gr.update(choices=names, value=[GROUP]), gr.update(choices=values, value=POSITIVE)]
+        return [str(EXAMPLE), *one, gr.update(choices=names, value=[GROUP]), gr.update(choices=values, value=POSITIVE)]
 
-    def shown(page: Record, record: Any) -> list[Any]:
+    def shown(page: Record, record: Any = None) -> Iterator[list[Any]]:
+        """Yield what the page shows. Gradio has copied the files into its cache, which it empties, when it goes on."""
         from levelhead.report.page import render
 
-        folder, drawn = _folder(), render(page)
-        (folder / "audit.html").write_text(drawn, encoding="utf-8")
-        found = [
-            f'<p role="status">{html.escape(page["finding"])}</p>',
-            framed(drawn),
-            gr.update(value=str(folder / "audit.html"), interactive=True),
-        ]
-        if record is None:
-            return [*found, gr.update(value=None, interactive=False)]
-        (folder / "audit.json").write_text(json.dumps(record, indent=2), encoding="utf-8")
-        return [*found, gr.update(value=str(folder / "audit.json"), interactive=True)]
+        drawn, files = render(page), []
+        with tempfile.TemporaryDirectory() as folder:  # not in that cache: there, nothing would be copied
+            for name, text in (("audit.html", drawn), ("audit.json", record and json.dumps(record, indent=2))):
+                if text:
+                    Path(folder, name).write_text(text, encoding="utf-8")
+                files.append(gr.update(value=text and str(Path(folder, name)), interactive=bool(text)))
+            yield [f'<p role="status">{html.escape(page["finding"])}</p>', framed(drawn), *files]
 
-    def answered(explain: bool, path: str | None, *given: Any) -> list[Any]:
+    def answered(explain: bool, path: str | None, *given: Any) -> Iterator[list[Any]]:
         label, prediction, score, groups, favourable = (None if one in (NONE, "") else one for one in given)
-        result = told(lambda: measured(path, label, prediction, score, groups or (), favourable, explain))
-        return shown(result.page(source=Path(str(path)).name), result.to_dict())
+        result = told(lambda: measured(path, label, prediction, score, groups or (), favourable, explain), path)
+        yield from shown(result.page(source=Path(str(path)).name), result.to_dict())
 
-    def opened(folder: str) -> list[Any]:
+    def opened(path: str | None) -> Iterator[list[Any]]:
         from levelhead.cli.report import page_of
 
-        if not folder.strip():
-            raise gr.Error("Type the path of a run, of a folder of runs, or of a JSON that levelhead wrote.")
-        return shown(told(lambda: page_of(Path(folder.strip()))), None)
+        if not path:
+            raise gr.Error("Choose a JSON that levelhead wrote.")
+        yield from shown(told(lambda: page_of(Path(path)), path))
 
-    with gr.Blocks(title="levelhead", analytics_enabled=False, delete_cache=(600, 3600)) as app:
+    with gr.Blocks(title="levelhead", analytics_enabled=False, delete_cache=(300, 3000)) as app:
         gr.Markdown(f"# levelhead\nAudit a file of predictions for gaps between groups. {LOCAL if local else SPACE}")
         with gr.Tab("A file of predictions"):
             with gr.Row():
@@ -201,10 +201,9 @@ def build(local: bool = True) -> Any:
             with gr.Row():
                 audit = gr.Button("Audit", variant="primary")
                 explain = gr.Button("Explain the gap")
-        if local:
-            with gr.Tab("A run or a comparison"):
-                folder = gr.Textbox(label="A folder of runs, or a JSON that levelhead wrote, on this machine")
-                view = gr.Button("Open", variant="primary")
+        with gr.Tab("A result"):
+            stored = gr.File(label="A JSON that levelhead wrote", file_types=[".json"], height=140)
+            view = gr.Button("Open", variant="primary")
         finding = gr.HTML(elem_id="finding", padding=True)
         with gr.Row():
             page_file = gr.DownloadButton("Download the page", interactive=False)
@@ -216,17 +215,22 @@ def build(local: bool = True) -> Any:
         for column in (label, prediction):
             column.input(offered, [file, label, prediction], favourable)
         fill.click(example, None, [file, *roles])
-        audit.click(lambda *given: answered(False, *given), [file, *roles], out)
-        explain.click(lambda *given: answered(True, *given), [file, *roles], out)
-        if local:
-            view.click(opened, folder, out)
+        audit.click(functools.partial(answered, False), [file, *roles], out, api_name="audit")
+        explain.click(functools.partial(answered, True), [file, *roles], out, api_name="explain")
+        view.click(opened, stored, out)
     return app
 
 
 def serve(
-    app: Any, *, host: str = "127.0.0.1", port: int | None = 7860, megabytes: int = 500, block: bool = True
+    app: Any,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = 7860,
+    megabytes: int = 500,
+    block: bool = True,
+    token: str | None = None,
 ) -> Any:
-    """Serve the app.
+    """Serve the app. On loopback, a browser is answered only under a name of loopback: any page can take another.
 
     Args:
         app: what :func:`build` returns.
@@ -234,6 +238,7 @@ def serve(
         port: port to listen on; None: the first free one from 7860 on.
         megabytes: largest file that may be uploaded.
         block: wait until the server ends; otherwise it runs in a thread.
+        token: what the address must hold as ``?token=`` at first; None: nothing.
 
     Returns:
         the address of the server.
@@ -241,10 +246,23 @@ def serve(
     import gradio as gr
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware
+    from starlette.responses import PlainTextResponse
 
-    async def local_alone(request: Any, forward: Any) -> Any:
+    from levelhead.auditing.example import EXAMPLE
+
+    async def guarded(request: Any, forward: Any) -> Any:
+        name = request.headers.get("host", "")
+        origin = urlsplit(request.headers.get("origin", f"//{name}")).netloc
+        if host in LOOPBACK and (urlsplit(f"//{name}").hostname not in LOOPBACK or origin != name):
+            return PlainTextResponse("Open the address that levelhead printed.", 403)
+        given = request.query_params.get("token", request.cookies.get(COOKIE, ""))
+        starts = request.url.path.endswith("/startup-events")  # Gradio's own request, which opens nothing
+        if token and not starts and not secrets.compare_digest(given.encode(), token.encode()):
+            return PlainTextResponse("Open the whole address that levelhead printed, with its token.", 401)
         response = await forward(request)
         response.headers["Content-Security-Policy"] = POLICY
+        if token and "token" in request.query_params:
+            response.set_cookie(COOKIE, token, httponly=True, samesite="strict")
         return response
 
     _, address, _ = app.launch(
@@ -255,10 +273,11 @@ def serve(
         prevent_thread_lock=not block,
         max_file_size=megabytes * 10**6,
         enable_monitoring=False,
+        allowed_paths=[str(EXAMPLE)],
         footer_links=[],
         css=STYLE,
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-        app_kwargs={"middleware": [Middleware(BaseHTTPMiddleware, dispatch=local_alone)]},
+        app_kwargs={"middleware": [Middleware(BaseHTTPMiddleware, dispatch=guarded)]},
     )
     return address
 
@@ -276,16 +295,24 @@ def app_command(
 
     Example: levelhead app
     """
-    terminal = Terminal()
+    terminal, token = Terminal(), secrets.token_urlsafe(24)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(ending, lambda number, _: sys.exit(128 + number))  # leaves the folder below, as Ctrl-C does
     with tempfile.TemporaryDirectory(prefix="levelhead-app-") as folder:
-        os.environ["GRADIO_TEMP_DIR"] = folder
+        tempfile.tempdir, os.environ["GRADIO_TEMP_DIR"] = folder, str(Path(folder, "gradio"))
         app = build()
-        if host not in (loopback := ("127.0.0.1", "localhost", "::1")):
+        if host not in LOOPBACK:
             terminal.print(
-                f"Everyone who reaches {host} can upload files and open folders. Loopback: {listed(loopback)}."
+                f"Everyone who reaches {host} and knows the token can upload files. Loopback: {listed(LOOPBACK)}."
             )
-        terminal.print(f"Open http://{host}:{port} in a browser. End with Ctrl-C.", markup=False)
+        shown = f"[{host}]" if ":" in host else host
+        terminal.print(
+            f"Open http://{shown}:{port}/?token={token} in a browser. End with Ctrl-C.", markup=False, soft_wrap=True
+        )
         try:
-            serve(app, host=host, port=port, megabytes=max_mb)
+            serve(app, host=host, port=port, megabytes=max_mb, token=token)
         except OSError:
             raise ConfigError(f"Port {port} of {host} cannot be used. Choose another with --port.") from None
+        finally:
+            app.close(verbose=False)
