@@ -385,6 +385,7 @@ class Control(Part):
         control, options = group_name(self.levels), frame.options
         columns: list[LevelCounts] = []
         for key, tally in self.tallies.items():
+            tally.refuse_ids(options.min_count)
             counts, without, positive = self._counts(frame, key, tally)
             if without and not columns:
                 frame.warnings.append(no_level_sentence(control, without))

@@ -300,6 +300,7 @@ def _audit(source: Source, roles: Roles, options: AuditOptions, called: str) -> 
     read = _Decided(roles, options.intersect, cuts, source)
     read.count(source)
     tally = read.tally
+    tally.refuse_ids(options.min_count)
     reading = () if roles.count is None else (count_sentence(source.called(roles.count), sum(tally.labels.values())),)
     check_labels(tally.labels)
     classes = in_order(tally.labels)

@@ -27,7 +27,7 @@ from levelhead.auditing.clusters import alone_sentence, check_cluster, repeating
 from levelhead.auditing.explain_column import ExplainedColumn, check
 from levelhead.auditing.explanation import Explanation
 from levelhead.auditing.figures import favourable_of
-from levelhead.auditing.options import AuditOptions, Roles
+from levelhead.auditing.options import MIN_COUNT, AuditOptions, Roles
 from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.report.text import clustered_sentence, counted
@@ -204,6 +204,7 @@ def _read(source: Source, roles: Roles) -> ScoreRows:
         }
         rows.add({**columns, **texts})
     rows.check_finite()
+    tally.refuse_ids(MIN_COUNT)
     return rows
 
 

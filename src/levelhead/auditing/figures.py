@@ -131,6 +131,7 @@ class Classes(Part):
             threshold = (asked.options.thresholds or (scale.default_threshold(),))[0]
             rows.tally(self.tally, threshold, class_of[label], class_of[other])
             asked = replace(asked, options=replace(asked.options, positive=label))
+        self.tally.refuse_ids(asked.options.min_count)
         as_label, as_prediction, classes, chosen, warnings = find_classes(self.tally, asked.options)
         place = {value: position for position, value in enumerate(classes)}
         favourable, decision = favourable_of(

@@ -35,11 +35,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special
 
 from levelhead.arrays import checked
+from levelhead.auditing.options import MIN_COUNT
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.scores import SMALLEST
 from levelhead.report.text import counted
 from levelhead.tables.columns import numbers_of_array
+from levelhead.tables.tally import refuse_ids
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 FloatArray = NDArray[np.float64]
@@ -227,6 +229,7 @@ def fit_rule(
     check_rule(metric, delta, threshold)
     values, members = rows_of_rule(probability, group)
     names, codes = np.unique(members.astype(str), return_inverse=True)
+    refuse_ids("The group column", np.bincount(codes), MIN_COUNT)
     if len(names) < 2:
         raise DataError(f"There are {len(names)} groups. A gap needs two or more.")
     labels: tuple[int | None, ...] = {

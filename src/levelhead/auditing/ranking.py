@@ -307,6 +307,7 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingA
         ranked: Column = np.zeros(len(words["score"]), np.int64), ["ranked"]
         tally.add(ranked, ranked, {name: words[f"group {name}"] for name in roles.groups})
         rows.add(words)
+    tally.refuse_ids(options.min_count)
     reading = () if roles.count is None else (count_sentence(source.called(roles.count), len(rows)),)
     rows.check_finite()
     top, score = asked.places(len(rows)), rows.whole("score")

@@ -30,6 +30,8 @@ def read_rows(source: Source, roles: Roles, options: AuditOptions, other: OtherN
     cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
     rows = ErrorRows(roles, options, other, cuts, source)
     rows.read()
+    for tally in (rows.tally, rows.levels):
+        tally.refuse_ids(options.min_count)
     return rows
 
 
@@ -93,7 +95,7 @@ class ErrorRows:
         label, prediction = columns["label"], columns["prediction"]
         every, error = np.ones(len(label), bool), prediction - label
         values = [label, prediction, error, np.abs(error)]
-        groups = self.tally.group_columns({name: columns[f"group {name}"] for name in roles.groups})
+        groups = self.tally.group_columns({name: columns[f"group {name}"] for name in roles.groups}, count)
         asks: list[tuple[Mapping[Key, GroupMoments], Mapping[Key, Column], list[FloatArray], NDArray[np.bool_]]] = [
             (self.of_groups, groups, values, every)
         ]

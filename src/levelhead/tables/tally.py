@@ -65,7 +65,7 @@ class Tally:
     predictions: dict[Hashable, int] = field(default_factory=dict)
     weights: dict[Key, dict[Pattern, NDArray[np.float64]]] = field(default_factory=dict)
     clusters: dict[Hashable, int] = field(default_factory=dict)
-    _met: dict[Key, set[Hashable]] = field(default_factory=dict)
+    _met: dict[Key, dict[Hashable, int]] = field(default_factory=dict)
     _pairs: dict[Key, list[NDArray[np.int64]]] = field(default_factory=dict)
     _places: dict[Hashable, int] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ class Tally:
         prediction = self._classes(self.prediction, prediction, self.predictions, count)
         self._check_classes()
         of_clusters = None if cluster is None else self._clusters(cluster)
-        for key, column in self.group_columns(groups).items():
+        for key, column in self.group_columns(groups, count).items():
             self._check_cells(key)
             counts = self.counts.setdefault(key, {})
             columns = (label, prediction, column)
@@ -164,8 +164,10 @@ class Tally:
         if sum(map(len, self._pairs[key][1:])) > MOST_MEMBERS:
             self.members(key)
 
-    def group_columns(self, groups: Mapping[str, Column]) -> dict[Key, Column]:
+    def group_columns(self, groups: Mapping[str, Column], count: NDArray[np.int64] | None = None) -> dict[Key, Column]:
         """Return the group columns of a batch, as texts or None, and their crossing if it is requested.
+
+        ``count`` as :meth:`add` takes it.
 
         Raises:
             DataError: as :meth:`add`, about groups.
@@ -173,18 +175,27 @@ class Tally:
         columns: dict[Key, Column] = {name: self._members(name, column) for name, column in groups.items()}
         if self.intersect:
             columns[tuple(groups)] = self._crossing(list(columns.values()))
-        for key, column in columns.items():
-            self._meet(key, column[1])
+        for key, (codes, values) in columns.items():
+            self._meet(key, values, np.bincount(codes, count, len(values)).astype(np.int64).tolist())
         return columns
 
-    def _meet(self, key: Key, groups: Collection[Hashable]) -> None:
-        met = self._met.setdefault(key, set())
-        met.update(groups)
+    def refuse_ids(self, min_count: int) -> None:
+        """Raise :class:`DataError` for a column of many groups of which no two have ``min_count`` rows.
+
+        It may hold ids or names of people, which are never printed, and nothing could be compared.
+        """
+        for name, title in self.groups.items():
+            refuse_ids(title, self._met.get(name, {}).values(), min_count)
+
+    def _meet(self, key: Key, groups: Sequence[Hashable], rows: Sequence[int]) -> None:
+        met = self._met.setdefault(key, {})
+        for group, number in zip(groups, rows, strict=True):
+            met[group] = met.get(group, 0) + number
         if len(met) > MOST_NUMBERS and isinstance(key, str) and key not in self.numbered:
             self._check_numbers(key, met)
         if len(met) > MOST_GROUPS:
             raise self._too_many(key)
-        if {None, MISSING_GROUP} <= met:
+        if {None, MISSING_GROUP} <= met.keys():
             raise DataError(
                 f"{self._title(key)} has a group named {MISSING_GROUP!r} and missing values, which get that name. "
                 "Rename the group, or leave its field empty."
@@ -251,6 +262,15 @@ class Tally:
             else "Is one of these columns an id or a score? Cross fewer columns, or merge rare groups."
         )
         return DataError(f"{self._title(key)} has more than {MOST_GROUPS:,} different groups. {way_out}")
+
+
+def refuse_ids(title: str, rows: Collection[int], min_count: int) -> None:
+    """Raise :class:`DataError` for many groups of which no two have ``min_count`` of these ``rows`` of each."""
+    if len(rows) > MOST_NUMBERS and sum(number >= min_count for number in rows) < 2:
+        raise DataError(
+            f"{title} has {len(rows):,} different groups, and no two of them have {min_count} rows: is this an id? "
+            "Name a column of groups, or merge rare ones."
+        )
 
 
 def _summed(codes: NDArray[np.int64], count: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -1,0 +1,61 @@
+"""A column of ids passes for no column of groups, strata or a rule's groups: its values are never printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from command_line import run, said
+from levelhead.types import DataError
+
+ROWS = 400
+
+
+@pytest.fixture
+def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    table = {name: draw.integers(0, 2, ROWS) for name in ("y", "decision")}
+    frame = pd.DataFrame(table).assign(
+        score=draw.random(ROWS), sex=draw.choice(["f", "m"], ROWS), id=[f"person-{row // 2:03}" for row in range(ROWS)]
+    )
+    frame.to_csv("people.csv", index=False)
+    return frame
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "audit people.csv --label y --prediction decision --group id",
+        "audit people.csv --label y --prediction decision --group sex --group id --intersect",
+        "audit people.csv --label y --score score --group id",
+        "audit people.csv --prediction decision --favourable 1 --group id",
+        "audit people.csv --label score --prediction y --regression --group id",
+        "audit --rank score --top 10 people.csv --group id",
+        "audit people.csv --label y --prediction decision --group sex --control id",
+        "audit people.csv --label score --prediction y --regression --group sex --control id",
+        "explain people.csv --label y --score score --group id",
+        "postprocess people.csv --label y --score score --group id --metric demographic_parity --out new.csv",
+    ],
+)
+def test_no_verb_takes_ids_for_groups(line: str, people: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*line.split(), "--json", "new.json") == 2
+    printed = said(capsys)
+    assert "no two of them have 10 rows: is this an id?" in printed
+    assert "person-" not in printed
+    assert not Path("new.json").exists()
+
+
+def test_many_small_groups_beside_two_large_ones_are_groups(people: pd.DataFrame) -> None:
+    """Neither are few small ones ids, nor many that min_count lets be compared."""
+    with pytest.raises(DataError, match=r"groups has 200 different groups, and no two of them have 10 rows"):
+        lh.audit(people.y, people.decision, people.id)
+    large = people.id.where(people.index > 60, people.sex)
+    assert len(lh.audit(people.y, people.decision, large).to_dict()["by_attribute"]["group"]["groups"]) > 100
+    few = people[:40]
+    lh.audit(few.y, few.decision, few.id)
+    lh.audit(people.y, people.decision, people.id, min_count=2)
