@@ -89,8 +89,8 @@ def test_no_output_can_lie_in_a_deleted_folder(tmp_path: Path, monkeypatch: pyte
         check_outputs({"--json": Path("x.json")})
 
 
-@pytest.mark.parametrize("name", ["SOURCE_DATE_EPOCH", "WORLD_SIZE"])
-@pytest.mark.parametrize("value", ["abc", "", "-1", "1e9", "9" * 30, "9" * 5000, "١٢"])
+@pytest.mark.parametrize("name", ["SOURCE_DATE_EPOCH", "WORLD_SIZE", "COLUMNS", "LINES", "TERMINAL_WIDTH"])
+@pytest.mark.parametrize("value", ["abc", "", "-1", "1e9", "9" * 30, "9" * 12, "9" * 5000, "١٢"])
 def test_an_odd_variable_is_named(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,9 +149,11 @@ def _refuse_surroundings() -> None:
         Path.cwd()
     except OSError:
         raise ConfigError("The current folder was deleted. Change to another, for example: cd ~") from None
-    for name, most in (("SOURCE_DATE_EPOCH", 253_402_300_799), ("WORLD_SIZE", 10**6)):
+    sizes = {"COLUMNS": 10_000, "LINES": 10_000, "TERMINAL_WIDTH": 10_000}  # a line is padded to its width
+    for name, most in {"SOURCE_DATE_EPOCH": 253_402_300_799, "WORLD_SIZE": 10**6, **sizes}.items():
         value = os.environ.get(name, "0")
         if not (value.isascii() and value.isdigit() and len(value) <= 12 and int(value) <= most):
+            os.environ.pop(name)  # or printing the error ends in the same way
             raise ConfigError(
                 f"The environment variable {name} is {quoted(value)}; it must be a whole number of at most {most:,}. "
                 f"Type: unset {name}"
