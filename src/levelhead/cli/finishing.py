@@ -32,7 +32,7 @@ SCHEMA = 1
 
 def made(inputs: Sequence[Path | None], source: str) -> dict[str, Any]:
     """Return tool, version, command, time (UTC; that of SOURCE_DATE_EPOCH, if set), the files read, and ``source``."""
-    from levelhead.report.page import command_line
+    from levelhead.report.page import recorded_command
 
     known, files = commit(), []
     for path in inputs:
@@ -47,7 +47,7 @@ def made(inputs: Sequence[Path | None], source: str) -> dict[str, Any]:
         "schema": SCHEMA,
         "tool": "levelhead",
         "version": version,
-        "command": command_line(),
+        "command": recorded_command(),
         "time": now,
         "inputs": files,
         "source": source,

@@ -69,12 +69,12 @@ def report_command(
         card_command(source, show)
     if html_file is None:
         return
-    from levelhead.report.page import command_line, write_page
+    from levelhead.report.page import recorded_command, write_page
 
     if several and (of_several["--min-count"] or of_several["--missing"]):
         page = runs_page([source], **options, min_count=min_count, missing=missing.words)
     else:
-        page = page_of(source, **options, command=command_line())
+        page = page_of(source, **options, command=recorded_command())
     write_page(html_file, page)
     console = Terminal()
     console.print(page["finding"], markup=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import itertools
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from levelhead.report.blocks import TERMINAL
 from levelhead.report.text import Record, number, visible
 from levelhead.storage import refuse_files_of_runs, write_text
 from levelhead.terminal import RUNNING
+
+ELSEWHERE = re.compile(r"(^|[=:,{\[\s\"'])((?:~|\.\.)?/(?!/)[^,{}\[\]\"']*)")
+"""A path in a word that begins at the root, at home or above the current folder, and what stands before it."""
 
 
 def render(page: Record, *, date: datetime.date | None = None) -> str:
@@ -55,13 +59,23 @@ def write_page(path: Path, page: Record, *, date: datetime.date | None = None) -
     The page says which command made it: the running one, unless it names another.
     """
     refuse_files_of_runs("path", path)
-    write_text(path, render(page | {"command": page["command"] or command_line()}, date=date))
+    write_text(path, render(page | {"command": page["command"] or recorded_command()}, date=date))
 
 
 def command_line() -> str:
     """Return the command that runs; empty where none does, as in a notebook."""
     words = RUNNING.get()
     return "" if words is None else shlex.join(["levelhead", *words])
+
+
+def recorded_command() -> str:
+    """Return the command that runs as a page or a JSON records it: of paths elsewhere on the machine the last name."""
+    words = RUNNING.get()
+    return "" if words is None else shlex.join(["levelhead", *(ELSEWHERE.sub(_last_name, word) for word in words)])
+
+
+def _last_name(found: re.Match[str]) -> str:
+    return found[1] + found[2].rstrip("/ ").rpartition("/")[2]
 
 
 def _finalize(value: Any) -> Any:
