@@ -6,7 +6,7 @@ RUNTIME := .venv/.runtime
 INSTALLED := .venv/.installed
 PYTEST := -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-long test-quick coverage fuzz check docs bench bench-quick mutants test-oldest release-check clean
+.PHONY: demo test test-long test-quick coverage fuzz check docs bench bench-quick mutants test-oldest dist release-check clean
 
 demo: $(RUNTIME)  ## compare four methods where it is known why a gap arises; writes a page and a picture
 	$(BIN)/levelhead demo --out demo
@@ -63,12 +63,17 @@ test-oldest:  ## install the lowest versions that pyproject.toml allows, and run
 	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest --resolution lowest-direct --editable ".[test]" torch==$(TORCH)
 	.venv-oldest/bin/python $(PYTEST) -m "not slow" -W ignore::DeprecationWarning -W ignore::FutureWarning
 
+dist:  ## build the wheel and the source distribution in an environment of nothing else: what a release publishes
+	test -x .venv-dist/bin/python || $(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --constraint constraints.txt build hatchling
+	.venv-dist/bin/python -m build --no-isolation --outdir dist .
+
 release-check: $(INSTALLED)  ## build wheel and sdist, install both in empty environments, run the examples (about 15 minutes)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[release]"
 	$(BIN)/python tools/release.py
 
 clean:
-	rm -rf .venv .venv-oldest demo site
+	rm -rf .venv .venv-oldest .venv-dist demo site
 
 # What levelhead needs to run, and no more. torch first: with it installed, no other package can pull in another build.
 $(RUNTIME): pyproject.toml constraints.txt

@@ -27,10 +27,24 @@ def test_a_workflow_runs_what_the_makefile_has(file: Path) -> None:
     assert steps
     for step in steps:
         if "run" not in step:
-            assert re.fullmatch(r"[\w-]+/[\w-]+@[\w/.-]+", step["uses"])
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"])  # a tag can be moved, a commit cannot
+            if step["uses"].startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False
             continue
         program, target, *_ = step["run"].split()
         assert program == ".venv/bin/python" or (program == "make" and target in TARGETS | {".venv/.installed"})
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_only_what_runs_none_of_our_code_may_write(file: Path) -> None:
+    """The token for Pages and for the package index is asked for in the jobs that deploy, which run actions alone."""
+    assert yaml.safe_load(file.read_text(encoding="utf-8"))["permissions"] == {"contents": "read"}
+    for job in jobs(file).values():
+        if "write" in job.get("permissions", {}).values():
+            assert job["environment"]
+            assert not any("run" in step for step in job["steps"])
+        if any("upload-artifact" in step.get("uses", "") for step in job["steps"]):
+            assert [step["run"] for step in job["steps"] if "run" in step] == ["make dist"]
 
 
 def test_the_container_is_built_from_what_the_makefile_has() -> None:
@@ -39,6 +53,9 @@ def test_the_container_is_built_from_what_the_makefile_has() -> None:
     docker = (folder / settings["build"]["dockerfile"]).read_text(encoding="utf-8")
     assert re.findall(r"^RUN make (\S+)", docker, flags=re.M) == ["demo"]
     assert 'CMD ["make", "test"]' in docker
+    assert docker.index("USER levelhead") < docker.index("COPY --chown=levelhead . .") < docker.index("RUN make")
+    assert settings["remoteUser"] == "levelhead"
+    assert ".git" in (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     assert settings["build"]["args"].keys() == {*re.findall(r"^ARG (\w+)", docker, flags=re.M)}
     assert settings["postCreateCommand"] == "make .venv/.installed"
     assert {"demo", "test"} <= TARGETS
