@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, zip_longest
+from itertools import chain
 
 from levelhead.auditing.rates import ratio_title
 from levelhead.metrics.names import RATE_TITLES
@@ -35,50 +35,70 @@ WORST = "equalized_odds_worst"
 """The gap in equalized odds that tables show: the larger of its two parts, as other libraries do."""
 
 
-def overview(result: Record) -> tuple[Record, list[int]]:
-    """Return a table of all groups, and the places of its rows, the most telling ones first."""
+def overview(result: Record, said: Sequence[str]) -> tuple[Record, Record]:
+    """Return what fits a screen, and the table of the first sheet; ``said`` are the finding and what follows it."""
     words, by_attribute = Words(result), result["by_attribute"]
     rates = (result.get("rates") or {}) if result.get("positive") is not None else {}
     ratios = {name: _ratios(found, words) for name, found in rates.items()}
     shown = _shown(result, words)
-    rows: list[tuple[object, list[Record]]] = []
-    ranked = []
-    for name, part in by_attribute.items():
-        to, own = ratios.get(name, (None, {}))
-        ranked.append([len(rows) + at for at in _ranked(name, part, result)])
-        for group, figures in part["groups"].items():
-            cells = [range_cell(_rate(figures, rate, other)) for _, rate, other in shown]
-            if ratios:
-                reference = blocks.cell("reference", quiet=True)
-                cells.insert(1, reference if group == to else range_cell(own.get(group), 1, 2))
-            head = f"{short(name, 20)}: {short(group, 60)}" if len(by_attribute) > 1 else group
-            rows.append((head, [blocks.cell(f"{figures['n']:,}"), *cells]))
+
+    def cells(name: str, group: str) -> list[Record]:
+        figures, (to, own) = by_attribute[name]["groups"][group], ratios.get(name, (None, {}))
+        found = [range_cell(_rate(figures, rate, other)) for _, rate, other in shown]
+        if ratios:
+            reference = blocks.cell("reference", quiet=True)
+            found.insert(1, reference if group == to else range_cell(own.get(group), 1, 2))
+        return [blocks.cell(f"{figures['n']:,}"), *found]
+
     heads: list[str | tuple[str, str]] = ["Group", "Rows", *(title for title, *_ in shown)]
     if ratios:
         heads.insert(
             3, (ratio_title(words.favourable), "The group’s selection rate divided by that of the reference group.")
         )
-    named = joined([short(name, 30) for name in list(by_attribute)[:4]])
-    caption = f"Groups by {named}: percent, with {level_text(result.get('level', 0.95))} intervals"
-    notes = [_reference_note(result, ratios), _error_note(words), _odds_note(result)]
-    table = blocks.table(caption, heads, rows, notes=notes)
-    return table, [at for at in chain(*zip_longest(*ranked)) if at is not None]
+    known = {name: to for name, (to, _) in ratios.items() if to is not None}
+    given = any(result["rates"][name]["reference_is_given"] for name in known)
+    ratio = ratio_title(words.favourable).replace("atio", "atios", 1)
+    notes = [reference_note(known, given, ratio, by_attribute), _error_note(words), _odds_note(result)]
+    caption = f"Groups by {{}}: percent, with {level_text(result.get('level', 0.95))} intervals"
+    return of_groups(by_attribute, said, cells, caption, heads, notes)
 
 
-def first_screen(
-    said: Sequence[str], groups: Sequence[tuple[str, str]], table: Record, ranked: Sequence[int]
-) -> tuple[Record, list[int]]:
-    """Return what fits a screen, and the places of the rows again: groups that sentences name stand first.
+def of_groups(
+    by_attribute: Record,
+    said: Sequence[str],
+    cells: Callable[[str, str], list[Record]],
+    caption: str,
+    heads: Sequence[str | tuple[str, str]],
+    notes: Sequence[str],
+) -> tuple[Record, Record]:
+    """Return what fits a screen, and the table of the first sheet: groups that sentences name stand in both.
 
     Args:
+        by_attribute: the columns, each with its ``groups``.
         said: the finding, and the sentences below it.
-        groups: column and group of each row of the table.
-        table: of all groups.
-        ranked: places of its rows, the most telling ones first.
+        cells: returns those of a column's group.
+        caption: of the table, with ``{}`` for the names of the columns.
+        heads: titles of its columns.
+        notes: sentences below it.
     """
-    named = [_named(one, groups, ranked) for one in said[:SHOWN]]
-    places = list(dict.fromkeys([*chain(*named), *ranked]))
-    return blocks.brief(said[1:], table | {"notes": []}, places, table["notes"], named=named), places
+    several, size = len(by_attribute) > 1, {}
+    groups = [(name, group) for name, part in by_attribute.items() for group in part["groups"]]
+    heads_of_rows = [f"{short(name, 20)}: {short(group, 60)}" if several else group for name, group in groups]
+    rows: list[tuple[object, list[Record]]] = [
+        (head, cells(*one)) for head, one in zip(heads_of_rows, groups, strict=True)
+    ]
+    named = joined([short(name, 30) for name in list(by_attribute)[:4]])
+    table = blocks.table(caption.format(named), heads, rows, notes=notes)
+    for name, part in by_attribute.items():  # the largest of each column, then the second
+        order = sorted(part["groups"], key=lambda group: -part["groups"][group]["n"])
+        size |= {(name, group): at for at, group in enumerate(order)}
+    ranked = sorted(range(len(groups)), key=lambda at: size[groups[at]])
+    about = [_named(one, groups, ranked) for one in said[:SHOWN]]
+    places = list(dict.fromkeys([*chain(*about), *ranked]))
+    screen = blocks.brief(said[1:], table | {"notes": []}, places, table["notes"], named=about)
+    kept = [table["rows"][at] for at in sorted(places[:ON_SHEET])]
+    rest = f"And {len(rows) - len(kept):,} more, of {len(rows):,} groups: in the appendix."
+    return screen, table | {"rows": kept, "notes": [*table["notes"], *([rest] if len(rows) > len(kept) else [])]}
 
 
 def _named(sentence: str, groups: Sequence[tuple[str, str]], ranked: Sequence[int]) -> list[int]:
@@ -92,17 +112,6 @@ def _named(sentence: str, groups: Sequence[tuple[str, str]], ranked: Sequence[in
     longest = sorted(map(re.escape, places), key=len, reverse=True)  # "f & low" before "low"
     found = re.findall(rf"(?<!\w)(?:{'|'.join(longest)})(?!\w)", sentence)
     return list(dict.fromkeys(places[name] for name in found))
-
-
-def on_sheet(table: Record, ranked: list[int]) -> Record:
-    """Return the table with as many rows as the first sheet has room for."""
-    rows = [table["rows"][at] for at in sorted(ranked[:ON_SHEET])]
-    rest = len(table["rows"]) - len(rows)
-    notes = [
-        *table["notes"],
-        *([f"And {rest:,} more, of {len(table['rows']):,} groups: in the appendix."] if rest else []),
-    ]
-    return table | {"rows": rows, "notes": notes}
 
 
 def _shown(result: Record, words: Words) -> list[tuple[str, str, bool]]:
@@ -141,24 +150,13 @@ def _ratios(found: Record, words: Words) -> tuple[str | None, dict[str, Estimate
     return found["reference"], {group: estimate_from_dict(one) for group, one in own.items() if one is not None}
 
 
-def _ranked(name: str, part: Record, result: Record) -> list[int]:
-    """Return the places of a column's groups: who differs most, then the largest."""
-    pairs = [one for one in result.get("pairs") or [] if one["attribute"] == name]
-    told = dict.fromkeys(pair[side]["group"] for pair in pairs for side in ("first", "second"))
-    order = [*told, *sorted(part["groups"], key=lambda group: -part["groups"][group]["n"])]
-    return sorted(range(len(part["groups"])), key=[order.index(group) for group in part["groups"]].__getitem__)
-
-
-def _reference_note(result: Record, ratios: Mapping[str, tuple[str | None, dict[str, Estimate]]]) -> str:
-    """Name the groups that ratios refer to."""
-    known = {name: to for name, (to, _) in ratios.items() if to is not None}
+def reference_note(known: Mapping[str, str], given: bool, ratios: str, by_attribute: Record) -> str:
+    """Name the groups that ratios refer to, by column; ``given``: as the user named them."""
     if not known:
         return ""
-    several = len(result["by_attribute"]) > 1
+    several = len(by_attribute) > 1
     named = [short(to, 40) + (f" ({short(name, 20)})" if several else "") for name, to in list(known.items())[:4]]
-    given = any(result["rates"][name]["reference_is_given"] for name in known)
-    ratio = ratio_title(Words(result).favourable).replace("atio", "atios", 1)
-    return f"{ratio} are relative to {joined(named)}{'' if given else ', the most selected'}."
+    return f"{ratios} are relative to {joined(named)}{'' if given else ', the most selected'}."
 
 
 def _error_note(words: Words) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from levelhead.auditing.brief import ON_SHEET, ROOM, first_screen, on_sheet, range_cell
+from levelhead.auditing.brief import ON_SHEET, ROOM, of_groups, range_cell, reference_note
 from levelhead.auditing.over_time import Time
 from levelhead.auditing.parts import answers
 from levelhead.auditing.rates import FOUR_FIFTHS, four_fifths, ratio_cell, ratio_span
@@ -18,7 +18,6 @@ from levelhead.report.text import (
     Record,
     counted,
     estimate_from_dict,
-    joined,
     level_text,
     number,
     percent,
@@ -47,8 +46,6 @@ _TERMS = (
 class _Told(NamedTuple):
     """A group beside its reference: the difference, the ratio and the sentence."""
 
-    attribute: str
-    group: str
     apart: Estimate
     ratio: Estimate
     sentence: str
@@ -72,10 +69,8 @@ def decisions_page(result: Record, *, source: str = "") -> Record:
     level = level_text(result["level"])
     by_attribute, overall = result["by_attribute"], estimate_from_dict(result["overall"])
     finding, *lines = said = [*answers(result), *decision_sentences(result)]
-    table, ranked = _overview(result, level)
-    groups = [(name, group) for name, column in by_attribute.items() for group in column["groups"]]
-    brief, ranked = first_screen(said, groups, table, ranked)
-    every = len(table["rows"]) > ON_SHEET
+    brief, sheet = _overview(result, level, said)
+    every = len(brief["ranked"]) > ON_SHEET
     sections = {
         name: [_section(name, column, level, every), *Time.column_sections(name, result)]
         for name, column in by_attribute.items()
@@ -104,40 +99,32 @@ def decisions_page(result: Record, *, source: str = "") -> Record:
         **blocks.audited(result, source or "decisions"),
         brief=brief,
         sheets=[
-            [blocks.section("Selection rates", [on_sheet(table, ranked)]), ROOM],
+            [blocks.section("Selection rates", [sheet]), ROOM],
             [how, provenance(result)],
         ],
     )
 
 
-def _overview(result: Record, level: str) -> tuple[Record, list[int]]:
-    """Return a table of all groups, and the places of its rows: references and the leading findings come first."""
+def _overview(result: Record, level: str, said: Sequence[str]) -> tuple[Record, Record]:
+    """Return what fits a screen, and the table of the first sheet."""
     by_attribute = result["by_attribute"]
-    several = len(by_attribute) > 1
-    order = {(one.attribute, one.group): at for at, one in enumerate(_every(result), 1)}
-    rows: list[tuple[object, list[Record]]] = []
-    places: list[int] = []
-    for name, column in by_attribute.items():
-        for group, found in column["groups"].items():
-            reference = group == column["reference"]
-            places.append(0 if reference else order.get((name, group), len(order) + 1))
-            ratio = None if found["selection_ratio"] is None else estimate_from_dict(found["selection_ratio"])
-            cells = [
-                blocks.cell(f"{found['n']:,}"),
-                blocks.cell(f"{found['selected']:,}"),
-                range_cell(estimate_from_dict(found["selection_rate"])),
-                blocks.cell("reference", quiet=True) if reference and ratio is None else range_cell(ratio, 1, 2),
-                blocks.p_cell(found["p_value"]),
-            ]
-            rows.append((f"{short(name, 20)}: {short(group, 60)}" if several else group, cells))
-    named = joined([short(name, 30) for name in list(by_attribute)[:4]])
+
+    def cells(name: str, group: str) -> list[Record]:
+        found, reference = by_attribute[name]["groups"][group], group == by_attribute[name]["reference"]
+        ratio = None if found["selection_ratio"] is None else estimate_from_dict(found["selection_ratio"])
+        return [
+            blocks.cell(f"{found['n']:,}"),
+            blocks.cell(f"{found['selected']:,}"),
+            range_cell(estimate_from_dict(found["selection_rate"])),
+            blocks.cell("reference", quiet=True) if reference and ratio is None else range_cell(ratio, 1, 2),
+            blocks.p_cell(found["p_value"]),
+        ]
+
     heads = ["Group", "Rows", "Selected", "Selection rate, %", "Impact ratio", "p"]
     known = {name: column["reference"] for name, column in by_attribute.items() if column["reference"] is not None}
-    to = [short(one, 40) + (f" ({short(name, 20)})" if several else "") for name, one in list(known.items())[:4]]
     given = any(by_attribute[name]["reference_is_given"] for name in known)
-    notes = [f"Impact ratios are relative to {joined(to)}{'' if given else ', the most selected'}."] if to else []
-    table = blocks.table(f"Decisions by {named}, with {level} intervals", heads, rows, notes=notes)
-    return table, sorted(range(len(rows)), key=lambda at: places[at])
+    notes = [reference_note(known, given, "Impact ratios", by_attribute)]
+    return of_groups(by_attribute, said, cells, f"Decisions by {{}}, with {level} intervals", heads, notes)
 
 
 def decision_sentences(result: Record) -> list[str]:
@@ -178,7 +165,7 @@ def _told(name: str, column: Record, result: Record) -> Iterator[_Told]:
             f"{percent(apart, signed=True)} percentage points (interval {percent_interval(apart, signed=True)})"
             f"{'' if apart.excludes_zero else '; inconclusive'}."
         )
-        yield _Told(name, group, apart, ratio, f"{sentence} {_verdict(ratio)}")
+        yield _Told(apart, ratio, f"{sentence} {_verdict(ratio)}")
 
 
 def _verdict(ratio: Estimate) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from levelhead.auditing.brief import ON_SHEET, ROOM, WORST, first_screen, of_pairs, on_sheet, overview
+from levelhead.auditing.brief import ON_SHEET, ROOM, WORST, of_pairs, overview
 from levelhead.auditing.parts import ASKED, PARTS, answers
 from levelhead.auditing.rates import Rates
 from levelhead.auditing.scale import exact
@@ -72,9 +72,7 @@ def audit_page(result: Record, *, source: str = "") -> Record:
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
     by_attribute = result["by_attribute"]
-    table, ranked = overview(result)
-    groups = [(name, group) for name, part in by_attribute.items() for group in part["groups"]]
-    every = len(table["rows"]) > ON_SHEET or result.get("positive") is None
+    every = sum(len(part["groups"]) for part in by_attribute.values()) > ON_SHEET or result.get("positive") is None
     parts = blocks.by_column({name: audit_sections(name, result, rates=every, paper=False) for name in by_attribute})
     whole = [section for one in PARTS.own() for section in one.sections(result)]
     whole += [*_pairs_section(result), *_detectable_section(result), *own_sections(result)]
@@ -91,7 +89,7 @@ def audit_page(result: Record, *, source: str = "") -> Record:
     beside = [visible(str(one[0])) for one in told if isinstance(one, list) and one]  # a column may be so named
     beside += [line for one in PARTS.own() if one.name not in (*ASKED, Rates.name) for line in one.brief(result)]
     _, *leads = dict.fromkeys(_sentences(result, brief=True, beside=beside))
-    brief, ranked = first_screen([finding, *leads], groups, table, ranked)
+    brief, sheet = overview(result, [finding, *leads])
     title = "Selection rates" if result.get("positive") is not None else "Groups"
     return blocks.page(
         "Audit",
@@ -101,7 +99,7 @@ def audit_page(result: Record, *, source: str = "") -> Record:
         lines=lines,
         brief=brief,
         sheets=[
-            [blocks.section(title, [on_sheet(table, ranked)]), ROOM],
+            [blocks.section(title, [sheet]), ROOM],
             [method | {"blocks": [*method["blocks"], blocks.paragraph(CAUTION)]}, provenance(result)],
         ],
         **blocks.audited(result, source or "predictions"),

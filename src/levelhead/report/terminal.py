@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Sequence
-from itertools import zip_longest
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -121,7 +120,7 @@ class _Brief:
         def fits(shown: Sequence[RenderableType]) -> bool:
             return tall([*shown, *warnings[:1]]) < height  # the first warning always has room
 
-        for line, named in zip_longest(said, self.brief["named"], fillvalue=()):
+        for line, named in zip(said, [*self.brief["named"], *[()] * len(said)], strict=False):
             longer = [*lines, Text(line, style="" if lines else "bold")]
             if lines and not (tall(longer) <= SENTENCES and fits(table(longer, named))):
                 break
