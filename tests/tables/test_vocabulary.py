@@ -38,7 +38,7 @@ DIFFERENT = {
     "a final dot": (["<=50K.", ">50K."], ["<=50K", ">50K"]),
     "a final dot of predictions": (["<=50K", ">50K"], ["<=50K.", ">50K."]),
     "a trailing blank": (["no", "yes "], ["no", "yes"]),
-    "0/1 beside 0.0/1.0": (["0", "1"], ["0.0", "1.0"]),
+    "0/1 beside 00/01": (["0", "1"], ["00", "01"]),
     "case": (["no", "yes"], ["No", "YES"]),
     "truth values": (["False", "True"], ["0", "1"]),
     "truth values as numbers": (["0.0", "1.0"], ["false", "true"]),
@@ -188,7 +188,7 @@ def test_a_label_never_predicted_beside_a_prediction_never_labelled() -> None:
 def test_the_other_model_is_held_to_the_same_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = frame_of(["0", "1"], ["0", "1"])
     frame.to_csv(tmp_path / "new.csv", index=False)
-    frame.assign(q=np.array(["0.0", "1.0"], object)[TRUTH]).to_csv(tmp_path / "old.csv", index=False)
+    frame.assign(q=np.array(["00", "01"], object)[TRUTH]).to_csv(tmp_path / "old.csv", index=False)
     command = ["audit", tmp_path / "new.csv", "--label", "y", "--prediction", "q", "--group", "g"]
     command += ["--against", tmp_path / "old.csv", "--on", "id"]
     assert run(*command) != 0
@@ -329,3 +329,60 @@ def test_a_map_merges_labels_of_scores(tmp_path: Path) -> None:
     frame.assign(y=label).to_csv(tmp_path / "p.csv", index=False)
     found = postprocess_file(tmp_path / "p.csv", "p", "g", label="y", label_map=given_map)
     assert found.saved.classes == ("no", "yes")
+
+
+# ------------------------------------------------------------------------------------------------ two meanings
+
+NAMES = some.sampled_from(["0", "1", "2", "a", "b"])
+
+
+def rates_by_hand(frame: pd.DataFrame, meant: dict[str, str], of_class: str) -> dict[str, tuple[float, float]]:
+    """Return by group the selection rate and the true positive rate of a class."""
+    truth, told = frame["y"].map(lambda one: meant.get(one, one)) == of_class, frame["q"] == of_class
+    return {
+        name: (float(told[rows].mean()), float(told[rows & truth].sum() / max(1, (rows & truth).sum())))
+        for name in ("f", "m")
+        for rows in [frame["g"] == name]
+    }
+
+
+@given(
+    labels=some.lists(NAMES, min_size=2, max_size=2, unique=True),
+    ends=some.lists(NAMES, min_size=2, max_size=2, unique=True),
+    name=NAMES,
+    which=some.sampled_from(["", "label=", "prediction="]),
+    scored=some.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_class_is_what_its_name_means_or_is_refused(
+    labels: list[str], ends: list[str], name: str, which: str, scored: bool
+) -> None:
+    """Also where labels and predictions have names in common, whichever of the two the user thought of."""
+    meant = dict(zip(labels, ends, strict=True))
+    frame = frame_of(labels, ends)
+    given_to = {"scores": frame["p"], "threshold": 0.5} if scored else {"y_pred": frame["q"]}
+    readings = {"label=": meant.get(name), "prediction=": name if name in ends else None}
+    possible = {readings[which]} if which else set(readings.values())
+    possible -= {None}
+    try:
+        found = lh.audit(
+            frame["y"], sensitive_features=frame["g"], label_map=meant, positive=which + name,
+            favourable=which + name, replicates=100, **given_to,
+        )  # fmt: skip
+    except ConfigError as error:
+        assert len(possible) != 1, error
+        assert len(possible) == 0 or f"has two readings: label={name} " in str(error)
+        return
+    (of_class,) = possible
+    if scored:  # they are about the class
+        frame["q"] = np.where(frame["p"] >= 0.5, of_class, "another")
+    assert found.positive == of_class
+    assert found.favourable == of_class
+    for group, (selected, hit) in rates_by_hand(frame, meant, of_class).items():
+        rates = found.groups[group].rates
+        assert rates[f"selection_rate[{of_class}]" if len(rates) > 4 else "selection_rate"].value == pytest.approx(
+            selected
+        )
+        assert rates["true_positive_rate"].value == pytest.approx(hit)
+    shown = found.text(all=True)
+    assert all(f"predicted “{one}”" not in shown for one in set(labels) - set(ends))

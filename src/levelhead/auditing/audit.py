@@ -56,6 +56,7 @@ def audit(
     missing: str = LEAVE_OUT,
     reference: Reference = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    ignore_label: Hashable = None,
     about: Mapping[str, str] | None = None,
     metrics: Mapping[str, Metric] | None = None,
     scale: str = AUTO,
@@ -104,7 +105,10 @@ def audit(
             out of the gaps; "group" makes them a group like any other.
         reference: the group that the others are compared with, as ``Male``, ``sex=Male`` or ``{"sex": "Male"}``;
             several are a list, or a dict. Only the pairs with it are named; the largest gaps stay those over all pairs.
-        label_map: which class of the predictions each label means, as ``{">50K": 1, "<=50K": 0}``.
+        label_map: which class of the predictions each label means, as ``{">50K": 1, "<=50K": 0}``. A name that is
+            both a label and a prediction, and means two classes, is written ``label=1`` or ``prediction=1`` in
+            ``positive`` and ``favourable``.
+        ignore_label: the label of rows that have none, such as -1: they are left out and counted in a note.
         about: title and model, for the page and the JSON.
         metrics: metrics of your own by name, each called as ``f(y_true, y_pred)`` on the rows of a group, or as
             ``f(y_true, scores)`` where only scores are passed; in ``result.own_metrics``. Their intervals resample
@@ -180,7 +184,7 @@ def audit(
         about_of(about), favourable,
         check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale), bins, metrics,
         None if against is None else Other(("the other model", "this model")), check_costs(costs), tuple(parts),
-        check_bound(bound),
+        check_bound(bound), ignore_label=ignore_label,
     )  # fmt: skip
     check(roles, options, argument=True)
     if against is not None and y_pred is None:
@@ -221,6 +225,7 @@ def audit_file(
     missing: str = LEAVE_OUT,
     reference: Reference = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    ignore_label: Hashable = None,
     about: Mapping[str, str] | None = None,
     scale: str = AUTO,
     favourable: Hashable = None,
@@ -259,6 +264,7 @@ def audit_file(
         missing: see there.
         reference: see there.
         label_map: see there; or texts, ``>50K=1,<=50K=0``.
+        ignore_label: see there.
         about: see there.
         scale: see there.
         favourable: see there.
@@ -309,6 +315,7 @@ def audit_file(
         about_of(about), favourable,
         check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale), bins,
         other=other, costs=check_costs(costs), parts=tuple(parts), bound=check_bound(bound),
+        ignore_label=ignore_label,
     )  # fmt: skip
     check(roles, options)
     if cluster is not None:

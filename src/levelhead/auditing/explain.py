@@ -31,9 +31,9 @@ from levelhead.auditing.options import MIN_COUNT, AuditOptions, Roles
 from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.report.text import clustered_sentence, counted
-from levelhead.tables.columns import name_of, outcome_of, outcomes_of, positive_index
+from levelhead.tables.columns import name_of, outcome_of, outcomes_of
 from levelhead.tables.files import Stored, source_of
-from levelhead.tables.source import Arrays, Source
+from levelhead.tables.source import Arrays, Labelled, Source
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import LabelMap, agree, alike, check_labels, in_order
 from levelhead.types import ConfigError, DataError, listed, printable, quoted
@@ -60,6 +60,7 @@ def explain_gap(
     seed: int = 0,
     cluster: ArrayLike | None = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    ignore_label: Hashable = None,
     favourable: Hashable = None,
 ) -> Explanation:
     """Say what a measured gap is made of: the gap that base rates imply, the share of them that a score uses, the rest.
@@ -85,6 +86,7 @@ def explain_gap(
         cluster: (rows,) what rows that belong together have in common, such as a person's id, as ``cluster`` of
             :func:`levelhead.audit`. A group needs 8 clusters with each label to be compared.
         label_map: which class each label means, as :func:`levelhead.audit` takes it.
+        ignore_label: the label of rows that have none, as there.
         favourable: the favourable outcome, for sentences: a class, or the name of the decision from the threshold on.
 
     Returns:
@@ -112,6 +114,7 @@ def explain_gap(
     together = None if cluster is None else name_of(cluster, "cluster")
     options = AuditOptions(
         positive, False, min_count, level, replicates, seed, label_map=LabelMap(label_map), favourable=favourable,
+        ignore_label=ignore_label,
         thresholds=() if threshold is None else (threshold,), scale=scale, cluster=together,
     )  # fmt: skip
     check(options)
@@ -141,6 +144,7 @@ def explain_file(
     seed: int = 0,
     cluster: str | None = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    ignore_label: Hashable = None,
     favourable: Hashable = None,
 ) -> Explanation:
     """Explain the gaps of a file of scores; options and result as for :func:`explain_gap`.
@@ -171,6 +175,7 @@ def explain_file(
     names = list(dict.fromkeys(groups))
     options = AuditOptions(
         positive, False, min_count, level, replicates, seed, label_map=LabelMap(label_map), favourable=favourable,
+        ignore_label=ignore_label,
         thresholds=() if threshold is None else (threshold,), scale=scale, label=label, cluster=cluster,
     )  # fmt: skip
     check(options)
@@ -213,6 +218,7 @@ def _text(value: Hashable) -> str | None:
 
 
 def _explain(source: Source, roles: Roles, options: AuditOptions) -> Explanation:
+    source = Labelled(source, roles.label, options.ignore_label)
     rows = _read(source, roles)
     of_label, of_score = rows.titles["label"], rows.titles["score"]
     order = np.argsort(rows.whole("score"), kind="stable")  # sums of floats are then those of any order of the rows
@@ -224,8 +230,7 @@ def _explain(source: Source, roles: Roles, options: AuditOptions) -> Explanation
     classes = in_order(merged)
     if len(classes) < 2:
         raise DataError(f"{of_label}: every label is {quoted(classes[0])}. A gap needs rows of both classes.")
-    wanted = options.positive
-    chosen = positive_index(classes, wanted if wanted is None else options.label_map.targets.get(str(wanted), wanted))
+    chosen = options.label_map.place(options.positive, classes)
     if chosen is None and len(classes) > 2:
         raise ConfigError(
             f"{of_label} has {len(classes)} classes: {listed(classes)}. Name the class that the score is about as the "
@@ -239,6 +244,7 @@ def _explain(source: Source, roles: Roles, options: AuditOptions) -> Explanation
         words |= {} if decision is None else {"decision": decision}
     truth = np.isin(label, [code for value, code in used.items() if class_of[value] == positive])
     scale, log_odds, warnings = _log_odds(score, of_score, check_scale(options.scale))
+    warnings = [*source.ignored.said(), *options.label_map.said, *warnings]
     score = scale.clip(score)
     threshold = options.thresholds[0] if options.thresholds else scale.default_threshold()
     if scale.probabilities and not 0 < threshold < 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
@@ -30,10 +30,9 @@ from levelhead.metrics.weighted import (
 from levelhead.report.record import as_json
 from levelhead.spelling import loosely
 from levelhead.tables.bins import ordered_groups
-from levelhead.tables.columns import positive_index
 from levelhead.tables.rows import Rows
 from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import LabelMap
+from levelhead.tables.vocabulary import LabelMap, reading
 from levelhead.types import ConfigError, Estimate, in_quotes, printable
 
 
@@ -127,12 +126,11 @@ class Classes(Part):
             self.weights.check()
         if isinstance(rows, ScoreRows):
             scale, class_of = rows.settle(asked.options.scale), rows.merge(asked.options.label_map)
-            label, other = rows.positive(asked.options.positive, class_of)
+            label, other = rows.positive(asked.options.positive, class_of, asked.options.label_map)
             threshold = (asked.options.thresholds or (scale.default_threshold(),))[0]
             rows.tally(self.tally, threshold, class_of[label], class_of[other])
-            asked = replace(asked, options=replace(asked.options, positive=label))
         self.tally.refuse_ids(asked.options.min_count)
-        as_label, as_prediction, classes, chosen, warnings = find_classes(self.tally, asked.options)
+        as_label, as_prediction, classes, chosen, warnings = find_classes(self.tally, asked.options, label)
         place = {value: position for position, value in enumerate(classes)}
         favourable, decision = favourable_of(
             asked.options.favourable, classes, chosen, asked.options.label_map, scored=asked.roles.prediction is None
@@ -233,10 +231,10 @@ def favourable_of(
     if len(group_metrics.classes_compared(len(classes), positive)) > 1:
         raise ConfigError("--favourable needs --positive where there are three classes or more (positive= in Python).")
     known = [*map(str, classes), *label_map.targets]
-    close = get_close_matches(str(wanted).lower(), [one.lower() for one in known], 1)
+    close = get_close_matches(str(reading(wanted, known)[1]).lower(), [one.lower() for one in known], 1)
     if scored and isinstance(wanted, str) and not close and not isinstance(loosely(wanted), Decimal):
         return group_metrics.classes_compared(len(classes), positive)[0], wanted
-    return positive_index(classes, label_map.targets.get(str(wanted), wanted), "favourable"), None
+    return label_map.place(wanted, classes, "favourable"), None
 
 
 def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:

@@ -219,6 +219,7 @@ class AuditOptions:
     bound: tuple[str, float] | None = None
     label: str = "label"
     cluster: str | None = None
+    ignore_label: Hashable = None
 
     def leaves_out(self, group: Key) -> bool:
         """Whether no gap compares a group, because it represents rows without one."""

@@ -314,7 +314,7 @@ def _detectable_section(result: Record) -> list[Record]:
 
 def _note(result: Record) -> str:
     positive = result.get("positive")
-    return NOTE if positive is None else f"Positive class: {Words(result).of_class(str(positive))}. {NOTE}"
+    return NOTE if positive is None else f"Positive class: {short(str(positive), 40)}. {NOTE}"
 
 
 def _figures_of(part: Record, paper: bool) -> tuple[dict[str, Estimate], dict[str, Estimate], dict[str, str]]:
@@ -379,7 +379,7 @@ def _groups_table(name: str, part: Record, words: Words) -> Record:
     columns = [
         "Group",
         "Rows",
-        *(f"with {words.label} {words.of_class(label)}" for label in labels),
+        *(f"with {words.label} {words.of_label(label)}" for label in labels),
         *map(_rate_title, rates),
     ]
     caption = f"Groups of {short(name)}, as annotated: sizes, and rates in percent"
@@ -423,9 +423,7 @@ def how(result: Record, source: str) -> Record:
     """Return the section on how it was measured."""
     positive, words = result.get("positive"), Words(result)
     items: list[tuple[str, str]] = [("Predictions", source)] if source else []
-    items.append(
-        ("Positive class", "each class against the rest" if positive is None else words.of_class(str(positive)))
-    )
+    items.append(("Positive class", "each class against the rest" if positive is None else short(str(positive), 40)))
     if positive is not None:
         unnamed = "not named, so the four-fifths rule is not applied (levelhead audit --favourable)"
         items.append(("Favourable outcome", words.outcome if words.favourable else unnamed))

@@ -21,7 +21,6 @@ from levelhead.report import blocks
 from levelhead.report.record import Finding, as_json
 from levelhead.report.text import Record
 from levelhead.tables.bins import Cuts
-from levelhead.tables.columns import positive_index
 from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
@@ -87,7 +86,7 @@ class Frame:
     def shown(self) -> dict[str, str]:
         """What the user calls a predicted class, where that is not its own text."""
         named = {} if self.favourable is None or self.decision is None else {self.favourable: self.decision}
-        return self.options.label_map.shown | {str(self.classes[at]): name for at, name in named.items()}
+        return {str(self.classes[at]): name for at, name in named.items()}
 
     @property
     def options(self) -> AuditOptions:
@@ -250,15 +249,16 @@ class Part(ABC):
 
 
 def find_classes(
-    tally: Tally, options: AuditOptions
+    tally: Tally, options: AuditOptions, of_score: Hashable = None
 ) -> tuple[Mapping[Hashable, Hashable], Mapping[Hashable, Hashable], list[Hashable], int | None, list[str]]:
-    """Return the class of each label and of each prediction, all classes, the positive one's place, and warnings."""
+    """Return the class of each label and of each prediction, all classes, the positive one's place, and warnings.
+
+    ``of_score``: the label that scores are about, where predictions are decided scores.
+    """
     as_label, as_prediction, labelled, predicted = agree(tally.labels, tally.predictions, options.label_map)
-    positive = options.positive
-    if options.label_map:
-        positive = options.label_map.targets.get(str(positive), positive) if positive is not None else None
-    warnings = check_predictions(labelled, predicted, options.label_map.named)
+    scored = of_score is not None
+    warnings = check_predictions(labelled, predicted, options.label_map.named, scored=scored) + options.label_map.said
     # Labels first: where a prediction is the same number in another type, the label says how it is written.
     classes = in_order({**labelled, **predicted})
-    chosen = positive_index(classes, positive)
+    chosen = classes.index(as_label[of_score]) if scored else options.label_map.place(options.positive, classes)
     return as_label, as_prediction, classes, chosen, warnings

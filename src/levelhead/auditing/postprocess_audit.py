@@ -31,6 +31,7 @@ from levelhead.report.result import Report
 from levelhead.report.text import Record, clustered_sentence, number
 from levelhead.tables.files import File, Stored, source_of
 from levelhead.tables.rows import Rows
+from levelhead.tables.source import Labelled, Source
 from levelhead.tables.vocabulary import LabelMap, in_order
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quotes, quoted
 
@@ -202,6 +203,7 @@ def postprocess_file(
     threshold: float | None = None,
     scale: str = AUTO,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    ignore_label: Hashable = None,
     positive: str | None = None,
     min_count: int = 10,
     level: float = 0.95,
@@ -229,6 +231,8 @@ def postprocess_file(
             that was fitted before; if it is log odds, scores that all lie in 0 to 1 are an error.
         label_map: which class each label means, as :func:`levelhead.audit` takes it. None: what a rule that was fitted
             before remembers of it.
+        ignore_label: the label of rows that have none, as :func:`levelhead.audit` takes it. They are not decided, so
+            that ``id_column`` is needed.
         positive: the class that the probability is about; None: the second of two in sorted order.
         min_count: smallest denominator of a rate to be compared.
         level: confidence level of the intervals.
@@ -261,7 +265,7 @@ def postprocess_file(
         raise ConfigError("A fitted rule needs no validation file. Remove one of the two.")
     given = None if rule is None else rule if isinstance(rule, SavedRule) else SavedRule.read(rule)
     if given is not None and positive is None:
-        positive = given.classes[1]
+        positive = f"prediction={given.classes[1]}"
     asked = scale
     if given is not None and scale == AUTO:  # a few new rows say little of their scale
         scale = given.scale
@@ -269,17 +273,20 @@ def postprocess_file(
         cluster = own
     if cluster is not None:
         check_cluster(cluster, [name for name in (score, group, label) if name is not None])
-    ids = None if id_column is None else _texts(Path(path), id_column)
+    if ignore_label is not None and (label is None or id_column is None):
+        raise ConfigError("--ignore-label leaves rows out of the decisions: add --label, and --id to tell which.")
+    table = Labelled(source_of(path), label, ignore_label)
+    ids = None if id_column is None else _texts(table, id_column)
     remembered = None if given is None else given.label_map
     mapped = LabelMap(remembered if label_map is None else label_map)
-    read = partial(_Read.of, label_map=mapped, scale=scale)
+    read = partial(_Read.of, label_map=mapped, scale=scale, ignored=ignore_label)
     rows = read(source_of(path), score, group, label, positive, cluster=cluster)
     if given is not None and asked == AUTO and _like_probabilities(rows.scale, given, score):
         raise DataError(
             f"{source_of(path).title(score)}: all scores lie in 0 to 1, as probabilities do, and the rule was fitted "
             f"on log odds. Say what they are: --scores {PROBABILITY}|{LOG_ODDS} (in Python scale=)."
         )
-    digest = _sha256(path)
+    digest = _sha256(path, ignore_label)
     if given is not None:
         if label is not None and rows.classes != given.classes:
             raise DataError(f"{path} has the labels {rows.classes}, and the rule was fitted on {given.classes}.")
@@ -291,7 +298,7 @@ def postprocess_file(
             fit = rows.only(fitted)
         else:
             fit = read(source_of(validation), score, group, label, positive)
-            of_rows, digest = digest, _sha256(validation)
+            of_rows, digest = digest, _sha256(validation, ignore_label)
             if of_rows == digest:
                 raise ConfigError(
                     f"{path} and the file to fit on hold the same rows: no others are left to measure the rule on. "
@@ -343,7 +350,8 @@ def postprocess_file(
         ids,
         given is not None,
         tuple(reversals(found.metric, *decided, measured.label, measured.group, min_count)),
-        tuple(said for one in (path, validation) if one is not None for said in source_of(one).taken(named)),
+        tuple(said for one in (path, validation) if one is not None for said in source_of(one).taken(named))
+        + tuple(table.ignored.said() + mapped.said),
         ()
         if label is None or cluster is not None
         else tuple(repeating_id(source_of(path), [score, group, label], "add --cluster {name}")),
@@ -415,15 +423,18 @@ def reversals(
     return found
 
 
-def _sha256(path: Path | str) -> str:
+def _sha256(path: Path | str, ignored: Hashable) -> str:
     with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, "sha256")
+    if ignored is not None:  # of other rows
+        digest.update(str(ignored).encode())
+    return digest.hexdigest()
 
 
-def _texts(path: Path, column: str) -> NDArray[Any]:
+def _texts(source: Source, column: str) -> NDArray[Any]:
     """Return the texts of one column, (rows,) objects."""
     parts = []
-    for batch in File(path).batches(words=[column]):
+    for batch in source.batches(words=[column]):
         codes, values = batch.words[column]
         parts.append(np.array(["" if one is None else str(one) for one in values], object)[codes])
     return np.concatenate(parts)
@@ -449,12 +460,13 @@ class _Read:
         *,
         label_map: LabelMap,
         scale: str,
+        ignored: Hashable,
         cluster: str | None = None,
     ) -> _Read:
         """Read a file; its scores become probabilities, and clusters are numbered in the order of the rows."""
         roles = Roles(label, None, (group,), score, cluster=cluster)
         rows = ScoreRows(roles.titles(source))
-        for columns in roles.batches(source, {}):
+        for columns in roles.batches(Labelled(source, label, ignored), {}):
             rows.add(columns)
         found = rows.settle(scale)
         if found.name == OTHER:
@@ -468,7 +480,7 @@ class _Read:
         if label is None:
             return cls(values, members, None, ("0", "1"), found, together)
         class_of = rows.merge(label_map)
-        chosen, other = rows.positive(positive, class_of)
+        chosen, other = rows.positive(positive, class_of, label_map)
         return cls(
             values,
             members,

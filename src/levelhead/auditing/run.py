@@ -24,7 +24,7 @@ from levelhead.auditing.result import AuditResult
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows
-from levelhead.tables.source import Source
+from levelhead.tables.source import Labelled, Source
 from levelhead.types import ConfigError, listed, quoted
 
 
@@ -102,6 +102,10 @@ def run(
         what all parts found.
     """
     own = {one.name: one for one in map(_named, options.parts)}
+    source = Labelled(source, roles.label, options.ignore_label)
+    if (other := options.other) is not None and other.source is not None:
+        theirs = Labelled(other.source, roles.label, options.ignore_label)
+        options = replace(options, other=replace(other, source=theirs))
     cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
     options = replace(
         options,
@@ -118,7 +122,7 @@ def run(
     as_read = options.other is not None or options.metrics is not None
     frame = classes.frame(rows, rows.only({*rows.parts} - {"score"}) if as_read else rows)
     told = classes.find(frame)
-    frame.warnings.extend(warnings)
+    frame.warnings.extend([*source.ignored.said(), *warnings])
     found: dict[str, Any] = {}
     late = (Control.name, Time.name)  # they are about what the others name
     for name in sorted(counts.ours, key=lambda name: name in late):

@@ -15,7 +15,7 @@ from levelhead.tables.columns import Column, FloatArray
 from levelhead.tables.rows import Rows
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import LabelMap, agree, check_labels, in_order
-from levelhead.types import ConfigError, DataError, listed, quoted
+from levelhead.types import ConfigError, DataError, listed
 
 
 class ScoreRows(Rows):
@@ -57,37 +57,36 @@ class ScoreRows(Rows):
             self.known["label"] = kept
         return {label: as_label[label] for label in self.labels}
 
-    def positive(self, wanted: Hashable, class_of: Mapping[Hashable, Hashable]) -> tuple[Hashable, Hashable]:
+    def positive(
+        self, wanted: Hashable, class_of: Mapping[Hashable, Hashable], label_map: LabelMap
+    ) -> tuple[Hashable, Hashable]:
         """Return the label that scores are about, and the other; ``class_of`` is what :meth:`merge` returned."""
         labels = {class_of[label]: label for label in self.labels}
-        classes = [labels[one] for one in in_order(labels)]
+        known = in_order(labels)
+        classes = [labels[one] for one in known]
         if len(classes) != 2:
             raise DataError(
                 f"{self.titles['label']} has {len(classes)} {'class' if len(classes) == 1 else 'classes'}: "
                 f"{listed(classes, 10)}. A score orders two classes; with more, audit predicted classes."
             )
-        if wanted is None:
-            return classes[1], classes[0]
-        meant = [label for label in classes if wanted == label or str(wanted) in (str(label), str(class_of[label]))]
-        if not meant:
-            raise ConfigError(f"The positive class {quoted(wanted)} is not among the classes: {listed(classes)}.")
-        return meant[0], classes[1 - classes.index(meant[0])]
+        at = label_map.place(wanted, known)
+        return (classes[1], classes[0]) if at is None else (classes[at], classes[1 - at])
 
     def decided(
         self,
         scale: Scale,
         threshold: float,
-        wanted: Hashable,
+        label: Hashable,
         label_map: LabelMap,
         scores: Sequence[FloatArray] | None = None,
     ) -> Column:
-        """Return the classes of scores, these or others."""
+        """Return the classes of scores, these or others, that are about a label."""
         class_of = self.merge(label_map)
-        positive, other = self.positive(wanted, class_of)
         low, high = (0.0, 1.0) if scale.probabilities else (-np.inf, np.inf)
         parts = self.parts["score"] if scores is None else scores
         reached = [np.clip(part, low, high) >= threshold for part in parts]
-        return np.concatenate(reached).astype(np.int64), [class_of[other], class_of[positive]]
+        (other,) = set(class_of.values()) - {class_of[label]}
+        return np.concatenate(reached).astype(np.int64), [other, class_of[label]]
 
     def check_finite(self) -> None:
         """Raise :class:`DataError` where there are no rows, or a score is missing or infinite."""

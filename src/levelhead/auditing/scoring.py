@@ -13,14 +13,14 @@ from levelhead.metrics import Counts, estimate
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.names import gaps
 from levelhead.tables.columns import positive_index
+from levelhead.tables.source import Ignored
+from levelhead.tables.vocabulary import unlabelled
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds_worst")
 """Metrics that :func:`gap_metrics` logs; equalized odds is fairlearn's, the larger of the two differences."""
 LONGEST_PERIOD = 100
 """Rows after which labels are seen to repeat."""
-IGNORED = -100
-"""Hugging Face's label of rows that do not count."""
 
 
 @checked
@@ -32,6 +32,7 @@ def gap_score(
     metric: str = "equalized_odds_worst",
     positive: Hashable = None,
     min_count: int = 10,
+    ignore_label: Hashable = None,
 ) -> float:
     """Return the largest difference between groups: a function for ``sklearn.metrics.make_scorer``.
 
@@ -42,13 +43,14 @@ def gap_score(
         metric: ``demographic_parity``, ``equal_opportunity``, ``equalized_odds`` or ``equalized_odds_worst``.
         positive: the positive class; None: the second of two, and of more classes the one with the largest gap.
         min_count: smallest denominator for a rate to enter the gap.
+        ignore_label: the label of rows that have none, such as -1: they are left out.
 
     Returns:
         the gap as a fraction, smaller is better; NaN where fewer than two groups have enough rows, and of error rates
         where all labels and predictions are one class, which may be the negative one.
 
     Raises:
-        DataError: lengths differ, or a label or a prediction is missing.
+        DataError: lengths differ, a label or a prediction is missing, or a label such as -1 is never predicted.
         ConfigError: unknown metric or class.
 
     Example:
@@ -63,16 +65,21 @@ def gap_score(
         raise DataError(
             f"{len(labels)} labels, {len(predictions)} predictions and {len(codes)} groups. Pass one of each a row."
         )
-    known = codes >= 0
+    known = (codes >= 0) & Ignored(ignore_label).mask(distinct(labels, "y_true", hint=""))
     if not known.any():
         return float("nan")
     counts = Counts.from_rows(labels[known], predictions[known], codes[known])
     true, told = counts.table.sum((0, 2)) > 0, counts.table.sum((0, 1)) > 0
-    if not (true & told).any() and len(counts.classes) > 2:  # every rate would be 0, and so every gap
-        both = [[quoted(str(counts.classes[at])) for at in np.flatnonzero(one)] for one in (true, told)]
+    both = [[counts.classes[at] for at in np.flatnonzero(one)] for one in (true, told)]
+    if ignore_label is None and (odd := unlabelled(*both, signed=True)):
         raise DataError(
-            f"No prediction is ever one of the labels: labels are {listed(both[0], 5)}, predictions "
-            f"{listed(both[1], 5)}. Write both alike."
+            f"The label {odd[0]!r}, never predicted, often means no label: pass ignore_label={odd[0]!r}. If it is a "
+            "class, pass a label that never occurs."
+        )
+    if not (true & told).any() and len(counts.classes) > 2:  # every rate would be 0, and so every gap
+        raise DataError(
+            f"No prediction is ever one of the labels: labels are {listed(map(quoted, both[0]), 5)}, predictions "
+            f"{listed(map(quoted, both[1]), 5)}. Write both alike."
         )
     place = positive_index(list(counts.classes), positive)
     if len(counts.classes) < 2 and positive is None and metric != "demographic_parity":
@@ -89,6 +96,7 @@ def gap_metrics(
     positive: int | None = None,
     min_count: int = 10,
     level: float = 0.95,
+    ignore_label: int = -100,
 ) -> Callable[[Any], dict[str, float]]:
     """Return a ``compute_metrics`` for ``transformers.Trainer`` that logs gaps between groups of evaluation rows.
 
@@ -104,6 +112,7 @@ def gap_metrics(
         positive: index of the positive class; None: 1 of two, and of more classes the one with the largest gap.
         min_count: smallest denominator for a rate to enter a gap.
         level: of the intervals.
+        ignore_label: the label of rows that do not count; -100 is Hugging Face's.
 
     Returns:
         a function of an ``EvalPrediction``. It returns ``accuracy``, and each gap with the ends of its interval under
@@ -144,10 +153,10 @@ def gap_metrics(
             "labels are sorted or repeat, and other rows can have the same: shuffle eval_dataset once, before its "
             "groups and labels are taken."
         )
-    expected = [IGNORED if place < 0 else values[place] for place in at]
+    expected = [ignore_label if place < 0 else values[place] for place in at]
 
     def compute(prediction: Any) -> dict[str, float]:
-        labels, predictions, classes = _classes(prediction)
+        labels, predictions, classes = _classes(prediction, ignore_label)
         if labels.tolist() != expected:
             wrong = "labels are not those" if len(labels) == size else f"{len(labels)} rows are not the {size}"
             raise DataError(
@@ -155,7 +164,7 @@ def gap_metrics(
                 "trainer.compute_metrics = lh.gap_metrics(its groups, labels=its labels); leave out "
                 'dataloader_drop_last=True, which drops evaluation rows, and train_sampling_strategy="group_by_length".'
             )
-        counted = labels != IGNORED
+        counted = labels != ignore_label
         found = {"accuracy": float(np.mean(labels[counted] == predictions[counted])) if counted.any() else float("nan")}
         for name, (codes, values) in read.items():
             known = counted & (codes >= 0)
@@ -183,7 +192,7 @@ def _known(metrics: Sequence[str]) -> None:
         raise ConfigError(f"Unknown gap {quoted(unknown[0])}. Known: {listed(gaps())}.")
 
 
-def _classes(prediction: Any) -> tuple[Any, Any, int]:
+def _classes(prediction: Any, ignored: int) -> tuple[Any, Any, int]:
     """Return labels and predicted classes (rows,) int64, and how many classes there are."""
     given, labels = prediction.predictions, prediction.label_ids
     # A model that returns more than logits gives a tuple, with the logits first.
@@ -200,8 +209,12 @@ def _classes(prediction: Any) -> tuple[Any, Any, int]:
         raise DataError(f"There are {len(predictions)} predictions for {len(labels)} labels.")
     if not whole and (np.isnan(logits).any()):
         raise DataError(f"{int(np.isnan(logits).any(1).sum())} rows have logits that are NaN. Lower the learning rate.")
-    highest = int(max(predictions.max(initial=0), labels.max(initial=0)))
+    counted = labels[labels != ignored]
+    highest = int(max(predictions.max(initial=0), counted.max(initial=0)))
     classes = highest + 1 if whole else logits.shape[1]
-    if highest >= classes or predictions.min(initial=0) < 0 or labels[labels != IGNORED].min(initial=0) < 0:
-        raise DataError(f"A label or a prediction is not a class from 0 to {classes - 1}.")
+    if highest >= classes or predictions.min(initial=0) < 0 or counted.min(initial=0) < 0:
+        raise DataError(
+            f"A label or a prediction is not a class from 0 to {classes - 1}. If it means no "
+            "label: gap_metrics(..., ignore_label=-1)."
+        )
     return labels.astype(np.int64), predictions.astype(np.int64), max(2, classes)

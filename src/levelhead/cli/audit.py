@@ -96,6 +96,7 @@ def audit_command(
     positive: Annotated[Text, option(WORDS, "Positive class. Default: the second.")] = None,
     favourable: Annotated[Text, option(WORDS, "Favourable outcome: adds the four-fifths rule.")] = None,
     label_map: Annotated[Texts, rare(WORDS, "Predicted class of each label: '>50K=1,<=50K=0'.")] = None,
+    ignore_label: Annotated[Text, rare(WORDS, "Leave out rows with this label, e.g. -1 for no label.")] = None,
     title: Annotated[Text, rare(WORDS, "Title of the page.")] = None,
     model: Annotated[Text, rare(WORDS, "Model that was audited.")] = None,
     json_file: Annotated[Path | None, option(OUTPUT, "Also write every figure as JSON (fractions).", "--json")] = None,
@@ -123,7 +124,7 @@ SHARED = ("reference", "intersect", "min_count", "bins", "count")
 """Options that every audit takes as they are."""
 CLASSES_ALONE = (
     "scale", "threshold", "weight", "against", "control", "time",
-    "bound", "cost_false_positive", "cost_false_negative",
+    "bound", "cost_false_positive", "cost_false_negative", "ignore_label",
 )  # fmt: skip
 OF_EXAMPLE = (
     "predictions", "label", "prediction", "group", "score", "weight", "cluster", "threshold", "against", "on",
@@ -165,7 +166,7 @@ NUMBERS = Kind(
 CLASSES = Kind(
     "audit:audit_file", ("label", "prediction", "group"),
     (*SHARED, "continuous", "control", "bound", "score", "threshold", "scale", "against", "on", "weight", "cluster",
-     "time", "positive", "label_map", "favourable"),
+     "time", "positive", "label_map", "ignore_label", "favourable"),
 )  # fmt: skip
 
 TAKES_NO_CLUSTERS = (

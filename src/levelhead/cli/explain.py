@@ -13,6 +13,7 @@ from levelhead.cli.options import (
     ClassOfLabel,
     FiguresFile,
     HtmlFile,
+    IgnoredLabel,
     JoinedFile,
     LabelColumn,
     OnColumn,
@@ -45,6 +46,7 @@ def explain_command(
     threshold: Threshold = None,
     scale: ScoreScale = "auto",
     label_map: ClassOfLabel = None,
+    ignore_label: IgnoredLabel = None,
     min_count: Annotated[
         int,
         typer.Option(
@@ -93,6 +95,7 @@ def explain_command(
     result = explain_file(
         rows, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count,
         cluster=cluster, label_map=label_map, favourable=favourable,
+        ignore_label=ignore_label,
     )  # fmt: skip
     finish(
         result, json_file, html_file, source=scores.name, inputs=[scores, join], everything=all_,

@@ -12,6 +12,7 @@ from levelhead.cli.options import (
     ClassOfLabel,
     FiguresFile,
     HtmlFile,
+    IgnoredLabel,
     JoinedFile,
     OnColumn,
     Text,
@@ -61,6 +62,7 @@ def indirect_audit_command(
     join: JoinedFile = None,
     on: OnColumn = None,
     label_map: ClassOfLabel = None,
+    ignore_label: IgnoredLabel = None,
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
     fail_if: Annotated[Texts, typer.Option(help="Exit with 1 if this holds, with 3 if it is undecided.")] = None,
@@ -111,5 +113,6 @@ def indirect_audit_command(
         strata=strata,
         positive=positive,
         label_map=label_map,
+        ignore_label=ignore_label,
     )
     finish(found, json_file, html_file, source=predictions.name, fail_if=conditions, inputs=inputs)

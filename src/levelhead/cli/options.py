@@ -40,6 +40,9 @@ LabelColumn = Annotated[str | None, typer.Option("--label", help="Column with th
 FiguresFile = Annotated[
     Path | None, typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).")
 ]
+IgnoredLabel = Annotated[
+    str | None, typer.Option("--ignore-label", help="Leave out rows with this label, e.g. -1 for no label.")
+]
 ClassOfLabel = Annotated[
     list[str] | None,
     typer.Option(

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from levelhead.cli.finishing import finish, made
-from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, ScoreColumn, ScoredClass, ScoreScale, Threshold
+from levelhead.cli.options import (
+    ClassOfLabel,
+    FiguresFile,
+    HtmlFile,
+    IgnoredLabel,
+    ScoreColumn,
+    ScoredClass,
+    ScoreScale,
+    Threshold,
+)
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_atomically, write_json
 from levelhead.types import ConfigError, listed
@@ -60,6 +69,7 @@ def postprocess_command(
     threshold: Threshold = None,
     scale: ScoreScale = "auto",
     label_map: ClassOfLabel = None,
+    ignore_label: IgnoredLabel = None,
     positive: ScoredClass = None,
     seed: Annotated[int, typer.Option(help="Seed of the random halves and of randomised decisions.")] = 0,
     id_column: Annotated[
@@ -132,6 +142,7 @@ def postprocess_command(
         threshold=threshold,
         scale=scale,
         label_map=label_map,
+        ignore_label=ignore_label,
         positive=positive,
         seed=seed,
     )

@@ -310,9 +310,7 @@ def _rows(side: Record) -> str:
 def _answer_sentences(finding: Record, words: Words) -> list[str]:
     """Say that the model gives one answer only, or that it is not better than chance."""
     if finding["constant"] is not None:
-        return [
-            f"The model predicts “{words.of_class(finding['constant'])}” for every row, so its gaps of 0 say nothing."
-        ]
+        return [f"The model predicts “{short(finding['constant'], 40)}” for every row, so its gaps of 0 say nothing."]
     if finding["standing"] not in ("at", "below"):
         return []
     balanced = estimate_from_dict(finding["balanced_accuracy"])
@@ -383,7 +381,7 @@ class Words:
     @property
     def outcome(self) -> str:
         """The favourable outcome, in quotation marks."""
-        return f"“{short(self.decision, 40) if self.decision else self.of_class(str(self.favourable))}”"
+        return f"“{short(self.decision or str(self.favourable), 40)}”"
 
     @property
     def decided(self) -> str:
@@ -399,12 +397,12 @@ class Words:
     def _although(self, of_class: str, there: bool) -> str:
         """Say that rows have a label, or another one."""
         if there:
-            return f"{self.label} is “{self.of_class(of_class)}”"
+            return f"{self.label} is “{self.of_label(of_class)}”"
         rest = [one for one in self.classes if one != of_class]
-        return f"{self.label} is “{self.of_class(rest[0])}”" if len(rest) == 1 else f"{self.label} is another class"
+        return f"{self.label} is “{self.of_label(rest[0])}”" if len(rest) == 1 else f"{self.label} is another class"
 
-    def of_class(self, name: str) -> str:
-        """Return a class as the user wrote the label."""
+    def of_label(self, name: str) -> str:
+        """Return a class as its label is written, which is another word than the prediction's under a label map."""
         return short(self.shown.get(name, name), 40)
 
     def those(self, of_class: str) -> str:
@@ -416,18 +414,18 @@ class Words:
         rest = [one for one in self.classes if one != of_class]
         if len(rest) == 1:
             return f"rows with {self._labelled(rest[0])}"
-        return f"rows with a {self.label} other than “{self.of_class(of_class)}”"
+        return f"rows with a {self.label} other than “{self.of_label(of_class)}”"
 
     def _labelled(self, of_class: str) -> str:
         """Return ``y = 1``; a class of several words gets quotation marks."""
-        name = self.of_class(of_class)
+        name = self.of_label(of_class)
         return f"{self.label} = {name}" if re.fullmatch(r"[\w.]{1,24}", name) else f"{self.label} “{name}”"
 
     def found(self, of_class: str, rates: Sequence[str], groups: Sequence[str], *, wrongly: bool = False) -> str:
         """Say a true positive rate, or a false one, of two groups."""
         whom = self.others(of_class) if wrongly else self.those(of_class)
         shares = f"{rates[0]} of {groups[0]} and {rates[1]} of {groups[1]}"
-        name = self.of_class(of_class)
+        name = short(of_class, 40)
         shown = name if re.fullmatch(r"[\w.]{1,24}", name) else f"“{name}”"
         return f"Among {whom}, the model predicts {shown} for {shares}"
 

@@ -59,14 +59,14 @@ def outcomes_of(
     ]  # fmt: skip
     for what, own in known.items():
         codes, values = columns[what]
-        if unknown := [own[int(str(code))] for code in values if own[int(str(code))] not in names]:
+        # -1 is the library's word for a row without a label.
+        named = [own[place] if (place := int(str(code))) >= 0 else place for code in values]
+        if unknown := [one for one in named if one not in (*names, -1)]:
             raise DataError(
                 f"The {what} column has the class {quoted(unknown[0])}, and the {first} column has {listed(names)}. "
                 "Give both the same names."
             )
-        columns[what] = codes, [own[int(str(code))] for code in values]
-        if numbered:
-            columns[what] = codes, [names.index(name) for name in columns[what][1]]
+        columns[what] = codes, [names.index(str(one)) if numbered and one != -1 else one for one in named]
     if numbered:
         said = (
             f"The {first} column has the class names {listed(names, 5)}; the numbers of the {numbered[0]} column are "
@@ -77,8 +77,11 @@ def outcomes_of(
     if positive is None and len(names) == 2 and any(names[1] in values for _, values in columns.values()):
         positive = names[1]
     positions = dict(enumerate(names))
-    named = [one if isinstance(one, bool) else positions.get(one, one) for one in (positive, *others)]  # type: ignore[call-overload]
-    return columns, named, []
+    for one in (positive, *others):
+        if type(one) is int and str(one) in names and positions.get(one) != str(one):
+            raise ConfigError(f"{one} is the position of one class and the name of another. Write the name in quotes.")
+    chosen = [one if isinstance(one, bool) else positions.get(one, one) for one in (positive, *others)]  # type: ignore[call-overload]
+    return columns, chosen, []
 
 
 def outcome_of(values: ArrayLike, what: str) -> Column:

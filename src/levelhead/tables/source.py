@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from levelhead.tables.columns import (
     OF_SCORES,
@@ -18,8 +19,9 @@ from levelhead.tables.columns import (
     finite,
     numbers_of_array,
 )
-from levelhead.tables.repeated import OF_COUNTS
-from levelhead.types import DataError, quoted
+from levelhead.tables.repeated import OF_COUNTS, kept
+from levelhead.tables.vocabulary import NO_LABELS, is_value
+from levelhead.types import DataError, in_quotes, quoted
 
 COUNT = "The count"
 
@@ -73,6 +75,69 @@ class Source(ABC):
     def taken(self, columns: Sequence[str]) -> list[str]:
         """Say in full sentences what was taken for granted in reading the columns; of plain tables nothing."""
         return []
+
+
+class Ignored:
+    """The label of rows that have none, such as -1, or None where each row has one; it counts the rows that it saw."""
+
+    def __init__(self, label: Hashable) -> None:
+        self.label, self.rows, self.left_out = label, 0, 0
+
+    def mask(self, column: Column) -> NDArray[np.bool_]:
+        """Return which rows of a column of labels have one, (rows,)."""
+        codes, values = column
+        there = np.array([self.label is None or not is_value(value, self.label) for value in values])[codes]
+        self.rows, self.left_out = self.rows + len(there), self.left_out + int((~there).sum())
+        return there
+
+    def check(self, title: str) -> None:
+        """Raise :class:`DataError` where no row is left."""
+        if self.rows == self.left_out > 0:
+            raise DataError(f"{title}: every label is {quoted(self.label)}. {NO_LABELS}")
+
+    def said(self) -> list[str]:
+        """Say how many rows were left out."""
+        plural = "" if self.left_out == 1 else "s"
+        said = f"{self.left_out:,} row{plural} with the label {in_quotes(self.label)} left out (--ignore-label)."
+        return [] if self.label is None else [said]
+
+
+class Labelled(Source):
+    """The rows of a table that have a label; ``label`` is the name of its column, ``ignored`` that of the others."""
+
+    def __init__(self, source: Source, label: str | None, ignored: Hashable) -> None:
+        self.source, self.label, self.ignored = source, str(label), Ignored(ignored)
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.source.name
+
+    def title(self, column: str) -> str:
+        """Return what errors call a column."""
+        return self.source.title(column)
+
+    def called(self, column: str) -> str:
+        """Return what sentences call a column."""
+        return self.source.called(column)
+
+    def batches(
+        self,
+        outcomes: Sequence[str] = (),
+        words: Sequence[str] = (),
+        numbers: Sequence[str] = (),
+        along: Sequence[str] = (),
+        cut: Collection[str] = (),
+    ) -> Iterator[Batch]:
+        """Yield the batches of the table without the other rows; raise :class:`DataError` where no row is left."""
+        self.ignored = Ignored(self.ignored.label)
+        label = [] if self.ignored.label is None or self.label in outcomes else [self.label]
+        for batch in self.source.batches([*outcomes, *label], words, numbers, along, cut):
+            if self.ignored.label is None:
+                yield batch
+            elif (there := self.ignored.mask(batch.outcomes[self.label])).any():
+                yield Batch(*(kept(columns, there) for columns in batch))
+        self.ignored.check(self.title(self.label))
 
 
 class Arrays(Source):

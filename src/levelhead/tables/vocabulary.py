@@ -13,12 +13,21 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from numbers import Number
+from typing import Any
 
-from levelhead.spelling import alike_pairs, number_of, one_spelling
+from levelhead.spelling import alike_pairs, loosely, number_of, one_spelling
+from levelhead.tables.columns import positive_index
 from levelhead.types import LONGEST_MESSAGE, LONGEST_WORD, ConfigError, DataError, in_quotes, quoted
 
 # Beyond, each prediction that no label has is an id or a score, and not a class that happens not to occur.
 MOST_STRAYS = 10
+NO_LABELS = (
+    "Pass rows with labels; or, for decisions alone, leave out --label and add --favourable CLASS (audit_decisions in "
+    "Python)."
+)
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
+"""A whole number, but for codes such as 01."""
+_READING = re.compile(r"(label|prediction)=(.*)", re.DOTALL)
 
 
 def in_order(values: Iterable[Hashable]) -> list[Hashable]:
@@ -31,12 +40,17 @@ def in_order(values: Iterable[Hashable]) -> list[Hashable]:
 
 
 def check_labels(labels: Mapping[Hashable, int], meant: Collection[str] = ()) -> None:
-    """Raise :class:`DataError` for two labels that are most often one; arguments as :func:`check_predictions`."""
+    """Raise :class:`DataError` for labels of scores that are most often one or none, as :func:`check_predictions`."""
     _refuse_alike(labels, {}, meant)
+    _refuse_unlabelled(labels, {}, unlabelled(labels, {}, meant, signed=True))
 
 
 def check_predictions(
-    labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int], meant: Collection[str] = ()
+    labels: Mapping[Hashable, int],
+    predictions: Mapping[Hashable, int],
+    meant: Collection[str] = (),
+    *,
+    scored: bool = False,
 ) -> list[str]:
     """Say what is odd about predictions.
 
@@ -44,17 +58,20 @@ def check_predictions(
         labels: rows of each label.
         predictions: rows of each prediction.
         meant: texts of classes that a label map names: they are what they are, however alike.
+        scored: the predictions are decided scores, whose labels :func:`check_labels` has seen.
 
     Returns:
         warnings, full sentences.
 
     Raises:
         DataError: predictions that are scores or ids; labels that are shares; two classes that differ only in case,
-            blanks, a final mark or the format of a number; or a label that is never predicted beside a prediction that
-            is never a label.
+            blanks, a final mark or the format of a number; a label that is never predicted beside a prediction that is
+            never a label, or that often means that there is no label.
     """
     known, strays = in_order(labels), in_order(predictions.keys() - labels.keys())
     _refuse_fractions(known, strays, predictions)
+    if not scored and (len(known) == 1 or len(known) != len(predictions)):  # else -1, 1 may be 0, 1
+        _refuse_unlabelled(labels, predictions, unlabelled(labels, predictions, meant))
     _refuse_alike(labels, predictions, meant)
     if len(strays) > MOST_STRAYS * len(known) and len(strays) < len(predictions):
         raise DataError(
@@ -117,6 +134,45 @@ def _refuse_alike(labels: Mapping[Hashable, int], predictions: Mapping[Hashable,
     )
 
 
+def _refuse_unlabelled(labels: Collection[Hashable], predictions: Collection[Hashable], absent: Sequence[Any]) -> None:
+    """Raise :class:`DataError` for a label that means, most often, that there is none; ``absent`` are such labels."""
+    if not absent:
+        return
+    value = absent[0]
+    pair = map_text({value: value})
+    if len(labels) == 1:
+        raise DataError(f"Every label is {quoted(value)}, often for no label. {NO_LABELS} If it is a class: {pair}")
+    never = ", never predicted," if predictions else ""
+    raise DataError(
+        f"The label {quoted(value)}{never} often means no label. Leave its rows out: --ignore-label {_field(value)} "
+        f"(ignore_label={value!r} in Python). If it is a class: {pair} (label_map={{{value!r}: {value!r}}})."
+    )
+
+
+def is_value(value: Hashable, wanted: Hashable) -> bool:
+    """Whether a value is one that a user named: the same text, or the same number however it is written."""
+    number = number_of(wanted)
+    return str(value) == str(wanted) or (number is not None and number_of(value) == number)
+
+
+def unlabelled(
+    labels: Collection[Hashable],
+    predictions: Collection[Hashable],
+    meant: Collection[str] = (),
+    *,
+    signed: bool = False,
+) -> list[Any]:
+    """Return the labels, never predicted, that many data sets write where there is none: -1, -100, 255.
+
+    ``signed``: of -1 and 1 alone, -1 is a class.
+    """
+    if signed and {number_of(one) for one in labels} == {-1, 1}:
+        return []
+    there = set(map(loosely, predictions))
+    absent = [one for one in in_order(labels) if loosely(one) not in there and str(one) not in meant]
+    return [one for one in absent if (number := number_of(one)) is not None and (number < 0 or number == 255)]
+
+
 def _refuse_unpaired(
     labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int], meant: Collection[str]
 ) -> None:
@@ -137,7 +193,10 @@ def _refuse_unpaired(
             "as. If these are the same classes"
         )
     apart = {value: value for value in (*absent, *strays)}
-    raise DataError(f"{said}, map them: {_written(suggested_map(labels, predictions, meant), apart)}")
+    told = f"{said}, map them: {_written(suggested_map(labels, predictions, meant), apart)}"
+    for one in unlabelled(labels, predictions, meant)[:1]:
+        told += f" If {one} means that there is no label: --ignore-label {_field(one)}"
+    raise DataError(told)
 
 
 def suggested_map(
@@ -240,6 +299,12 @@ _PAIRS = (
 )
 
 
+def reading(wanted: Hashable, known: Collection[str] = ()) -> tuple[str | None, Hashable]:
+    """Return whether a class is named as a ``label=`` or a ``prediction=``, None of neither, and its name."""
+    found = None if str(wanted) in known else _READING.fullmatch(str(wanted))
+    return (None, wanted) if found is None else (found[1], found[2])
+
+
 class LabelMap:
     """Which class of the predictions each label means, as ``{">50K": 1, "<=50K": 0}`` or ``>50K=1,<=50K=0``.
 
@@ -252,15 +317,37 @@ class LabelMap:
         self._pairs: list[list[tuple[str, str]]] = []
         self._labels: frozenset[str] = frozenset()
         self._seen: frozenset[str] = frozenset()  # of all files that the map was applied to
+        self._first: dict[Any, str] = {}  # how a number was first written, of several ways
+        self.said: list[str] = []
         if isinstance(given, Mapping):
             self._pairs = [[(str(label), str(target))] for label, target in given.items()]
         else:
             for text in [given] if isinstance(given, str) else given or ():
                 self._pairs += _read_pairs(str(text))
+        self._given = bool(self._pairs)
         self.settle((), ())
 
     def __bool__(self) -> bool:
         return bool(self._pairs)
+
+    def place(self, wanted: Hashable, classes: list[Hashable], what: str = "positive") -> int | None:
+        """Return the place of a class that a user names by a label or a prediction; None of no name.
+
+        Raises:
+            ConfigError: there is no such class; or the name is a label of one class and the prediction of another.
+                ``label=x`` and ``prediction=x`` say which is meant.
+        """
+        known = [*map(str, classes), *self.targets]
+        kind, name = reading(wanted, known)
+        target = self.targets.get(str(name), name)
+        if kind == "label" and self and str(name) not in self._labels | self.targets.keys():
+            return positive_index(classes, wanted, what)  # which says that it is no class
+        if kind is None and str(target) != str(name) and str(name) in known[: len(classes)]:
+            raise ConfigError(
+                f"The {what} class {quoted(name)} has two readings: label={name} is the class {quoted(target)}, "
+                f"prediction={name} is {quoted(name)}. Write one of them."
+            )
+        return positive_index(classes, name if kind == "prediction" else target, what)
 
     @property
     def shown(self) -> dict[str, str]:
@@ -273,6 +360,21 @@ class LabelMap:
     def named(self) -> frozenset[str]:
         """Texts of all classes that the map names."""
         return frozenset(self.targets) | frozenset(self.targets.values())
+
+    def join_numbers(self, labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int]) -> None:
+        """Take whole numbers in two writings, 1 and 1.0, for one class where all classes are such and no map is given.
+
+        ``said`` then has a note.
+        """
+        texts = [one for one in (*in_order(labels), *in_order(predictions)) if isinstance(one, str)]
+        if self._given or len(texts) < len(labels) + len(predictions) or not all(map(_WHOLE.fullmatch, texts)):
+            return
+        first = {one: self._first.setdefault(number_of(one), one) for one in texts}
+        pairs = [[pair] for pair in first.items() if pair[0] != pair[1] and [pair] not in self._pairs]
+        self._pairs += pairs
+        if pairs and not self.said:
+            one, other = map(in_quotes, pairs[0][0])
+            self.said = [f"{other} and {one} are one number and count as one class; --label-map says otherwise."]
 
     def settle(self, labels: Collection[Hashable], predictions: Collection[Hashable]) -> None:
         """Find out which ``=`` divides each pair, now that the values are known.
@@ -324,6 +426,12 @@ class LabelMap:
             text = self.targets.get(str(value), str(value))
             return written.get(text, value if text == str(value) else text)
 
+        for text in self._labels & self.targets.keys() & set(map(str, predictions)) - ends:
+            if loosely(text) != loosely(self.targets[text]):
+                raise DataError(
+                    f"The label map makes the label {quoted(text)} the class {quoted(self.targets[text])}, and "
+                    f"{quoted(text)} is a prediction, too. Rename one of them."
+                )
         unknown = in_order(
             value
             for value in labels
@@ -376,6 +484,7 @@ def agree(
     """Return the class of each label and of each prediction, and the rows of each class in both."""
     as_label: dict[Hashable, Hashable] = {value: value for value in labels}
     as_prediction: dict[Hashable, Hashable] = {value: value for value in predictions}
+    label_map.join_numbers(labels, predictions)
     if label_map:
         as_label, as_prediction = label_map.apply(labels, predictions)
     return as_label, as_prediction, _merged(labels, as_label), _merged(predictions, as_prediction)

@@ -22,9 +22,10 @@ from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import check_options
 from levelhead.report.text import counted
 from levelhead.spelling import MOST_CLASSES
-from levelhead.tables.columns import Column, columns_of, outcomes_of, positive_index
+from levelhead.tables.columns import Column, columns_of, outcomes_of
 from levelhead.tables.files import Stored, source_of
-from levelhead.tables.source import Arrays
+from levelhead.tables.repeated import kept
+from levelhead.tables.source import Arrays, Ignored
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.types import ConfigError, DataError, quoted
 
@@ -50,6 +51,7 @@ def indirect_audit(
     replicates: int = 1000,
     seed: int = 0,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    ignore_label: Hashable = None,
 ) -> IndirectAudit:
     """Measure or bound gaps between groups that are not recorded, by the strongest method that the input allows.
 
@@ -70,6 +72,7 @@ def indirect_audit(
         replicates: bootstrap replicates, where a method needs them.
         seed: of the bootstrap, and of the parts of a cross-fit.
         label_map: which class of the predictions each label means, as :func:`levelhead.audit` takes it.
+        ignore_label: the label of rows that have none, as there.
 
     Returns:
         the findings. A method that declines gives undefined figures with ``refused`` and a ``reason``.
@@ -136,7 +139,7 @@ def indirect_audit(
     titles = {name: f"The column {quoted(name)}" for name in columns}
     options = Options(level, replicates, seed)
     rows_of = [(label, prediction, columns)]
-    found = _audit(known, titles, rows_of, positive, options, LabelMap(label_map), labels=y_true is not None)
+    found = _audit(known, titles, rows_of, positive, options, LabelMap(label_map), y_true is not None, ignore_label)
     return replace(found, warnings=[*by_position, *found.warnings])
 
 
@@ -158,6 +161,7 @@ def indirect_audit_file(
     replicates: int = 1000,
     seed: int = 0,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    ignore_label: Hashable = None,
 ) -> IndirectAudit:
     """Audit a file of predictions without its groups; batches of rows are counted and forgotten.
 
@@ -177,6 +181,7 @@ def indirect_audit_file(
         replicates: see there.
         seed: see there.
         label_map: see there.
+        ignore_label: see there.
 
     Returns:
         what :func:`indirect_audit` returns for the same rows.
@@ -221,7 +226,7 @@ def indirect_audit_file(
             yield batch.outcomes[label or prediction], batch.outcomes[prediction], columns
 
     options = Options(level, replicates, seed)
-    found = _audit(known, titles, batches(), positive, options, LabelMap(label_map), labels=label is not None)
+    found = _audit(known, titles, batches(), positive, options, LabelMap(label_map), label is not None, ignore_label)
     return replace(found, reading=tuple(source.taken(names)))
 
 
@@ -233,6 +238,7 @@ def _audit(
     options: Options,
     label_map: LabelMap,
     labels: bool = True,
+    ignore_label: Hashable = None,
 ) -> IndirectAudit:
     """Count the rows batch by batch, for each attribute, and answer; without ``labels`` of selection rates alone."""
     known.check()
@@ -240,9 +246,13 @@ def _audit(
         raise ConfigError("Three proxies need the true class of every row: name it with --label.")
     check_options(options.level, options.replicates)
     tallies = {name: Tally(one, titles) for name, one in known.attributes.items()}
+    ignored = Ignored(ignore_label if labels else None)
     for label, prediction, columns in batches:
-        for tally in tallies.values():
-            tally.add(label, prediction, columns)
+        there = ignored.mask(label)
+        row = kept({"label": label, "prediction": prediction}, there)
+        for tally in tallies.values() if there.any() else ():
+            tally.add(row["label"], row["prediction"], kept(columns, there))
+    ignored.check("The label column")
     of_labels: dict[Hashable, int] = {}
     predictions: dict[Hashable, int] = {}
     for pattern, sums in next(iter(tallies.values())).sums.items():
@@ -252,7 +262,7 @@ def _audit(
         raise DataError(f"There are more than {MOST_CLASSES} classes. Are these scores? An audit compares classes.")
     as_label, as_prediction, of_labels, predictions = agree(of_labels, predictions, label_map)
     label_map.refuse_unused()
-    warnings = check_predictions(of_labels, predictions, label_map.named)
+    warnings = check_predictions(of_labels, predictions, label_map.named) + label_map.said + ignored.said()
     if len(predictions) == 1:
         only = quoted(str(next(iter(predictions))))
         warnings.append(f"Every prediction is {only}: every gap among these rows is 0, whatever the groups are.")
@@ -279,9 +289,7 @@ def _audit(
 
 def _wanted(classes: list[Hashable], positive: Hashable, label_map: LabelMap) -> Hashable:
     """Return the class that rates are about."""
-    if positive is not None:
-        positive = label_map.targets.get(str(positive), positive)
-    chosen = positive_index(classes, positive)
+    chosen = label_map.place(positive, classes)
     if chosen is None and len(classes) > 2:
         raise ConfigError(
             f"There are {len(classes)} classes; an audit without the attribute compares one with the rest. Name it "
