@@ -1,4 +1,4 @@
-"""What audits refuse: the call or the command, the exact sentence, the exit status."""
+"""What is refused, and in which words: refusals.txt beside this file."""
 
 from __future__ import annotations
 
@@ -7,29 +7,24 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from refusals import Refusal, check, names
-
-AUDIT = "audit rows.csv --label y --prediction decision --group race --all"
-ROWS = [
-    *(
-        Refusal(
-            f"{AUDIT} {positive} --fail-if '{condition}'",
-            f"'{condition}' is about the favourable outcome: name it with --favourable CLASS (favourable= in Python).",
-        )
-        for positive in ("", "--positive no")
-        for condition in ("selection_ratio < 0.9", "race: selection_ratio.value < 0.9")
-    ),
-]
+from refusals import Row, check, rows
 
 
-@pytest.fixture(autouse=True)
-def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def files(folder_of_its_own: None) -> None:
+    """Write decisions of three groups, rows of which some have no label, and labels of the other sign."""
     decision = ["yes"] * 80 + ["no"] * 20 + ["yes"] * 40 + ["no"] * 60 + ["yes"] * 75 + ["no"] * 25
     table = {"decision": decision, "y": ["yes", "no"] * 150, "race": ["a"] * 100 + ["b"] * 100 + ["c"] * 100}
+    table |= {"month": ["spring", "summer", "fall"] * 100}
     pd.DataFrame(table).to_csv("rows.csv", index=False)
+    hired = pd.DataFrame({"y": [0, 1, -1, 1] * 50, "q": [0, 1, 1, 0] * 50, "g": ["f", "f", "m", "m"] * 50})
+    hired = hired.assign(p=hired["q"] * 0.4 + 0.2 + hired.index % 7 / 100)
+    hired.to_csv("some.csv", index=False)
+    hired.assign(y=-1).to_csv("none.csv", index=False)
+    hired.assign(y=1 - hired["y"].abs()).to_csv("turned.csv", index=False)
+    Path("rows.json").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=names(ROWS))
-def test_refusals(row: Refusal, capsys: pytest.CaptureFixture[str]) -> None:
-    check(row, capsys)
+@pytest.mark.parametrize("row", rows(__file__))
+def test_it_is_refused(row: Row, files: None, capsys: pytest.CaptureFixture[str]) -> None:
+    check(row, globals(), capsys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from collections import Counter
@@ -364,25 +365,161 @@ def test_a_class_is_what_its_name_means_or_is_refused(
     readings = {"label=": meant.get(name), "prediction=": name if name in ends else None}
     possible = {readings[which]} if which else set(readings.values())
     possible -= {None}
-    try:
-        found = lh.audit(
-            frame["y"], sensitive_features=frame["g"], label_map=meant, positive=which + name,
-            favourable=which + name, replicates=100, **given_to,
-        )  # fmt: skip
-    except ConfigError as error:
-        assert len(possible) != 1, error
-        assert len(possible) == 0 or f"has two readings: label={name} " in str(error)
+
+    def found() -> lh.AuditResult:
+        wanted: dict[str, Any] = {"positive": which + name, "favourable": which + name, **given_to}
+        return lh.audit(frame["y"], sensitive_features=frame["g"], label_map=meant, replicates=100, **wanted)
+
+    if len(possible) != 1:
+        with pytest.raises(ConfigError, match=f"two readings: label={name} " if possible else "not among the classes"):
+            found()
         return
-    (of_class,) = possible
+    (of_class,), result = possible, found()
     if scored:  # they are about the class
         frame["q"] = np.where(frame["p"] >= 0.5, of_class, "another")
-    assert found.positive == of_class
-    assert found.favourable == of_class
-    for group, (selected, hit) in rates_by_hand(frame, meant, of_class).items():
-        rates = found.groups[group].rates
-        assert rates[f"selection_rate[{of_class}]" if len(rates) > 4 else "selection_rate"].value == pytest.approx(
-            selected
-        )
-        assert rates["true_positive_rate"].value == pytest.approx(hit)
-    shown = found.text(all=True)
-    assert all(f"predicted “{one}”" not in shown for one in set(labels) - set(ends))
+    assert (result.positive, result.favourable) == (of_class, of_class)
+    for group, by_hand in rates_by_hand(frame, meant, of_class).items():
+        rates = result.groups[group].rates
+        assert (rates["selection_rate"].value, rates["true_positive_rate"].value) == pytest.approx(by_hand)
+    assert all(f"predicted “{one}”" not in result.text(all=True) for one in set(labels) - set(ends))
+
+
+def test_a_prediction_that_the_map_makes_another_class_is_refused() -> None:
+    """The label a is the class c: is the prediction a of the class c, too?"""
+    with pytest.raises(DataError, match="label 'a' the class 'c', and 'a' is a prediction, too"):
+        lh.audit(["a", "b"] * 40, ["a", "b", "c", "b"] * 20, sensitive_features=GROUP[:80], label_map={"a": "c"})
+
+
+@pytest.mark.parametrize("written", [("0", "1"), ("0.0", "1.0"), ("0", "1.00")])
+@pytest.mark.parametrize("named", ["label", "prediction"])
+def test_whole_numbers_in_two_writings_are_one_class_with_one_note(
+    written: tuple[str, str], named: str, tmp_path: Path
+) -> None:
+    """One missing value upstream makes 1 to 1.0."""
+    frame = frame_of(list(written), ["0", "1.0"])
+    plain = frame.assign(y=TRUTH, q=PREDICTED)
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    frame.assign(q=PREDICTED).to_csv(tmp_path / "other.csv", index=False)
+    few: dict[str, Any] = {"replicates": 100, "favourable": written[1] if named == "label" else "1.0"}
+    result = lh.audit_file(tmp_path / "p.csv", "y", "q", ["g"], against=tmp_path / "other.csv", on="id", **few)
+    other = lh.audit(plain["y"], plain["q"], sensitive_features=plain["g"], replicates=100, favourable="1")
+    assert sum("are one number and count as one class; --label-map says" in one for one in result.warnings) == 1
+    assert result.metrics == other.metrics
+    assert result.findings["rates"]["g"].outcomes[0].ratios == other.findings["rates"]["g"].outcomes[0].ratios
+    assert result.against is not None
+    assert result.against.by_attribute["g"].metrics["accuracy"].old == 0.75
+    assert result.against.by_attribute["g"].metrics["accuracy"].new == 0.75
+    names = {*written, "0", "1.0"}
+    apart = lh.audit_file(tmp_path / "p.csv", "y", "q", ["g"], replicates=100, label_map={one: one for one in names})
+    assert {*apart.more["words"]["order"]} == names
+
+
+# ------------------------------------------------------------------------------------------------ no label
+
+
+def without_labels(ignored: str, kind: str) -> dict[str, Callable[..., Any]]:
+    """Return every verb, asked about rows of which some have a label that says that there is none."""
+    frame = frame_of(["0", "1"], ["0", "1"])
+    drawn = np.random.default_rng(0).random(ROWS) < 0.2
+    frame.loc[drawn, "y"] = ignored
+    frame["age"] = np.random.default_rng(1).integers(20, 80, ROWS).astype(str)
+    if kind == "dropped":
+        frame = frame[~drawn]
+    frame.to_csv("p.csv", index=False)
+    few: dict[str, Any] = {"replicates": 100}
+    groups = {"sensitive_features": frame["g"], **few}
+    return {
+        "arrays": lambda **more: lh.audit(frame["y"], frame["q"], **groups, **more),
+        "scores": lambda **more: lh.audit(frame["y"], scores=frame["p"], **groups, **more),
+        "file": lambda **more: lh.audit_file("p.csv", "y", "q", ["g"], against="p.csv", on="id", **few, **more),
+        "scores of a file": lambda **more: lh.audit_file(
+            "p.csv", "y", None, ["g", "age"], score="p", bins="age=quantiles:3", control=(), **few, **more
+        ),
+        "explanation": lambda **more: lh.explain_gap(frame["y"], frame["p"], **groups, **more),
+        "explanation of a file": lambda **more: lh.explain_file("p.csv", "y", "p", ["g"], **few, **more),
+        "no groups": lambda **more: lh.indirect_audit(frame["y"], frame["q"], shares={"f": 0.4}, **few, **more),
+        "no groups of a file": lambda **more: lh.indirect_audit_file(
+            "p.csv", "y", "q", shares={"f": 0.4}, **few, **more
+        ),
+        "rule": lambda **more: postprocess_file(
+            "p.csv", "p", "g", label="y", id_column="id", metric="demographic_parity", **more
+        ),
+        "score": lambda **more: lh.gap_score(frame["y"], frame["q"], groups=frame["g"], **more),
+    }
+
+
+@pytest.mark.parametrize("ignored", ["-1", "-100", "255", "-1.0"])
+def test_rows_whose_label_means_no_label_are_refused_or_left_out(
+    ignored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for verb, ask in without_labels(ignored, "there").items():
+        with pytest.raises(DataError, match=f"ignore_label='{ignored}'"):
+            ask()
+        found = ask(ignore_label=ignored)
+        shown = found if isinstance(found, float) else json.dumps(found.to_dict() | {"reading": None, "warnings": []})
+        if verb != "score":
+            said = str([getattr(found, "warnings", ()), getattr(found, "reading", ())])
+            assert said.count("rows with the label") == 1, verb
+        kept = without_labels(ignored, "dropped")[verb]()
+        expected = kept if isinstance(kept, float) else json.dumps(kept.to_dict() | {"reading": None, "warnings": []})
+        if verb == "rule":  # the halves are those of another file
+            assert len(found.decisions) == len(kept.decisions) == len(found.ids)
+        else:
+            assert shown == expected, verb
+        without_labels(ignored, "there")
+
+
+@pytest.mark.parametrize("ignored", [-1, 255])
+def test_few_rows_and_rows_without_any_label_name_the_way_out(ignored: int) -> None:
+    with pytest.raises(DataError, match=f"--ignore-label {ignored} "):
+        lh.audit([1, 0, ignored], [1, 0, 1], sensitive_features=["a", "b", "b"])
+    for options in ({"y_pred": [1, 0] * 20}, {"scores": [0.2, 0.7] * 20}):
+        for more in ({}, {"ignore_label": ignored}):
+            with pytest.raises(DataError, match=r"very label is .* leave out --label"):
+                lh.audit([ignored] * 40, sensitive_features=["a", "b"] * 20, **options, **more)
+
+
+def test_minus_one_is_a_class_where_it_is_predicted_or_1_is_the_only_other_one() -> None:
+    label, group = np.array([-1, 1] * 40), GROUP[:80]
+    assert lh.audit(label, label[::-1], sensitive_features=group).metrics["accuracy"].value == 0
+    assert lh.audit(label, scores=np.where(label > 0, 0.9, 0.2), sensitive_features=group).positive == "1"
+    assert lh.audit(label, scores=np.full(80, 0.9), sensitive_features=group).metrics["accuracy"].value == 0.5
+    assert lh.gap_score(label, np.ones(80, int), groups=group) == 0
+    one = lh.audit(label, np.ones(80, int), sensitive_features=group, label_map={-1: -1})
+    assert one.metrics["accuracy"].value == 0.5
+    with pytest.raises(DataError, match=r"--label-map -1=0 .*\. If -1 means no label: --ignore-label -1"):
+        lh.audit(label, (label > 0) * 1, sensitive_features=group)
+
+
+def test_the_secret_label_of_class_labels_is_no_class() -> None:
+    """The library ``datasets`` writes -1 where a label is kept secret: it is not the last class."""
+    datasets = pytest.importorskip("datasets")
+    column = datasets.Dataset.from_dict(
+        {"y": [0, 1, -1, 1] * 20, "q": [0, 1, 1, 1] * 20},
+        features=datasets.Features({"y": datasets.ClassLabel(names=["no", "yes"]), "q": datasets.Value("int64")}),
+    )
+    for told in (column["q"][:], np.array(["no", "yes"])[column["q"][:]]):
+        with pytest.raises(DataError, match="--ignore-label -1 "):
+            lh.audit(column["y"], told, sensitive_features=GROUP[:80])
+        found = lh.audit(column["y"], told, sensitive_features=GROUP[:80], ignore_label=-1)
+        assert found.metrics["accuracy"].value == 1
+
+
+def test_a_position_that_is_the_name_of_another_class_label_is_refused() -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(dict.fromkeys("yq", datasets.ClassLabel(names=["1", "0"])))
+    column = datasets.Dataset.from_dict({"y": [0, 1] * 40, "q": [0, 1, 1, 1] * 20}, features=features)
+    with pytest.raises(ConfigError, match="1 is the position of one class and the name of another"):
+        lh.audit(column["y"], column["q"], sensitive_features=GROUP[:80], positive=1)
+    assert lh.audit(column["y"], column["q"], sensitive_features=GROUP[:80], positive="1").positive == "1"
+
+
+@pytest.mark.parametrize("ignored", [-1, 255])
+def test_the_metrics_of_a_trainer_leave_out_what_they_are_told(ignored: int) -> None:
+    labels = np.random.default_rng(0).integers(0, 2, 80)
+    hidden = np.where(np.arange(80) % 5 == 3, ignored, labels)
+    evaluated = type("EvalPrediction", (), {"predictions": np.eye(2)[labels], "label_ids": hidden})
+    with pytest.raises(DataError, match=r"gap_metrics\(\.\.\., ignore_label=-1\)"):
+        lh.gap_metrics(GROUP[:80], labels=hidden)(evaluated)
+    assert lh.gap_metrics(GROUP[:80], labels=hidden, ignore_label=ignored)(evaluated)["accuracy"] == 1

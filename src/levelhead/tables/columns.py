@@ -59,7 +59,6 @@ def outcomes_of(
     ]  # fmt: skip
     for what, own in known.items():
         codes, values = columns[what]
-        # -1 is the library's word for a row without a label.
         named = [own[place] if (place := int(str(code))) >= 0 else place for code in values]
         if unknown := [one for one in named if one not in (*names, -1)]:
             raise DataError(
@@ -88,6 +87,8 @@ def outcome_of(values: ArrayLike, what: str) -> Column:
     """Return codes and values of a column of labels or predictions; a missing value is an error."""
     codes, names = distinct(values, f"The {what} column", names=False)
     missing = np.flatnonzero(codes < 0)
+    if len(missing) and what == "label" and class_names(values) is not None:  # kept secret, which the library writes -1
+        return np.where(codes < 0, len(names), codes), [*names, -1]
     if len(missing):
         shown = ", ".join(str(row + 1) for row in missing[:5]) + (", ..." if len(missing) > 5 else "")
         plural = "" if len(missing) == 1 else "s"

@@ -195,7 +195,7 @@ def _refuse_unpaired(
     apart = {value: value for value in (*absent, *strays)}
     told = f"{said}, map them: {_written(suggested_map(labels, predictions, meant), apart)}"
     for one in unlabelled(labels, predictions, meant)[:1]:
-        told += f" If {one} means that there is no label: --ignore-label {_field(one)}"
+        told = f"{told.rstrip('.')}. If {one} means no label: --ignore-label {_field(one)}"
     raise DataError(told)
 
 
