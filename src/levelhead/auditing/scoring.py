@@ -71,7 +71,7 @@ def gap_score(
     counts = Counts.from_rows(labels[known], predictions[known], codes[known])
     true, told = counts.table.sum((0, 2)) > 0, counts.table.sum((0, 1)) > 0
     both = [[counts.classes[at] for at in np.flatnonzero(one)] for one in (true, told)]
-    if ignore_label is None and (odd := unlabelled(*both, signed=True)):
+    if ignore_label is None and (odd := unlabelled(both[0], both[1], signed=True)):
         raise DataError(
             f"The label {odd[0]!r}, never predicted, often means no label: pass ignore_label={odd[0]!r}. If it is a "
             "class, pass a label that never occurs."

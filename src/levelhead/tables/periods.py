@@ -73,7 +73,7 @@ def _period(text: str) -> str:
         return _month_of_unix_time(number) or text
     if date := _TWO.fullmatch(text):
         return date[1]
-    return f"{month[1]}0{month[2]}" if (month := _MONTH.fullmatch(text)) else text
+    return f"{short[1]}0{short[2]}" if (short := _MONTH.fullmatch(text)) else text
 
 
 def _month(year: str, month: str) -> str | None:
