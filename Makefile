@@ -8,7 +8,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 
 .PHONY: demo test test-long test-quick coverage fuzz check docs bench bench-quick mutants test-oldest dist release-check clean
 
-demo: $(RUNTIME)  ## compare four methods where it is known why a gap arises; writes a page and a picture
+demo: $(RUNTIME)  ## compare four methods where it is known why a gap arises; writes a page
 	$(BIN)/levelhead demo --out demo
 
 test: $(INSTALLED)  ## run the tests

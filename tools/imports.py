@@ -26,7 +26,7 @@ ORDER = (
     ("own", "runs", "pretraining"),
     ("bench", "inspecting", "lm"),
     ("__init__",),
-    ("demo", "paper"),
+    ("paper",),
     ("cli",),
     ("__main__",),
 )

@@ -13,7 +13,6 @@ import random
 import re
 import shutil
 import signal
-import sys
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -260,7 +259,6 @@ def test_odd_values_end_in_a_result_or_one_sentence(
     monkeypatch.chdir(place)
     monkeypatch.setitem(main.__globals__, "app", APP)
     # Behind all checks, and longer than all tests together: runs of other processes, and pictures.
-    monkeypatch.setattr("levelhead.demo._write_example", lambda *_: sys.exit(0))
     monkeypatch.setattr("levelhead.cli.browser.build", lambda: None)
     monkeypatch.setattr("levelhead.cli.browser.serve", lambda *_, **options: None)
     monkeypatch.setattr("levelhead.bench.running.run_all", lambda *_, **options: 1)

@@ -18,7 +18,7 @@ from levelhead._version import __version__
 from levelhead.cli.apply import apply_command
 from levelhead.cli.audit import audit_command
 from levelhead.cli.browser import app_command
-from levelhead.cli.compare import compare_command
+from levelhead.cli.compare import compare_command, demo_command
 from levelhead.cli.data import data_app, init_command
 from levelhead.cli.explain import explain_command
 from levelhead.cli.features import features_app
@@ -41,7 +41,6 @@ from levelhead.cli.reproduce import reproduce_command
 from levelhead.cli.table import table_command
 from levelhead.cli.train import evaluate_command, train_command
 from levelhead.extras import MissingExtraError, explained
-from levelhead.storage import check_outputs
 from levelhead.terminal import RUNNING, Terminal, spare_encodings
 from levelhead.types import ConfigError, LevelheadError, quoted
 
@@ -111,24 +110,7 @@ def _options(
     pass
 
 
-@app.command(rich_help_panel=MORE)
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the page, the pictures and the runs.")] = Path("demo"),
-    seeds: Annotated[int, typer.Option(min=2, max=1000, help="Training seeds of each method.")] = 3,
-    workers: Annotated[int, typer.Option(min=1, help="Training processes.")] = 2,
-) -> None:
-    """Compare four methods on synthetic portraits with a known cause of the gap. Needs no data and no internet.
-
-    Three settings: no shortcut, a shortcut that some training rows contradict, and different base rates without a
-    shortcut. Writes a page, a picture and a table. The same command continues a stopped demo.
-    """
-    check_outputs({}, folders={"--out": out})
-    from levelhead.demo import run_demo
-
-    try:
-        run_demo(out, seeds=seeds, workers=workers, console=Terminal())
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+app.command("demo", rich_help_panel=MORE)(demo_command)
 
 
 @app.command("list", rich_help_panel=MORE)
