@@ -81,7 +81,8 @@ def of_groups(
         heads: titles of its columns.
         notes: sentences below it.
     """
-    several, size = len(by_attribute) > 1, {}
+    several = len(by_attribute) > 1
+    size: dict[tuple[str, str], int] = {}
     groups = [(name, group) for name, part in by_attribute.items() for group in part["groups"]]
     heads_of_rows = [f"{short(name, 20)}: {short(group, 60)}" if several else group for name, group in groups]
     rows: list[tuple[object, list[Record]]] = [
