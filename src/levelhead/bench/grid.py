@@ -53,7 +53,6 @@ from levelhead.runs.recipe import (
     override,
     read_recipe,
     recipe_folder,
-    refuse_own_code,
     section,
     task_recipe,
 )
@@ -167,9 +166,7 @@ def find_grid(grid: str | Path) -> Path:
 def read_grid(grid: str | Path, *, running: bool = True) -> Grid:
     """Read a grid file, or raise :class:`ConfigError` that names it; ``running`` says that its classes will be made."""
     path = find_grid(grid)
-    content = read_recipe(path)
-    if running:
-        refuse_own_code(path, content)
+    content = read_recipe(path, running=running)
     known = ("base", "seeds", "folds", "margin", "set", "rows")
     for key in content:
         if key not in known:
@@ -181,10 +178,7 @@ def read_grid(grid: str | Path, *, running: bool = True) -> Grid:
         )
     if isinstance(base, str):
         beside = path.parent / f"{base.removesuffix('.yaml')}.yaml"
-        recipe = beside if is_file(beside) else find_recipe(base)
-        base = read_recipe(recipe)
-        if running:
-            refuse_own_code(recipe, base)
+        base = read_recipe(beside if is_file(beside) else find_recipe(base), running=running)
     seeds, shared = content.get("seeds", [0]), content.get("set") or {}
     mappings = {"set": shared, **{f"variant {quoted(row)}": settings or {} for row, settings in rows.items()}}
     for what, settings in mappings.items():
@@ -230,9 +224,7 @@ def comparison_grid(
                 f"{printable(key)}=VALUE"
             )
     if before is None or task is not None or recipe is not None:
-        file = find_recipe(recipe or task_recipe(str(task)))
-        base = read_recipe(file)
-        refuse_own_code(file, base)
+        base = read_recipe(find_recipe(recipe or task_recipe(str(task))), running=True)
     else:
         base = before.base
     base = override(base, settings)

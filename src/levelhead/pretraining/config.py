@@ -17,7 +17,6 @@ from levelhead.runs.recipe import (
     override,
     plain_options,
     read_recipe,
-    refuse_own_code,
     section,
     task_recipe,
 )
@@ -182,11 +181,7 @@ def load_pretraining(
     ``seed``. Instead of a recipe, or to replace its data, ``task`` names a built-in task, as in ``levelhead compare
     --data``: the data of its recipe is taken. Errors: :class:`~levelhead.ConfigError` that names the key.
     """
-    content: dict[str, Any] = {}
-    if recipe is not None:
-        file = find_recipe(recipe, FOLDER)
-        content = read_recipe(file)
-        refuse_own_code(file, content)
+    content: dict[str, Any] = {} if recipe is None else read_recipe(find_recipe(recipe, FOLDER), running=True)
     if task is not None:
         content = content | {"data": section(read_recipe(find_recipe(task_recipe(task))), "data")}
     content = override(content, settings)

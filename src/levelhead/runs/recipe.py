@@ -221,8 +221,11 @@ def _refuse_table(path: Path) -> None:
     )
 
 
-def read_recipe(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping, or raise :class:`ConfigError` that names file and line."""
+def read_recipe(path: Path, *, running: bool = False) -> dict[str, Any]:
+    """Read a YAML mapping, or raise :class:`ConfigError` that names file and line.
+
+    ``running``: its classes will be made, so :func:`refuse_own_code`.
+    """
     _refuse_table(path)
     if not is_file(path):
         raise ConfigError(f"{path} is not a file. Give the path of a recipe.")
@@ -239,6 +242,8 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not UTF-8 text, at byte {error.start:,}: it is no recipe.") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold the sections data, method, model and train; it holds {_kind_of(content)}.")
+    if running:
+        refuse_own_code(path, content)
     return content
 
 
@@ -478,10 +483,7 @@ def load_experiment(
     seed: int | None = None,
 ) -> Experiment:
     """Read a recipe, apply ``--set`` overrides, data root and seed, and return the validated experiment."""
-    file = find_recipe(recipe)
-    content = read_recipe(file)
-    refuse_own_code(file, content)
-    content = override(content, settings)
+    content = override(read_recipe(find_recipe(recipe), running=True), settings)
     if data_root is not None:
         content["data"] = section(content, "data") | {"root": str(data_root)}
     if seed is not None:
