@@ -1,8 +1,8 @@
 """Whether gaps change over time: the difference of each group to a reference in each period, its trend and its limits.
 
 The reference is the group that the user names, or the reference of the ratios of the favourable outcome, whose choice
-by all periods together says nothing of a change, or else the largest group. Two periods have no trend: the change of each rate
-and of each difference is measured instead. Arithmetic: :mod:`levelhead.metrics.trend`.
+by all periods together says nothing of a change, or else the largest group. Two periods have no trend: the change of
+each rate and of each difference is measured instead. Arithmetic: :mod:`levelhead.metrics.trend`.
 """
 
 from __future__ import annotations
