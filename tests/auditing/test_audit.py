@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.auditing.audit import audit, audit_file
+from levelhead.auditing.audit import audit
 from levelhead.cli.app import main
-from levelhead.types import ConfigError, DataError
 
 
 def frame(rows: int = 400, seed: int = 0) -> pd.DataFrame:
@@ -120,31 +119,6 @@ def test_an_unknown_column_lists_the_columns_there_are(tmp_path: Path, capsys: p
     assert "no column 'Sex'. Did you mean 'sex'? Columns there: y, yhat, sex, race" in error
 
 
-def test_missing_predictions_are_an_error_that_names_rows() -> None:
-    data = frame().astype({"yhat": float})
-    data.loc[[3, 9], "yhat"] = math.nan
-    with pytest.raises(DataError, match=r"2 missing predictions, first in row 4, 10 \(counted from 1\)"):
-        audit(data["y"], data["yhat"], sensitive_features=data["sex"])
-
-
-def test_an_empty_file_is_an_error(tmp_path: Path) -> None:
-    file = tmp_path / "p.csv"
-    file.write_text("")
-    with pytest.raises(DataError, match=r"p\.csv is empty"):
-        audit_file(file, "y", "yhat", ["sex"])
-    file.write_text("y,yhat,sex\n")
-    with pytest.raises(DataError, match="a header but no rows"):
-        audit_file(file, "y", "yhat", ["sex"])
-    with pytest.raises(DataError, match=r"no file .*absent\.csv"):
-        audit_file(tmp_path / "absent.csv", "y", "yhat", ["sex"])
-    (tmp_path / "p.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match="cannot be read as parquet"):
-        audit_file(tmp_path / "p.parquet", "y", "yhat", ["sex"])
-    (tmp_path / "p.xlsx").write_bytes(b"")
-    with pytest.raises(DataError, match="unknown kind"):
-        audit_file(tmp_path / "p.xlsx", "y", "yhat", ["sex"])
-
-
 def test_a_group_with_one_member_is_named_and_left_out() -> None:
     data = frame()
     data.loc[0, "sex"] = "other"
@@ -176,31 +150,6 @@ def test_one_class_leaves_accuracy_and_says_why_the_rest_is_undefined() -> None:
     assert any("Every label is '1'" in text for text in result.warnings)
     assert result.metrics["accuracy"].defined
     assert not result.metrics["equalized_odds"].defined
-
-
-@pytest.mark.parametrize(
-    ("y", "yhat", "group", "error", "message"),
-    [
-        ([0, 1], [0, 1, 1], ["a", "b"], DataError, "2 labels and 3 predictions"),
-        ([], [], [], DataError, "no rows to audit"),
-        ([0, 1], [0, 1], ["a"], DataError, "2 rows"),
-        ([0, 1] * 20, [0.3, 0.6] * 20, ["a", "b"] * 20, DataError, "not scores"),
-        ([[0, 1]], [[0, 1]], ["a"], DataError, "shape"),
-    ],
-)
-def test_arrays_that_do_not_fit(y: list, yhat: list, group: list, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        audit(y, yhat, sensitive_features=group)
-
-
-def test_options_that_do_not_fit() -> None:
-    data = frame()
-    with pytest.raises(ConfigError, match="positive class 'maybe' is not among the classes: 0, 1"):
-        audit(data["y"], data["yhat"], sensitive_features=data["sex"], positive="maybe")
-    with pytest.raises(ConfigError, match="min_count"):
-        audit(data["y"], data["yhat"], sensitive_features=data["sex"], min_count=0)
-    with pytest.raises(ConfigError, match="at least two group columns"):
-        audit(data["y"], data["yhat"], sensitive_features=data["sex"], intersect=True)
 
 
 def test_a_failed_audit_leaves_the_old_result(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from command_line import run
 from levelhead.auditing.ranking_page import ranking_sentences
 from levelhead.cli.report import page_of
 from levelhead.metrics.top import TopLaw
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 
 def drawn(seed: int, rows: int = 300, shift: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
@@ -44,13 +44,6 @@ def test_the_first_places_can_be_the_lowest_and_a_share() -> None:
     assert lowest.by_attribute["g"] == highest.by_attribute["g"]
 
 
-@pytest.mark.parametrize("top", ["0", "-3", "1.5", "100%", "0%", "many", "nan", "inf", 300, ""])
-def test_a_top_that_is_none_is_refused(top: object) -> None:
-    score, group = drawn(2)
-    with pytest.raises(ConfigError, match="top="):
-        lh.audit_ranking(score, sensitive_features={"g": group}, top=top)  # type: ignore[arg-type]
-
-
 def test_small_absent_and_lonely_groups_are_said() -> None:
     score, group = drawn(3)
     group = np.where(np.arange(300) < 5, "tiny", group).astype(object)
@@ -70,13 +63,6 @@ def test_nobody_of_the_reference_in_the_top_has_no_ratio() -> None:
     found = lh.audit_ranking(score, sensitive_features={"g": group}, top=20, reference="low").by_attribute["g"].groups
     assert found["high"].selection_ratio.reason == "no row of the reference group is in the top"
     assert found["low"].representation.value == 0 < found["low"].representation.high
-
-
-def test_missing_scores_are_errors() -> None:
-    with pytest.raises(DataError, match="missing or not finite"):
-        lh.audit_ranking([1.0, float("nan"), 2.0], sensitive_features={"g": list("aab")}, top=1)
-    with pytest.raises(DataError):
-        lh.audit_ranking([], sensitive_features={"g": []}, top=1)
 
 
 def test_the_command_writes_a_page_and_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

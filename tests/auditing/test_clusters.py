@@ -19,7 +19,7 @@ from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.cli.app import main
 from levelhead.metrics.paired import paired_interval
 from levelhead.report import render
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError
 
 
 def made(people: int = 400, records: int = 5, seed: int = 0) -> pd.DataFrame:
@@ -421,33 +421,6 @@ def test_two_files_are_compared_by_person(tmp_path: Path, monkeypatch: pytest.Mo
             own = found["groups"][sex]["rates"][rate]
             assert own["p_holm"] == pytest.approx(change.p_holm)
             assert own["difference"]["low"] == pytest.approx(change.difference.low)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"sample_weight": np.ones(2000)}, "sample_weight= cannot be used with a cluster column"),
-        ({"control_features": ["a", "b"] * 1000}, "control_features= cannot be used with a cluster column"),
-        ({"metrics": {"share": lambda y, yhat: 0.5}}, "metrics= cannot be used"),
-        ({"continuous": {"age": np.arange(2000)}}, "continuous= cannot be used"),
-    ],
-)
-def test_what_would_take_rows_for_independent_is_refused(options: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        audited(made(), **options)
-
-
-def test_wrong_clusters_are_refused(tmp_path: Path) -> None:
-    frame = made()
-    with pytest.raises(DataError, match="2000 labels and 1999 clusters"):
-        lh.audit(frame["y"], frame["yhat"], sensitive_features=frame["sex"], cluster=frame["person"][1:])
-    with pytest.raises(DataError, match="1 missing cluster, first in row 3"):
-        audited(frame.assign(person=[None if at == 2 else one for at, one in enumerate(frame["person"])]))
-    frame.assign(person=frame["person"].where(frame.index != 4)).to_csv(tmp_path / "p.csv", index=False)
-    with pytest.raises(DataError, match="column 'person': 1 missing value"):
-        lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], cluster="person")
-    with pytest.raises(ConfigError, match="'sex' is the cluster column and also"):
-        lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], cluster="sex")
 
 
 @pytest.mark.parametrize(

@@ -178,12 +178,3 @@ def test_levels_with_few_rows_alone_are_said_to_decide_nothing() -> None:
     assert found["sentences"] == [
         "Within strata of dep there is nothing to compare: no stratum has two groups with 10 rows under a rate."
     ]
-
-
-def test_errors_call_a_control_column_one() -> None:
-    rows = np.arange(200)
-    given = {"sensitive_features": rows % 2, "control_features": {"pay": rows / 7}}
-    with pytest.raises(DataError, match="The control column 'pay' has more than 20 different numbers"):
-        lh.audit(rows % 2, rows % 3 % 2, **given)
-    with pytest.raises(DataError, match="The control column 'pay' has shape"):
-        lh.audit(rows % 2, rows % 3 % 2, sensitive_features=rows % 2, control_features={"pay": [1, 2]})

@@ -48,17 +48,6 @@ def test_one_group_of_enough_rows_has_no_costs_to_compare() -> None:
     assert found.sentences()[0] in both.findings["costs"].sentences()
 
 
-@pytest.mark.parametrize(
-    "costs",
-    [{}, {"false_positive": 1}, {"false_positive": -1, "false_negative": 1}, {"false_positive": 0, "false_negative": 0},
-     {"false_positive": float("nan"), "false_negative": 1}, {"false_positive": "a", "false_negative": 1},
-     {"false_positive": 1, "false_negative": 1, "other": 2}],
-)  # fmt: skip
-def test_costs_that_are_none_are_refused(costs: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="Costs are two numbers"):
-        audit(costs=costs)
-
-
 def test_scores_have_separation_and_rates_at_every_threshold() -> None:
     result = audit()
     own = result.to_dict()["scores"]["by_attribute"]["sex"]

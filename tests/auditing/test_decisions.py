@@ -17,7 +17,7 @@ from levelhead.auditing.decisions import _compared
 from levelhead.auditing.decisions_page import decision_sentences
 from levelhead.cli.report import page_of
 from levelhead.metrics.between import fisher_p, unlike
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 
 def drawn(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -169,26 +169,6 @@ def test_nobody_selected_has_no_ratio() -> None:
     assert "The impact ratio is undefined" in found.text(all=True)
 
 
-@pytest.mark.parametrize(
-    ("changed", "error", "text"),
-    [
-        ({"favourable": None}, ConfigError, "Which decision is favourable[?] Found: no, yes. Type: --favour"),
-        ({"favourable": "maybe"}, ConfigError, "The favourable class 'maybe' is not among the classes: no, yes"),
-        ({"reference": "z"}, ConfigError, "No group is named 'z', for --reference"),
-        ({"level": 2}, ConfigError, "level=2.* is not between 0 and 1"),
-        ({"min_count": 0}, ConfigError, "min_count=0"),
-        ({"sensitive_features": ["a"] * 3}, DataError, "3"),
-        ({"decisions": ["yes", None] * 20}, DataError, "missing"),
-        ({"decisions": np.arange(400), "sensitive_features": ["a"] * 400}, DataError, "more than 200 different values"),
-        ({"decisions": ["yes", "YES"] * 20}, DataError, "'YES'"),
-    ],
-)
-def test_what_cannot_be_audited_is_refused(changed: dict[str, object], error: type[Exception], text: str) -> None:
-    asked = {"decisions": ["yes", "no"] * 20, "sensitive_features": ["a", "b"] * 20, "favourable": "yes"} | changed
-    with pytest.raises(error, match=text):
-        lh.audit_decisions(asked.pop("decisions"), **asked)
-
-
 def test_hostile_names_are_escaped() -> None:
     name = "<script>\x1b[31m'\"&"
     audit = lh.audit_decisions([name, "no"] * 40, sensitive_features={name: [name, "b"] * 40}, favourable=name)
@@ -283,11 +263,3 @@ def test_a_point_in_the_names_of_files_merges_no_months(tmp_path: Path, suffix: 
     again.write_bytes(paths[0].read_bytes())
     found = lh.audit_decisions_file([*paths[:2], again], "loan", ["sex"], favourable="yes", time="file")
     assert found.over_time.periods == ("2024.9", "2024.10", "more/2024.9")
-
-
-def test_two_kinds_of_one_file_are_no_period(tmp_path: Path) -> None:
-    rows = monthly().drop(columns="month").head(240)
-    for name in ("may.csv", "may.csv.gz", "june.csv"):
-        rows.to_csv(tmp_path / name, index=False)
-    with pytest.raises(ConfigError, match=r"may\.csv and .*may\.csv\.gz would be the same period, 'may'.*Rename one"):
-        lh.audit_decisions_file(sorted(tmp_path.iterdir()), "loan", ["sex"], favourable="yes", time="file")

@@ -266,63 +266,6 @@ def test_three_classes_need_a_positive_one() -> None:
         explain_gap(words, score, sensitive_features=group, positive="nein")
 
 
-@pytest.mark.parametrize(
-    ("score", "said"),
-    [
-        (lambda s: special.expit(s) * 100, "neither probabilities"),
-        (lambda s: (s > 0).astype(float), "decisions, not scores"),
-        (lambda s: np.zeros(len(s)), "every score is 0"),
-        (lambda s: np.where(np.arange(len(s)) == 7, np.nan, s), "1 scores are missing or not finite, first in row 8"),
-        (lambda s: np.where(np.arange(len(s)) == 7, -np.inf, s), "not finite"),
-        (lambda s: np.stack([s, s], 1), "needs one number a row"),
-        (lambda s: s[:-1], "400 labels and 399 scores"),
-        (lambda s: np.ma.masked_array(s, np.arange(len(s)) == 7), "missing or not finite, first in row 8"),
-        (lambda s: pd.array([*s[:-1], pd.NA], dtype="Float64"), "missing or not finite, first in row 400"),
-        (lambda s: s - 100, "no score reaches the threshold 0"),
-        (lambda s: special.expit(s) * 0.4, "no score reaches the threshold 0.5"),
-        (lambda s: [*s[:-1], "0,5"], "holds '9,9'"),
-        (lambda s: [*s[:-1], True], "holds True"),
-        (lambda s: [*s[:-1], [1]], "no finite number|shape"),
-        (lambda s: s.astype(complex), "complex numbers have no order"),
-        (lambda s: [], "400 labels and 0 scores"),
-        (lambda s: 5, "shape"),
-    ],
-)
-def test_scores_that_are_none_are_refused(score: object, said: str) -> None:
-    label, real, group = drawn(400)
-    with pytest.raises(DataError, match=said):
-        explain_gap(label, score(real), sensitive_features=group)  # type: ignore[operator]
-
-
-def test_labels_and_options_that_cannot_be_are_refused() -> None:
-    label, score, group = drawn(400)
-    probability = special.expit(score)
-    for options, said in (
-        ({"scale": "percent"}, "scale"),
-        ({"min_count": 1}, "min_count"),
-        ({"threshold": math.nan}, "finite"),
-        ({"level": 1.0}, "level"),
-        ({"replicates": 3}, "replicates"),
-        ({"seed": -1}, "seed"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            explain_gap(label, score, sensitive_features=group, **options)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="not between 0 and 1"):
-        explain_gap(label, probability, sensitive_features=group, threshold=50)
-    with pytest.raises(DataError, match="probabilities lie between"):
-        explain_gap(label, score, sensitive_features=group, scale="probability")
-    with pytest.raises(DataError, match="every label is 1"):
-        explain_gap(np.ones(400), score, sensitive_features=group)
-    with pytest.raises(DataError, match="missing label"):
-        explain_gap(np.where(np.arange(400) == 3, np.nan, label), score, sensitive_features=group)
-    with pytest.raises(DataError, match="no rows"):
-        explain_gap([], [], sensitive_features=[])
-    with pytest.raises(DataError, match="no sensitive column"):
-        explain_gap(label, score, sensitive_features={})
-    with pytest.raises(DataError, match="at most 20"):
-        explain_gap(np.tile(label, 5), np.tile(score, 5), sensitive_features=np.arange(2000) % 25)
-
-
 def test_probabilities_of_0_and_1_are_counted_in_a_warning() -> None:
     label, score, group = drawn(1500)
     probability = special.expit(score)
@@ -349,33 +292,6 @@ def test_a_file_gives_what_its_rows_give(tmp_path: Path, name: str, monkeypatch:
     read = explain_file(tmp_path / name, "y", "p", ["sex"]).to_dict()
     whole = explain_gap(table["y"], table["p"], sensitive_features=table[["sex"]]).to_dict()
     assert read["by_attribute"] == whole["by_attribute"]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("y,p,sex\n1,0.5,a\n0,,b\n", "column 'p': 1 missing or infinite value, first in row 2"),
-        ("y,p,sex\n1,0.5,a\n,0.2,b\n", "column 'y': 1 missing value"),
-        ("y,p,sex\n1,high,a\n0,0.1,b\n", "column 'p' holds 'aaaa'"),
-        ("y,p,sex\n1,inf,a\n0,0.1,b\n", "1 missing or infinite value, first in row 1"),
-        ("y,p,sex\n1,1_0,a\n0,0.1,b\n", "holds '9_9'"),
-        ("y,p,sex\n1,1e999,a\n0,0.1,b\n", "infinite"),
-        ("y,q,sex\n1,0.5,a\n", "no column 'p'"),
-        ("", "empty"),
-        ("y,p,sex\n", "no rows"),
-    ],
-)
-def test_files_that_cannot_be_explained_are_refused(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "x.csv").write_text(text)
-    with pytest.raises(DataError, match=said):
-        explain_file(tmp_path / "x.csv", "y", "p", ["sex"])
-
-
-def test_a_column_in_two_roles_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "x.csv")
-    for columns in (("y", "y", ["sex"]), ("y", "p", ["y"]), ("y", "p", ["p"])):
-        with pytest.raises(ConfigError, match="named twice"):
-            explain_file(tmp_path / "x.csv", *columns)
 
 
 def test_hostile_names_are_shown_harmless(tmp_path: Path) -> None:

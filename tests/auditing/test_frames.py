@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 import levelhead as lh
 from levelhead.metrics.names import RATE_TITLES
 from levelhead.report.result import COLUMNS
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError
 
 ROWS = 200
 LABEL = np.arange(ROWS) % 2
@@ -96,11 +96,6 @@ def test_levels_come_from_tables_too():
     for table in (pyarrow.table({"age": AGE}), Polars({"age": AGE}), Column("age", AGE)):
         found = lh.audit(LABEL, PREDICTION, sensitive_features=Column("group", SEX), control_features=table)
         assert found.more["control"] == expected.more["control"]
-
-
-def test_two_columns_of_one_text_are_still_refused():
-    with pytest.raises(DataError, match="Two sensitive columns are named '1'"):
-        lh.audit(LABEL, PREDICTION, sensitive_features={"1": SEX, 1: AGE})
 
 
 def test_a_frame_has_a_row_for_each_figure():

@@ -177,17 +177,6 @@ def test_missing_groups_are_reported_with_their_share_and_left_out() -> None:
         lh.audit(label, predicted, sensitive_features={"sex": missing}, missing="drop")
 
 
-def test_scores_given_as_predictions_are_refused_with_the_option_to_use() -> None:
-    label, group = ["no", "yes"] * 50, ["a", "b"] * 50
-    with pytest.raises(DataError) as caught:
-        lh.audit(label, np.linspace(0, 1, 100), sensitive_features=group)
-    assert str(caught.value) == (
-        "The predictions hold 98 numbers that no label is, such as 0.010101010101010102: an audit needs classes, not "
-        "scores. Name the column with --score instead of --prediction (in Python scores=), or write 'yes' where the "
-        "score is at least a threshold (0.5 for a probability, 0 for a logit), and 'no' elsewhere."
-    )
-
-
 def test_tiny_cells_are_named_and_decide_nothing() -> None:
     tables = {"women": [[60, 20], [3, 0]], "men": [[60, 20], [20, 60]]}
     label, predicted, group = rows_of(tables)

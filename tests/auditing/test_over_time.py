@@ -18,7 +18,7 @@ from levelhead.cli.report import page_of
 from levelhead.report.gate import Condition, check
 from levelhead.report.wide import GapSlope
 from levelhead.tables.periods import as_periods, ordered, places_of
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError
 
 
 def table(rows: int = 6000, drift: float = 0.03, seed: int = 0) -> pd.DataFrame:
@@ -207,17 +207,6 @@ def test_why_there_is_no_trend_is_said_where_none_was_measured() -> None:
     assert "over 3 periods was measured: fewer than 3 periods have 10 rows of both" in two.sentences()[0]
     alone = audit(ROWS.assign(sex="f")).over_time
     assert alone.sentences() == ["By sex, no trend over 12 periods was measured: there are fewer than two groups."]
-
-
-def test_what_is_no_period_is_an_error() -> None:
-    with pytest.raises(DataError, match="201 periods, more than 200"):
-        audit(time=np.arange(len(ROWS)) % 201)
-    with pytest.raises(DataError, match="missing time"):
-        audit(time=ROWS["day"].mask(ROWS.index < 3))
-    with pytest.raises(ConfigError, match="time= cannot be used with weights"):
-        audit(sample_weight=np.ones(len(ROWS)))
-    with pytest.raises(ConfigError, match="time= cannot be used with a cluster"):
-        audit(cluster=np.arange(len(ROWS)))
 
 
 def test_an_audit_without_periods_keeps_no_rows_for_them() -> None:

@@ -11,7 +11,6 @@ from rich.console import Console
 import levelhead as lh
 from levelhead.auditing.own_metrics import own_metrics
 from levelhead.report.text import digits
-from levelhead.types import ConfigError, DataError
 
 
 def rows(count=400, seed=0):
@@ -152,42 +151,6 @@ def test_resamplings_without_a_figure_take_the_interval_away():
 
     found = own_metrics({"r": recall}, label, label, np.zeros(30, np.int64), ["a"], compared=[True], replicates=200)
     assert "resamplings of its 30 rows have no figure" in found["r"].groups["a"].reason
-
-
-@pytest.mark.parametrize(
-    ("metrics", "message"),
-    [
-        ({}, "names and functions"),
-        ({"f1": 3}, "is int: each metric is a name and a function"),
-        ({"": accuracy}, "each metric is a name"),
-        ([accuracy], "metrics is a list; it takes a dict"),
-    ],
-)
-def test_what_is_no_metric_is_refused_before_any_work(metrics, message):
-    with pytest.raises(ConfigError, match=message):
-        lh.audit([0, 1] * 20, [0, 1] * 20, sensitive_features=["a", "b"] * 20, metrics=metrics)
-
-
-@pytest.mark.parametrize(
-    ("metric", "message"),
-    [
-        (lambda y, p: 1 / 0, r"The metric 'm' fails on the 20 rows of group 'a': ZeroDivisionError"),
-        (lambda y, p: "high", r"The metric 'm' returns str for group 'a', and must return one number"),
-        (lambda y: 1.0, r"It is called as function\(y_true, y_pred\)"),
-        (lambda y, p: np.ones(3), "returns ndarray"),
-    ],
-)
-def test_a_function_that_fails_is_named_with_the_group(metric, message):
-    with pytest.raises(DataError, match=message):
-        lh.audit([0, 1, 1, 0] * 10, [0, 1] * 20, sensitive_features=["a", "b"] * 20, metrics={"m": metric})
-
-
-def test_weights_are_refused():
-    with pytest.raises(ConfigError, match="metrics= cannot be used with weights"):
-        lh.audit(
-            [0, 1] * 20, [0, 1] * 20, sensitive_features=["a", "b"] * 20, metrics={"m": accuracy},
-            sample_weight=np.ones(40),
-        )  # fmt: skip
 
 
 def test_hostile_names_cannot_command_a_page_or_terminal():

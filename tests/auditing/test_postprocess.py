@@ -377,12 +377,6 @@ def test_a_rule_remembers_which_class_each_label_means(tmp_path: Path, capsys: p
     assert "Accuracy changed from" in said[0]
 
 
-def test_no_column_of_the_decisions_is_the_id(tmp_path: Path) -> None:
-    made(400).to_csv(tmp_path / "p.csv", index=False)
-    with pytest.raises(ConfigError, match="The id column is called 'after'"):
-        postprocess_file(tmp_path / "p.csv", "p", "g", id_column="after")
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -534,34 +528,6 @@ def test_a_runs_clusters_are_those_of_its_rule(tmp_path: Path, capsys: pytest.Ca
     run = evaluated_run(tmp_path / "run", clusters=250)
     assert command(run, "--metric", "demographic_parity") == 0
     assert "600 rows in 250 clusters" in " ".join(capsys.readouterr().out.split())
-
-
-def test_the_rows_that_a_rule_is_fitted_on_are_no_other_rows(tmp_path: Path) -> None:
-    rows = pd.DataFrame({"y": [0, 1] * 60, "p": [0.3, 0.6, 0.7] * 40, "g": ["a", "b"] * 60})
-    for name in ("a.csv", "b.csv"):
-        rows.to_csv(tmp_path / name, index=False)
-        with pytest.raises(ConfigError, match="hold the same rows: no others are left to measure the rule on"):
-            postprocess_file(tmp_path / "a.csv", "p", "g", label="y", validation=tmp_path / name)
-
-
-def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
-    rows = made(200)
-    rows.to_csv(tmp_path / "p.csv", index=False)
-    rows.assign(p=rows["p"] * 3).to_csv(tmp_path / "wide.csv", index=False)
-    with pytest.raises(DataError, match="probabilities lie between 0 and 1"):
-        postprocess_file(tmp_path / "wide.csv", "p", "g", label="y")
-    with pytest.raises(ConfigError, match=r"delta=2 is not between 0 and 1"):
-        postprocess_file(tmp_path / "p.csv", "p", "g", label="y", delta=2)
-    with pytest.raises(ConfigError, match="different columns"):
-        postprocess_file(tmp_path / "p.csv", "p", "g", label="g")
-    with pytest.raises(DataError, match="There are 1 groups"):
-        fit_rule([0.2, 0.7], ["a", "a"])
-    with pytest.raises(DataError, match="scores of group 'b' predict less than one row with label 1 among its 5 rows"):
-        fit_rule([0.9, 0.1] * 5, ["a", "b"] * 5, metric="equal_opportunity")
-    with pytest.raises(ConfigError, match="metric='fairness' is unknown"):
-        fit_rule([0.9, 0.1] * 5, ["a", "b"] * 5, metric="fairness")
-    with pytest.raises(DataError, match="outside 0 to 1, first in row 2"):
-        fit_rule([0.9, np.nan], ["a", "b"])
 
 
 def test_demographic_parity_is_as_good_as_fairlearns_thresholds() -> None:

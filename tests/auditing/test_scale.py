@@ -163,20 +163,6 @@ def test_a_scale_that_is_none_or_without_scores_is_refused(tmp_path: Path, capsy
     assert "--score their column" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_score_beside_a_prediction_is_read_by_the_same_rule() -> None:
-    frame = with_value(-0.01).assign(q=lambda rows: (rows["p"] >= 0.5).astype(int))
-    with pytest.raises(DataError, match="Say what they are"):
-        lh.audit(frame["y"], frame["q"], scores=frame["p"], sensitive_features=frame["sex"])
-
-
-def test_two_files_of_different_scales_are_not_one_rule(tmp_path: Path) -> None:
-    frame = made()
-    frame.to_csv(tmp_path / "new.csv", index=False)
-    frame.assign(p=frame["z"]).to_csv(tmp_path / "old.csv", index=False)
-    with pytest.raises(DataError, match=r"of the scale log-odds.* those of probability"):
-        postprocess_file(tmp_path / "new.csv", "p", "sex", label="y", validation=tmp_path / "old.csv")
-
-
 def test_pages_say_what_scores_were_read_as() -> None:
     frame = made()
     record = lh.audit(frame["y"], scores=frame["p"], sensitive_features=frame["sex"], replicates=100).to_dict()

@@ -478,21 +478,6 @@ def test_what_is_no_score_is_refused(change: dict[str, object], said: str) -> No
         lh.audit(rows["y"], scores=rows["p"], sensitive_features=rows["sex"])
 
 
-def test_options_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
-    rows = made()
-    with pytest.raises(ConfigError, match="--threshold needs a column of scores"):
-        lh.audit(rows["y"], rows["y"], threshold=0.3, sensitive_features=rows["sex"])
-    with pytest.raises(ConfigError, match="There is nothing to audit"):
-        lh.audit(rows["y"], sensitive_features=rows["sex"])
-    with pytest.raises(ConfigError, match="is not a finite number"):
-        lh.audit(rows["y"], scores=rows["p"], threshold=float("nan"), sensitive_features=rows["sex"])
-    with pytest.raises(DataError, match="Pass one of each for every row"):
-        lh.audit(rows["y"], scores=rows["p"][:5], sensitive_features=rows["sex"])
-    rows.to_csv(tmp_path / "p.csv", index=False)
-    with pytest.raises(DataError, match="Column 'p' is named twice"):
-        lh.audit_file(tmp_path / "p.csv", "y", "p", ["sex"], score="p")
-
-
 def test_a_constant_score_and_a_threshold_out_of_reach_are_named() -> None:
     rows = made()
     flat = lh.audit(rows["y"], scores=np.full(len(rows), 0.3), sensitive_features=rows["sex"])
@@ -512,11 +497,3 @@ def test_hostile_names_of_groups_stay_names() -> None:
     assert "<b>[bold]" not in page
     assert "\u202e" not in page
     assert "\u202e" not in result.text(all=True)
-
-
-@pytest.mark.parametrize("wanted", ["0", "false", "1"])
-def test_a_number_is_never_the_name_of_a_decision(wanted: str) -> None:
-    """Beside labels 0.0 and 1.0, "0" was taken as a name, and the favourable outcome was the other one."""
-    label = np.arange(80) % 2 * 1.0
-    with pytest.raises(ConfigError, match=rf"The favourable class '{wanted}' is not among the classes: 0\.0, 1\.0"):
-        lh.audit(label, scores=label * 0.8 + 0.1, sensitive_features={"g": ["a", "b"] * 40}, favourable=wanted)

@@ -85,27 +85,6 @@ def test_a_gap_that_cannot_be_computed_is_not_0():
     assert math.isnan(found["demographic_parity_low"])
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: lh.gap_metrics([], labels=[]), r"lengths \[0\]"),
-        (lambda: lh.gap_metrics({}, labels=[]), r"lengths \[\]"),
-        (lambda: lh.gap_metrics({"a": [1], "b": [1, 2]}, labels=[1]), r"lengths \[1, 2\]"),
-        (lambda: lh.gap_metrics(["a"], metrics=["gap"]), "Unknown gap"),
-        (lambda: watched(np.ones((5, 1)), SOME), "shape"),
-        (lambda: watched(np.eye(2)[SOME], [0.5, 1.0]), "one label a row"),
-        (lambda: watched(np.eye(2)[SOME], [0, 1, 1, 0, 2]), "class from 0 to 1"),
-        (lambda: watched(np.array([[np.nan, 1], *np.eye(2)[SOME[1:]]]), SOME), "1 rows have logits"),
-        (lambda: lh.gap_score([1, 0], [1, 0], groups=["a"]), "2 labels, 2 predictions and 1 groups"),
-        (lambda: lh.gap_score([1, 0], [1, 0], groups=["a", "b"], positive=7), "not among the classes"),
-        (lambda: lh.gap_score([1, None], [1, 0], groups=["a", "b"]), "missing"),
-    ],
-)
-def test_what_cannot_be_scored_says_why(call, words):
-    with pytest.raises(lh.LevelheadError, match=words):
-        call()
-
-
 def watched(logits, labels):
     return lh.gap_metrics(["a"] * 5, labels=SOME)(given(logits, labels))
 
@@ -145,14 +124,6 @@ def test_a_trainer_logs_gaps(tmp_path):
         trainer.evaluate(rows[:40])
     trainer.args.dataloader_drop_last = False
     assert "eval_accuracy" in trainer.evaluate(rows[:40])
-
-
-@pytest.mark.parametrize("labels", [[0, 1] * 20, [0] * 20 + [1] * 20, [0, 0, 1, 1] * 10, [1] * 40])
-def test_labels_that_do_not_tell_rows_apart_are_refused(labels):
-    with pytest.raises(DataError, match=r"labels are sorted or repeat, .* shuffle eval_dataset once"):
-        lh.gap_metrics(["a", "b"] * 20, labels=labels)
-    with pytest.raises(lh.LevelheadError, match="needs labels="):
-        lh.gap_metrics(["a", "b"] * 20)
 
 
 @pytest.mark.parametrize(("yes", "no"), [(1, 0), ("1", "0"), ("Yes", "No")])

@@ -172,13 +172,6 @@ def test_backbone_and_device_are_looked_at(
         check_cells(cells, local=False)  # other machines may have one
 
 
-def test_a_mistake_of_one_row_names_the_row(tmp_path: Path) -> None:
-    grid = compare_methods(BASE, ["erm"], [0], {"model.backbone": ["./nowhere"]})
-    both = [*cells_of(tmp_path, "jtt"), *make_cells(type(grid)({**BASE, "model": {}}, grid.rows, (0,)), tmp_path)]
-    with pytest.raises(ConfigError, match=r"Variant 'erm, backbone ./nowhere': model.backbone ./nowhere"):
-        check_cells(both)
-
-
 def test_folders_that_cannot_take_a_run_are_refused(tmp_path: Path) -> None:
     cells = cells_of(tmp_path)
     cells[1].folder.mkdir(parents=True)

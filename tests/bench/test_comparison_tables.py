@@ -205,14 +205,6 @@ def test_the_epoch_of_the_smallest_gap_counts_rows_without_a_group_where_they_ar
     assert choose_epoch(found, found.runs[0], LEAKING)[0] == epoch
 
 
-def test_a_group_that_is_called_missing_beside_rows_without_one_is_refused(tmp_path: Path) -> None:
-    rows = rows_of(groups=("a", "(missing)"))
-    rows.loc[:9, "group"] = None
-    (found,) = collect([write_run(tmp_path / "erm", answered(rows))], "test")
-    with pytest.raises(DataError, match=r"has a group named '\(missing\)' and rows without a group"):
-        found.compare("erm")
-
-
 def test_a_row_that_lost_accuracy_by_a_decided_amount_is_never_marked_best(tmp_path: Path) -> None:
     rows = rows_of(1500)
     erm = answered(rows, 0.1)
@@ -406,16 +398,6 @@ def test_where_a_rule_is_undefined_in_every_epoch_the_last_one_is_taken(
     assert "LEAKING_equalized_odds is undefined in every epoch: the last one is taken." in caplog.text
 
 
-def test_epochs_of_rows_that_were_predicted_anew_are_refused(tmp_path: Path) -> None:
-    rows = rows_of(60)
-    folder = write_run(tmp_path / "erm", answered(rows.iloc[::-1].reset_index(drop=True)))
-    epoch = answered(rows).assign(epoch=0)[["probability_no", "probability_yes", "epoch"]]
-    write_parquet(folder / "predictions-test-epochs.parquet", epoch)
-    (found,) = collect([folder], "test")
-    with pytest.raises(DataError, match=r"holds other rows than .* which were made later"):
-        choose_epoch(found, found.runs[0], "val_loss")
-
-
 def test_runs_are_paired_by_their_ids(tmp_path: Path) -> None:
     rows = rows_of(60).sort_values(["label", "group"]).reset_index(drop=True)
     for name, ids in (("erm", range(60)), ("dam", [1, 0, *range(2, 60)])):
@@ -457,14 +439,6 @@ def test_runs_of_which_some_have_no_clusters_are_refused_in_any_order(tmp_path: 
     why = "dam was evaluated with clusters of rows, .*erm without: run `levelhead evaluate .*erm --split test` again"
     with pytest.raises(DataError, match=why):
         collect([tmp_path / name for name in order], "test")
-
-
-def test_a_cluster_that_is_missing_is_refused(tmp_path: Path) -> None:
-    rows = rows_of(60).assign(site=[None, *["s"] * 59])
-    folders = [write_run(tmp_path / name, answered(rows, 0.2, at), name) for at, name in enumerate(("erm", "dam"))]
-    (found,) = collect(folders, "test")
-    with pytest.raises(DataError, match="Cluster column 'site' is missing in 1 of 60 rows"):
-        found.compare("erm", cluster="site")
 
 
 def test_a_table_names_the_rows_whose_trainings_were_stopped(

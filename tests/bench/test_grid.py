@@ -120,40 +120,6 @@ def test_two_variants_that_are_the_same_run_are_refused_before_any(tmp_path: Pat
     check_cells(cells_of(file, rows=["a", "c"]))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"seed": [1]}, "unknown key 'seed'"),
-        ({"rows": {"a": {"seed": 3}}}, "The grid's variant 'a' sets seed: a grid lists its seeds"),
-        ({"rows": {"a": {"name": "b"}}}, "The grid's variant 'a' sets name"),
-        ({"set": {"seed": 3}}, "The grid's set sets seed"),
-        ({"rows": {"a": {"train.epoch": 3}}}, r"Variant 'a': Unknown key train.epoch. Did you mean 'epochs'"),
-        ({"rows": {"a b": {}, "a, b": {}}}, "differ in letters"),
-        ({"seeds": []}, "needs distinct seeds"),
-        ({"base": "bse"}, "no recipe 'bse'"),
-        ({"rows": ["ERM"]}, "needs base"),
-        ({"seeds": 3}, "seeds must be a list"),
-        ({"seeds": None}, "seeds must be a list"),
-        ({"set": ["train.epochs"]}, "set must be a mapping"),
-        ({"rows": {"a": "fast"}}, "variant 'a' must be a mapping"),
-        ({"rows": {"..": {}}}, "The name '..' is a path"),
-        ({"rows": {"../../evil": {}}}, r"The name '\.\./\.\./evil' is a path"),
-        ({"rows": {"/tmp/evil": {}}}, "is a path"),
-        ({"rows": {"a/../../b": {}}}, "is a path"),
-        ({"rows": {r"C:\evil": {}}}, "is a path"),
-        ({"rows": {r"..\evil": {}}}, "is a path"),
-        ({"rows": {"~/evil": {}}}, "is a path"),
-        ({"rows": {"a\x1b": {}}}, r"The name 'a\\x1b' must be a text of at most 200 characters"),
-        ({"rows": {"a" * 201: {}}}, "must be a text of at most 200 characters"),
-        ({"seeds": [True]}, "A seed of the grid is True"),
-        ({"seeds": list(range(1000))}, "A grid of 3 variants and 1,000 seeds is more than 2,000 runs"),
-    ],
-)
-def test_mistakes_are_found_before_any_run(tmp_path: Path, changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        cells_of(write_grid(tmp_path, **changes))
-
-
 def test_a_finished_grid_is_left_alone(finished: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in (finished / "runs").rglob("*") if file.is_file()}
     assert run_grid(cells_of(finished / "grid.yaml")) == []

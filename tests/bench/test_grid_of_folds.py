@@ -187,11 +187,3 @@ def test_rows_of_one_cluster_are_drawn_together() -> None:
         assert 1.7 < ratio < 2.3, metric  # four equal rows are worth one: twice the width
     assert 1.8 < width(together, "accuracy", "rows_only") / width(alone, "accuracy", "rows_only") < 2.2
     assert same.to_dict() == alone.to_dict()  # every row alone
-
-
-def test_clusters_must_be_numbers_one_a_row() -> None:
-    label, group = np.array([0, 1] * 20), np.array([0, 0, 1, 1] * 10)
-    with pytest.raises(DataError, match="clusters must be 40 whole numbers"):
-        joint(label, group, {"a": label[None]}, baseline="a", clusters=np.arange(39))
-    with pytest.raises(DataError, match="clusters must be 40 whole numbers"):
-        joint(label, group, {"a": label[None]}, baseline="a", clusters=np.linspace(0, 1, 40))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,16 +32,6 @@ def test_steps_are_shares_of_the_baselines_gap_and_go_up_in_knowledge() -> None:
     assert [step.left.value for step in steps] == pytest.approx([1.025, 0.9, 0.8, 0.75, 0.5])
     assert steps[3].left.low == pytest.approx(1 - 0.045 / 0.1)
     assert steps[4].to_dict()["knew"] == RUNGS[4]
-
-
-def test_without_a_gap_nothing_can_be_left_of_it() -> None:
-    comparison = made_up({"dam": row(0.1, 0.0)})
-    comparison.table.rows["erm"]["equalized_odds"] = replace(difference(0, 0), estimate=Estimate(0.0, 0.0, 0.1, 100))
-    with pytest.raises(DataError, match="erm has no gap in equalized odds"):
-        steps_of(comparison, "a task")
-    untaught = replace(comparison, table=replace(comparison.table, at_chance=("erm",)))
-    with pytest.raises(DataError, match="a task: erm did not learn: "):
-        steps_of(untaught, "a task")
 
 
 def test_the_picture_is_the_same_each_time_and_takes_any_name(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from levelhead.cli.app import main
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError
 
 BASE: dict[str, Any] = {
     "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 80, "correlation": 0.5},
@@ -76,13 +76,6 @@ def test_no_mixture_is_above_the_frontier(seed: int) -> None:
                 highest[position] = max(highest[position], mixed.accuracy)
     assert (highest <= best + 1e-6).all()
     assert highest[2] > best[2] - 0.15  # the search comes near: the frontier is not merely a large number
-
-
-def test_a_group_without_a_class_is_refused() -> None:
-    with pytest.raises(DataError, match="has no positive row"):
-        rates((0.1, 0.5, 10, 0), (0.1, 0.5, 10, 10))
-    with pytest.raises(ConfigError, match="at least 0"):
-        fact_frontier(rates((0.1, 0.5, 10, 9), (0.1, 0.5, 10, 10)), [-0.1])
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ import pandas as pd
 import pytest
 
 from levelhead.cli.browser import columns_of, framed, measured, values_of
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 EVIL = "<script>alert(1)</script>"
 
@@ -86,22 +86,6 @@ def test_a_favourable_outcome_is_not_the_positive_class_of_predictions(tmp_path:
         found = measured(str(path), "label", "prediction", None, ["sex"], favourable)
         expected = lh.audit_file(str(path), "label", "prediction", ["sex"], favourable=favourable)
         assert found.to_dict() == expected.to_dict()
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ((None, "y", "p", None, ["g"], None), "Choose a file"),
-        (("f", "y", "p", None, [], None), "at least one column of groups"),
-        (("f", "y", None, None, ["g"], None), "a prediction or a score"),
-        (("f", None, None, "s", ["g"], None), "A score needs a label"),
-        (("f", "y", "p", "s", ["g"], None), "not both"),
-        (("f", "y", "p", None, ["g"], None, True), "needs a label and a score"),
-    ],
-)
-def test_what_is_lacking_is_said(given: Any, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        measured(*given)
 
 
 def test_a_page_cannot_leave_its_frame() -> None:

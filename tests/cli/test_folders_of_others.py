@@ -173,21 +173,6 @@ def changed(folder: Path, file: str, **entries: Any) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize(
-    "entries",
-    [
-        {"backbone": "somebody/network"},
-        {"use_pretrained_backbone": True},
-        {"vision_config": {"backbone": "resnet50", "use_timm_backbone": True}},
-        {"architecture": "hf-hub:somebody/network"},
-        {"model_args": {"name": "local-dir:/etc"}},
-    ],
-)
-def test_a_configuration_that_names_another_network_is_refused(entries: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"from another place, which is never|names another place, which is never"):
-        load_config("--model", changed(tmp_path / "model", "config.json", **entries))
-
-
 def test_no_part_of_a_checkpoint_lies_elsewhere(tmp_path: Path) -> None:
     place = changed(
         tmp_path / "model", "tokenizer_config.json", vocab_file="../../vocab.txt", tokenizer_class="BertTokenizer"

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from levelhead.cli.app import main
-from levelhead.methods.few_label import read_few_groups
 from levelhead.storage import check_outputs
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError
 
 AUDIT = [
     "audit",
@@ -126,13 +125,6 @@ def test_a_report_of_no_column_is_one_sentence(
             main(["report", "result.json", "--html", "page.html"])
         assert ended.value.code == 2, record
         assert "Error: result.json " in capsys.readouterr().err.replace("\n", " ")
-
-
-@pytest.mark.parametrize("row", ["9" * 5000, "9" * 19, "-1", "1.0", "١", "", " 1"])
-def test_a_row_number_that_is_none_names_the_line(row: str, tmp_path: Path) -> None:
-    (tmp_path / "groups.csv").write_text(f"row,group\n0,round\n{row},round\n")
-    with pytest.raises(DataError, match=r"groups\.csv, line 3: row .* is not the position of a validation row"):
-        read_few_groups(tmp_path / "groups.csv", 10)
 
 
 def test_ctrl_c_while_the_code_is_read_ends_quietly() -> None:

@@ -163,12 +163,6 @@ def test_one_seed_is_never_called_decided(finished: Path) -> None:
         assert difference.estimate.reason.startswith(("one seed", "no interval"))
 
 
-def test_a_folder_that_is_no_run_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(ConfigError, match="not a run folder"):
-        train_run(build_experiment(recipe()), tmp_path, resume=True)
-
-
 def test_an_unfinished_run_cannot_be_evaluated(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a run folder"):
         evaluate_run(tmp_path)

@@ -409,36 +409,6 @@ def test_probabilities_that_are_all_0_or_1_are_refused(table: pd.DataFrame) -> N
             audit(table, proxies={"a": np.full(len(table), same)})
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"proxies": {"a": ["x"] * 40, "b": ["x", "z"] * 20, "c": ["x", "z"] * 20}}, "'a' is constant"),
-        ({"proxies": {"a": ["x", "z"] * 20, "b": ["x", "z"] * 20, "c": ["z", "x"] * 20}}, "'a' and 'b' are identical"),
-        ({"proxies": {"a": ["x", "z"] * 20, "b": ["x", "w"] * 20, "c": ["z", "x"] * 20}}, "do not name the same"),
-        ({"proxies": {"a": [0.3] * 40}}, "'a' is constant"),
-        ({"proxies": {"a": [0.3, np.nan] * 20}}, "'a' is missing in 20 rows"),
-        ({"proxies": {"a": [0.3, 4.0] * 20}}, "numbers from 0 to 1 and other values"),
-        ({"proxies": {"a": [0.3, np.inf] * 20}}, "numbers from 0 to 1 and other values"),
-        ({"shares": {"x": 0.6, "z": 0.6}}, "The shares add to 1.2, not to 1."),
-        ({"shares": {"x": 1.0}}, "must lie between 0 and 1"),
-        ({"labelled": [None] * 39 + ["x"], "inclusion": [0.0] * 40}, "above 0 and at most 1"),
-        ({"labelled": ["x"] * 40, "inclusion": [0.5] * 39}, "39"),
-        ({"responses": ["x"] * 40, "response": Response(flip=0.2)}, "has 1 group;"),
-        ({"responses": ["x", None] * 20, "response": Response(flip=0.2)}, "20 rows have no answer"),
-        (
-            {"responses": {"s": ["x", "z"] * 20}, "response": {"q": Response(flip=0.2)}},
-            "Say how each column was randomised",
-        ),
-        ({"responses": ["x", "z"] * 20}, "how they were randomised"),
-        ({"strata": ["x", "z"] * 20}, "any gap up to 100 points"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_one_sentence(given: dict[str, Any], message: str) -> None:
-    frame = pd.DataFrame({"y": [0, 1] * 20, "yhat": [0, 0, 1, 1] * 10})
-    with pytest.raises((ConfigError, DataError), match=message.replace("(", r"\(")):
-        audit(frame, **given)
-
-
 def test_shares_by_stratum_come_from_a_file(tmp_path: Path, table: pd.DataFrame) -> None:
     file = tmp_path / "shares.csv"
     file.write_text("zip,men,women\nnorth,0.6,0.4\nsouth,0.6,0.4\n", encoding="utf-8")

@@ -171,23 +171,6 @@ def test_a_row_without_usable_probabilities_is_an_error(change: dict[str, float]
         audit(table)
 
 
-def test_what_tells_nothing_of_groups_is_an_error() -> None:
-    table = world(300)
-    with pytest.raises(DataError, match="Group 'other' has probability 0 in every row: leave it out"):
-        audit(table.assign(p_w=table["p_w"] + table["p_o"], p_o=0.0))
-    with pytest.raises(DataError, match="constant, so they carry no information: pass --shares"):
-        audit(table.assign(p_w=0.5, p_b=0.3, p_o=0.2))
-    with pytest.raises(DataError, match="holds other values than numbers"):
-        audit(table.assign(p_w=["high"] * 300))
-    with pytest.raises(ConfigError, match="audited alone"):
-        audit(table, shares={"white": 0.6})
-    many = {f"g{at}": np.full(300, 1 / 9) for at in range(9)}
-    with pytest.raises(ConfigError, match="9 groups have probabilities; at most 8"):
-        lh.indirect_audit(None, table["approved"], proxy_probabilities=many)
-    with pytest.raises(ConfigError, match="Three proxies need the true class"):
-        lh.indirect_audit(None, table["approved"], proxies=dict.fromkeys("abc", table["approved"]))
-
-
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_a_few_rows_give_bounds_and_no_error(rows: int) -> None:
     table = world(300).head(rows)
