@@ -80,7 +80,9 @@ def check(row: Row, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -
     if row.asked.startswith(SHELL):
         before = sorted(Path().rglob("*"))
         status = run(*shlex.split(row.asked.removeprefix(SHELL)))
-        message = " ".join(FRAME.sub(" ", capsys.readouterr().err).split()).removeprefix("Error ").removeprefix("Error: ")
+        message = (
+            " ".join(FRAME.sub(" ", capsys.readouterr().err).split()).removeprefix("Error ").removeprefix("Error: ")
+        )
         assert status in (1, 2, 3), f"{row.asked} is not refused"
         assert sorted(Path().rglob("*")) == before, "a refused command left files"
         found = f"exit {status}: {message}"
