@@ -469,6 +469,18 @@ def test_pictures_of_other_data_are_never_shown(tmp_path: Path) -> None:
     assert not read(render(run_page(folder))).all("img")
 
 
+def test_the_page_of_a_run_names_no_folder_of_the_machine(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["data"] |= {"name": "text-csv", "folder": "/home/ann/secret/reviews", "root": "/home/ann/data"}
+    config["model"] = {"backbone": "~/secret/bert"}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    text = render(run_page(folder))
+    assert "folder: reviews" in text
+    assert "backbone: bert" in text
+    assert not {"secret", "ann"} & {*text.replace("/", " ").split()}
+
+
 def test_a_run_without_groups_says_how_to_get_them(tmp_path: Path) -> None:
     page = run_page(run_folder(tmp_path / "run"))
     assert "has not been evaluated by group" in page["finding"]

@@ -8,6 +8,7 @@ from typing import Any
 from levelhead.auditing.overall import NOBODYS_GROUP, overall_parts
 from levelhead.auditing.page import appendix, audit_facts, audit_sections, how, main_gap
 from levelhead.report import blocks, marks
+from levelhead.report.card import without_paths
 from levelhead.report.sentences import one_run_sentence
 from levelhead.report.text import Record, number, short
 from levelhead.runs.cost_table import cost_table, mean_cost
@@ -98,18 +99,16 @@ def _cost(folder: Path, name: str) -> Record:
 
 
 def _settings(config: dict[str, Any], metrics: Record) -> Record:
-    data = {key: value for key, value in config["data"].items() if key != "root"}
+    shown = without_paths(config)
     items: list[tuple[object, object]] = [("Epoch kept by", metrics["selected_by"])]
     for section in ("method", "model", "train"):
-        items.append((section, _flat(config.get(section) or {})))
-    return blocks.terms([("Data", _flat(data)), *items, ("Seed", config.get("seed"))])
+        items.append((section, _flat(shown.get(section) or {})))
+    return blocks.terms([("Data", _flat(shown["data"])), *items, ("Seed", config.get("seed"))])
 
 
 def _flat(options: dict[str, Any]) -> str:
     parts = [
-        f"{key}: ({_flat(value)})"
-        if isinstance(value, dict)
-        else f"{key}: {Path(value).name if key == 'backbone' and value else value}"
+        f"{key}: ({_flat(value)})" if isinstance(value, dict) else f"{key}: {value}"
         for key, value in options.items()
         if value is not None
     ]
