@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 LONGEST_ECHO = 160  # characters of a file in a row that an error may repeat: two names
 SECONDS = 10
 
-PLAIN = ["portraits_dam", "utkface64_erm_small", "hatexplain_dam_le_small", "multinli_erm_ft", "celeba64_blond_dam"]
+PLAIN = ["portraits_dam", "utkface64_erm_small", "hatexplain_erm_le_small", "multinli_erm_ft", "hatexplain_dam_le"]
 PATHS = [
     *("data", "data.name", "data.root", "data.target", "data.sensitive", "data.correlation", "data.seed"),
     *("data.train_size", "data.validation_share", "method", "method.name", "method.base", "method.debias"),

@@ -366,8 +366,8 @@ def settings(folder: Path | str, mode: str, **more: Any) -> list[str]:
 @pytest.mark.parametrize("method", ["erm", "dam"])
 @pytest.mark.parametrize(("mode", "name"), [("last_encoder", "le"), ("fine_tune", "ft")])
 def test_methods_train_on_it(method: str, mode: str, name: str, checkpoint: Path, tmp_path: Path) -> None:
-    recipe = f"celeba64_attractive_{method}_{name}_small"
-    experiment = load_experiment(recipe, settings(checkpoint, mode))
+    chosen = [*settings(checkpoint, mode), f"method.name={method}"]
+    experiment = load_experiment(f"celeba64_attractive_erm_{name}_small", chosen)
     train_run(experiment, tmp_path / "run")
     assert evaluate_run(tmp_path / "run").metrics["accuracy"].n == 80
     trained, before = (load_file(folder / "model.safetensors") for folder in (tmp_path / "run" / "model", checkpoint))
@@ -436,8 +436,8 @@ def test_a_checkpoint_in_the_form_of_dino_works_by_path_in_the_same_recipes(mode
     folder = legacy_dino(tmp_path / "dino-vits16")
     expected = torch.load(folder / "pytorch_model.bin")["encoder.layer.1.attention.attention.key.weight"]
     assert load_backbone(str(folder), None).layers[1].attention.k_proj.weight.equal(expected)
-    recipe = f"celeba_blond_dam_{'le' if mode == 'last_encoder' else 'ft'}"
-    train_run(load_experiment(recipe, settings(folder, mode)), tmp_path / "run")
+    chosen = [*settings(folder, mode), "method.name=dam"]
+    train_run(load_experiment("celeba_blond_erm_le", chosen), tmp_path / "run")
     evaluate_run(tmp_path / "run")
     small = f"celeba64_attractive_erm_{'le' if mode == 'last_encoder' else 'ft'}_small"
     train_run(load_experiment(small, settings(folder, mode)), tmp_path / "small")
@@ -475,11 +475,11 @@ def test_table_5(name: str, tmp_path: Path) -> None:
     for mode in ("FT", "LE"):  # the two differ in the method alone
         first, second = (cells[f"{who}-{mode}"].to_dict() | {"method": 0, "name": 0} for who in ("ERM", "DAM"))
         assert first == second
-    ending = "_small" if name.endswith("small") else ""
-    task = "celeba64_attractive" if ending else "celeba_blond"
     for row, experiment in cells.items():
         who, mode = row.lower().split("-")
-        alone = load_experiment(f"{task}_{who}_{mode}{ending}", data_root=tmp_path)
+        recipe = f"celeba64_attractive_erm_{mode}_small" if name.endswith("small") else "celeba_blond_erm_le"
+        chosen = [f"method.name={who}", f"model.mode={'fine_tune' if mode == 'ft' else 'last_encoder'}"]
+        alone = load_experiment(recipe, chosen, data_root=tmp_path)
         assert (replace(alone.data, target="Blond_Hair"), alone.method, alone.model) == (
             experiment.data,
             experiment.method,

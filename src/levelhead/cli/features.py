@@ -147,7 +147,7 @@ def build_command(
     The runs of a grid then share them; otherwise the first run computes them and the others wait. A stopped command
     resumes.
 
-    Example: levelhead features build recipes/hatexplain_dam_le_small.yaml --data-root DATA
+    Example: levelhead features build recipes/hatexplain_erm_le_small.yaml --data-root DATA
     """
     from levelhead.data.cache_folder import VARIABLE, cache_folder
     from levelhead.models.features import FeatureInputs
