@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.auditing.audit import audit
-from levelhead.auditing.bias_rule import BiasRule
+from levelhead.auditing.bias_rule import choose_rule
 from levelhead.auditing.decisions import audit_decisions
 from levelhead.auditing.regression import regression_audit
 from levelhead.report.gate import Condition
@@ -84,17 +84,14 @@ def _held_out(rows: int, metric: str, one_threshold: bool) -> tuple[tuple[str, .
 
     def once(rng: np.random.Generator) -> list[bool | None]:
         score, label, group = _people(rng, rows)
-        if one_threshold:
-            found = audit(
-                label, scores=score, sensitive_features=group, bound={metric: 0.05}, replicates=300,
-                seed=int(rng.integers(1 << 30)),
-            ).findings["bound"].chosen  # fmt: skip
-            return [_holds(found.gaps["group"], gap(everybody[0] >= found.threshold))]
         first = rng.random(rows) < 0.5
-        rule = BiasRule(metric, 0.02).fit(score[first], label[first], sensitive_features=group[first])
-        decided = rule.predict(score[~first], sensitive_features=group[~first])
+        rule = choose_rule(
+            score[first], group[first], label[first] == 1, metric=metric, delta=0.05 if one_threshold else 0.02,
+            threshold=0.5, one_threshold=one_threshold,
+        )  # fmt: skip
+        decided = rule.decide(score[~first], group[~first]).astype(int)
         measured = audit(label[~first], decided, sensitive_features=group[~first], replicates=300)
-        truth = gap(rule.predict(everybody[0], sensitive_features=everybody[2]) == 1)
+        truth = gap(rule.decide(everybody[0], everybody[2]))
         return [_holds(measured.by_attribute["group"].metrics[name], truth)]
 
     return (f"held-out gap in {metric.replace('_', ' ')}",), once

@@ -74,7 +74,6 @@ ASKED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "control": ({"control_features": "site"}, {"control": ["site"]}),
     "continuous": ({"continuous": "age"}, {"continuous": ["age"]}),
     "against": ({"against": "other"}, {"against": "other.csv"}),
-    "bound": ({"scores": "score"}, {"score": "score"}),
     "costs": ({}, {"costs": {"false_positive": 1, "false_negative": 5}}),
     "over_time": ({"time": "age"}, {"time": "age"}),
     "scores": ({"scores": "score"}, {"score": "score"}),
@@ -98,21 +97,18 @@ def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.M
     settings: dict[str, Any] = {"replicates": 100, "parts": parts}
     if name == "costs":
         settings, options = settings | options, {}
-    answer = "answer"
-    if name == "bound":  # a threshold decides
-        settings["bound"], answer = {"equalized_odds": 0.1}, None
-    arrays = lh.audit(table["y"], table.get(answer), sensitive_features=table[["sex"]], **given, **settings)
+    arrays = lh.audit(table["y"], table["answer"], sensitive_features=table[["sex"]], **given, **settings)
     found = [arrays.to_dict()]
     for size in (1 << 18, 37):
         monkeypatch.setattr(files, "BATCH_ROWS", size)
-        found.append(lh.audit_file("rows.csv", "y", answer, ["sex"], **options, **settings).to_dict())
+        found.append(lh.audit_file("rows.csv", "y", "answer", ["sex"], **options, **settings).to_dict())
     halves = [table[:170], table[170:], table[:0]]
     for at, half in enumerate(halves):
         half.to_parquet(f"half{at}.parquet", index=False)
     if name == "against":
         table.assign(answer=table["other"]).to_parquet("other.parquet")
         options = {"against": "other.parquet"}
-    found.append(lh.audit_file("half?.parquet", "y", answer, ["sex"], **options, **settings).to_dict())
+    found.append(lh.audit_file("half?.parquet", "y", "answer", ["sex"], **options, **settings).to_dict())
     part = [one["parts"] if parts else one[name] for one in found]
     if name == "against":
         part = [one["by_attribute"] for one in part]
@@ -339,7 +335,7 @@ def test_counts_that_are_none_are_refused(counts: list[Any], said: str) -> None:
 
 
 def test_the_order_of_the_rows_changes_no_figure_that_is_drawn_by_chance() -> None:
-    """Halves for a threshold, permutations along a number, resamples of a metric."""
+    """Permutations along a number, resamples of a metric."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"y": rng.integers(0, 2, 600), "sex": rng.choice(["f", "m"], 600), "age": rng.random(600)})
     table["score"] = (0.6 * table["age"] + 0.4 * rng.random(600)).round(2)
@@ -348,9 +344,9 @@ def test_the_order_of_the_rows_changes_no_figure_that_is_drawn_by_chance() -> No
         more = {"metrics": {"mean": lambda _, predicted: predicted.mean()}, "replicates": 100}
         groups = rows[["sex"]]
         return lh.audit(
-            rows["y"], scores=rows["score"], sensitive_features=groups, continuous=rows[["age"]], bound="5%", **more
+            rows["y"], scores=rows["score"], sensitive_features=groups, continuous=rows[["age"]], **more
         ).to_dict()
 
     first, shuffled = (found(rows) for rows in (table, table.sample(frac=1, random_state=1).reset_index(drop=True)))
-    for name in ("bound", "continuous", "metrics"):
+    for name in ("continuous", "metrics"):
         assert first[name] == shuffled[name], name

@@ -441,12 +441,10 @@ def test_what_takes_no_clusters_is_told_another_way_out(tmp_path: Path) -> None:
     """The advice must not be a command that is refused."""
     frame = made(records=3).assign(p=lambda rows: (rows.index * 7919 % len(rows)) / len(rows))
     frame.rename(columns={"person": "person_id"}).to_csv(tmp_path / "p.csv", index=False)
-    bounded = lh.audit_file(tmp_path / "p.csv", "y", None, ["sex"], score="p", bound="0.5").warnings
     costs = {"false_positive": 1, "false_negative": 2}
     priced = lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], costs=costs).warnings
-    for found in (bounded, priced):
-        (said,) = [one for one in found if "belong to one person" in one]
-        assert said.endswith("keep one row of each person_id.")
+    (told,) = [one for one in priced if "belong to one person" in one]
+    assert told.endswith("keep one row of each person_id.")
     rule = postprocess_file(tmp_path / "p.csv", "p", "sex", label="y").warnings
     assert [one for one in rule if one.endswith("too narrow: add --cluster person_id.")]
     assert not postprocess_file(tmp_path / "p.csv", "p", "sex").warnings  # nothing is measured
@@ -454,7 +452,7 @@ def test_what_takes_no_clusters_is_told_another_way_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--control", "dept"], ["--continuous", "age"], ["--time", "age"], ["--bound", "0.5"],
+    [["--control", "dept"], ["--continuous", "age"], ["--time", "age"],
      ["--rank", "probability_1", "--top", "10%"]],
 )  # fmt: skip
 def test_what_takes_no_clusters_of_a_run_is_told_where_they_come_from(
@@ -467,8 +465,7 @@ def test_what_takes_no_clusters_of_a_run_is_told_where_they_come_from(
     assert f"run come in clusters, such as several of one person, which {options[0]} cannot take into account" in error
     file = folder / "predictions-test.parquet"
     assert f"audit {file} (columns label and prediction) with the same options" in error
-    outcome = ["--score", "probability_1"] if "--bound" in options else ["--prediction", "prediction"]
-    named = [] if "--rank" in options else ["--label", "label", *outcome]
+    named = [] if "--rank" in options else ["--label", "label", "--prediction", "prediction"]
     assert command_line.run("audit", file, *named, "--group", "sex", *options) == 0
     assert command_line.run("audit", evaluated_run(tmp_path / "plain"), *options) == 0
 

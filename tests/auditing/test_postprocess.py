@@ -558,3 +558,73 @@ def test_demographic_parity_is_as_good_as_fairlearns_thresholds() -> None:
     truth = label == 1
     assert measured_gap(ours, truth, group, "demographic_parity") < 0.002
     assert (ours == truth).mean() == pytest.approx((theirs == truth).mean(), abs=0.01)
+
+
+def people(rows: int = 4000) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows that choose a threshold, and others."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"sex": draw.choice(["f", "m"], rows), "y": draw.integers(0, 2, rows)})
+    frame["s"] = 1 / (1 + np.exp(-draw.normal(2 * frame.y - 1 - (frame.sex == "f"))))
+    ordered, places = frame.sort_values(["s", "y", "sex"]), np.random.default_rng([0, 2]).permutation(rows)
+    return ordered.iloc[places[::2]], ordered.iloc[places[1::2]]
+
+
+@pytest.mark.parametrize(
+    ("metric", "delta", "before", "threshold", "gaps", "accuracies"),
+    [
+        ("equalized_odds", 0.1, 0.5, 0.9044988998032123, (0.4036762503743636, 0.09886942198262953), (0.7765, 0.5375)),
+        ("demographic_parity", 0.1, 0.5, 0.8544334549908967, (0.26197170982414, 0.09585170114163), (0.7765, 0.5735)),
+        ("equal_opportunity", 0.1, 0.5, 0.22364257843870347, (0.40367625037436, 0.10759209344115), (0.7765, 0.7495)),
+        ("equalized_odds", 0.0, 0.5, 0.009339538574420651, (0.4036762503743636, 0.005928853754940677), (0.7765, 0.492)),
+        ("equalized_odds", 0.1, 0.2, 0.038391113208977305, (0.3252278698502955, 0.0970806462797309), (0.736, 0.524)),
+    ],
+)  # fmt: skip
+def test_one_threshold_is_the_best_within_the_bound_and_is_measured_on_other_rows(
+    metric: str, delta: float, before: float, threshold: float, gaps: tuple[float, ...], accuracies: tuple[float, ...],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    for name, part in zip(("fit", "held"), people(), strict=True):
+        part.to_parquet(tmp_path / f"{name}.parquet")
+    options: dict[str, Any] = {"label": "y", "validation": tmp_path / "fit.parquet", "one_threshold": True}
+    found = postprocess_file(
+        tmp_path / "held.parquet", "s", "sex", metric=metric, delta=delta, threshold=before, **options
+    )
+    assert found.audit is not None
+    changes = found.audit.by_attribute["sex"].metrics
+    gap = changes["equalized_odds_worst" if metric == "equalized_odds" else metric]
+    assert (found.threshold, found.one_threshold) == (before, threshold)
+    assert (gap.old, gap.new) == pytest.approx(gaps, abs=1e-12)
+    assert (changes["accuracy"].old, changes["accuracy"].new) == accuracies
+    held = people()[1]
+    assert (found.decisions == (held.s >= threshold)).all()
+    assert (found.before == (held.s >= before)).all()
+    assert found.to_dict()["rule"]["uses_groups"] is False
+    assert "USES GROUPS" not in found.text(all=True) + found.to_html()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_no_threshold_within_the_bound_costs_less(metric: str) -> None:
+    frame, draw = people(800)[0], np.random.default_rng(1)
+    group, label, score = draw.choice(["f", "m", "x"], len(frame)), frame.y.to_numpy() == 1, frame.s.to_numpy()
+    found = choose_rule(score, group, label, metric=metric, delta=0.1, threshold=0.5, one_threshold=True)
+    every = [(measured_gap(score >= at, label, group, metric), ((score >= at) == label).mean()) for at in score]
+    assert found.fit_gap == pytest.approx(measured_gap(score >= found.threshold, label, group, metric))
+    assert found.fit_gap <= 0.1
+    assert ((score >= found.threshold) == label).mean() >= max(right for gap, right in every if gap <= 0.1)
+
+
+def test_the_command_chooses_one_threshold_and_reads_no_group_to_decide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    people()[0].to_csv(tmp_path / "p.csv", index=False)
+    line = ["postprocess", str(tmp_path / "p.csv"), "--label", "y", "--score", "s", "--group", "sex", "--one-threshold"]
+    line += ["--delta", "0.1", "--json", str(tmp_path / "a.json"), "--out", str(tmp_path / "out.csv")]
+    with pytest.raises(SystemExit) as leaving:
+        main(line)
+    assert leaving.value.code == 0
+    assert "no group is read to decide" in " ".join(capsys.readouterr().out.split())
+    record, decided = read_json(tmp_path / "a.json"), pd.read_csv(tmp_path / "out.csv")
+    assert (decided.after == (people()[0].s.to_numpy() >= record["one_threshold"])).all()
+    assert (decided.before == (people()[0].s.to_numpy() >= record["threshold"])).all()
+    with pytest.raises(DataError, match="holds no rule"):
+        postprocess_file(tmp_path / "p.csv", "s", "sex", rule=tmp_path / "a.json")

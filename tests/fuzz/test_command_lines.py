@@ -52,7 +52,6 @@ LINES: dict[str, list[dict[str, Any]]] = {
         COLUMNS | {"predictions": "given/rows.csv", "prediction": "d"},
         COLUMNS | {"predictions": "given/rows.csv", "score": "p", "threshold": "0.5"},
         COLUMNS | {"predictions": "given/rows.csv", "prediction": "d", "continuous": "p"},
-        COLUMNS | {"predictions": "given/rows.csv", "score": "p", "bound": "5%", "min_count": "5"},
     ],
     "indirect-audit": [
         {"predictions": "given/rows.csv", "label": "y", "prediction": "d", "labelled_group": "g", "proxy": "p"},

@@ -426,6 +426,11 @@ def plan_of_a_gap() -> Any:
 
 
 @case
+def one_threshold() -> Any:
+    return postprocess_file(file(), "fine", "sex", label="y", delta=0.05, one_threshold=True)
+
+
+@case
 def rule() -> Any:
     return postprocess_file(file(), "fine", "sex", label="y", delta=0.05)
 

@@ -93,7 +93,7 @@ def test_every_result_refuses_points_on_each_of_its_fractions() -> None:
     score = np.clip(0.3 * label + 0.2 * sex + 0.5 * rng.random(600), 0.01, 0.99)
     decided, month, groups = (score > 0.5) * 1, rng.integers(1, 5, 600), {"sex": sex}
     results: list[Report] = [
-        lh.audit(label, sensitive_features=groups, scores=score, threshold=[0.5, 0.6], bound="equalized_odds=5%",
+        lh.audit(label, sensitive_features=groups, scores=score, threshold=[0.5, 0.6],
                  costs={"false_positive": 1, "false_negative": 9}, time=month, continuous={"age": rng.random(600)},
                  replicates=100),
         lh.audit(label, decided, sensitive_features=groups, against=stratum, replicates=100,

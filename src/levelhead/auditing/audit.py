@@ -15,7 +15,6 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from levelhead.arrays import checked
-from levelhead.auditing.bounded import check_bound
 from levelhead.auditing.clusters import check_cluster, repeating_id
 from levelhead.auditing.costs import check_costs
 from levelhead.auditing.finding import Reference
@@ -66,7 +65,6 @@ def audit(
     costs: Mapping[str, Any] | None = None,
     parts: Sequence[str] = (),
     counts: ArrayLike | None = None,
-    bound: Mapping[str, float] | str | None = None,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -130,9 +128,6 @@ def audit(
             (:class:`~levelhead.auditing.part.Part`): what they find is in ``result.parts``.
         counts: (rows,) of a frequency table: how many people each row represents, whole numbers of 0 or more. Figures
             are those of this many rows. Not with ``sample_weight`` or ``cluster``.
-        bound: the largest gap that one threshold of ``scores`` for all rows shall leave, ``{"equalized_odds": 0.05}``:
-            ``result.findings["bound"]`` has the threshold with the largest accuracy, or the least cost, chosen on half
-            of the rows and measured on the others (:mod:`levelhead.auditing.bounded`).
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -184,7 +179,7 @@ def audit(
         about_of(about), favourable,
         check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale), bins, metrics,
         None if against is None else Other(("the other model", "this model")), check_costs(costs), tuple(parts),
-        check_bound(bound), ignore_label=ignore_label,
+        ignore_label=ignore_label,
     )  # fmt: skip
     check(roles, options, argument=True)
     if against is not None and y_pred is None:
@@ -234,7 +229,6 @@ def audit_file(
     costs: Mapping[str, Any] | None = None,
     join: Path | str | None = None,
     parts: Sequence[str] = (),
-    bound: Mapping[str, float] | str | None = None,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -274,7 +268,6 @@ def audit_file(
         costs: as :func:`audit` takes them.
         join: a file with groups for ids, one row an id; rows of ``path`` without one have no group.
         parts: as :func:`audit` takes them.
-        bound: as :func:`audit` takes it; or a text, ``equalized_odds=5%``.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -314,7 +307,7 @@ def audit_file(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         about_of(about), favourable,
         check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale), bins,
-        other=other, costs=check_costs(costs), parts=tuple(parts), bound=check_bound(bound),
+        other=other, costs=check_costs(costs), parts=tuple(parts),
         ignore_label=ignore_label,
     )  # fmt: skip
     check(roles, options)

@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import any_array, array_of, checked, option
-from levelhead.auditing.postprocess import FittedRule, FloatArray, check_rule, fit_rule, rows_of_rule
+from levelhead.auditing.postprocess import (
+    FittedRule,
+    FloatArray,
+    IntArray,
+    check_rule,
+    fit_rule,
+    group_codes,
+    rows_of_rule,
+)
 from levelhead.auditing.scale import LOG_ODDS, PROBABILITY
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
@@ -27,6 +35,8 @@ from levelhead.types import ConfigError, DataError, check_seed, quoted
 
 TRIED = (2.0, 1.5, 1.25, 1.0, 0.75, 0.5, 0.25, 0.0)
 """Bounds tried on labelled rows, in deltas: probabilities can be miscalibrated, and labels show by how much."""
+THRESHOLDS = 400
+"""Thresholds tried where one is for all rows, at quantiles of the probabilities."""
 CORRECTIONS = 2
 FEWEST_CORRECTED = 50
 """Smallest number of labelled rows for their rate to come from labels; below it probabilities are more precise."""
@@ -115,7 +125,8 @@ def _is_whole(rule: FittedRule) -> bool:
     }
     labels = needed.get(rule.metric, set())
     return (
-        bool(np.isfinite(np.array(numbers, np.float64)).all())
+        bool(rule.pairs)
+        and bool(np.isfinite(np.array(numbers, np.float64)).all())
         and len(rule.lines) == len(rule.groups) == len(set(rule.groups)) >= 2
         and rule.multipliers.shape == (len(rule.pairs),)
         and all(label in labels and rule.shares.get((one, label), 0) > 0 for *both, label in rule.pairs for one in both)
@@ -141,12 +152,14 @@ def choose_rule(
     delta: float,
     threshold: float,
     seed: int = 0,
+    one_threshold: bool = False,
 ) -> FittedRule:
     """Fit rules with several bounds; of those whose gap by the labels is within delta, keep the one that costs least.
 
     A false positive costs ``threshold``, a false negative the rest to 1: at 0.5 the most accurate rule costs least.
     With labels the probabilities are first calibrated in each group (Platt 1999). Where no gap is within delta: the
     smallest. ``fit_gap`` of the rule is that gap. Without labels: the rule whose expected gap is ``delta``.
+    ``one_threshold``: the rules tried are thresholds for all rows, which read no group.
 
     Raises:
         DataError: a group has no row of a label whose rate the metric compares; and what :func:`fit_rule` raises.
@@ -154,7 +167,7 @@ def choose_rule(
     if label is None:
         return fit_rule(probability, group, metric=metric, delta=delta, threshold=threshold, seed=seed)
     # Probabilities that are off in one group would bound another gap than the true one.
-    names, codes = np.unique(group.astype(str), return_inverse=True)
+    names, codes = group_codes(group)
     needed = {"equal_opportunity": {"positive": label}, "equalized_odds": {"positive": label, "negative": ~label}}
     for kind, which in needed.get(metric, {}).items():
         if (lacking := names[np.bincount(codes[which], minlength=len(names)) == 0]).size:
@@ -162,6 +175,8 @@ def choose_rule(
                 f"Group {quoted(lacking[0])} has no {kind} row to fit on: its gap in "
                 f"{metric} cannot be measured. Pass rows that have both labels, or bound demographic_parity."
             )
+    if one_threshold:
+        return _best_threshold(probability, names, codes, label, metric, delta, threshold)
     fitted = calibration_lines(ScoreCounts.from_rows(label, probability, codes, len(names)))
     lines = {
         str(name): (float(intercept), float(slope))
@@ -195,6 +210,33 @@ def choose_rule(
                 shift[a, one] = float(by_labels - expected[own].sum() / expected[codes == a].sum())
         decided = tried(bound, shift)
     return replace(min(found, key=lambda one: one[:3])[-1], delta=delta)
+
+
+def _best_threshold(
+    probability: FloatArray,
+    names: NDArray[np.str_],
+    codes: IntArray,
+    label: NDArray[np.bool_],
+    metric: str,
+    delta: float,
+    threshold: float,
+) -> FittedRule:
+    """Return the best threshold for all rows; of equally good ones, the nearest to the ``threshold`` before."""
+    tried = np.unique(np.append(np.quantile(probability, np.linspace(0, 1, THRESHOLDS), method="higher"), threshold))
+    reached = np.searchsorted(tried, probability, side="right")  # how many thresholds decide a row positive
+    shape = len(names), 2, len(tried) + 1
+    places = np.ravel_multi_index((codes, label.astype(np.int64), reached), shape)
+    rows = np.bincount(places, minlength=np.prod(shape)).reshape(shape)
+    size = rows.sum(-1, keepdims=True)
+    positive = rows[..., ::-1].cumsum(-1)[..., -2::-1]  # (groups, labels, thresholds)
+    labels = {"demographic_parity": [[0, 1]], "equal_opportunity": [[1]], "equalized_odds": [[1], [0]]}[metric]
+    gap = np.max([np.ptp(positive[:, one].sum(1) / size[:, one].sum(1), axis=0) for one in labels], axis=0)
+    cost = threshold * positive[:, 0].sum(0) + (1 - threshold) * (size - positive)[:, 1].sum(0)
+    best = np.lexsort((np.abs(tried - threshold), cost, np.maximum(0, gap - delta)))[0]
+    lines = ((0.0, 1.0),) * len(names)
+    return FittedRule(
+        metric, delta, tuple(map(str, names)), float(tried[best]), np.zeros(0), (), {}, lines, float(gap[best])
+    )
 
 
 def measured_gap(decided: NDArray[np.bool_], label: NDArray[np.bool_], group: NDArray[Any], metric: str) -> float:

@@ -216,7 +216,6 @@ class AuditOptions:
     other: Other | None = None
     costs: tuple[float, float] | None = None
     parts: tuple[str, ...] = ()
-    bound: tuple[str, float] | None = None
     label: str = "label"
     cluster: str | None = None
     ignore_label: Hashable = None
@@ -232,8 +231,6 @@ class AuditOptions:
             check_metrics(self.metrics)
         if self.scale != AUTO and roles.score is None:
             raise ConfigError("--scores needs a column of scores: name it with --score (scores= in Python).")
-        if self.bound is not None and (roles.score is None or roles.prediction is not None):
-            raise ConfigError("--bound chooses a threshold: name the scores with --score, and leave out --prediction.")
         if roles.prediction is None and roles.score is None:
             raise ConfigError("There is nothing to audit: name predicted classes (y_pred in Python), or scores.")
         check_levels(roles.levels, roles.groups)
@@ -292,11 +289,11 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
 EXCLUDED = {
     "weight": (
         "weights: no interval is known to hold (decide scores first, and name the decisions as predictions)",
-        ("metrics", "continuous", "score", "against", "time", "costs", "bound"),
+        ("metrics", "continuous", "score", "against", "time", "costs"),
     ),
     "cluster": (
         "a cluster column: their intervals would ignore the clusters",
-        ("weight", "metrics", "continuous", "control", "time", "costs", "bound"),
+        ("weight", "metrics", "continuous", "control", "time", "costs"),
     ),
     "count": ("a column of counts: each row counts several people", ("weight", "cluster")),
 }
@@ -312,7 +309,7 @@ def _asked(roles: Roles, options: AuditOptions) -> list[str]:
         "against": options.other,
         "continuous": roles.along or None, "control": roles.levels or None, "metrics": options.metrics,
         "favourable": options.favourable, "count": roles.count, "time": roles.time,
-        "costs": options.costs, "bound": options.bound,
+        "costs": options.costs,
     }  # fmt: skip
     return [name for name, value in asked.items() if value is not None]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from levelhead.auditing.bounded import BoundPart
 from levelhead.auditing.continuous import Along
 from levelhead.auditing.control import Control
 from levelhead.auditing.costs import CostPart
@@ -20,7 +19,7 @@ PARTS: Registry[Part] = Registry(
     Part,
     "levelhead.parts",
     "name",
-    {one.name: one for one in (Control, Along, Time, BoundPart, CostPart, Against, Scores, Rates, Amplified, OwnPart)},
+    {one.name: one for one in (Control, Along, Time, CostPart, Against, Scores, Rates, Amplified, OwnPart)},
 )
 """Beside the classes' gaps and rates, which every audit has; in the order of a page."""
 ASKED = ("over_time", "control", "against")

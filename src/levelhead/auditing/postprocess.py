@@ -68,6 +68,7 @@ class FittedRule:
     group's rows with a label, have of all rows. ``lines`` are intercept and slope of each group's log odds, which make
     its probabilities calibrated. ``threshold`` decides rows before any flip. ``delta`` is the bound to meet, and
     ``fit_gap`` the gap of all groups on the rows that the rule was fitted on, by their labels; None without labels.
+    Without ``pairs`` the rule is that threshold alone, one for all rows, and reads no group.
     """
 
     metric: str
@@ -88,10 +89,13 @@ class FittedRule:
     def missed_sentence(self) -> str:
         """Say that the bound is not met on the rows that the rule was fitted on, and what to do."""
         gap, words = 100 * (self.fit_gap or 0.0), self.metric.replace("_", " ")
+        found = f"labels show a gap in {words} of {gap:.1f} points over all groups"
+        if not self.pairs:
+            return f"No threshold keeps the bound of {100 * self.delta:g} points: {found} at the best. Raise delta."
         return (
-            f"On the rows that the rule was fitted on, labels show a gap in {words} of {gap:.1f} points over all "
-            f"groups. That exceeds the bound of {100 * self.delta:g} points, which is on the gap that scores predict. "
-            "Recalibrate the scores in each group, round them less, merge small groups, or raise delta."
+            f"On the rows that the rule was fitted on, {found}. That exceeds the bound of {100 * self.delta:g} points, "
+            "which is on the gap that scores predict. Recalibrate the scores in each group, round them less, merge "
+            "small groups, or raise delta."
         )
 
     @checked
@@ -101,6 +105,8 @@ class FittedRule:
         ``seed`` is of the chance that equalized odds need; other metrics need none.
         """
         values, members = rows_of_rule(probability, group)
+        if not self.pairs:
+            return values >= self.threshold
         known = {name: place for place, name in enumerate(self.groups)}
         codes = np.array([known.get(name, -1) for name in members.tolist()])
         if len(unknown := np.flatnonzero(codes < 0)):
@@ -141,6 +147,8 @@ class FittedRule:
 
         Each has its ends, and whether decisions in it are by chance. Before any flip it is one, from the threshold on.
         """
+        if not self.pairs:
+            return {}
         # The centres of thousandths: none lies on a threshold of few digits.
         grid, found = (np.arange(1000) + 0.5) / 1000, {}
         for place, name in enumerate(self.groups):
@@ -161,7 +169,7 @@ class FittedRule:
             "schema": SCHEMA,
             "metric": self.metric,
             "delta": self.delta,
-            "uses_groups": True,
+            "uses_groups": bool(self.pairs),
             "groups": list(self.groups),
             "threshold": self.threshold,
             "multipliers": self.multipliers.tolist(),
@@ -228,10 +236,7 @@ def fit_rule(
     """
     check_rule(metric, delta, threshold)
     values, members = rows_of_rule(probability, group)
-    names, codes = np.unique(members.astype(str), return_inverse=True)
-    refuse_ids("The group column", np.bincount(codes), MIN_COUNT)
-    if len(names) < 2:
-        raise DataError(f"There are {len(names)} groups. A gap needs two or more.")
+    names, codes = group_codes(members)
     labels: tuple[int | None, ...] = {
         "demographic_parity": (None,),
         "equal_opportunity": (1,),
@@ -255,6 +260,15 @@ def fit_rule(
     pairs = tuple((a, b, label) for label in labels for a in range(len(names)) for b in range(a + 1, len(names)))
     rule = FittedRule(metric, delta, tuple(map(str, names)), threshold, np.zeros(len(pairs)), pairs, shares, drawn)
     return replace(rule, multipliers=_multipliers(rule, values, codes, shift or {}, seed))
+
+
+def group_codes(group: NDArray[Any]) -> tuple[NDArray[np.str_], IntArray]:
+    """Return the sorted names of the groups and the place of each row's (rows,); fewer than two are a ``DataError``."""
+    names, codes = np.unique(group.astype(str), return_inverse=True)
+    refuse_ids("The group column", np.bincount(codes), MIN_COUNT)
+    if len(names) < 2:
+        raise DataError(f"There are {len(names)} groups. A gap needs two or more.")
+    return names, codes
 
 
 def _multipliers(

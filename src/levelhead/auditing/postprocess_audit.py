@@ -75,6 +75,7 @@ class Postprocessed(Report):
     rows, None without labels; ``applied`` says that the rule was fitted before; ``reversals`` are gaps that changed
     their sign there. ``reading`` says how a file was read that is not a plain csv, ``repeated`` that rows
     may be several of one person, and ``clustered`` that clusters of rows are taken together.
+    ``plain`` is the threshold before the rule, a probability.
     """
 
     kind: ClassVar[str] = "rule"
@@ -96,11 +97,20 @@ class Postprocessed(Report):
     reading: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
     clustered: tuple[str, ...] = ()
+    plain: float = 0.5
 
     @property
     def threshold(self) -> float:
-        """That of the rule, in the units of the scores."""
-        return self.rule.threshold if self.scale.probabilities else float(special.logit(self.rule.threshold))
+        """That before the rule, in the units of the scores."""
+        return self._of_scores(self.plain)
+
+    @property
+    def one_threshold(self) -> float | None:
+        """That for all rows, in the units of the scores; None: the rule reads groups."""
+        return None if self.rule.pairs else self._of_scores(self.rule.threshold)
+
+    def _of_scores(self, probability: float) -> float:
+        return probability if self.scale.probabilities else float(special.logit(probability))
 
     @property
     def warnings(self) -> list[str]:
@@ -127,6 +137,7 @@ class Postprocessed(Report):
             "level": None if self.audit is None else self.audit.level,
             "warnings": self.warnings,
             "threshold": self.threshold,
+            **({} if self.one_threshold is None else {"one_threshold": self.one_threshold}),
             "clipped": self.scale.outside,
             "rows_to_fit": self.fitted_on,
             "rows_to_measure": self.measured_on,
@@ -143,6 +154,11 @@ class Postprocessed(Report):
         """Say what the rule did to the gap, and what it cost."""
         flipped = int((self.before != self.decisions).sum())
         lines = [f"The rule flips {flipped:,} of {len(self.decisions):,} decisions."]
+        if self.one_threshold is not None:
+            lines.append(
+                f"One threshold for all rows, {self.one_threshold:.6g} instead of {self.threshold:g}: no group is read "
+                "to decide."
+            )
         if MISSING_GROUP in self.rule.groups:
             lines.append(f"The rule treats rows without a group as a group of their own, {in_quotes(MISSING_GROUP)}.")
         if self.fitted.all() and not self.applied:
@@ -201,6 +217,7 @@ def postprocess_file(
     metric: str = "equalized_odds",
     delta: float = 0.02,
     threshold: float | None = None,
+    one_threshold: bool = False,
     scale: str = AUTO,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
     ignore_label: Hashable = None,
@@ -227,6 +244,8 @@ def postprocess_file(
         delta: see there.
         threshold: rows with at least this score are positive before any flip; None: 0.5 for probabilities, 0 for log
             odds.
+        one_threshold: choose one threshold for all rows, which reads no group to decide: of those whose gap by the
+            labels is within ``delta``, the one whose errors cost least. Needs ``label``.
         scale: "probability", "log-odds" or "auto", as :func:`levelhead.audit` takes it. "auto" takes that of a rule
             that was fitted before; if it is log odds, scores that all lie in 0 to 1 are an error.
         label_map: which class each label means, as :func:`levelhead.audit` takes it. None: what a rule that was fitted
@@ -261,6 +280,8 @@ def postprocess_file(
             f"{idle} need{'' if sum(unused.values()) > 1 else 's'} --label: without labels, decisions are 1 at or "
             "above the threshold and 0 below it."
         )
+    if one_threshold and label is None:
+        raise ConfigError("--one-threshold is chosen by labels: name their column with --label.")
     if rule is not None and validation is not None:
         raise ConfigError("A fitted rule needs no validation file. Remove one of the two.")
     given = None if rule is None else rule if isinstance(rule, SavedRule) else SavedRule.read(rule)
@@ -313,8 +334,9 @@ def postprocess_file(
             threshold = float(special.expit(threshold))
         check_rule(metric, delta, threshold)
         chosen = choose_rule(
-            fit.score, fit.group, fit.label, metric=metric, delta=delta, threshold=threshold, seed=seed
-        )
+            fit.score, fit.group, fit.label, metric=metric, delta=delta, threshold=threshold, seed=seed,
+            one_threshold=one_threshold,
+        )  # fmt: skip
         halved = seed if validation is None and label is not None else None
         columns, fitted_on = {"score": score, "group": group}, len(fit.score)
         if halved is not None and cluster is not None:
@@ -324,7 +346,8 @@ def postprocess_file(
             label_map=dict(mapped.targets),
         )  # fmt: skip
     found = saved.rule
-    before = rows.score >= found.threshold
+    plain = found.threshold if given is not None or threshold is None else threshold
+    before = rows.score >= plain
     decisions = found.decide(rows.score, rows.group, seed=saved.chance)
     if given is None and validation is None and rows.label is not None:  # the decisions that are written, by chance too
         gap = measured_gap(decisions[fitted], rows.label[fitted], rows.group[fitted], found.metric)
@@ -358,6 +381,7 @@ def postprocess_file(
         ()
         if cluster is None or label is None
         else rows.clustered(cluster, halves=given is None and saved.seed is not None),
+        plain,
     )
 
 

@@ -28,11 +28,12 @@ def rule_page(result: Record, *, source: str = "") -> Record:
     tables = [
         section | {"blocks": [block for block in section["blocks"] if block["type"] == "table"]} for section in sections
     ]
+    uses, warning = result["rule"]["uses_groups"], blocks.paragraph(USES_GROUPS, strong=True, where=blocks.BOTH)
     parts = [
-        blocks.section("Who is asked", [blocks.paragraph(USES_GROUPS, strong=True, where=blocks.BOTH)], rank=-1),
+        *([blocks.section("Who is asked", [warning], rank=-1)] if uses else []),
         blocks.section("What the rule decides", _cutoffs(result)),
         *tables,
-        *blocks.of_terminal(result, "USES GROUPS."),
+        *blocks.of_terminal(result, "USES GROUPS." if uses else ""),
         blocks.section("The rule", [blocks.terms(_terms(result)), blocks.paragraph(CAUTION)]),
     ]
     return blocks.page(
@@ -84,13 +85,15 @@ def _terms(result: Record) -> list[tuple[str, str]]:
     measured = f", measured on {result['rows_to_measure']:,}" if "rows_to_measure" in result else ""
     rows = result.get("rows_to_fit", fitted.get("rows", 0))
     terms = [
-        ("Bound", f"{_bound(result)}, as the scores predict"),
+        ("Bound", f"{_bound(result)}, {'as the scores predict' if rule['uses_groups'] else 'by the labels'}"),
         ("Gap on the rows fitted on", _fit_gap(result)),
         ("Threshold before", f"{_threshold(result):g}"),
         ("Groups", ", ".join(map(short, rule["groups"]))),
         ("Rows", f"fitted on {rows:,}{measured}"),
     ]
-    if columns := result.get("columns"):
+    if "one_threshold" in result:
+        terms.insert(1, ("Threshold", f"{result['one_threshold']:.6g}"))
+    elif columns := result.get("columns"):
         terms.insert(0, ("Reads", f"score {short(columns['score'])}, group {short(columns['group'])}"))
     if digest := fitted.get("sha256"):
         terms.append(("Fitted on the file with SHA-256", digest))

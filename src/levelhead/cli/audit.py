@@ -59,13 +59,6 @@ def audit_command(
         float | None, rare(COLUMNS, "Cost of a false positive: adds the cost of errors by group.")
     ] = None,
     cost_false_negative: Annotated[float | None, rare(COLUMNS, "Cost of a false negative.")] = None,
-    bound: Annotated[
-        Text,
-        rare(
-            COLUMNS,
-            "With --score: the threshold that keeps a gap within a bound, e.g. equalized_odds=5%, on held-out rows.",
-        ),
-    ] = None,
     time: Annotated[Text, option(COLUMNS, "Column of dates or periods, or `file`: how gaps change.")] = None,
     rank: Annotated[Text, option(COLUMNS, "Ranking column: which groups are in the top?")] = None,
     top: Annotated[Text, option(COLUMNS, "With --rank: size of the top: 100 or 10%.")] = None,
@@ -124,7 +117,7 @@ SHARED = ("reference", "intersect", "min_count", "bins", "count")
 """Options that every audit takes as they are."""
 CLASSES_ALONE = (
     "scale", "threshold", "weight", "against", "control", "time",
-    "bound", "cost_false_positive", "cost_false_negative", "ignore_label",
+    "cost_false_positive", "cost_false_negative", "ignore_label",
 )  # fmt: skip
 OF_EXAMPLE = (
     "predictions", "label", "prediction", "group", "score", "weight", "cluster", "threshold", "against", "on",
@@ -165,12 +158,12 @@ NUMBERS = Kind(
 )  # fmt: skip
 CLASSES = Kind(
     "audit:audit_file", ("label", "prediction", "group"),
-    (*SHARED, "continuous", "control", "bound", "score", "threshold", "scale", "against", "on", "weight", "cluster",
+    (*SHARED, "continuous", "control", "score", "threshold", "scale", "against", "on", "weight", "cluster",
      "time", "positive", "label_map", "ignore_label", "favourable"),
 )  # fmt: skip
 
 TAKES_NO_CLUSTERS = (
-    "continuous", "control", "time", "bound", "cost_false_positive", "cost_false_negative",
+    "continuous", "control", "time", "cost_false_positive", "cost_false_negative",
     "count", "regression", "rank",
 )  # fmt: skip
 """Options of audits whose intervals would ignore clusters."""
@@ -263,8 +256,6 @@ def _take_run(asked: SimpleNamespace) -> None:
     asked.predictions, asked.files = run.file, [run.file]
     if not ranked:
         asked.label = asked.label or OUTCOMES[0]
-        if asked.bound is not None and not asked.prediction:  # it chooses the threshold itself
-            asked.score = asked.score or run.score
         asked.prediction = asked.prediction if asked.prediction or asked.score else OUTCOMES[1]
     if not (asked.group or asked.join):
         asked.group, bins = list(run.groups), asked.bins or []

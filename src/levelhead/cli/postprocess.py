@@ -67,6 +67,9 @@ def postprocess_command(
     metric: Annotated[Bounded | None, typer.Option(help="Gap to bound. Default: equalized_odds.")] = None,
     delta: Annotated[float | None, typer.Option(help="The bound, a fraction: 0.02 is 2 points. Default: 0.02.")] = None,
     threshold: Threshold = None,
+    one_threshold: Annotated[
+        bool, typer.Option("--one-threshold", help="One threshold for all rows: no group is read to decide.")
+    ] = False,
     scale: ScoreScale = "auto",
     label_map: ClassOfLabel = None,
     ignore_label: IgnoredLabel = None,
@@ -100,7 +103,8 @@ def postprocess_command(
 
     Example: levelhead postprocess --fit valid.csv --score p --group sex --label y --rule rule.json
 
-    For methods that see no groups: levelhead list methods.
+    --one-threshold reads groups to choose a threshold, but not to decide. For methods that see no groups: levelhead
+    list methods.
     """
     from levelhead.auditing.of_run import OUTCOMES, own_predictions
 
@@ -117,6 +121,10 @@ def postprocess_command(
     check_outputs(outputs, inputs=[scores, validation])
     if scores is None:
         raise ConfigError("A rule needs rows to fit on: add --fit FILE.")
+    if one_threshold and rule is not None:
+        raise ConfigError(
+            "--one-threshold needs no rule to decide new rows: remove --rule, and decide by the threshold."
+        )
     if halves and rule is not None and rule.exists():  # nobody's rule is lost to a slip for `levelhead apply`
         raise ConfigError(
             f"--rule {rule} exists already. To decide by it, type: levelhead apply {rule} {scores}. To fit another "
@@ -140,6 +148,7 @@ def postprocess_command(
         metric=(metric or Bounded.equalized_odds).value,
         delta=0.02 if delta is None else delta,
         threshold=threshold,
+        one_threshold=one_threshold,
         scale=scale,
         label_map=label_map,
         ignore_label=ignore_label,
