@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from decimal import Decimal
 from numbers import Number
 
@@ -76,3 +76,28 @@ def one_spelling(rows: Mapping[Hashable, int]) -> dict[Hashable, Hashable]:
     for value in sorted(rows, key=lambda value: (-rows[value], str(value))):
         best.setdefault(loosely(value), value)
     return {value: best[form] for value in rows if best[form := loosely(value)] != value}
+
+
+def is_value(value: Hashable, wanted: Hashable) -> bool:
+    """Whether a value is one that a user named: the same text, or the same number however it is written."""
+    number = number_of(wanted)
+    return str(value) == str(wanted) or (number is not None and number_of(value) == number)
+
+
+def unlabelled(
+    labels: Collection[Hashable],
+    predictions: Collection[Hashable],
+    meant: Collection[str] = (),
+    *,
+    signed: bool = False,
+) -> list[Hashable]:
+    """Return the labels, never predicted, that many data sets write where there is none: -1, -100, 255.
+
+    ``signed``: of -1 and 1 alone, -1 is a class.
+    """
+    if signed and {number_of(one) for one in labels} == {-1, 1}:
+        return []
+    there = set(map(loosely, predictions))
+    absent = [one for one in labels if loosely(one) not in there and str(one) not in meant]
+    numbers = {one: number for one in absent if (number := number_of(one)) is not None}
+    return sorted((one for one, number in numbers.items() if number < 0 or number == 255), key=str)

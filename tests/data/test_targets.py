@@ -301,3 +301,51 @@ def test_a_word_that_names_no_split_is_left_for_its_owner_to_place() -> None:
     typed = splits_setting(["Test", "Train", "dev", "holdout"])
     assert typed.endswith(", with holdout added where it belongs")
     assert "holdout" not in splits_setting(["Test", "Train", "dev"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ignored", ["-1", "-100", "255"])
+@pytest.mark.parametrize("names", [("0", "1"), ("no", "yes")])
+def test_rows_whose_label_means_no_label_are_refused_or_left_out(
+    names: tuple[str, str], ignored: str, kind: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    labels, drawn = [names[row % 2] for row in range(ROWS)], np.arange(ROWS) % 7 == 3
+    frame = table(label=np.where(drawn, ignored, labels), site=["a", "b", "c"] * (ROWS // 3))
+    options: dict[str, Any] = {"sensitive": "site"}
+    if kind is ImageFolderCsv:
+        frame["split"] = ["train", "validation", "test"] * (ROWS // 3)
+        options["split_column"] = "split"
+    data = build(tmp_path, kind, frame, **options)
+    with pytest.raises(DataError, match="often means no label") as caught:
+        data.class_names()
+    (one,), (other,) = settings_in(str(caught.value))[0][1:], settings_in(str(caught.value))[1][1:]
+    assert yaml.safe_load(one.partition("=")[2]) in (ignored, int(ignored))
+    as_class = replace(data, label_map=json.loads(other.partition("=")[2]))
+    assert set(as_class.class_names()) == {*names, ignored}
+    for given in (ignored, int(ignored)):
+        kept = replace(data, ignore_label=given)
+        assert kept.class_names() == names
+        for split in ("train", "validation", "test"):
+            every, left = (list(one.places(split)) for one in (as_class, kept))  # type: ignore[arg-type]
+            numbers = [one[1] if isinstance(one, tuple) else one for one in left]
+            assert left == [one for one in every if not drawn[one[1] if isinstance(one, tuple) else one]]
+            assert kept.groups(split)[0].values.tolist() == [row % 3 for row in numbers]  # type: ignore[arg-type]
+            if kind is not ImageFolderCsv:
+                assert kept.examples(split).labels.tolist() == [row % 2 for row in numbers]  # type: ignore[arg-type]
+    if kind is not ImageFolderCsv:
+        assert "rows without a label left out" in caplog.text
+
+
+def test_a_split_of_the_hub_without_any_label_names_the_way_out(tmp_path: Path) -> None:
+    """As the test splits of GLUE are."""
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    rows = {"text": [f"words {row}" for row in range(40)]}
+    whole = datasets.Dataset.from_dict(rows | {"label": [0, 1] * 20}, features=features)
+    secret = datasets.Dataset.from_dict(rows | {"label": [-1] * 40}, features=features)
+    datasets.DatasetDict({"train": whole, "test": secret}).save_to_disk(str(tmp_path / "set"))
+    data = Hub(path=str(tmp_path / "set"), text_column="text", validation_split=None)
+    assert len(data.examples("train").labels) > 0
+    for one in (data, replace(data, ignore_label=-1)):
+        with pytest.raises(DataError, match=r"no row has a label in 'label'.*--set data\.test_split=null\."):
+            one.examples("test")
+    assert len(replace(data, test_split=None).examples("test").labels) > 0

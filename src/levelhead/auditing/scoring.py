@@ -12,9 +12,9 @@ from levelhead.arrays import any_array, array_of, checked
 from levelhead.metrics import Counts, estimate
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.names import gaps
+from levelhead.spelling import unlabelled
 from levelhead.tables.columns import positive_index
 from levelhead.tables.source import Ignored
-from levelhead.tables.vocabulary import unlabelled
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds_worst")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,8 +46,11 @@ from levelhead.data.splits import check_shares, deal, rows_of
 from levelhead.data.targets import check_target_options, classes_of
 from levelhead.data.text_files import as_text, cells_of
 from levelhead.data.texts import Texts, text_fingerprint, texts_of
+from levelhead.spelling import is_value
 from levelhead.storage import refuse_strange_files
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted, require_columns, require_own_columns
+
+logger = logging.getLogger(__name__)
 
 PICTURES = "image"  # the column of pictures where nobody names one
 TEXT_KIND = re.compile(r"(large_)?string(_view)?")
@@ -91,6 +95,7 @@ class Hub(DataSet):
     split_seed: int = 0
     label_map: Mapping[str, str] | None = None
     threshold: float | None = None
+    ignore_label: str | int | None = None
 
     card: ClassVar[Card] = Card(
         title="A set from the Hugging Face hub",
@@ -296,7 +301,27 @@ class Hub(DataSet):
             )
 
     def _rows(self, splits: Any, split: Split) -> Tensor:
-        """Return the positions of the rows of ``split`` in its source, (n,) int64, in order."""
+        """Return the positions of the rows of ``split`` that have a label in its source, (n,) int64, in order."""
+        rows, source = self._every_row(splits, split), self._source(split)
+        if self.ignore_label is None:
+            return rows
+        ignored = self._ignored(splits, source)
+        if len(found := torch.tensor([row for row in rows.tolist() if row not in ignored], dtype=torch.int64)):
+            return found
+        raise DataError(f"{self._where(source)}: {self._no_labels(source)}")
+
+    def _ignored(self, splits: Any, source: str) -> set[int]:
+        """Return the positions of the rows of one of the set's splits that have the label of those without one."""
+        values = _column(splits[source], self.target)
+        return {row for row, value in enumerate(values) if is_value(value, self.ignore_label)}
+
+    def _no_labels(self, source: str) -> str:
+        """Say what to do about one of the set's splits that has no label."""
+        key = next((key for key in ("train", "validation", "test") if getattr(self, f"{key}_split") == source), "test")
+        return f"no row has a label in {self.target!r}. Name a split with labels, or none: --set data.{key}_split=null."
+
+    def _every_row(self, splits: Any, split: Split) -> Tensor:
+        """Return the positions of the rows of ``split`` in its source, with a label or without."""
         source = self._source(split)
         count = len(splits[source])
         if source != self.train_split or (self.validation_split and self.test_split):
@@ -383,6 +408,8 @@ class Hub(DataSet):
         feature = splits[source].features[column]
         absent = (None,) if source in labels else (None, "")
         known = {value for values in raw.values() for value in values if value not in (None, "")}
+        if column == self.target and self.ignore_label is not None:
+            known = {value for value in known if not is_value(value, self.ignore_label)}
         if labels:
             listing = dict.fromkeys(one for names in labels.values() for one in names)
             distinct: list[Any] = [*listing, *sorted(known - listing.keys())]
@@ -395,6 +422,8 @@ class Hub(DataSet):
         code = dict.fromkeys(absent, -1) | {value: position for position, value in enumerate(distinct)}
         chosen = [raw[source][row] for row in rows.tolist()]
         empty = [value in absent for value in chosen]
+        if column == self.target and empty and all(empty):
+            raise DataError(f"{self._where(source)}: {self._no_labels(source)}")
         if column not in self._sensitive or all(empty):  # a row may have no group, and must have a class
             self._refuse_empty(empty, column, source, rows)
         return torch.tensor([code[value] for value in chosen], dtype=torch.int64), names
@@ -419,6 +448,10 @@ class Hub(DataSet):
             self._refuse_empty([not cell for cell in chosen], self.target, source, rows)
             values = tuple(sorted({cell for column in cells.values() for cell in column} - {""}))
             labels = codes_of(chosen, values)
+        if self.ignore_label is not None and (without := self._ignored(splits, source)):
+            logger.warning(
+                "%s: %d rows without a label left out (data.ignore_label).", self._where(source), len(without)
+            )
         classes, names = classes_of(values, self.target, self.path, label_map=self.label_map, threshold=self.threshold)
         if self.threshold is None:  # in the order of the set's own values, which is that of its class labels
             names = tuple(dict.fromkeys(classes))

@@ -39,6 +39,7 @@ from levelhead.data.splits import (
 )
 from levelhead.data.targets import check_target_options, classes_of, ordered
 from levelhead.data.text_files import read_columns, table_header
+from levelhead.spelling import is_value
 from levelhead.types import ConfigError, require_own_columns
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Rows:
 
     files: list[tuple[Path, int]]
     values: list[str]
-    splits: list[Split]
+    splits: list[Split | None]
     inputs: list[list[str]]
 
     def place(self, row: int) -> tuple[Path, int]:
@@ -92,6 +93,7 @@ class OwnTable(DataSet):
     splits: Mapping[Split, Sequence[str | int]] | None = None
     label_map: Mapping[str, str] | None = None
     threshold: float | None = None
+    ignore_label: str | int | None = None
 
     holds: ClassVar[str] = "tables"
 
@@ -149,6 +151,8 @@ class OwnTable(DataSet):
         rows = self._read(self.target, split)
         classes, names = self._classes(rows)
         numbers = self._numbers(rows, split)
+        if without := rows.splits.count(None):
+            logger.warning("%s: %d rows without a label left out (data.ignore_label).", rows.files[0][0], without)
         where = f"{rows.place(numbers[0])[0]}, {split}"
         labels = codes_of([classes[row] for row in numbers], names)
         refuse_one_class(labels, names, self.target, where)
@@ -165,7 +169,10 @@ class OwnTable(DataSet):
 
     def _classes(self, rows: Rows) -> tuple[list[str], tuple[str, ...]]:
         where = rows.files[0][0]
-        classes, names = classes_of(rows.values, self.target, where, label_map=self.label_map, threshold=self.threshold)
+        classes, names = classes_of(
+            rows.values, self.target, where, label_map=self.label_map, threshold=self.threshold,
+            ignore_label=self.ignore_label,
+        )  # fmt: skip
         return classes, names if self.threshold is not None else self._ordered(names)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
@@ -202,7 +209,8 @@ class OwnTable(DataSet):
             return None
         rows = self._read(self.person_column, split)
         people = people_of(rows.values)
-        say_shared_people(zip(people, rows.splits, strict=True), str(rows.files[0][0]), self.person_column)
+        named = ((one, split) for one, split in zip(people, rows.splits, strict=True) if split is not None)
+        say_shared_people(named, str(rows.files[0][0]), self.person_column)
         return [people[row] for row in self._numbers(rows, split)]
 
     def _folder(self) -> Path:
@@ -225,7 +233,9 @@ class OwnTable(DataSet):
         of_splits = [split for _, split in files]
         for path, split in files:
             here = opened if split in (None, wanted) else ()
-            table = read_columns(path, [column, *here, *person, *split_column], part=of_splits.count(split) > 1)
+            target = [] if wanted is None or self.ignore_label is None else [self.target]
+            named = list(dict.fromkeys([column, *here, *person, *split_column, *target]))
+            table = read_columns(path, named, part=of_splits.count(split) > 1)
             values = [_value(cell) for cell in table[column]]
             rows.files.append((path, len(values)))
             for kept, name in zip(rows.inputs, opened, strict=False):
@@ -238,6 +248,11 @@ class OwnTable(DataSet):
             elif split is not None:
                 rows.splits += [split] * len(values)
             rows.values += values
+            for name in target:
+                ignored = [is_value(cell, self.ignore_label) for cell in table[name]]
+                begin = len(rows.splits) - len(values)
+                own = zip(rows.splits[begin:], ignored, strict=True)
+                rows.splits[begin:] = [None if without else one for one, without in own]
         if column == self.target:
             rows.refuse_empty(rows.values, column, range(len(rows.values)))
         return rows

@@ -131,7 +131,7 @@ def deal(keys: Iterable[str], seed: int, validation_share: float, test_share: fl
     return [split_of(position_of(key, seed), validation_share, test_share) for key in keys]
 
 
-def rows_of(dealt: Sequence[Split], split: Split, where: object, test_share: float) -> list[int]:
+def rows_of(dealt: Sequence[Split | None], split: Split, where: object, test_share: float) -> list[int]:
     """Return the positions of the rows of ``split``, in order; none is a :class:`~levelhead.types.DataError`."""
     rows = [row for row, name in enumerate(dealt) if name == split]
     if not rows:

@@ -8,9 +8,10 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
+from itertools import compress
 
 from levelhead.data.text_files import NUMBER
-from levelhead.spelling import MOST_CLASSES, alike_pairs, number_of, one_spelling
+from levelhead.spelling import MOST_CLASSES, alike_pairs, is_value, number_of, one_spelling, unlabelled
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ def classes_of(
     *,
     label_map: Mapping[str, str] | None = None,
     threshold: float | None = None,
+    ignore_label: str | int | None = None,
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the class of each row, and the classes in order: as numbers where all are numbers, else as texts.
 
@@ -39,12 +41,18 @@ def classes_of(
         column: its name.
         where: its table, for errors.
         label_map: which class each value represents; others represent themselves.
+        ignore_label: the value of rows without a class, which no split has; None: there are none.
         threshold: rows with at least this number are of the second class, which is called after the column.
 
     Raises:
         DataError: two classes differ only in spelling, the column holds shares or more than 200 values, or, with a
             threshold, a text.
     """
+    if ignore_label is not None:
+        kept = [not is_value(value, ignore_label) for value in values]
+        found, names = classes_of(list(compress(values, kept)), column, where, label_map=label_map, threshold=threshold)
+        classes = iter(found)
+        return [next(classes) if one else "" for one in kept], names
     if threshold is not None:
         return _above(values, column, where, threshold)
     if label_map:
@@ -62,6 +70,13 @@ def classes_of(
             + (f", or make two classes of it: {_setting('threshold', 0.5)}." if _all_numbers(rows) else ".")
         )
     _refuse_alike(rows, column, where, meant)
+    odd = unlabelled(rows, (), meant, signed=True)
+    if odd and {number_of(one) for one in rows.keys() - odd} in ({None}, set(range(len(rows) - len(odd)))):
+        one = str(odd[0])  # beside names, or codes from 0
+        raise DataError(
+            f"{where}: {column!r} holds {quoted(one)}, which often means no label. Leave its rows out: "
+            f"{_setting('ignore_label', one)}. If it is a class: {_setting('label_map', {one: one})}."
+        )
     return list(values), ordered(rows)
 
 

@@ -287,7 +287,7 @@ def _refuse_other_tasks(recipes: Recipes) -> None:
         key
         for one in recipes.values()
         for key in one
-        if key.startswith(("data.target", "data.threshold", "data.label_map"))
+        if key.startswith(("data.target", "data.threshold", "data.label_map", "data.ignore_label"))
     }
     start, first = next(iter(recipes.items()))
     for key in ("data.name", *sorted(labels)):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from levelhead.spelling import is_value
 from levelhead.tables.columns import (
     OF_SCORES,
     Column,
@@ -20,7 +21,7 @@ from levelhead.tables.columns import (
     numbers_of_array,
 )
 from levelhead.tables.repeated import OF_COUNTS, kept
-from levelhead.tables.vocabulary import NO_LABELS, is_value
+from levelhead.tables.vocabulary import NO_LABELS
 from levelhead.types import DataError, in_quotes, quoted
 
 COUNT = "The count"

@@ -15,7 +15,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
-from levelhead.spelling import alike_pairs, loosely, number_of, one_spelling
+from levelhead.spelling import alike_pairs, loosely, number_of, one_spelling, unlabelled
 from levelhead.tables.columns import positive_index
 from levelhead.types import LONGEST_MESSAGE, LONGEST_WORD, ConfigError, DataError, in_quotes, quoted
 
@@ -147,30 +147,6 @@ def _refuse_unlabelled(labels: Collection[Hashable], predictions: Collection[Has
         f"The label {quoted(value)}{never} often means no label. Leave its rows out: --ignore-label {_field(value)} "
         f"(ignore_label={value!r} in Python). If it is a class: {pair} (label_map={{{value!r}: {value!r}}})."
     )
-
-
-def is_value(value: Hashable, wanted: Hashable) -> bool:
-    """Whether a value is one that a user named: the same text, or the same number however it is written."""
-    number = number_of(wanted)
-    return str(value) == str(wanted) or (number is not None and number_of(value) == number)
-
-
-def unlabelled(
-    labels: Collection[Hashable],
-    predictions: Collection[Hashable],
-    meant: Collection[str] = (),
-    *,
-    signed: bool = False,
-) -> list[Any]:
-    """Return the labels, never predicted, that many data sets write where there is none: -1, -100, 255.
-
-    ``signed``: of -1 and 1 alone, -1 is a class.
-    """
-    if signed and {number_of(one) for one in labels} == {-1, 1}:
-        return []
-    there = set(map(loosely, predictions))
-    absent = [one for one in in_order(labels) if loosely(one) not in there and str(one) not in meant]
-    return [one for one in absent if (number := number_of(one)) is not None and (number < 0 or number == 255)]
 
 
 def _refuse_unpaired(
