@@ -317,6 +317,13 @@ def test_a_limit_draws_over_templates_conditions_and_polarities(tmp_path: Path) 
     assert take(BBQ(), items[::-1], 10) == fewer[::-1]
 
 
+def test_answers_belong_to_their_items_whatever_the_order() -> None:
+    items = make_items(3, context="A.", question="B?")
+    found = [[(-1.0, 1) if option == row else (-2.0, 1) for option in range(3)] for row in range(3)]
+    given = ask(BBQ(), found, items)[1]
+    assert [given[item.id]["answer"] for item in items] == [0, 1, 2]
+
+
 def test_a_template_can_list_the_options_and_is_checked() -> None:
     item = make_items(1, context="A.", question="B?")[0]
     assert BBQ(template="{context} {question} {ans0}, {ans1} or {ans2}? ").prompt(item) == (

@@ -151,6 +151,16 @@ def test_the_interval_of_a_gap_holds_the_truth_where_there_is_none() -> None:
     assert np.mean(corrected) < 0.75 * np.mean(plain)
 
 
+def test_the_interval_of_a_gap_holds_a_true_gap_and_excludes_none() -> None:
+    rng = np.random.default_rng(1)
+    groups = np.repeat(np.arange(3), 200)
+    values = rng.normal(size=600) + np.repeat([0.0, 0.2, 1.0], 200)
+    gap = largest_gap(values, groups, np.arange(600), replicates=500, seed=0)
+    assert 0 < gap.low < 1.0 < gap.high < 1.6
+    again = largest_gap(values, groups, np.arange(600), replicates=500, seed=0)
+    assert again == gap
+
+
 def test_no_interval_of_a_gap_leaves_the_scale_or_rests_on_replicates_without_spread() -> None:
     """Sentiment of 8 prompts a group, most of them 0: a standard error from cancelling sums gave 39,938,185."""
     for seed in range(200):

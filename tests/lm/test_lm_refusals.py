@@ -16,7 +16,7 @@ from klaad_examples import language_model, tokenizer
 from test_counterfactual import COLUMNS, bbq_table
 from test_model import TEXTS
 from test_prompts import Ruled, things
-from test_runner import OWN, Oracle, Parity, ask
+from test_runner import OWN, Oracle, Parity, ask, kept
 from test_stereoset import RECORDS, owners
 from typer.testing import CliRunner
 
@@ -119,7 +119,10 @@ def answers_of(given: Sequence[Answer]) -> None:
         def ask(self, model: Any, items: Sequence[Item]) -> Iterator[Answer]:
             yield from given
 
-    ask(Path(), Oracle(), Other())
+    try:
+        ask(Path(), Oracle(), Other())
+    finally:
+        assert len(kept(Path())) == 1  # the header
 
 
 def own(name: str = "mine") -> None:

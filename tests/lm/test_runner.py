@@ -167,6 +167,15 @@ def test_a_finished_run_asks_nothing_and_a_larger_limit_asks_the_rest(tmp_path: 
         assert (model.asked, scores.overall["accuracy"].n) == (asked, count)
 
 
+def test_a_refused_run_leaves_the_answers_of_another_alone(tmp_path: Path) -> None:
+    ask(tmp_path, Oracle())
+    before = kept(tmp_path)
+    for model, benchmark in ((Oracle("other"), Parity()), (Oracle(), Parity(offset=2))):
+        with pytest.raises(ConfigError):
+            ask(tmp_path, model, benchmark)
+    assert kept(tmp_path) == before
+
+
 def test_half_a_character_in_an_answer_is_stored_as_a_replacement(tmp_path: Path) -> None:
     class Halved(Parity):
         def ask(self, model: Any, items: Sequence[Item]) -> Iterator[Answer]:

@@ -268,6 +268,13 @@ def half_pretrained() -> None:
         pretrain(PICTURES.inputs("train"), Path("m"), tiny(), progress=killer(3))
 
 
+def with_another_pixel() -> ImageInputs:
+    """The pictures, but for the last bit of one pixel."""
+    pixels = PICTURES.inputs("train").pixels.clone()  # type: ignore[attr-defined]
+    pixels[0, 0, 0, 0] ^= 1
+    return ImageInputs(pixels)
+
+
 @pytest.mark.parametrize("killed_at", [1, 5, 8])
 def test_a_resumed_training_ends_in_the_same_weights(killed_at: int, checkpoint: Path, tmp_path: Path) -> None:
     folder = tmp_path / "m"
