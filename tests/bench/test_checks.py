@@ -266,7 +266,7 @@ def test_a_comparison_ends_with_its_tables_and_what_it_wrote(
     assert "AT CHANCE" in text
     assert "changes in points" in text
     assert "Differences to erm" not in text
-    assert lines[-4:-2] == [
+    assert lines[-2:] == [
         f"Wrote {tmp_path / 'page.html'}",
         f"Wrote {tmp_path / 'runs'}: 4 runs, and grid.yaml, which remembers them.",
     ]

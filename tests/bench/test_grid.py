@@ -362,8 +362,7 @@ def test_compare_from_the_command_line(
 def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that `compare` began, and no run is ever started."""
     monkeypatch.setattr("levelhead.bench.running.run_all", lambda cells, folder, **options: 0)
-    monkeypatch.setattr("levelhead.bench.running.show_results", lambda cells, folder, **options: [None])
-    monkeypatch.setattr("levelhead.cli.compare.after_comparison", lambda *found: ("", []))
+    monkeypatch.setattr("levelhead.bench.running.show_results", lambda cells, folder, **options: None)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
     assert compare("--recipe", tmp_path / "mine.yaml", "--methods", "erm,jtt", "--seeds", "0", "--out", tmp_path) == 0
     return tmp_path
