@@ -103,7 +103,7 @@ def test_the_example_is_audited_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "Equalized-odds gap" in done.stdout
-    assert "levelhead audit --example --html audit.html" in done.stdout
+    assert "Next: levelhead explain" in done.stdout
     assert done.stdout.endswith("loaded: set()\n")
 
 

@@ -207,7 +207,7 @@ def test_from_a_csv_to_a_served_model_without_an_editor(
     assert "exists already. Choose another --out, or overwrite it with --force" in capsys.readouterr().err
     assert run("data", "check", "reviews.yaml", "--data-root", ".", "--set", "train.epochs=1") == 0
     printed = capsys.readouterr().out
-    assert "levelhead train reviews.yaml --data-root . --set train.epochs=1" in printed
+    assert "Next: levelhead train reviews.yaml" in printed
     assert "Training opens 'review' (the text), 'verdict' (the class)." in printed
     assert "Only evaluation opens 'review_id' (the id)." in printed
     assert not any(text in printed for text in table["review"])
