@@ -384,12 +384,6 @@ def test_a_class_is_what_its_name_means_or_is_refused(
     assert all(f"predicted “{one}”" not in result.text(all=True) for one in set(labels) - set(ends))
 
 
-def test_a_prediction_that_the_map_makes_another_class_is_refused() -> None:
-    """The label a is the class c: is the prediction a of the class c, too?"""
-    with pytest.raises(DataError, match="label 'a' the class 'c', and 'a' is a prediction, too"):
-        lh.audit(["a", "b"] * 40, ["a", "b", "c", "b"] * 20, sensitive_features=GROUP[:80], label_map={"a": "c"})
-
-
 @pytest.mark.parametrize("written", [("0", "1"), ("0.0", "1.0"), ("0", "1.00")])
 @pytest.mark.parametrize("named", ["label", "prediction"])
 def test_whole_numbers_in_two_writings_are_one_class_with_one_note(
