@@ -481,10 +481,9 @@ def _rates(name: str, rates: Record, level: str) -> list[Record]:
         else f"Predictive parity is undefined: {gap.reason}."
     )
     chosen = "as chosen" if rates["reference_is_given"] else "the group with the highest selection rate"
-    # Pages of results that were written before the favourable class could be named have no such key.
     about = (
         f"The four-fifths rule asks whether it is below {FOUR_FIFTHS}, where positive is the favourable outcome."
-        if rates.get("favourable") is None
+        if rates["favourable"] is None
         else f"The four-fifths rule asks whether the ratio named above is below {FOUR_FIFTHS}."
     )
     to = (
@@ -497,7 +496,7 @@ def _rates(name: str, rates: Record, level: str) -> list[Record]:
         ("Precision", "Share of predicted positives that are positive. Percent."),
         ("False negative rate", "Share of positives that are missed. Percent."),
         ("Balanced error", "Mean of false negative and false positive rate. Percent."),
-        (ratio_title(rates.get("favourable")), f"Selection rate divided by that of the reference group. {about}"),
+        (ratio_title(rates["favourable"]), f"Selection rate divided by that of the reference group. {about}"),
         ("Ratio of true positive rates", "1 is the rate of the reference group."),
     ]
     caption = f"Precision, errors and ratios by group of {short(name)}, with {level} intervals"

@@ -21,7 +21,7 @@ USES_GROUPS = (
 
 def rule_page(result: Record, *, source: str = "") -> Record:
     """Return the page of a rule, from its JSON; arguments are those of :attr:`Report.make_page`."""
-    # A rule that was written before its sentences were, or by Python.
+    # BiasRule.save writes no sentences.
     finding, *lines = result.get("sentences") or [_finding(result)]
     against = result.get("against") or {"by_attribute": {}}
     sections = [section for name in against["by_attribute"] for section in paired_sections(name, result)]
@@ -69,8 +69,8 @@ def _bound(result: Record) -> str:
 
 
 def _fit_gap(result: Record) -> str:
-    """Return the gap on the rows that a rule was fitted on; rules without labels, and older files, have none."""
-    gap = result["rule"].get("fit_gap")
+    """Return the gap on the rows that a rule was fitted on; rules without labels have none."""
+    gap = result["rule"]["fit_gap"]
     return "unknown: fit the rule on rows with labels" if gap is None else f"{number(100 * gap)} points by their labels"
 
 
@@ -101,7 +101,7 @@ def _terms(result: Record) -> list[tuple[str, str]]:
 
 
 def _cutoffs(result: Record) -> list[Record]:
-    """From which score each group is decided positive; nothing of a rule that was written before this table was."""
+    """From which score each group is decided positive; nothing of one threshold for all."""
     if not (found := result.get("cutoffs")):
         return []
     log_odds = result.get("scale") == LOG_ODDS

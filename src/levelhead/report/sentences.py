@@ -257,7 +257,7 @@ def audit_sentences(
     """Say what an audit found: what was asked, what must be known before any gap, then the lowest ratio or largest gap.
 
     Args:
-        result: the audit's JSON; empty sentences for one that was written before it had a ``finding``.
+        result: the audit's JSON.
         brief: leave out the denominators of the rates.
         asked: what answers a question of its own. Nothing but a model with one answer goes before it.
         ratios: of the favourable outcome; the first one goes before the largest gap.
@@ -267,8 +267,6 @@ def audit_sentences(
         full sentences, of which the first is the headline; the rows of the largest gap and the largest gap of each
         other column follow.
     """
-    if "finding" not in result:
-        return []
     finding, words = result["finding"], Words(result)
     answers, constant = _answer_sentences(finding, words), finding["constant"] is not None
     sentences = [*answers, *asked] if constant else [*asked, *answers]
