@@ -19,7 +19,6 @@ from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.cli.app import main
 from levelhead.metrics.paired import paired_interval
 from levelhead.report import render
-from levelhead.types import ConfigError
 
 
 def made(people: int = 400, records: int = 5, seed: int = 0) -> pd.DataFrame:
@@ -302,8 +301,6 @@ def test_a_file_of_scores_gives_the_same(
         assert (found["low"], found["high"]) == pytest.approx((part.area.low, part.area.high))
     gap = audited(frame).metrics["equal_opportunity"]
     assert own["by_attribute"]["sex"]["metrics"]["equal_opportunity"]["high"] == pytest.approx(gap.high)
-    with pytest.raises(ConfigError, match="'score' is the cluster column and also a label"):
-        lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], score="score", cluster="score")
 
 
 def two_models(people: int = 120, records: int = 5, seed: int = 0) -> pd.DataFrame:

@@ -11,7 +11,6 @@ import pytest
 
 import levelhead as lh
 from command_line import run
-from levelhead.types import ConfigError
 
 RNG = np.random.default_rng(1)
 SEX = RNG.choice(["f", "m"], 3000, p=[0.4, 0.6])
@@ -74,8 +73,6 @@ def test_rows_in_clusters_leave_these_intervals_out() -> None:
     one = audit(cluster=person, costs=None).scores.by_attribute["sex"].separation["f"]
     assert one.kolmogorov_smirnov.reason == one.brier.reason == "rows come in clusters"
     assert one.gini.defined
-    with pytest.raises(ConfigError, match="costs= cannot be used with a cluster"):
-        audit(cluster=person)
 
 
 def test_the_command_takes_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from levelhead.auditing.result import AuditResult
 from levelhead.cli.app import main
 from levelhead.metrics.names import attribute_names, by_names, group_name
 from levelhead.storage import read_json
-from levelhead.types import ConfigError, DataError, require_columns
+from levelhead.types import DataError, require_columns
 
 SUFFIXES = [".csv", ".tsv", ".csv.gz", ".parquet", "frame"]
 
@@ -137,8 +137,6 @@ def test_groups_that_differ_in_writing_alone_stay_apart(tmp_path: Path, suffix: 
 def test_labels_that_differ_in_writing_alone_are_one_class_or_two_as_the_map_says(tmp_path: Path, suffix: str) -> None:
     """Accuracy is 75%, and not the 100% that numbers would have, where they are two."""
     columns = {"y": ["01", "1"] * 40, "yhat": ["01", "1", "1", "1"] * 20, "g": ["a", "b"] * 40}
-    with pytest.raises(DataError, match=r"'01' and '1' differ only in how a number is written.*--label-map 01=01,1=1"):
-        audited(columns, ["g"], suffix, tmp_path)
     result = audited(columns, ["g"], suffix, tmp_path, label_map="01=01,1=1")
     assert result.metrics["accuracy"].value == 0.75
     assert result.groups["a"].rows_by_label == {"01": 40, "1": 0}
@@ -150,8 +148,6 @@ def test_the_positive_class_of_the_command_line_is_a_text(tmp_path: Path, suffix
     columns = {"y": ["0", "1"] * 40, "yhat": ["0", "1"] * 40, "g": ["a", "b"] * 40}
     for given in ("0", 0):
         assert audited(columns, ["g"], suffix, tmp_path, positive=given).positive == "0"
-    with pytest.raises(ConfigError, match=r"'1\.0' is not among the classes: 0, 1"):
-        audited(columns, ["g"], suffix, tmp_path, positive="1.0")
 
 
 def test_classes_written_like_numbers_are_in_the_order_of_numbers(tmp_path: Path) -> None:
@@ -167,10 +163,6 @@ def test_numbers_compare_as_numbers_and_never_as_texts() -> None:
     for same in (label.astype(float), label.astype(bool), pd.Series(label, dtype="Int64"), label.astype(object)):
         assert audit(label, same, sensitive_features=group).metrics["accuracy"].value == 1
         assert audit(label, same, sensitive_features=group).positive == "1"
-    with pytest.raises(DataError, match="'0' is no label, but 0 is: one is a number, the other a text"):
-        audit(label, label.astype(str), sensitive_features=group)
-    with pytest.raises(DataError, match="'False' is no label, but False is: one is a truth value, the other a text"):
-        audit(label.astype(bool), label.astype(bool).astype(str), sensitive_features=group)
 
 
 def test_parquet_keeps_its_types(tmp_path: Path) -> None:
@@ -184,8 +176,6 @@ def test_parquet_keeps_its_types(tmp_path: Path) -> None:
 
 def test_missing_groups_keep_apart_from_a_group_of_that_name(tmp_path: Path) -> None:
     columns = {"y": ["0", "1"] * 20, "yhat": ["0", "1"] * 20, "g": ["(missing)", ""] * 20}
-    with pytest.raises(DataError, match=r"'g' has a group named '\(missing\)' and missing values"):
-        audited(columns, ["g"], ".csv", tmp_path)
     columns["g"] = ["NA", ""] * 20
     result = audited(columns, ["g"], ".csv", tmp_path)
     assert list(result.groups) == ["NA", "(missing)"]
@@ -221,11 +211,8 @@ def test_two_columns_of_one_name_that_nobody_asks_for_do_no_harm(tmp_path: Path,
     assert audit_file(path, "y", "yhat", ["g"]).metrics["accuracy"].value == 1
 
 
-@pytest.mark.parametrize("name", ["sex,age", "sex, age"])
-def test_two_columns_in_one_option_are_told_apart(name: str) -> None:
-    with pytest.raises(DataError, match=f"no column '{name}'. For 2 columns, repeat the option, with one name each"):
-        require_columns(["y", "sex", "age"], [name], "p.csv")
-    require_columns(["y", name], [name], "p.csv")
+def test_a_column_may_have_a_comma_in_its_name() -> None:
+    require_columns(["y", "sex,age"], ["sex,age"], "p.csv")
 
 
 def test_names_of_columns_are_told_on_one_short_line() -> None:

@@ -17,7 +17,6 @@ from scipy import special
 from levelhead import explain_file, explain_gap
 from levelhead.cli.app import main
 from levelhead.metrics.implied import gap_of, implied_rates, model_rates, positive_rate, separation
-from levelhead.types import ConfigError, DataError
 
 AREA, BASE, SHARE = (0.85, 0.80), (0.65, 0.25), (0.6, 0.4)
 FIGURES = ("measured", "implied", "rho", "predicted", "rest")
@@ -62,8 +61,6 @@ def test_rows_without_a_group_are_left_out_as_an_audit_leaves_them_out() -> None
     found = explain_gap([*label, *[0, 1] * 250], [*score, *[-5.0] * 500], sensitive_features=more)
     assert found.warnings == ["group: 500 rows without a group are not compared."]
     assert found.pairs == alone.pairs
-    with pytest.raises(DataError, match="every value is missing"):
-        explain_gap(label, score, sensitive_features=[None] * 2_000)
 
 
 @pytest.mark.slow
@@ -258,12 +255,8 @@ def test_one_group_alone_gives_no_pair_and_a_warning() -> None:
 def test_three_classes_need_a_positive_one() -> None:
     label, score, group = drawn(600)
     words = np.where(label == 1, "yes", np.where(np.arange(600) % 2, "no", "maybe"))
-    with pytest.raises(ConfigError, match="3 classes: maybe, no, yes"):
-        explain_gap(words, score, sensitive_features=group)
     result = explain_gap(words, score, sensitive_features=group, positive="yes")
     assert result.pairs[0].rho.defined
-    with pytest.raises(ConfigError, match="not among the classes"):
-        explain_gap(words, score, sensitive_features=group, positive="nein")
 
 
 def test_probabilities_of_0_and_1_are_counted_in_a_warning() -> None:
@@ -405,10 +398,6 @@ def test_a_group_of_few_people_is_not_explained(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "p.csv", index=False)
     found = explain_file(tmp_path / "p.csv", "y", "p", ["sex"], cluster="who")
     assert "clusters, fewer than 8" in str(found.pairs[0].measured.reason)
-    with pytest.raises(ConfigError, match="'sex' is the cluster column and also"):
-        explain_file(tmp_path / "p.csv", "y", "p", ["sex"], cluster="sex")
-    with pytest.raises(DataError, match="600 labels and 599 clusters"):
-        explain_gap(frame["y"], frame["p"], sensitive_features=frame["sex"], cluster=who[1:])
 
 
 def test_base_rates_do_not_explain_a_gap_that_runs_against_them() -> None:

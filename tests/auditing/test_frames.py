@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 import levelhead as lh
 from levelhead.metrics.names import RATE_TITLES
 from levelhead.report.result import COLUMNS
-from levelhead.types import ConfigError
 
 ROWS = 200
 LABEL = np.arange(ROWS) % 2
@@ -162,10 +161,6 @@ def test_a_drawing_has_a_panel_for_each_rate_and_a_line_for_each_group():
     assert drawn.tolist() == pytest.approx([low, high])
     figure.savefig(io.BytesIO(), format="png")
     result.plot("$a$\x1b[2J", rates=["accuracy"]).savefig(io.BytesIO(), format="png")
-    with pytest.raises(ConfigError, match=r"The audit has no column 'race'\. It has sex"):
-        result.plot("race")
-    with pytest.raises(ConfigError, match=r"The audit has no rate 'recall'\. It has accuracy, selection_rate"):
-        result.plot(rates=["recall"])
 
 
 def test_many_groups_and_classes_are_drawn():
@@ -240,8 +235,6 @@ def test_small_groups_and_missing_ones_are_in_no_difference():
     for found in (one.difference("to_overall"), one.ratio("to_overall")):  # the group is all rows: not 0 or 1
         assert found.value.isna().all()
         assert found.loc[("group", "accuracy"), "reason"] == "fewer than two groups are compared"
-    with pytest.raises(ConfigError, match=r"method='each' is unknown\. Known: between_groups, to_overall"):
-        result.ratio("each")
 
 
 def test_pairs_of_every_part_are_in_frames():
@@ -283,6 +276,4 @@ def test_explanations_and_audits_without_groups_are_drawn():
     bounds.plot().savefig(io.BytesIO(), format="png")
     assert bounds._repr_html_().startswith("<pre")
     assert explained._repr_html_().startswith("<pre")
-    with pytest.raises(ConfigError, match=r"There is no column 'race' to draw\. There is sex"):
-        explained.plot("race")
     assert list(explained.by_group.columns) == ["base_rate", "area", "true_positive_rate", "false_positive_rate"]

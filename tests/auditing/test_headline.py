@@ -13,7 +13,7 @@ import levelhead as lh
 from levelhead.auditing.page import audit_page
 from levelhead.cli.app import main
 from levelhead.report.sentences import audit_sentences
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 Tables = dict[str, list[list[int]]]
 
@@ -103,10 +103,6 @@ def test_a_tiny_group_beside_a_big_one_is_named_only_if_an_exact_test_agrees() -
 def test_a_reference_group_always_stands_second() -> None:
     first, _ = said(ADULT, reference="women")
     assert "61.6% of men and 49.5% of women: 12.1 points higher, interval 8.0 to 16.2" in first
-    with pytest.raises(ConfigError, match=r"No group is named 'Male', for --reference\. Groups there: men, women"):
-        said(ADULT, reference="Male")
-    with pytest.raises(ConfigError, match="'sex' would have two reference groups, 'women' and 'men'"):
-        said(ADULT, reference=["women", "sex=men"])
 
 
 def test_with_a_reference_only_its_pairs_are_named() -> None:
@@ -173,8 +169,6 @@ def test_missing_groups_are_reported_with_their_share_and_left_out() -> None:
     ]
     assert compared.metrics["demographic_parity"].value > result.metrics["demographic_parity"].value
     assert compared.groups["(missing)"].included
-    with pytest.raises(ConfigError, match="missing='drop' is unknown"):
-        lh.audit(label, predicted, sensitive_features={"sex": missing}, missing="drop")
 
 
 def test_tiny_cells_are_named_and_decide_nothing() -> None:
@@ -245,8 +239,6 @@ def test_the_page_has_title_model_and_the_finding() -> None:
     assert "an audit detects gaps of " in html
     assert result.text(all=True).splitlines()[0].startswith("Among rows with label “>50K”")
     assert max(map(len, result.text(all=True).splitlines())) <= 80
-    with pytest.raises(ConfigError, match=r"about has 'owner'\. Known: title, model"):
-        lh.audit(label, predicted, sensitive_features=group, about={"owner": "x"})
 
 
 def test_tables_keep_whole_words_at_80_columns() -> None:
@@ -271,12 +263,6 @@ def test_a_label_map_says_which_label_is_which_prediction() -> None:
         result = lh.audit(label, predicted, sensitive_features=group, label_map=given, positive=">50K", replicates=100)
         assert result.metrics["accuracy"].value == 1
         assert result.positive == "1"
-    with pytest.raises(DataError, match=r"no class for the label '<=50K\.'\. Labels there: '<=50K', '<=50K\.', '>50K'"):
-        lh.audit(label, predicted, sensitive_features=group, label_map=">50K=1,<=50K=0")
-    with pytest.raises(ConfigError, match=r"label-map has '>50K'\. Write label=prediction"):
-        lh.audit(label, predicted, sensitive_features=group, label_map=">50K")
-    with pytest.raises(ConfigError, match="'a' is mapped twice"):
-        lh.audit(label, predicted, sensitive_features=group, label_map="a=1,a=0")
 
 
 def test_the_command_takes_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

