@@ -112,13 +112,6 @@ def test_hostile_group_names_stay_text() -> None:
 # ------------------------------------------------------------------------------------------------ bad input
 
 
-def test_an_unknown_column_lists_the_columns_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    frame().to_csv(tmp_path / "p.csv", index=False)
-    assert run(str(tmp_path / "p.csv"), "--label", "y", "--prediction", "yhat", "--group", "Sex") == 2
-    error = " ".join(capsys.readouterr().err.split())
-    assert "no column 'Sex'. Did you mean 'sex'? Columns there: y, yhat, sex, race" in error
-
-
 def test_a_group_with_one_member_is_named_and_left_out() -> None:
     data = frame()
     data.loc[0, "sex"] = "other"

@@ -86,23 +86,6 @@ def test_the_command_writes_a_page_and_a_gate(tmp_path: Path, capsys: pytest.Cap
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--top", "5"], "missing: --rank"),
-        (["--lowest-first", "--label", "y"], "missing: --rank"),
-        (["--rank", "points"], "missing: --top"),
-        (["--rank", "points", "--top", "5", "--label", "y"], "--rank reads no outcomes and no classes: remove --label"),
-    ],
-)
-def test_options_of_rankings_go_together(
-    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pd.DataFrame({"points": [1, 2], "who": ["a", "b"]}).to_csv(tmp_path / "rows.csv", index=False)
-    assert run("audit", tmp_path / "rows.csv", "--group", "who", *options) == 2
-    assert said in " ".join(capsys.readouterr().err.split())
-
-
 def test_a_frequency_table_has_the_figures_of_its_rows(tmp_path: Path) -> None:
     score, group = drawn(0)
     count = np.arange(len(score)) % 3

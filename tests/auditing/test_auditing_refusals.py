@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -12,7 +10,7 @@ from refusals import Row, check, rows
 
 @pytest.fixture
 def files(folder_of_its_own: None) -> None:
-    """Write decisions of three groups, rows of which some have no label, and labels of the other sign."""
+    """Write decisions of three groups, rows of which some have no label, and labels of the other sign, and people."""
     decision = ["yes"] * 80 + ["no"] * 20 + ["yes"] * 40 + ["no"] * 60 + ["yes"] * 75 + ["no"] * 25
     table = {"decision": decision, "y": ["yes", "no"] * 150, "race": ["a"] * 100 + ["b"] * 100 + ["c"] * 100}
     table |= {"month": ["spring", "summer", "fall"] * 100}
@@ -22,7 +20,9 @@ def files(folder_of_its_own: None) -> None:
     hired.to_csv("some.csv", index=False)
     hired.assign(y=-1).to_csv("none.csv", index=False)
     hired.assign(y=1 - hired["y"].abs()).to_csv("turned.csv", index=False)
-    Path("rows.json").unlink(missing_ok=True)
+    people = pd.DataFrame({"y": [0, 1] * 200, "decision": [0, 1, 1, 0] * 100, "sex": ["f", "m", "m", "f"] * 100})
+    people = people.assign(id=[f"person-{row // 2:03}" for row in range(400)], score=people.index * 37 % 400 / 401)
+    people.to_csv("people.csv", index=False)
 
 
 @pytest.mark.parametrize("row", rows(__file__))

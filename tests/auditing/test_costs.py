@@ -82,4 +82,3 @@ def test_the_command_takes_costs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert run(*args, *prices, "--all", "--fail-if", "brier > 0.3", "--fail-if", "cost > 10") == 0
     assert "What errors cost" not in (shown := capsys.readouterr().out)  # a terminal has no headings
     assert "Cost of errors per row by sex" in shown
-    assert run(*args, *prices[:2]) == 2

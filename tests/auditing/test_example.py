@@ -51,39 +51,6 @@ def test_further_options_hold_for_the_example_too(capsys: pytest.CaptureFixture[
     assert "example.csv" in (tmp_path / "a.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["mine.csv"], "FILE"),
-        (["--label", "y"], "--label"),
-        (["--prediction", "p"], "--prediction"),
-        (["--group", "g"], "--group"),
-        (["mine.csv", "--label", "y", "--prediction", "p", "--group", "g"], "FILE, --label, --prediction, --group"),
-    ],
-)
-def test_the_example_with_a_file_or_columns_is_an_error(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
-) -> None:
-    assert f"remove {named}, or --example" in error(capsys, "--example", *arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "missing"),
-    [
-        ([], "FILE, --label, --prediction, --group"),
-        (["mine.csv"], "--label, --prediction, --group"),
-        (["mine.csv", "--label", "y", "--group", "g"], "--prediction"),
-        (["--label", "y", "--prediction", "p", "--group", "g"], "FILE"),
-    ],
-)
-def test_what_is_missing_is_named_and_the_example_offered(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], missing: str
-) -> None:
-    said = error(capsys, *arguments)
-    assert f"missing: {missing}." in said
-    assert "levelhead audit --example" in said
-
-
 def test_an_output_never_replaces_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     before = EXAMPLE.read_bytes()
     assert "is an input" in error(capsys, "--example", "--json", EXAMPLE)

@@ -61,26 +61,6 @@ def test_the_ratio_is_that_of_the_favourable_class(capsys: pytest.CaptureFixture
     assert "selection_ratio < 0.8 holds: race, group 'b': selection_ratio 0.5" in said(capsys)
 
 
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [
-        ([*DECISIONS, "--fail-if", "selection_ratio"], "is not a condition: write for example"),
-        ([*DECISIONS, "--junit", "a.xml"], "--junit writes the conditions of --fail-if"),
-        ([*DECISIONS, "--weight", "y"], "--weight needs outcomes: name their column with --label"),
-        ([*DECISIONS, "--score", "y"], "--score needs outcomes: name their column with --label"),
-        ([*DECISIONS, "--cost-false-positive", "0"], "--cost-false-positive needs outcomes"),
-        ([*DECISIONS[:4], "--group", "race"], "Decisions without outcomes need --favourable instead of --label"),
-        ([*DECISIONS, "--label", "decision"], "'decision' is named as label and as prediction. For decisions"),
-        ([*DECISIONS, "--fail-if", "accuracy < 1", "--junit", "rows.csv"], "rows.csv"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(command: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*command, "--json", "a.json") == 2
-    assert text in said(capsys)
-    assert not Path("a.json").exists()
-    assert not Path("a.xml").exists()
-
-
 def test_an_unknown_figure_costs_no_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*DECISIONS, "--fail-if", "selection_rato < 1", "--json", "a.json", "--junit", "a.xml") == 2
     assert "No figure is called 'selection_rato'. Did you mean 'selection_ratio'?" in said(capsys)

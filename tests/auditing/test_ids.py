@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from command_line import run, said
 from levelhead.types import DataError
 
 ROWS = 400
@@ -25,29 +24,6 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
     )
     frame.to_csv("people.csv", index=False)
     return frame
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "audit people.csv --label y --prediction decision --group id",
-        "audit people.csv --label y --prediction decision --group sex --group id --intersect",
-        "audit people.csv --label y --score score --group id",
-        "audit people.csv --prediction decision --favourable 1 --group id",
-        "audit people.csv --label score --prediction y --regression --group id",
-        "audit --rank score --top 10 people.csv --group id",
-        "audit people.csv --label y --prediction decision --group sex --control id",
-        "audit people.csv --label score --prediction y --regression --group sex --control id",
-        "explain people.csv --label y --score score --group id",
-        "postprocess people.csv --label y --score score --group id --metric demographic_parity --out new.csv",
-    ],
-)
-def test_no_verb_takes_ids_for_groups(line: str, people: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*line.split(), "--json", "new.json") == 2
-    printed = said(capsys)
-    assert "no two of them have 10 rows: is this an id?" in printed
-    assert "person-" not in printed
-    assert not Path("new.json").exists()
 
 
 def test_many_small_groups_beside_two_large_ones_are_groups(people: pd.DataFrame) -> None:

@@ -267,18 +267,6 @@ def test_what_is_said_of_four_fifths(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "Along numbers" in page
 
 
-def test_a_favourable_class_is_refused_where_it_would_be_ignored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made(60).to_csv(tmp_path / "p.csv", index=False)
-    more = ["--regression", "--group", "sex"]
-    columns = ["--label", "y", "--prediction", "yhat", "--favourable", "1"]
-    with pytest.raises(SystemExit) as ended:
-        main(["audit", str(tmp_path / "p.csv"), *columns, *more])
-    assert ended.value.code == 2
-    assert "--favourable" in capsys.readouterr().err
-
-
 def test_with_no_reference_ratios_are_to_the_highest_and_intervals_hold_for_any() -> None:
     table = np.array([[[60, 40], [40, 60]], [[50, 50], [30, 70]], [[70, 30], [50, 50]]])
     counts = Counts(table, ("a", "b", "c"), (0, 1))

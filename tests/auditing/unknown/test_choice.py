@@ -478,32 +478,6 @@ def test_the_commands(
     assert render(indirect_page(figures))
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--group", "sex", "--shares", "women=0.5"], "--group gives every row's group"),
-        (["--randomized-response", "flip=0.2"], "name it with --group"),
-        (["--group", "p1", "--randomized-response", "keep=0.8"], "keep= has two meanings"),
-        (["--proxy", "p1", "--intersect"], "No such option: --intersect"),
-        (["--inclusion", "p_female"], "any gap up to 100 points"),
-        (["--labelled-group", "known", "--proxy", "known"], "has two roles"),
-        (["--labelled-group", "known", "--proxy", ""], "The name of a proxy is empty"),
-        (["--shares", "women"], "write a group and its share"),
-        (["--proxy", "nobody"], "has no column 'nobody'"),
-    ],
-)
-def test_commands_that_cannot_be_meant(
-    options: list[str], said: str, table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    table.head(500).to_csv("people.csv", index=False)
-    with pytest.raises(SystemExit) as left:
-        main([*COMMAND, *options])
-    assert left.value.code == 2
-    assert said in " ".join(capsys.readouterr().err.split())
-
-
 def test_a_file_and_its_rows_say_the_same(tmp_path: Path, table: pd.DataFrame) -> None:
     table.to_parquet(tmp_path / "people.parquet")
     table.to_csv(tmp_path / "people.csv", index=False)
