@@ -162,7 +162,7 @@ def build(local: bool = True) -> Any:
         return [str(EXAMPLE), *one, gr.update(choices=names, value=[GROUP]), gr.update(choices=values, value=POSITIVE)]
 
     def shown(page: Record, record: Any = None) -> Iterator[list[Any]]:
-        """Yield what the page shows. Gradio has copied the files into its cache, which it empties, when it goes on."""
+        """Yield what the page shows. Gradio copies the files into its cache, which it empties."""
         from levelhead.report.page import render
 
         drawn, files = render(page), []

@@ -137,7 +137,7 @@ def test_the_command_with_a_csv_and_a_parquet_file(
             "approved",
             "--proxy-probabilities",
             given,
-            "--favourable",
+            "--positive",
             "yes",
         ]
         with pytest.raises(SystemExit, match=r"^0$"):
