@@ -41,7 +41,7 @@ from command_line import run
 SHELL, PYTHON, IMPORTS = "$ levelhead ", ">>> ", (">>> import ", ">>> from ")
 SAID: dict[str, str] = {}
 """What was answered, by what is asked, where it is not what the text says."""
-FRAME = re.compile("[\u2500-\u257f]+|Usage: .*? for help\\.")
+FRAME = re.compile("[\u2500-\u257f]+|Usage: .*? for help\\.", re.DOTALL)
 """What the command line draws around an error of its options."""
 
 

@@ -210,7 +210,10 @@ def test_uploads_are_deleted_however_the_app_ends(ending: signal.Signals, tmp_pa
         (folder,) = tmp_path.glob("levelhead-app-*")
         (folder / "upload.csv").write_text("private")
         server.send_signal(ending)
-        server.wait(60)
+        try:
+            server.wait(120)
+        finally:
+            server.kill()
     assert not list(tmp_path.glob("levelhead-app-*"))
 
 
