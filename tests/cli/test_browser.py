@@ -199,7 +199,13 @@ def test_uploads_are_deleted_however_the_app_ends(ending: signal.Signals, tmp_pa
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "levelhead", "app", "--port", str(port)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(ending, signal.SIG_DFL),  # tests may run where it is ignored, as under nohup
+    ) as server:
         assert server.stdout is not None
         line = server.stdout.readline()
         assert f"Open http://127.0.0.1:{port}/?token=" in line
