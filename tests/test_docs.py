@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Python in these pages speaks of things that a reader brings along, so it cannot run as it stands.
 NOT_RUN = {
+    "CONTRIBUTING.md": "predictions; tests/test_templates.py runs its files",
     "docs/klaad.md": "a tokenizer and triplets",
     "docs/presets.md": "a backbone and a batch of its inputs",
 }

