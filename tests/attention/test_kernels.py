@@ -38,17 +38,6 @@ def test_equals_the_operations_one_by_one(per_position, absolute):
     )
 
 
-def test_moments():
-    x = random(6, 2, 4, 3)
-    found = standardize_batch(x, 1e-5, per_position=True, absolute=True)
-    torch.testing.assert_close(found.mean, x.mean(dim=0))
-    torch.testing.assert_close(found.variance, x.var(dim=0, correction=0))
-    found = standardize_batch(x, 1e-5, per_position=False, absolute=True)
-    torch.testing.assert_close(found.mean, x.mean(dim=(0, 2))[:, None])
-    torch.testing.assert_close(found.variance, x.var(dim=(0, 2), correction=0)[:, None])
-    assert not found.variance.requires_grad
-
-
 def test_a_mean_that_is_large_against_the_spread_costs_no_precision():
     x = (random(64, 1, 1, 8) + 1000).float()
     found = standardize_batch(x, 1e-5, per_position=True, absolute=True)
@@ -115,35 +104,3 @@ def test_the_standardizer_is_the_same_with_and_without_it(statistics, running, a
         results.append((*found, query.grad, key.grad, *(buffers[name] for name in sorted(buffers))))
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6 if one.dtype == torch.float32 else 1e-12, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("options", "valid", "expected"),
-    [
-        ({}, False, True),
-        ({"running": "std"}, False, True),
-        ({}, True, False),
-        ({"unbiased": True}, False, False),
-        ({"eps": 0.0}, False, False),
-        ({"statistics_gradient": False}, False, False),
-        ({"centre": False}, False, False),
-        ({"scale": False}, False, False),
-        ({"twice": True}, False, False),
-    ],
-)
-def test_options_that_it_does_not_know_go_the_longer_way(options, valid, expected, monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        "levelhead.attention.standardize.standardize_batch",
-        lambda *args, **kwargs: calls.append(args) or standardize_batch(*args, **kwargs),
-    )
-    module = QueryKeyStandardizer(2, 3, length=4, **options)
-    mask = torch.tensor([[True] * 4, [True] * 3 + [False]] * 3) if valid else None
-    module(random(6, 2, 4, 3), random(6, 2, 4, 3, seed=1), mask)
-    assert bool(calls) is expected
-    calls.clear()
-    module.eval()
-    module._known_updated = True
-    module(random(6, 2, 4, 3), random(6, 2, 4, 3, seed=1))
-    module.train()(random(1, 2, 4, 3), random(1, 2, 4, 3, seed=1))
-    assert not calls

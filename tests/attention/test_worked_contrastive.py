@@ -22,6 +22,58 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+# ------------------------------------------------------------------------------------------------ published numbers
+
+
+Z = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8], [-1, 0, 0]], dtype=torch.float64)
+
+
+def test_published_numbers() -> None:
+    labels = torch.tensor([0, 0, 1, 1, 1])
+    assert supervised_contrastive(Z, labels, 0.07).item() == pytest.approx(2.00956585, abs=1e-7)
+    assert supervised_contrastive(Z, labels, 1.0).item() == pytest.approx(1.10606994, abs=1e-7)
+    assert supervised_contrastive(Z, labels, 0.07, reduction="sum").item() == pytest.approx(10.04782924, abs=5e-7)
+    per_anchor = [2.176e-5, 0.05760393, 4.97905096, 4.31799965, 0.69315293]
+    for anchor, expected in enumerate(per_anchor):
+        only = torch.zeros(5)
+        only[anchor] = 2.0
+        assert supervised_contrastive(Z, labels, 0.07, only).item() == pytest.approx(expected, abs=1e-7)
+    assert supervised_contrastive(Z, labels, 0.07, smoothing=1e-5).item() == pytest.approx(1.57868361, abs=1e-6)
+
+
+def test_an_anchor_without_a_positive_is_left_out() -> None:
+    labels = torch.tensor([0, 0, 1, 1, 2])
+    assert supervised_contrastive(Z, labels, 1.0).item() == pytest.approx(0.97365080, abs=1e-7)
+    assert supervised_contrastive(Z, labels, 1.0, reduction="sum").item() == pytest.approx(4 * 0.97365080, abs=4e-7)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 1e-5])
+@pytest.mark.parametrize("kept", [[0, 1, 2, 3, 4], [0, 1, 3], [2], []])
+def test_rows_whose_label_is_to_be_ignored_are_as_if_they_were_not_there(kept: list[int], smoothing: float) -> None:
+    """-100 is what torch's cross-entropy leaves out: such rows are no class of their own, and nobody's negatives."""
+    order = torch.randperm(7, generator=torch.Generator().manual_seed(0))
+    ignored = torch.tensor([[0.0, 0, 1], [0.6, 0, 0.8]], dtype=torch.float64)
+    labels, weight = torch.tensor([0, 0, 1, 1, 1]), torch.tensor([1.0, 2.0, 0.5, 3.0, 4.0])
+    z = Z.clone().requires_grad_()
+    alone = supervised_contrastive(z[kept], labels[kept], 0.5, weight[kept], smoothing)
+    (expected,) = torch.autograd.grad(alone, z)
+    marked = torch.where(torch.isin(torch.arange(5), torch.tensor(kept, dtype=torch.int64)), labels, -100)
+    everyone = torch.cat([z, ignored])[order]
+    all_labels = torch.cat([marked, torch.tensor([-100, -100])])[order]
+    loss = supervised_contrastive(everyone, all_labels, 0.5, torch.cat([weight, torch.ones(2)])[order], smoothing)
+    (gradient,) = torch.autograd.grad(loss, z)
+    assert loss.item() == pytest.approx(alone.item(), abs=1e-12)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
+
+
+def test_bfloat16_is_computed_in_float32() -> None:
+    labels = torch.tensor([0, 0, 1, 1, 1])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = supervised_contrastive(Z.bfloat16(), labels)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(2.0096, abs=0.05)
+
+
 # ------------------------------------------------------------------------------------------------ the loss
 
 
@@ -71,19 +123,20 @@ def test_the_temperature_is_that_of_the_paper_and_nothing_is_smoothed_unless_ask
     assert found.item() == pytest.approx(contrastive(z.tolist(), LABELS, 0.07, [1.0] * 6))
 
 
-def test_smoothed_shares_have_the_right_gradient_though_what_is_subtracted_has_none() -> None:
+@pytest.mark.parametrize("smoothing", [0.0, 0.01])
+def test_smoothed_shares_have_the_right_gradient_though_what_is_subtracted_has_none(smoothing: float) -> None:
     z, labels = normal(5, 3).requires_grad_(), torch.tensor([0, 0, 1, 1, 1])
 
     def written_out(z: Tensor) -> Tensor:
         similar = z @ z.T / 0.5
-        raised = (similar - similar.detach().max(dim=1, keepdim=True).values).exp() + 0.01
+        raised = (similar - similar.detach().max(dim=1, keepdim=True).values).exp() + smoothing
         others = raised.sum(1) - raised.diagonal()
         shares = [
             [(raised[i, p] / others[i]).log() for p in range(5) if p != i and labels[p] == labels[i]] for i in range(5)
         ]
         return -torch.stack([torch.stack(row).mean() for row in shares]).mean()
 
-    found, expected = supervised_contrastive(z, labels, 0.5, None, 0.01), written_out(z)
+    found, expected = supervised_contrastive(z, labels, 0.5, None, smoothing), written_out(z)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(*(torch.autograd.grad(one, z)[0] for one in (found, expected)))
 
@@ -110,9 +163,9 @@ def test_weights_of_anchors_have_no_gradient_and_may_be_few() -> None:
 
 
 def test_a_single_row_and_no_row_give_a_zero_with_a_graph() -> None:
-    for rows in (0, 1):
-        z = normal(2, 3)[:rows].requires_grad_()
-        loss = supervised_contrastive(z, torch.zeros(rows, dtype=torch.int64))
+    for rows in (0, 1, 3):  # three rows of three classes
+        z = normal(3, 3)[:rows].requires_grad_()
+        loss = supervised_contrastive(z, torch.arange(rows))
         loss.backward()
         assert loss.item() == 0
         assert torch.equal(z.grad, torch.zeros(rows, 3, dtype=torch.float64))
@@ -305,3 +358,8 @@ def test_nothing_is_computed_where_the_default_device_is() -> None:
     with torch.device("meta"):
         found = everything(heads[1])
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_ties_go_to_the_lowest_index() -> None:
+    index, _ = rank_tokens(torch.zeros(1, 1, 40), 3, readout=torch.tensor([1]))
+    assert index[:, 0].tolist() == [[0, 2, 3]]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from levelhead.attention import QueryKeyStandardizer, standardize
+from levelhead.attention.contrastive import rank_tokens, readout_logits
 from levelhead.attention.standardize import LengthError, Moments, RunningMoments, _root, pooled
 from levelhead.types import ConfigError
 
@@ -26,9 +27,9 @@ def normal(seed: int, *, heads: int = HEADS) -> Tensor:
     return 2 * torch.randn(BATCH, heads, TOKENS, SIZE, generator=generator, dtype=torch.float64) + 1
 
 
-def make(statistics: str = "position", **options: Any) -> QueryKeyStandardizer:
+def make(statistics: str = "position", *, heads: int = HEADS, size: int = SIZE, **options: Any) -> QueryKeyStandardizer:
     length = TOKENS if statistics == "position" else None
-    return QueryKeyStandardizer(HEADS, SIZE, statistics=statistics, length=length, **options)
+    return QueryKeyStandardizer(heads, size, statistics=statistics, length=length, **options)
 
 
 def moments_of(values: list[float], unbiased: bool = False) -> tuple[float, float]:
@@ -49,6 +50,92 @@ def standardised(x: Tensor, valid: Tensor | None, per_position: bool, unbiased: 
                 mean, variance = moments_of(values, unbiased)
                 result[:, head, token, feature] = (x[:, head, token, feature] - mean) / math.sqrt(variance + eps)
     return result
+
+
+# ------------------------------------------------------------------------------------------------ published numbers
+
+
+def worked_example() -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of 4 rows, 2 heads, 3 tokens and 2 features."""
+    index = torch.arange(4 * 2 * 3 * 2, dtype=torch.float64).view(4, 2, 3, 2)
+    return (
+        2 * torch.sin(1.3 * index + 0.7) + 0.5,
+        1.5 * torch.cos(0.9 * index + 0.2) - 0.3,
+        torch.sin(0.5 * index + 1),
+    )
+
+
+VECTORS = [
+    ("position", False, [1.501682, 1.135085, 0.986678], [1.748514, 0.893954, 1.803014],
+     [0.419777, 0.237020, 0.343203], [0.679308, 0.525061, -0.588303, -0.423355], 0.076076, 89.858588),
+    ("position", True, [1.126261, 0.851314, 0.740009], [1.311386, 0.670466, 1.352261],
+     [0.399648, 0.258259, 0.342093], [0.667466, 0.497583, -0.604643, -0.438040], -0.022089, 67.393941),
+    ("feature", False, [1.971972, 1.589665, 1.148434], [1.380042, 0.674479, 1.385694],
+     [0.435760, 0.259614, 0.304626], [0.718383, 0.590183, -0.604660, -0.443932], 0.591787, 84.531810),
+    ("feature", True, [1.807641, 1.457193, 1.052731], [1.265038, 0.618272, 1.270220],
+     [0.427658, 0.265517, 0.306826], [0.712045, 0.576776, -0.608911, -0.447149], 0.524998, 77.487493),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statistics", "unbiased", "head0", "head1", "mean", "out", "sum_out", "sum_w"), VECTORS)
+def test_published_numbers(
+    statistics: str, unbiased: bool, head0: Any, head1: Any, mean: Any, out: Any, sum_out: float, sum_w: float
+) -> None:
+    query, key, value = worked_example()
+    query, key = make(statistics, heads=2, size=2, unbiased=unbiased, eps=0.0)(query, key)
+    w = query @ key.transpose(-1, -2) / math.sqrt(2)
+    attention = w.softmax(-1)
+    result = (attention @ value).transpose(1, 2).flatten(2)
+
+    def close(actual: Tensor, expected: Any) -> None:
+        torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), atol=2e-6, rtol=0)
+
+    close(w[0, 0, 0], head0)
+    close(w[0, 1, 0], head1)
+    close(attention[0, :, 0].mean(0), mean)
+    close(result[0, 0], out)
+    close(result.sum(), sum_out)
+    close(w.sum(), sum_w)
+
+
+@pytest.mark.parametrize("statistics", ["position", "feature"])
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_published_selection(statistics: str, unbiased: bool) -> None:
+    query, key, _ = worked_example()
+    query, key = make(statistics, heads=2, size=2, unbiased=unbiased, eps=0.0)(query, key)
+    readout = torch.zeros(4, dtype=torch.int64)
+    logits = readout_logits(query[:, :, 0], key, 2**-0.5)
+    for include, expected in ((True, [[0, 2], [1, 2], [0, 2], [1, 0]]), (False, [[2, 1], [1, 2], [2, 1], [1, 2]])):
+        index, found = rank_tokens(logits, 2, readout=readout, include_readout=include)
+        assert index[:, 0].tolist() == expected
+        assert found.all()
+
+
+@pytest.mark.parametrize(
+    ("statistics", "unbiased", "expected"),
+    [
+        ("position", False, [1.723339, 2.080854]),
+        ("position", True, [1.696294, 2.025849]),
+        ("feature", False, [1.759934, 2.109262]),
+        ("feature", True, [1.753111, 2.094089]),
+    ],
+)
+def test_one_update_of_equation_6(statistics: str, unbiased: bool, expected: list[float]) -> None:
+    query, key, _ = worked_example()
+    standardizer = make(statistics, heads=2, size=2, unbiased=unbiased, eps=0.0, running="std")
+    standardizer(query, key)
+    standardizer.commit()
+    result, _ = standardizer.eval()(query, key)
+    torch.testing.assert_close(result[0, 0, 0], torch.tensor(expected).double(), atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_a_batch_of_one_stays_finite(unbiased: bool) -> None:
+    query = normal(0)[:1].requires_grad_()
+    result, _ = make(unbiased=unbiased)(query, normal(1)[:1])
+    result.sum().backward()
+    assert torch.isfinite(result).all()
+    assert torch.isfinite(query.grad).all()
 
 
 # ------------------------------------------------------------------------------------------------ training
@@ -83,18 +170,19 @@ def test_centring_and_scaling_can_be_left_out(centre: bool, scale: bool, eps: fl
     torch.testing.assert_close(found, (query - mean) / deviation)
 
 
-def test_the_gradient_goes_through_the_statistics_unless_it_is_told_not_to() -> None:
+@pytest.mark.parametrize("eps", [1e-5, 0.0])
+def test_the_gradient_goes_through_the_statistics_unless_it_is_told_not_to(eps: float) -> None:
     query, key, direction = normal(0), normal(1), normal(2)
     for gradient in (True, False):
         for valid in (None, VALID):
             x = query.clone().requires_grad_()
             plain = query.clone().requires_grad_()
-            found, _ = make("feature", statistics_gradient=gradient, absolute=False)(x, key, valid)
+            found, _ = make("feature", statistics_gradient=gradient, absolute=False, eps=eps)(x, key, valid)
             real = plain if valid is None else plain * valid[:, None, :, None]
             count = BATCH * TOKENS if valid is None else int(valid.sum())
             mean = real.sum((0, 2), keepdim=True) / count
             away = plain - mean if valid is None else (plain - mean) * valid[:, None, :, None]
-            deviation = (away.square().sum((0, 2), keepdim=True) / count + 1e-5).sqrt()
+            deviation = (away.square().sum((0, 2), keepdim=True) / count + eps).sqrt()
             if not gradient:
                 mean, deviation = mean.detach(), deviation.detach()
             expected = (plain - mean) / deviation
@@ -111,6 +199,8 @@ def test_half_precision_is_standardised_in_single_and_given_back_as_it_came() ->
     assert [one.dtype for one in found] == [torch.bfloat16, torch.float16]
     assert torch.equal(found[0], exact[0].bfloat16())
     assert torch.equal(found[1], exact[1].half())
+    standardizer.commit()
+    torch.testing.assert_close(standardizer.query.mean, query.float().mean((0, 2))[:, None])
 
 
 def kernel_calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
@@ -150,6 +240,10 @@ def test_the_kernel_is_used_where_it_computes_what_is_asked(
 
 def test_the_kernel_is_not_used_for_padding_or_fewer_than_two_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = kernel_calls(monkeypatch)
+    trained = make()
+    for moments in trained.children():
+        moments.num_batches_tracked += 1
+    trained.eval()(normal(0), normal(1))
     make()(normal(0), normal(1), VALID)
     make()(normal(0)[:1], normal(1)[:1])
     make("feature")(normal(0)[:1, :, :1], normal(1)[:1, :, :1])
@@ -271,17 +365,6 @@ def test_averages_move_by_the_momentum(statistics: str, running: str, padded: bo
     assert found[0, 1, 0, 0].item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_kernels_moments_are_those_of_the_plain_way() -> None:
-    for running in ("variance", "std"):
-        fast, slow = make(running=running), make(running=running)
-        fast(normal(0), normal(1))
-        slow(normal(0), normal(1), torch.ones(BATCH, TOKENS, dtype=torch.bool))
-        for one, other in zip(fast.children(), slow.children(), strict=True):
-            for a, b in zip(one.pending, other.pending, strict=True):
-                torch.testing.assert_close(a, b)
-                assert not a.requires_grad
-
-
 def test_a_position_that_no_batch_has_seen_keeps_its_start_and_its_count() -> None:
     standardizer = make(momentum=0.5)
     valid = torch.tensor([True, False, True]).expand(BATCH, -1)
@@ -299,7 +382,8 @@ def test_commit_has_no_graph_and_needs_a_batch() -> None:
     standardizer.commit()
     assert all((child.num_batches_tracked == 0).all() for child in standardizer.children())
     query = normal(0).requires_grad_()
-    standardizer(query, normal(1), None, LAST)
+    for _ in range(2):  # a layer that is computed again, as checkpoints do, counts once
+        standardizer(query, normal(1), None, LAST)
     standardizer.commit()
     for child in standardizer.children():
         assert child.num_batches_tracked.tolist() == [1]
@@ -365,8 +449,11 @@ def test_without_eps_a_feature_that_does_not_vary_is_remembered_as_such(running:
     (found * normal(2)).sum().backward()
     assert (found[:, 0, 1] == 0).all()
     assert (query.grad[:, 0, 1] == 0).all()
+    assert (query.grad[:, 1] != 0).any()
+    assert make(eps=0.0)(query * torch.nan, normal(1))[0].isnan().all()
     standardizer.commit()
     assert (standardizer.query.get_buffer(standardizer.query.spread_name)[0, 1] == 0).all()
+    assert (standardizer.eval()(query, normal(1))[0][:, 0, 1] == 0).all()
 
 
 def test_the_root_has_no_gradient_at_zero() -> None:
@@ -378,6 +465,9 @@ def test_the_root_has_no_gradient_at_zero() -> None:
 
 
 def test_a_move_changes_the_device_and_not_the_precision() -> None:
+    precise = RunningMoments(2, 3, 4)
+    precise.mean.fill_(1.001)
+    assert precise.to(torch.bfloat16).mean[0, 0, 0] == torch.tensor(1.001)
     moved = RunningMoments(2, 3, 4).to("meta", torch.float16)
     assert {name: (one.device.type, one.dtype) for name, one in moved.state_dict().items()} == {
         "mean": ("meta", torch.float32),
