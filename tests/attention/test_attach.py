@@ -6,10 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from huggingface_hub.errors import StrictDataclassFieldValidationError
-from tiny_models import NO_DROPOUT, SMALL, batch, bert_config, build, vit_config
+from tiny_models import SMALL, batch, bert_config, build, vit_config
 from transformers import (
-    AlbertConfig,
-    AlbertForSequenceClassification,
     BertModel,
     LlamaConfig,
     LlamaForSequenceClassification,
@@ -29,15 +27,6 @@ from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
 
 def updates(model):
     return debiased_attention(model).debias.key.num_batches_tracked.max().item()
-
-
-def test_finds_layer_and_readout_row(family):
-    record = attach(build(family)).config.levelhead
-    assert (
-        record["attention"] == {"vit": "vit.layers.1.attention", "bert": "bert.encoder.layer.1.attention.self"}[family]
-    )
-    assert record["debias"]["readout"] == "first"
-    assert record["debias"]["statistics"] == {"vit": "position", "bert": "cls_feature"}[family]
 
 
 def test_forward_matches_the_equations_written_out(labels):
@@ -68,8 +57,10 @@ def test_training_loss_is_task_plus_alignment_and_evaluation_loss_is_the_task(fa
     torch.testing.assert_close(whole.loss, F.cross_entropy(whole.logits, labels) + 0.5 * term)
     torch.testing.assert_close(whole.logits, apart.logits)
     assert term > 0
+    assert updates(model) == 2  # with and without labels
     model.eval()
     out = model(**batch(family), labels=labels)
+    assert updates(model) == 2
     torch.testing.assert_close(out.loss, F.cross_entropy(out.logits, labels))
 
 
@@ -101,36 +92,7 @@ def test_gradients_reach_everything_that_alignment_trains(family, labels):
     assert model.classifier.weight.grad is None
 
 
-def test_statistics_move_once_per_training_pass_with_and_without_labels(family, labels):
-    model = attach(build(family)).train()
-    model(**batch(family), labels=labels)
-    assert updates(model) == 1
-    model(**batch(family))
-    assert updates(model) == 2
-    model.eval()(**batch(family), labels=labels)
-    assert updates(model) == 2
-
-
 # The new name does not exist in the older transformers that are supported.
-@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated:FutureWarning")
-def test_gradient_checkpointing_changes_nothing(family, labels):
-    results = []
-    for checkpointing in (False, True):
-        model = attach(build(family)).train()
-        if checkpointing:
-            model.gradient_checkpointing_enable()
-        loss = model(**batch(family), labels=labels).loss
-        loss.backward()
-        assert updates(model) == 1
-        assert debiased_attention(model).tap.reading is None
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        results.append((loss, gradients))
-        model(**batch(family), labels=labels)
-        assert updates(model) == 2
-    torch.testing.assert_close(results[0][0], results[1][0])
-    assert results[0][1].keys() == results[1][1].keys()
-    for name, gradient in results[0][1].items():
-        torch.testing.assert_close(results[1][1][name], gradient, msg=name)
 
 
 @pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated:FutureWarning")
@@ -167,36 +129,6 @@ def test_two_networks_from_one_config_do_not_share_the_switch(labels):
     assert torch.equal(second(**batch("vit")).logits, before)
     attach(second, DebiasConfig(top_t=1))
     assert first.config.levelhead["debias"]["top_t"] == 2
-
-
-def test_padding_content_changes_nothing(labels):
-    inputs = batch("bert")
-    dirty = {**inputs, "input_ids": inputs["input_ids"] + 7 * (1 - inputs["attention_mask"])}
-    losses, states = [], []
-    for variant in (inputs, dirty):
-        model = attach(build("bert")).train()
-        losses.append(model(**variant, labels=labels).loss)
-        states.append(debiased_attention(model).debias.state_dict())
-    torch.testing.assert_close(losses[0], losses[1])
-    torch.testing.assert_close(states[0], states[1])
-
-
-def test_more_padding_changes_nothing(labels):
-    inputs = batch("bert")
-    longer = {name: F.pad(tensor, (0, 4)) for name, tensor in inputs.items()}
-    first, second = (attach(build("bert")).train()(**x, labels=labels) for x in (inputs, longer))
-    torch.testing.assert_close(first.logits, second.logits)
-    torch.testing.assert_close(first.loss, second.loss)
-
-
-def test_bfloat16_keeps_float32_statistics(family, labels):
-    model = attach(build(family)).to(torch.bfloat16).train()
-    inputs = {k: v.bfloat16() if v.is_floating_point() else v for k, v in batch(family).items()}
-    model(**inputs, labels=labels).loss.backward()
-    debias = debiased_attention(model).debias
-    assert {b.dtype for b in debias.buffers()} == {torch.float32, torch.int64}
-    assert model.alignment_head.hidden.weight.dtype == torch.bfloat16
-    assert torch.isfinite(model.eval()(**inputs).logits).all()
 
 
 def test_autocast(family, labels):
@@ -391,50 +323,13 @@ def modernbert(**options):
     return ModernBertForSequenceClassification(ModernBertConfig(**{**small, **tokens, **options}))
 
 
-def test_llama_is_read_at_its_last_token_and_keeps_signs(labels):
-    with pytest.warns(UserWarning, match="rotary"):
-        model = attach(llama()).train()
-    record = model.config.levelhead
-    assert record["debias"]["readout"] == "last"
-    assert record["debias"]["absolute"] is False
-    assert (record["heads"], record["key_heads"]) == (2, 1)
-    inputs = batch("bert")
-    model(**inputs, labels=labels).loss.backward()
-    assert updates(model) == 1
-
-
-def deberta():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # older transformers use torch.jit.script here
-        from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
-    return DebertaV2ForSequenceClassification(DebertaV2Config(**SMALL, vocab_size=50, num_labels=3))
-
-
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
         (
-            lambda: AlbertForSequenceClassification(
-                AlbertConfig(**SMALL, embedding_size=16, vocab_size=50, num_labels=3)
-            ),
-            "shares one attention module",
-        ),
-        (
-            deberta,
-            "attention interface",
-        ),
-        (
-            lambda: SwinForImageClassification(
-                SwinConfig(
-                    image_size=16,
-                    patch_size=2,
-                    embed_dim=8,
-                    depths=[1, 1],
-                    num_heads=[1, 1],
-                    window_size=2,
-                    num_labels=3,
-                )
-            ),
+            lambda: SwinForImageClassification(SwinConfig(
+                image_size=16, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[1, 1], window_size=2, num_labels=3
+            )),
             "windows",
         ),
         (
@@ -457,20 +352,6 @@ def test_unsupported_models_are_refused_by_name_and_left_alone(make, reason):
     assert getattr(getattr(model, "config", None), "_attn_implementation", None) == before
 
 
-@pytest.mark.parametrize(
-    "options", [{"num_labels": 1}, {"problem_type": "multi_label_classification"}, {"problem_type": "regression"}]
-)
-def test_other_tasks_are_refused(family, options):
-    with pytest.raises(ConfigError):
-        attach(build(family, **options))
-
-
-def test_float_labels_are_refused(family):
-    model = attach(build(family)).train()
-    with pytest.raises(ConfigError, match="one integer class"):
-        model(**batch(family), labels=torch.rand(6, 3))
-
-
 def test_position_statistics_on_text_need_the_length(labels):
     with pytest.raises(ConfigError, match="example_inputs"):
         attach(build("bert"), DebiasConfig(statistics="position"))
@@ -491,21 +372,3 @@ def test_switching_the_attention_afterwards_is_noticed(family):
     model.set_attn_implementation("sdpa")
     with pytest.raises(ConfigError, match="switched after attach"):
         model(**batch(family))
-
-
-def test_dropout_is_still_applied(labels):
-    model = attach(build("vit", **dict.fromkeys(NO_DROPOUT, 0.5))).train()
-    assert not torch.equal(model(**batch("vit"), labels=labels).logits, model(**batch("vit"), labels=labels).logits)
-
-
-def test_training_lowers_the_loss(family, labels):
-    model = attach(build(family)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
-    losses = []
-    for _ in range(30):
-        loss = model(**batch(family), labels=labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.7 * losses[0]

@@ -3,25 +3,12 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_models import SMALL, batch, bert_config, vit_config
+from tiny_models import backbone, batch
 from torch.utils.checkpoint import checkpoint
-from transformers import (
-    BertModel,
-    BertTokenizer,
-    LlamaConfig,
-    LlamaModel,
-    ViTModel,
-    pipeline,
-)
 
 from levelhead.attention import DebiasConfig, DebiasedBlock, alignment, append_encoder, calibrate
 from levelhead.attention.aligning import debiased_attention
 from levelhead.types import ConfigError, LevelheadError
-
-
-def backbone(family, **options):
-    torch.manual_seed(0)
-    return ViTModel(vit_config(**options)) if family == "vit" else BertModel(bert_config(**options))
 
 
 def test_backbone_weights_are_kept(family):
@@ -67,11 +54,6 @@ def test_loss_and_statistics(family, labels):
     assert torch.equal(logits, out.logits)
 
 
-def test_default_statistics():
-    assert append_encoder(backbone("vit"), 3).config.levelhead["debias"]["statistics"] == "position"
-    assert append_encoder(backbone("bert"), 3).config.levelhead["debias"]["statistics"] == "cls_feature"
-
-
 def test_plain_twin_has_the_same_size(family, labels):
     debiased = append_encoder(backbone(family), 3, debias=DebiasConfig(alpha=0))
     plain = append_encoder(backbone(family), 3, debias=None).train()
@@ -81,30 +63,6 @@ def test_plain_twin_has_the_same_size(family, labels):
     out.loss.backward()
     with pytest.raises(ConfigError, match="not debiased"):
         alignment(plain, labels)
-
-
-def test_padding_content_and_amount_change_nothing(labels):
-    inputs = batch("bert")
-    dirty = {**inputs, "input_ids": inputs["input_ids"] + 7 * (1 - inputs["attention_mask"])}
-    longer = {name: F.pad(tensor, (0, 4)) for name, tensor in inputs.items()}
-    outputs = [
-        (torch.manual_seed(0), append_encoder(backbone("bert"), 3).train()(**x, labels=labels))[1]
-        for x in (inputs, dirty, longer)
-    ]
-    for other in outputs[1:]:
-        torch.testing.assert_close(outputs[0].logits, other.logits)
-        torch.testing.assert_close(outputs[0].loss, other.loss)
-
-
-def test_causal_decoder_is_read_at_its_last_real_token(labels):
-    torch.manual_seed(0)
-    model = append_encoder(LlamaModel(LlamaConfig(**SMALL, vocab_size=50, pad_token_id=0)), 3)
-    assert model.config.levelhead["readout"] == "last"
-    inputs = batch("bert")
-    model.train()(**inputs, labels=labels)
-    model.eval()
-    longer = {name: F.pad(tensor, (0, 3)) for name, tensor in inputs.items()}
-    torch.testing.assert_close(model(**inputs).logits, model(**longer).logits)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -156,28 +114,6 @@ def test_plain_block_is_the_encoder_layer_of_torch():
     valid = torch.tensor([[True] * 5, [True] * 3 + [False] * 2, [True] * 4 + [False]])
     result, expected = block(hidden, valid), theirs(hidden, src_key_padding_mask=~valid)
     torch.testing.assert_close(result[valid], expected[valid])
-
-
-def test_pipelines_run(labels):
-    model = append_encoder(backbone("bert"), 3, id2label={0: "a", 1: "b", 2: "c"}, label2id={"a": 0, "b": 1, "c": 2})
-    model.train()(**batch("bert"), labels=labels)
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "plain", "words"]
-    tokenizer = BertTokenizer(vocab=dict(zip(words, range(7), strict=True)))
-    classify = pipeline("text-classification", model=model.eval(), tokenizer=tokenizer, device="cpu")
-    assert classify("plain words")[0]["label"] in {"a", "b", "c"}
-
-
-def test_training_lowers_the_loss(family, labels):
-    model = append_encoder(backbone(family), 3).train()
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2)
-    losses = []
-    for _ in range(30):
-        loss = model(**batch(family), labels=labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.7 * losses[0]
 
 
 class OwnNetwork(torch.nn.Module):
@@ -260,7 +196,7 @@ def test_a_network_of_ones_own_compiles_and_calibrates():
     expected = whole_loss(network).item()
     torch.manual_seed(0)
     again = OwnNetwork()
-    logits = torch.compile(again, backend="aot_eager")(HIDDEN)
+    logits = torch.compile(again, backend="eager")(HIDDEN)
     loss = F.cross_entropy(logits, TARGETS) + sum(alignment(block, TARGETS) for block in again.blocks)
     assert loss.item() == pytest.approx(expected, rel=1e-4)
     assert again.blocks[0].attention.debias.key.num_batches_tracked.max() == 1

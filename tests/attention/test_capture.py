@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tiny_models import batch, build
+from tiny_models import Rows, batch, build
 from torch import nn
 from transformers import (
     CLIPConfig,
@@ -17,20 +17,6 @@ from transformers import (
 
 import levelhead as lh
 from levelhead.attention.capture import attention_weights, capture
-from levelhead.data.base import Inputs
-
-
-class Rows(Inputs):
-    """A batch of model inputs, addressed by row."""
-
-    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
-        self.tensors = tensors
-
-    def __len__(self) -> int:
-        return len(next(iter(self.tensors.values())))
-
-    def batch(self, index: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {name: tensor[index] for name, tensor in self.tensors.items()}
 
 
 def heads(x: torch.Tensor, count: int = 2) -> torch.Tensor:

@@ -3,10 +3,9 @@
 import pytest
 import torch
 from accelerate import Accelerator
-from tiny_models import LABELS, batch, bert_config, build
-from transformers import BertModel, Trainer, TrainingArguments
+from tiny_models import LABELS, batch, make
+from transformers import Trainer, TrainingArguments
 
-from levelhead.attention import append_encoder, attach
 from levelhead.attention.aligning import debiased_attention
 
 STEPS = 6
@@ -24,13 +23,6 @@ class Rows(torch.utils.data.Dataset):
     def __getitem__(self, index):
         inputs = self.inputs[index // 6]
         return {**{name: tensor[index % 6] for name, tensor in inputs.items()}, "labels": LABELS[index % 6]}
-
-
-def make(kind):
-    if kind == "attach":
-        return attach(build("bert"))
-    torch.manual_seed(0)
-    return append_encoder(BertModel(bert_config()), 3)
 
 
 def optimizer_of(model):
@@ -102,7 +94,7 @@ def with_trainer(model, folder):
 @pytest.fixture(scope="module", params=["attach", "append"])
 def reference(request):
     """What the bare loop does to each kind of model: losses, weights and statistics, logits."""
-    model = make(request.param)
+    model = make(request.param, "bert")
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     losses = with_torch(model, None)
     assert len(losses) == STEPS
@@ -115,7 +107,7 @@ def reference(request):
 @pytest.mark.parametrize("loop", [with_accelerate, with_trainer], ids=["accelerate", "trainer"])
 def test_every_loop_trains_the_same_model(loop, reference, tmp_path):
     kind, expected, other = reference
-    model = make(kind)
+    model = make(kind, "bert")
     losses = loop(model, tmp_path)
     assert losses == pytest.approx(expected, abs=1e-5)
     model.eval()

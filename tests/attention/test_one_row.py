@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
-from levelhead.attention import DebiasConfig, alignment, append_encoder, attach
+from levelhead.attention import DebiasConfig, append_encoder, attach
 from levelhead.attention.capture import capture
 from levelhead.data.texts import TokenInputs
 
@@ -100,15 +100,6 @@ def test_what_needs_the_whole_layer_gets_it() -> None:
     assert not model.block.reads_one_row()
     handle.remove()
     assert model.block.reads_one_row()
-
-
-def test_alignment_by_hand_equals_the_models_own() -> None:
-    labels = torch.tensor([0, 1, 2] * 3)
-    model = make(DebiasConfig(alpha=2.0)).train()
-    together = model(**batch(True), labels=labels).loss
-    logits = model(**batch(True)).logits
-    by_hand = nn.functional.cross_entropy(logits, labels) + 2 * alignment(model, labels)
-    assert by_hand.item() == pytest.approx(together.item(), rel=1e-6)
 
 
 def test_what_was_trained_on_one_row_says_so_when_it_is_captured() -> None:

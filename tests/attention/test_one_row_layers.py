@@ -25,7 +25,6 @@ from transformers import (
 
 from levelhead.attention import (
     DebiasConfig,
-    alignment,
     append_encoder,
     attach,
     calibrate,
@@ -336,15 +335,6 @@ def test_dropout_is_applied_and_ends_with_training(family, rows):
     model.eval()
     assert torch.equal(model(**batch(family)).logits, model(**batch(family)).logits)
     assert len(rows) == 4
-
-
-def test_alignment_by_hand_equals_the_models_own(family, rows):
-    model = attach(build(family), DebiasConfig(alpha=2.0)).train()
-    together = model(**batch(family), labels=LABELS).loss
-    logits = model(**batch(family)).logits
-    by_hand = F.cross_entropy(logits, LABELS) + 2 * alignment(model, LABELS)
-    torch.testing.assert_close(by_hand, together)
-    assert len(rows) == 2
 
 
 def test_recipes_compute_all_rows_unless_they_say_otherwise():

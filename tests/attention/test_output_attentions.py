@@ -4,37 +4,23 @@ import copy
 
 import pytest
 import torch
-from tiny_models import LABELS, SMALL, batch, bert_config, build, vit_config
+from tiny_models import LABELS, SMALL, Rows, backbone, batch, build
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import (
-    BertModel,
     DebertaV2Config,
     DebertaV2Model,
     GPT2Config,
     GPT2ForSequenceClassification,
     LlamaConfig,
     LlamaForSequenceClassification,
-    ViTModel,
 )
 
 from levelhead.attention import append_encoder, attach, from_pretrained, interface
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.capture import attention_weights, capture
 from levelhead.attention.watching import attention_map
-from levelhead.data.base import Inputs
 
 GROUPED = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 2}
-
-
-class Rows(Inputs):
-    def __init__(self, tensors):
-        self.tensors = tensors
-
-    def __len__(self):
-        return 6
-
-    def batch(self, index):
-        return {name: tensor[index] for name, tensor in self.tensors.items()}
 
 
 def network(family):
@@ -84,7 +70,7 @@ def test_a_configuration_that_asks_for_attentions_gets_them(family, tmp_path):
     output.loss.backward()
     model.eval().save_pretrained(tmp_path)
     assert len(from_pretrained(tmp_path)(**batch(family)).attentions) == 2
-    appended = append_encoder(ViTModel(vit_config()) if family == "vit" else BertModel(bert_config()), 3)
+    appended = append_encoder(backbone(family), 3)
     appended.config.output_attentions = True
     assert len(appended.train()(**batch(family), labels=LABELS).attentions) == 3
     appended.eval().save_pretrained(tmp_path / "appended")
@@ -106,16 +92,15 @@ def test_attentions_in_training_have_a_gradient(family, checkpointing):
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_appended_attentions_and_hidden_states_are_those_of_the_backbone_and_its_own(family, layers):
-    torch.manual_seed(0)
-    backbone = ViTModel(vit_config()) if family == "vit" else BertModel(bert_config())
-    model = append_encoder(backbone, 3, layers=layers).train()
+    below = backbone(family)
+    model = append_encoder(below, 3, layers=layers).train()
     model.micro_batch = 2
     inputs = batch(family)
     model(**inputs, labels=LABELS)
     model.eval()
     output = model(**inputs, output_attentions=True, output_hidden_states=True)
     torch.testing.assert_close(output.logits, model(**inputs).logits)
-    eager = copy.deepcopy(backbone)
+    eager = copy.deepcopy(below)
     eager.set_attn_implementation("eager")
     expected = eager(**inputs, output_attentions=True, output_hidden_states=True)
     assert len(output.attentions) == len(expected.attentions) + layers
@@ -127,7 +112,7 @@ def test_appended_attentions_and_hidden_states_are_those_of_the_backbone_and_its
     (seen,) = capture(model, Rows(inputs), 6, "cpu")
     torch.testing.assert_close(output.attentions[-1][torch.arange(6), :, seen.readout], attention_weights(seen))
     torch.testing.assert_close(model.classifier(output.hidden_states[-1][:, 0]), output.logits)
-    features = backbone(**inputs).last_hidden_state
+    features = below(**inputs).last_hidden_state
     mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
     of_features = model(features=features, **mask, output_attentions=True)
     assert len(of_features.attentions) == layers

@@ -5,27 +5,16 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from test_trainer import InOrder, Rows, arguments
-from tiny_models import LABELS, batch, bert_config, build
+from test_trainer import Examples, InOrder, arguments
+from tiny_models import LABELS, backbone, batch, build, make
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from transformers import BertModel
 
 from levelhead.attention import DebiasConfig, alignment, append_encoder, attach
 from levelhead.attention.aligning import debiased_attention
 from levelhead.types import LevelheadError
 
 KINDS = [("attach", "vit"), ("attach", "bert"), ("append", "bert")]
-
-
-def make(kind, family, **options):
-    torch.manual_seed(0)
-    debias = DebiasConfig(**options)
-    return (
-        attach(build(family), debias)
-        if kind == "attach"
-        else append_encoder(BertModel(bert_config()), 3, False, debias)
-    )
 
 
 class Weighted(InOrder):
@@ -52,17 +41,17 @@ class WeightedWithAlignment(InOrder):
 @pytest.mark.parametrize(("kind", "family"), KINDS)
 def test_the_way_that_the_error_names_trains(kind, family, tmp_path):
     model = make(kind, family)
-    trainer = WeightedWithAlignment(model, arguments(tmp_path), train_dataset=Rows(family))
+    trainer = WeightedWithAlignment(model, arguments(tmp_path), train_dataset=Examples(family))
     logged = trainer.train().training_loss
     reference = make(kind, family).train()
-    logits = reference(**Rows(family).inputs[0]).logits
+    logits = reference(**Examples(family).inputs[0]).logits
     expected = F.cross_entropy(logits, LABELS, torch.tensor([1.0, 2.0, 3.0])) + alignment(reference, LABELS)
     assert logged == pytest.approx(expected.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "family"), KINDS)
 def test_with_alpha_0_an_own_loss_trains(kind, family, tmp_path):
-    Weighted(make(kind, family, alpha=0), arguments(tmp_path), train_dataset=Rows(family)).train()
+    Weighted(make(kind, family, DebiasConfig(alpha=0)), arguments(tmp_path), train_dataset=Examples(family)).train()
 
 
 def losses(outputs):
@@ -117,7 +106,7 @@ def test_a_part_trained_alone_is_refused(family, labels):
     hidden = model.base_model(**batch(family)).last_hidden_state
     with pytest.raises(LevelheadError, match="Call the whole model"):
         hidden.square().mean().backward()
-    model = append_encoder(BertModel(bert_config()), 3).train()
+    model = append_encoder(backbone("bert"), 3).train()
     with pytest.raises(LevelheadError, match="Call the whole model"):
         model.block(torch.randn(4, 5, 16)).sum().backward()
     model(**batch("bert"), labels=labels)
@@ -140,7 +129,7 @@ def test_gradient_accumulation_is_said_once(kind, family, tmp_path):
     options = arguments(tmp_path, gradient_accumulation_steps=2)
     options.max_steps = 3
     with pytest.warns(UserWarning, match="accumulated") as caught:
-        InOrder(make(kind, family), options, train_dataset=Rows(family)).train()
+        InOrder(make(kind, family), options, train_dataset=Examples(family)).train()
     assert len([one for one in caught if "accumulated" in str(one.message)]) == 1
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from tiny_models import LABELS, batch, bert_config, build
-from transformers import BertModel, Trainer, TrainingArguments
+from tiny_models import LABELS, batch, build, make
+from transformers import Trainer, TrainingArguments
 
 from levelhead.attention import append_encoder, attach
 from levelhead.attention.aligning import debiased_attention
 
 
-class Rows(torch.utils.data.Dataset):
+class Examples(torch.utils.data.Dataset):
     """Twelve examples in a fixed order: two micro-batches of six."""
 
     def __init__(self, family):
@@ -26,13 +26,6 @@ class Rows(torch.utils.data.Dataset):
 class InOrder(Trainer):
     def _get_train_sampler(self, *args, **kwargs):
         return torch.utils.data.SequentialSampler(self.train_dataset)
-
-
-def make(kind, family):
-    if kind == "attach":
-        return attach(build(family))
-    torch.manual_seed(0)
-    return append_encoder(BertModel(bert_config()), 3)
 
 
 def arguments(folder, **options):
@@ -52,7 +45,7 @@ def arguments(folder, **options):
 @pytest.mark.parametrize(("kind", "family"), [("attach", "vit"), ("attach", "bert"), ("append", "bert")])
 def test_accumulated_gradient_is_the_mean_over_micro_batches(kind, family, tmp_path):
     reference = make(kind, family).train()
-    losses = [reference(**inputs, labels=LABELS).loss for inputs in Rows(family).inputs]
+    losses = [reference(**inputs, labels=LABELS).loss for inputs in Examples(family).inputs]
     (sum(losses) / 2).backward()
 
     model = make(kind, family)
@@ -68,7 +61,7 @@ def test_accumulated_gradient_is_the_mean_over_micro_batches(kind, family, tmp_p
             )
             return optimizer
 
-    trainer = Spy(model, arguments(tmp_path, gradient_accumulation_steps=2), train_dataset=Rows(family))
+    trainer = Spy(model, arguments(tmp_path, gradient_accumulation_steps=2), train_dataset=Examples(family))
     with pytest.warns(UserWarning, match="accumulated"):
         result = trainer.train()
     assert result.training_loss == pytest.approx((sum(losses) / 2).item(), rel=1e-5)
@@ -82,13 +75,14 @@ def test_accumulated_gradient_is_the_mean_over_micro_batches(kind, family, tmp_p
 @pytest.mark.parametrize(("kind", "family"), [("attach", "bert"), ("append", "bert")])
 def test_evaluation_reports_the_task_loss(kind, family, tmp_path):
     model = make(kind, family)
-    trainer = InOrder(model, arguments(tmp_path), train_dataset=Rows(family), eval_dataset=Rows(family))
+    trainer = InOrder(model, arguments(tmp_path), train_dataset=Examples(family), eval_dataset=Examples(family))
     trainer.train()
     report = trainer.evaluate()
     model.eval()
     with torch.no_grad():
         expected = sum(
-            torch.nn.functional.cross_entropy(model(**inputs).logits, LABELS).item() for inputs in Rows(family).inputs
+            torch.nn.functional.cross_entropy(model(**inputs).logits, LABELS).item()
+            for inputs in Examples(family).inputs
         )
     assert report["eval_loss"] == pytest.approx(expected / 2, rel=1e-4)
 
@@ -105,9 +99,9 @@ def test_a_stopped_training_of_a_vit_goes_on_from_its_weights(kind, tmp_path):
 
     options = arguments(tmp_path, learning_rate=0.01, max_steps=2, save_strategy="steps", save_steps=1)
     model = fresh()
-    Trainer(model, options, train_dataset=Rows("vit")).train()
+    Trainer(model, options, train_dataset=Examples("vit")).train()
     again = fresh()
-    Trainer(again, options, train_dataset=Rows("vit")).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    Trainer(again, options, train_dataset=Examples("vit")).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     for name, tensor in model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], tensor)
     with pytest.raises(RuntimeError, match="stranger"):

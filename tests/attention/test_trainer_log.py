@@ -4,22 +4,18 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from test_trainer import InOrder, Rows, arguments, make
-from tiny_models import LABELS, build
+from test_trainer import Examples, InOrder, arguments
+from tiny_models import LABELS, build, make
 
 import levelhead as lh
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.standardize import RunningMoments
 
 
-def options(folder, **changes):
-    return arguments(folder, **changes)
-
-
 @pytest.mark.parametrize(("kind", "family"), [("attach", "vit"), ("attach", "bert"), ("append", "bert")])
 @pytest.mark.parametrize("accumulated", [1, 2])
 def test_the_log_holds_alignment_and_statistics(kind, family, accumulated, tmp_path):
-    rows = Rows(family)
+    rows = Examples(family)
     reference = make(kind, family).train()
     standardizer = debiased_attention(reference).debias
     terms, tasks = [], []
@@ -30,7 +26,7 @@ def test_the_log_holds_alignment_and_statistics(kind, family, accumulated, tmp_p
 
     trainer = InOrder(
         make(kind, family),
-        options(tmp_path, gradient_accumulation_steps=accumulated),
+        arguments(tmp_path, gradient_accumulation_steps=accumulated),
         train_dataset=rows,
         callbacks=[lh.DebiasLog()],
     )
@@ -55,16 +51,16 @@ def test_it_changes_no_training(tmp_path):
         model = make("attach", "bert")
         torch.manual_seed(0)
         changes = {"num_train_epochs": 2, "max_steps": -1, "learning_rate": 1e-2}
-        given = options(tmp_path)
+        given = arguments(tmp_path)
         for name, value in changes.items():
             setattr(given, name, value)
-        InOrder(model, given, train_dataset=Rows("bert"), callbacks=callbacks).train()
+        InOrder(model, given, train_dataset=Examples("bert"), callbacks=callbacks).train()
         weights.append(model.state_dict())
     assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
 
 
 def test_a_plain_model_is_warned_of_and_trains(tmp_path):
-    trainer = InOrder(build("vit"), options(tmp_path), train_dataset=Rows("vit"), callbacks=[lh.DebiasLog()])
+    trainer = InOrder(build("vit"), arguments(tmp_path), train_dataset=Examples("vit"), callbacks=[lh.DebiasLog()])
     with pytest.warns(UserWarning, match="has no debiased attention: DebiasLog logs nothing"):
         trainer.train()
     assert not any("alignment" in row for row in trainer.state.log_history)
@@ -72,7 +68,7 @@ def test_a_plain_model_is_warned_of_and_trains(tmp_path):
 
 def test_without_alignment_the_statistics_are_logged(tmp_path):
     model = lh.attach(build("bert"), lh.DebiasConfig(alpha=0))
-    trainer = InOrder(model, options(tmp_path), train_dataset=Rows("bert"), callbacks=[lh.DebiasLog()])
+    trainer = InOrder(model, arguments(tmp_path), train_dataset=Examples("bert"), callbacks=[lh.DebiasLog()])
     trainer.train()
     logged = next(row for row in trainer.state.log_history if "loss" in row)
     assert "alignment" not in logged
@@ -83,7 +79,7 @@ def test_one_log_serves_two_trainings(tmp_path):
     log = lh.DebiasLog()
     found = []
     for _ in range(2):
-        trainer = InOrder(make("attach", "vit"), options(tmp_path), train_dataset=Rows("vit"), callbacks=[log])
+        trainer = InOrder(make("attach", "vit"), arguments(tmp_path), train_dataset=Examples("vit"), callbacks=[log])
         trainer.train()
         found.append(next(row["alignment"] for row in trainer.state.log_history if "loss" in row))
     assert found[0] == found[1]

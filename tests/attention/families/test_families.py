@@ -80,6 +80,8 @@ def test_save_and_load(family, kind, tmp_path):
     # Missing or unexpected keys raise here.
     loaded = lh.from_pretrained(tmp_path)
     assert torch.equal(loaded(**family.batch()).logits, model(**family.batch()).logits)
+    assert not loaded.training
+    assert loaded.config.levelhead == model.config.levelhead
     ours, theirs = model.state_dict(), loaded.state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -107,7 +109,11 @@ def test_gradient_checkpointing_changes_nothing(name, kind):
         loss = model(**family.batch(), labels=LABELS).loss
         loss.backward()
         gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        results.append((loss, gradients, dict(debiased_attention(model).debias.named_buffers())))
+        attention = debiased_attention(model)
+        assert attention.tap.reading is None
+        results.append((loss, gradients, {name: part.clone() for name, part in attention.debias.named_buffers()}))
+        model(**family.batch(), labels=LABELS)
+        assert attention.debias.key.num_batches_tracked.max() == 2
     torch.testing.assert_close(results[0], results[1])
 
 

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 import transformers
 from family_table import LABELS, build, named
 from safetensors.torch import load_file, save_file
+from tiny_models import Rows
 
 import levelhead as lh
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.capture import capture
-from levelhead.data.base import Inputs
 from levelhead.types import ConfigError
 
 peft = pytest.importorskip("peft")
@@ -29,19 +29,6 @@ WHOLE = {
     "append": ["block", "classifier", "alignment_head"],
 }
 CASES = [("bert", "attach"), ("vit", "attach"), ("llama", "attach"), ("bert", "append"), ("vit", "append")]
-
-
-class Rows(Inputs):
-    """A batch of model inputs, addressed by row."""
-
-    def __init__(self, tensors):
-        self.tensors = tensors
-
-    def __len__(self):
-        return len(next(iter(self.tensors.values())))
-
-    def batch(self, index):
-        return {name: tensor[index] for name, tensor in self.tensors.items()}
 
 
 def wrap(family, kind):

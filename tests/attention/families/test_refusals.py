@@ -6,12 +6,12 @@ import pytest
 import torch
 import transformers
 from family_table import LABELS, SMALL, named
+from tiny_models import Rows
 
 import levelhead as lh
 from levelhead.attention import interface
 from levelhead.attention.capture import capture
 from levelhead.attention.watching import attending, readout_query
-from levelhead.data.base import Inputs
 from levelhead.types import ConfigError, UnsupportedModelError
 
 with warnings.catch_warnings():
@@ -64,19 +64,6 @@ if hasattr(transformers, "AXK2Config"):  # younger than the oldest transformers 
         transformers.AXK2Config, options, transformers.AXK2ForSequenceClassification, transformers.AXK2Model,
         r"an indexer selects \(indices\)",
     )  # fmt: skip
-
-
-class Rows(Inputs):
-    """A batch of model inputs, addressed by row."""
-
-    def __init__(self, tensors):
-        self.tensors = tensors
-
-    def __len__(self):
-        return len(self.tensors["input_ids"])
-
-    def batch(self, index):
-        return {name: tensor[index] for name, tensor in self.tensors.items()}
 
 
 @pytest.mark.parametrize("name", REFUSED)
