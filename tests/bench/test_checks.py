@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from made_runs import answered, rows_of, write_run
 from PIL import Image
 from transformers import ViTConfig, ViTModel
 
+from command_line import run
 from levelhead.bench.checks import check_cells
 from levelhead.bench.grid import Cell, Failure, compare_methods, make_cells
 from levelhead.bench.running import run_all, show_results
-from levelhead.cli.app import main
-from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.train import train_run
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, LevelheadError
@@ -44,24 +44,6 @@ def cells_of(folder: Path, *methods: str, seeds: Iterable[int] = (0,), **section
     return make_cells(compare_methods({**BASE, **sections}, methods or ["erm", "jtt"], list(seeds), {}), folder)
 
 
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(list(map(str, arguments)))
-    return int(ended.value.code or 0)
-
-
-def train(cells: list[Cell]) -> None:
-    for cell in cells:
-        train_run(cell.experiment, cell.folder)
-        evaluate_run(cell.folder)
-
-
-@pytest.fixture
-def no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail where a run is started."""
-    monkeypatch.setattr("levelhead.bench.grid.run_grid", lambda *cells, **options: pytest.fail("a run was started"))
-
-
 def test_ids_of_people_that_nobody_has_are_missed_before_any_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,16 +56,12 @@ def test_ids_of_people_that_nobody_has_are_missed_before_any_run(
         train_run(cells[1].experiment, tmp_path / "run")
 
 
-@pytest.mark.usefixtures("no_run")
-@pytest.mark.parametrize("verb", ["--data", "GRID"])
+@pytest.mark.parametrize("what", [["--data", "utkface64", "--methods", "erm,jtt,dam"], ["finding_utkface64"]])
 def test_a_wrong_data_root_is_one_error_and_leaves_nothing(
-    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    what: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = ("--data-root", tmp_path / "nowhere", "--out", tmp_path / "runs")
-    if verb == "--data":
-        assert run("compare", "--data", "utkface64", "--methods", "erm,jtt,dam", "--seeds", "0-3", *out) == 2
-    else:
-        assert run("compare", "finding_utkface64", *out) == 2
+    monkeypatch.setattr("levelhead.bench.grid.run_grid", lambda *cells, **options: pytest.fail("a run was started"))
+    assert run("compare", *what, "--data-root", tmp_path / "nowhere", "--out", tmp_path / "runs") == 2
     printed = capsys.readouterr()
     (line,) = printed.err.strip().splitlines()
     assert line.startswith(f"Error: There is no folder {tmp_path / 'nowhere' / 'utkface64'}.")
@@ -214,15 +192,15 @@ def test_failures_say_which_why_and_how_to_go_on(tmp_path: Path) -> None:
     cells = cells_of(tmp_path, seeds=(0, 1))
 
     def outcome(cell: Cell) -> Failure | None:
-        return Failure(cell, "the disk [red]is full") if cell.experiment.seed else None
+        return None if cell.experiment.seed else Failure(cell, "the disk [red]is full")
 
     for terminal in (False, True):
         status, text = told(cells, outcome, terminal=terminal)
         assert status == 1
         assert "2 of 4 runs failed:" in text
-        for cell in cells[2:]:
-            assert f"{cell.row}, seed 1: FAILED after 0:00: the disk [red]is full" in text
-            assert f"  {cell.row}, seed 1 ({cell.folder}): the disk [red]is full" in text
+        for cell in cells[:2]:
+            assert f"{cell.row}, seed 0: FAILED after 0:00: the disk [red]is full" in text
+            assert f"  {cell.row}, seed 0 ({cell.folder}): the disk [red]is full" in text
         assert text.rstrip().endswith("The other runs are kept. To try these again: continue like this")
 
 
@@ -249,34 +227,12 @@ def test_more_runs_than_processors_are_a_caution(tmp_path: Path, monkeypatch: py
     assert "Caution" not in told(cells, lambda cell: None, workers=2)[1]
 
 
-def test_a_comparison_ends_with_its_tables_and_what_it_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
-    arguments = ("compare", "--recipe", tmp_path / "mine.yaml", "--seeds", "0-1", "--out", tmp_path / "runs")
-    arguments += ("--methods", "erm,balanced", "--html", tmp_path / "page.html")
-    # In this process, because starting others takes seconds each.
-    monkeypatch.setattr("levelhead.bench.grid.LocalProcesses.__call__", lambda self, cell: train([cell]))
-    assert run(*arguments) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("[1/4] erm, seed 0: done in ") for line in lines)
-    text = "\n".join(lines)
-    assert "balanced" in text
-    assert "AT CHANCE" in text
-    assert "changes in points" in text
-    assert "Differences to erm" not in text
-    assert lines[-2:] == [
-        f"Wrote {tmp_path / 'page.html'}",
-        f"Wrote {tmp_path / 'runs'}: 4 runs, and grid.yaml, which remembers them.",
-    ]
-    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
-
-
 def test_runs_on_different_data_are_different_tables(tmp_path: Path) -> None:
     grid = compare_methods(BASE, ["erm", "balanced"], [0], {"data.correlation": [0.0, 1.0]})
     cells = make_cells(grid, tmp_path / "runs")
-    train(cells)
+    for place, cell in enumerate(cells):
+        data = cell.experiment.recipe["data"]
+        write_run(cell.folder, answered(rows_of(80), 0.2, place), cell.experiment.method_name, name=cell.row, data=data)
     console = Terminal(file=io.StringIO(), width=200)
     show_results(cells, tmp_path / "runs", console=console, html_file=tmp_path / "page.html", everything=True)
     text = console.file.getvalue()  # type: ignore[attr-defined]
@@ -287,37 +243,6 @@ def test_runs_on_different_data_are_different_tables(tmp_path: Path) -> None:
     assert brief.count("(correlation 0.0") == 1, "each short table says whose it is"
     assert brief.count("--all") == 2
     assert (tmp_path / "page.html").exists()
-
-
-@pytest.mark.slow  # it starts a process, which imports torch
-def test_an_unexpected_error_leaves_its_traceback_beside_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "broken_method.py").write_text(
-        "from dataclasses import dataclass\nfrom levelhead.methods import ERM\n\n@dataclass(frozen=True)\n"
-        "class Broken(ERM):\n    def stages(self, lab):\n        raise ZeroDivisionError('here')\n        yield\n"
-    )
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
-    arguments = (
-        "compare",
-        "--recipe",
-        "mine.yaml",
-        "--seeds",
-        "0",
-        "--methods",
-        "broken_method:Broken",
-        "--out",
-        "out",
-    )
-    assert run(*arguments) == 1
-    (file,) = (tmp_path / "out").rglob("*-error.txt")
-    assert 'broken_method.py", line 7, in stages' in file.read_text()
-    printed = capsys.readouterr().out
-    assert f"ZeroDivisionError: here (where: {file.relative_to(tmp_path)})" in printed
-    assert "To try these again: levelhead compare out --resume" in printed
-    del sys.modules["broken_method"]
 
 
 @pytest.mark.slow
