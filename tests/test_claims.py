@@ -12,7 +12,23 @@ import pytest
 from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
-PERFORMANCE = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+PERFORMANCE, RESULTS, CLAIMS = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("performance", "results", "claims")
+)
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in CLAIMS.splitlines() if line.startswith('| "')]
+EVIDENCE = " ".join(RESULTS[RESULTS.index("## Evidence") : RESULTS.index("## Protocol")].split())
+SAID = " ".join(RESULTS.split())
+VERDICTS = {"undecided": "inconclusive", "within": "equal within 2 points"}
+
+
+def result(name: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
+    return record
+
+
+def decided(name: str) -> dict[str, Any]:
+    record: dict[str, Any] = result(f"decide_{name}.json")["comparisons"][0]
+    return record
 
 
 def benchmark(name: str) -> dict[str, float]:
@@ -33,120 +49,94 @@ def test_the_saving_of_a_training_step_is_told_for_plain_and_debiased_models_ali
     assert 0.895 < debiased["ratio"] < 0.915
 
 
-RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-EVIDENCE = RESULTS[RESULTS.index("## Evidence") : RESULTS.index("## Protocol")]
-SAID = " ".join(RESULTS.split())
-
-
 def test_the_tables_of_the_results_are_those_of_the_files() -> None:
-    assert load_script(ROOT / "tools" / "results_page.py").written(RESULTS) == RESULTS, (
-        "run python tools/results_page.py"
-    )
+    written = load_script(ROOT / "tools" / "results_page.py").written(RESULTS)
+    assert written == RESULTS, "run python tools/results_page.py"
 
 
-def found(task: str) -> dict[str, Any]:
-    figures: dict[str, Any] = json.loads((ROOT / "results" / f"finding_{task}.json").read_text(encoding="utf-8"))
-    return figures
+def estimate(file: str, path: str) -> tuple[dict[str, float], str | None]:
+    """Return the estimate at a path such as `DAM > equalized_odds > difference` in a committed file, and a verdict."""
+    value: Any = result(file)
+    if path.split(" > ")[0] not in value and (own := value.get("comparisons")) is not None:
+        value = (own[0] if isinstance(own, list) else own["own"])["methods"]
+    verdict = None
+    for step in path.split(" > "):
+        if isinstance(value, list):
+            (value,) = (each for each in value if each["name"] == step and each.get("within_budget", True))
+        else:
+            verdict = value.get("verdict")
+            value = value[step]
+    return value, verdict
 
 
-def points(figure: dict[str, float]) -> str:
-    value, low, high = (100 * figure[key] for key in ("value", "low", "high"))
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+def shown(estimate: dict[str, float]) -> set[str]:
+    """Return an estimate in points as pages write it: with a sign, without, and turned round ("smaller by")."""
+    value, low, high = (100 * estimate[end] for end in ("value", "low", "high"))
+    ends = sorted((abs(low), abs(high)))
+    turned = "larger" if value > 0 else "smaller"
+    return {
+        f"{value:+.1f} [{low:+.1f}, {high:+.1f}]",
+        f"{value:.1f} [{low:.1f}, {high:.1f}]",
+        f"{turned} by {abs(value):.1f} points [{ends[0]:.1f}, {ends[1]:.1f}]",
+    }
 
 
-def rows_of(page: str, *words: str) -> list[str]:
-    return [line for line in page.splitlines() if line.startswith("|") and all(word in line for word in words)]
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_each_sentence_is_on_its_pages_with_the_figure_and_verdict_of_its_file(row: list[str]) -> None:
+    quoted, pages, file, path, scope = row
+    text = quoted.strip('"')
+    for page in pages.split(", "):
+        target = re.fullmatch(r"\[.+\]\((.+)\)", page)
+        assert target, f"{page} is no link"
+        content = (ROOT / "docs" / target[1]).read_text(encoding="utf-8")
+        assert text in " ".join(content.split()).replace("**", ""), f"{page} does not say {text}"
+    name = re.fullmatch(r"\[(.+)\]\(\.\./results/\1\)", file)
+    assert name, f"{file} is no link to a committed result"
+    figure, verdict = estimate(name[1], path.strip("`"))
+    assert any(each in text for each in shown(figure)), shown(figure)
+    if verdict and "], " in text:
+        assert f"], {VERDICTS.get(verdict, verdict)}" in text
+    assert scope
 
 
-@pytest.mark.parametrize("task", ["celeba64_attractive", "celeba64_blond"])
-def test_the_results_keep_the_figure_of_one_test_split(task: str) -> None:
-    comparison = found(task)["comparisons"]["own"]
-    assert points(comparison["methods"]["DAM"]["equalized_odds"]["difference"]) in SAID
-    assert f"epochs (CelebA: {comparison['settings']['DAM']['train.epochs']})" in SAID
+def test_every_figure_of_the_front_page_is_a_claim() -> None:
+    claimed = " ".join(row[0] for row in ROWS)
+    for name, end in (("README.md", "## Do not use"), ("docs/results.md", "## Protocol")):
+        page = (ROOT / name).read_text(encoding="utf-8")
+        evidence = page[page.index("## Evidence") : page.index(end)]
+        figures = set(re.findall(r"[+-]?\d+\.\d [a-z]*\s*\[[+-]?\d+\.\d, [+-]?\d+\.\d\]", evidence))
+        assert figures, name
+        assert not {each for each in figures if " ".join(each.split()) not in claimed}, name
 
 
-@pytest.mark.parametrize(
-    ("task", "place"),
-    [
-        ("utkface64", "UTKFace"),
-        ("celeba64_attractive", "CelebA Attractive"),
-        ("celeba64_blond", "CelebA Blond_Hair"),
-    ],
-)
-def test_the_verdict_is_that_of_the_committed_table(task: str, place: str) -> None:
-    file = ROOT / "results" / f"decide_{task}.json"
-    comparison = json.loads(file.read_text(encoding="utf-8"))["comparisons"][0]
-    words = {"undecided": "inconclusive", "smaller": "smaller", "larger": "larger", "within": "equal within 2 points"}
-    (line,) = rows_of(EVIDENCE, "DAM minus plain training", place)
-    dam = comparison["methods"]["DAM"]["equalized_odds"]
-    assert points(dam["difference"]) in line
-    assert words[dam["verdict"]] in line
-    assert f"{comparison['rows']:,} on {place.split()[0]}" in " ".join(EVIDENCE.split())
+def test_what_stands_around_the_figures_is_that_of_the_files() -> None:
     use = " ".join((ROOT / "docs" / "should-i-use-this.md").read_text(encoding="utf-8").split())
-    assert points(dam["difference"]) in use
-    assert dam["difference"]["low"] > -0.017, "a fall of 1.7 points lies in the interval now: say so"
-    (seeds,) = {len(comparison["seeds"][name]) for name in ("ERM", "DAM")}
-    assert seeds == (5 if task == "celeba64_blond" else 3)
-    assert "3 training seeds, on Blond_Hair 5" in " ".join(EVIDENCE.split())
-    pairing = json.loads((ROOT / "results" / "pairing.json").read_text(encoding="utf-8"))
-    assert f"{pairing['ratio_of_variances']:.2f} times" in SAID
-
-
-@pytest.mark.parametrize(
-    ("task", "matched", "method", "words"),
-    [
-        ("blond", "", "few-label", "few-label (200 group labels)"),
-        ("attractive", "_matched", "AFR", "AFR, blind, at plain training's positive rate"),
-    ],
-)
-def test_the_front_page_names_what_does_lower_the_gap(task: str, matched: str, method: str, words: str) -> None:
-    file = ROOT / "results" / f"decide_celeba64_{task}{matched}.json"
-    comparison = json.loads(file.read_text(encoding="utf-8"))["comparisons"][0]
-    figure = comparison["methods"][method]["equalized_odds"]
-    place = {"attractive": "CelebA Attractive", "blond": "CelebA Blond_Hair"}[task]
-    (line,) = rows_of(EVIDENCE, words, place)
-    assert points(figure["difference"]) in line
-    assert {"undecided": "inconclusive"}.get(figure["verdict"], figure["verdict"]) in line
-    assert comparison["marks"]["AFR"] == []  # blind
-    assert comparison["told"]["few-label"] == "FEW GROUPS 200"
-
-
-def test_the_front_page_tells_the_leak_by_its_size() -> None:
-    effect = found("utkface64")["selection_effect"]["DAM"]["equalized_odds"]["difference"]
-    (line,) = rows_of(EVIDENCE, "by the test gap")
-    assert points(effect) in line
-    assert "a leak" in line
-
-
-@pytest.mark.parametrize(
-    ("file", "method", "metric", "shown"),
-    [
-        ("multinli_le_small", "dam", "equalized_odds", "larger by {:.1f} points [{:.1f}, {:.1f}]"),
-        ("multinli_le_smollm2", "dam", "equalized_odds", "smaller by {:.1f} points [{:.1f}, {:.1f}]"),
-        ("methods_celeba64_attractive", "GroupDRO", "equalized_odds", "smaller by {:.1f} points [{:.1f}, {:.1f}]"),
-    ],
-)
-def test_the_front_page_gives_figures_of_other_protocols(file: str, method: str, metric: str, shown: str) -> None:
-    comparison = json.loads((ROOT / "results" / f"{file}.json").read_text(encoding="utf-8"))["comparisons"][0]
-    figure = comparison["methods"][method][metric]["difference"]
-    ends = sorted(abs(100 * figure[key]) for key in ("low", "high"))
-    assert shown.format(abs(100 * figure["value"]), *ends) in " ".join(EVIDENCE.split())
-    assert (figure["value"] > 0) == ("larger" in shown)
-
-
-def test_the_front_page_calls_hatexplain_inconclusive_as_it_is() -> None:
-    comparison = json.loads((ROOT / "results" / "hatexplain_le_small.json").read_text(encoding="utf-8"))["comparisons"][
-        0
-    ]
-    figure = comparison["methods"]["dam"]["equalized_odds"]["difference"]
-    assert figure["low"] <= 0 <= figure["high"]
-    assert "On HateXplain the difference is inconclusive" in " ".join(EVIDENCE.split())
+    for task, place, seeds in (
+        ("utkface64", "UTKFace", 3),
+        ("celeba64_attractive", "CelebA", 3),
+        ("celeba64_blond", "", 5),
+    ):
+        comparison = decided(task)
+        difference = comparison["methods"]["DAM"]["equalized_odds"]["difference"]
+        assert any(form in use for form in shown(difference))
+        assert difference["low"] > -0.017, "a fall of 1.7 points lies in the interval now: say so"
+        assert {len(comparison["seeds"][name]) for name in ("ERM", "DAM")} == {seeds}
+        assert f"{comparison['rows']:,}{place and f' on {place}'}" in EVIDENCE
+        settings = result(f"finding_{task}.json")["comparisons"]["own"]["settings"]["DAM"]
+        assert f"CelebA: {settings['train.epochs']})" in SAID or place == "UTKFace"
+        assert comparison["marks"].get("AFR", []) == []  # blind
+        assert comparison["told"].get("few-label", "FEW GROUPS 200") == "FEW GROUPS 200"
+    assert "3 training seeds, on Blond_Hair 5" in EVIDENCE
+    assert f"{result('pairing.json')['ratio_of_variances']:.2f} times" in SAID
+    texts = result("hatexplain_le_small.json")["comparisons"][0]["methods"]["dam"]["equalized_odds"]["difference"]
+    assert texts["low"] <= 0 <= texts["high"]
+    assert "On HateXplain the difference is inconclusive" in EVIDENCE
 
 
 def test_the_first_page_reads_the_picture_as_the_results_are() -> None:
     """What the first page says of each setting of the demonstration holds in the committed figures."""
     page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    records = json.loads((ROOT / "results" / "portraits_demo.json").read_text(encoding="utf-8"))["comparisons"]
+    records = result("portraits_demo.json")["comparisons"]
     none, shortcut, rates = (record["methods"] for record in records)
     for record in records:
         assert f"**{record['title']}.**" in page
@@ -173,10 +163,8 @@ def test_no_page_or_test_looks_for_data_outside_the_project() -> None:
 
 
 def test_what_holds_for_one_task_alone_or_at_one_threshold_alone_is_said_so() -> None:
-    tables = {
-        name: json.loads((ROOT / "results" / f"decide_{name}.json").read_text(encoding="utf-8"))["comparisons"][0]
-        for name in ("utkface64", "celeba64_attractive", "celeba64_attractive_matched", "celeba64_blond")
-    }
+    names = ("utkface64", "celeba64_attractive", "celeba64_attractive_matched", "celeba64_blond")
+    tables = {name: decided(name) for name in names}
     gaps = {name: table["methods"]["DAM"]["equalized_odds"] for name, table in tables.items()}
     blond, level = gaps["celeba64_blond"]["p_value"], 1 - tables["celeba64_blond"]["level"]
     assert blond < level < 3 * blond

@@ -42,16 +42,3 @@ def test_the_committed_figures_are_those_of_the_grid(tmp_path: Path) -> None:
         assert record["data"].items() <= made["data"].items()
         settings = flatten({part: made[part] for part in ("method", "model", "train")})
         assert record["settings"][method].items() <= settings.items()
-
-
-def test_the_pages_show_the_committed_figures() -> None:
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    for record in COMMITTED:
-        for method, row in record["methods"].items():
-            cells = [record["title"], method]
-            for metric in ("accuracy", "equalized_odds"):
-                cells.append(f"{100 * row[metric]['estimate']['value']:.1f}")
-                figure = row[metric]["difference"]
-                value, low, high = (100 * figure[key] for key in ("value", "low", "high")) if figure else (0, 0, 0)
-                cells.append(f"{value:+.1f} [{low:+.1f}, {high:+.1f}]" if figure else "")
-            assert f"| {' | '.join(cells)} |" in page
