@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 # A search for garbage goes over all that torch and transformers have loaded, and finds none while they are imported.
 gc.disable()
 # Two test processes on two cores: more threads would only fight. Set before NumPy is imported; child processes get it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Waiting for the disk is for power cuts, which no test makes; what a killed process wrote stays without it.
+os.fsync = lambda descriptor: None
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -24,8 +27,8 @@ SLOW = {
     for line in (Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines()
 }
 """Seconds of a processor of all cases of a test function, from half a second on: ``python tools/slow_tests.py``."""
-LONG = 7.0
-"""Seconds from which on a function is left to continuous integration, but for what training may read."""
+LONG, NEVER_LONG = 7.0, ("test_blindness", "_refusals.py")
+"""Seconds from which on a function is left to continuous integration, but for these."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -35,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         seconds = SLOW.get(name := item.nodeid.partition("[")[0])
         if seconds is not None:
             item.add_marker("slow")
-            if seconds >= LONG and "test_blindness" not in name:
+            if seconds >= LONG and not any(part in name for part in NEVER_LONG):
                 item.add_marker("long")
     if os.environ.get("LEVELHEAD_LONG") != "1":
         left_out = [item for item in items if item.get_closest_marker("long")]
@@ -76,6 +79,13 @@ def what_earlier_tests_imported_is_not_searched_for_garbage() -> None:
 def folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make an empty folder the current one."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the library ``datasets``, where it is installed, keep what it reads in the folder of a test."""
+    with suppress(ImportError):
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
 
 
 @pytest.fixture

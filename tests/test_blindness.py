@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -28,40 +30,6 @@ from tiny import slow_but
 from words import save_tiny_backbone
 
 ROWS = {"train": 48, "validation": 64, "test": 40}
-
-
-def write_utkface(root: Path, sensitive: str) -> Path:
-    """Write noise pictures in UTKFace's layout; ``sensitive``: kept, shuffled (with names permuted) or deleted."""
-    folder = root / "utkface64"
-    folder.mkdir(parents=True)
-    for split, rows in ROWS.items():
-        rng = np.random.default_rng(len(split))
-        gender, race = rng.integers(0, 2, rows), rng.integers(0, 5, rows)
-        age = rng.integers(1, 90, rows)
-        names = [f"{a}_{g}_{r}_{row}.jpg" for row, (a, g, r) in enumerate(zip(age, gender, race, strict=True))]
-        pictures = []
-        for label in gender:
-            pixels = rng.integers(0, 100, (64, 64, 3)) + 120 * label
-            buffer = io.BytesIO()
-            Image.fromarray(pixels.astype(np.uint8)).save(buffer, "JPEG")
-            pictures.append(buffer.getvalue())
-        if sensitive == "shuffled":
-            order = rng.permutation(rows)
-            race, age, names = race[order], age[order], [names[position] for position in order]
-        columns: dict[str, Any] = {
-            "image": [{"bytes": data, "path": name} for data, name in zip(pictures, names, strict=True)],
-            "file": names,
-            "age": age,
-            "gender": gender,
-            "race": race,
-        }
-        if sensitive == "deleted":
-            columns = {
-                "image": [{"bytes": data, "path": None} for data in pictures],
-                "gender": gender,
-            }
-        pq.write_table(pa.table(columns), folder / f"{split}.parquet")
-    return root
 
 
 @dataclass
@@ -156,7 +124,8 @@ def image_folder_csv(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
     return {"folder": "faces", "split_column": "split"}
 
 
-LAYOUTS: dict[str, Callable[[Path, Rows, bool], dict[str, Any]]] = {
+Layout = Callable[[Path, Rows, bool], dict[str, Any]]
+LAYOUTS: dict[str, Layout] = {
     "celeba64": celeba64,
     "celeba": celeba,
     "utkface64": utkface64,
@@ -246,51 +215,48 @@ def multinli(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
     return {}
 
 
-def one_csv(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+def table_of(rows: Rows, deleted: bool, **more: Any) -> pd.DataFrame:
+    """Return texts with their labels and groups, and columns that a layout has besides."""
+    columns = {"text": sentences(rows), "label": rows.label} | more
+    return pd.DataFrame(columns | ({} if deleted else {"group": rows.group}))
+
+
+def numbered(rows: Rows) -> list[str]:
+    """Return texts of which no two are alike: where rows are dealt, equal ones would go together."""
+    return [f"{text} w{row}" for row, text in enumerate(sentences(rows))]
+
+
+def mine(root: Path) -> Path:
     (root / "mine").mkdir(parents=True)
-    columns: dict[str, Any] = {"id": rows.name, "text": sentences(rows), "label": rows.label, "split": rows.split}
-    pd.DataFrame(columns | ({} if deleted else {"group": rows.group})).to_csv(root / "mine" / "a.csv", index=False)
-    return {"folder": "mine", "file": "a.csv", "split_column": "split"}
+    return root / "mine"
+
+
+def one_file(name: str, write: Callable[[pd.DataFrame, Path], object]) -> Layout:
+    def layout(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+        write(table_of(rows, deleted, id=rows.name, split=rows.split), mine(root) / name)
+        return {"folder": "mine", "file": name, "split_column": "split"}
+
+    return layout
 
 
 def dealt_csv(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
-    columns = {"text": [f"{text} w{row}" for row, text in enumerate(sentences(rows))], "label": rows.label}
-    (root / "mine").mkdir(parents=True)
-    frame = pd.DataFrame(columns | ({} if deleted else {"group": rows.group}))
-    frame.to_csv(root / "mine" / "a.tsv", index=False, sep="\t")
+    table_of(rows, deleted, text=numbered(rows)).to_csv(mine(root) / "a.tsv", index=False, sep="\t")
     return {"folder": "mine", "file": "a.tsv"}
 
 
 def three_csv(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
-    columns = {"text": sentences(rows), "label": rows.label} | ({} if deleted else {"group": rows.group})
-    write_tables(root / "mine", rows, {"train": "train", "dev": "validation", "test": "test"}, columns)
+    frame = table_of(rows, deleted)
+    write_tables(root / "mine", rows, {"train": "train", "dev": "validation", "test": "test"}, dict(frame))
     return {"folder": "mine"}
 
 
-def one_parquet(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
-    (root / "mine").mkdir(parents=True)
-    columns: dict[str, Any] = {"text": sentences(rows), "label": rows.label, "split": rows.split}
-    pd.DataFrame(columns | ({} if deleted else {"group": rows.group})).to_parquet(root / "mine" / "a.parquet")
-    return {"folder": "mine", "file": "a.parquet", "split_column": "split"}
-
-
-def one_jsonl(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
-    (root / "mine").mkdir(parents=True)
-    columns: dict[str, Any] = {"text": sentences(rows), "label": rows.label, "split": rows.split}
-    frame = pd.DataFrame(columns | ({} if deleted else {"group": rows.group}))
-    frame.to_json(root / "mine" / "a.jsonl", orient="records", lines=True)
-    return {"folder": "mine", "file": "a.jsonl", "split_column": "split"}
-
-
 def parts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
-    columns: dict[str, Any] = {"text": sentences(rows), "label": rows.label, "split": rows.split}
-    frame = pd.DataFrame(columns | ({} if deleted else {"group": rows.group}))
-    (root / "mine").mkdir(parents=True)
-    for split in ("train", "validation", "test"):
-        some = frame[frame["split"] == split]
+    frame, folder = table_of(rows, deleted), mine(root)
+    for split in ROWS:
+        some = frame[[name == split for name in rows.split]]
         half = len(some) // 2
         for place, part in enumerate((some[:half], some[half:])):
-            part.drop(columns="split").to_parquet(root / "mine" / f"{split}-{place:05d}-of-00002.parquet")
+            part.to_parquet(folder / f"{split}-{place:05d}-of-00002.parquet")
     return {"folder": "mine"}
 
 
@@ -302,37 +268,57 @@ def hub_texts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
 def saved_texts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
     import datasets
 
-    texts = [f"{text} w{row}" for row, text in enumerate(sentences(rows))]
-    columns = {"id": rows.name, "text": texts, "label": rows.label}
-    saved = datasets.Dataset.from_dict(columns | ({} if deleted else {"group": [f"g{value}" for value in rows.group]}))
-    saved.save_to_disk(str(root / "mine"))
+    frame = table_of(rows, deleted, text=numbered(rows), id=rows.name).astype({} if deleted else {"group": str})
+    datasets.Dataset.from_pandas(frame).save_to_disk(str(root / "mine"))
     options: dict[str, Any] = {"validation_split": None, "test_split": None, "validation_share": 0.3, "test_share": 0.3}
     return {"path": "mine", "text_column": "text", "sensitive": "group", "id_column": "id", **options}
 
 
-TEXT_LAYOUTS: dict[str, dict[str, Callable[[Path, Rows, bool], dict[str, Any]]]] = {
-    "hatexplain": {"owners": hatexplain_owners, "hub": hatexplain_hub, "csv": hatexplain_csv},
-    "multinli": {"csv": multinli},
-    "text-csv": {
-        "one file": one_csv,
-        "one file, dealt": dealt_csv,
-        "a file a split": three_csv,
-        "parquet": one_parquet,
-        "JSON lines": one_jsonl,
-        "in parts": parts,
-    },
-    "hub": {"texts": hub_texts, "texts saved to disk": saved_texts},
+TEXT_LAYOUTS: dict[tuple[str, str], Layout] = {
+    ("hatexplain", "owners"): hatexplain_owners,
+    ("hatexplain", "hub"): hatexplain_hub,
+    ("hatexplain", "csv"): hatexplain_csv,
+    ("multinli", "csv"): multinli,
+    ("text-csv", "one file"): one_file("a.csv", lambda frame, file: frame.to_csv(file, index=False)),
+    ("text-csv", "one file, dealt"): dealt_csv,
+    ("text-csv", "a file a split"): three_csv,
+    ("text-csv", "parquet"): one_file("a.parquet", pd.DataFrame.to_parquet),
+    ("text-csv", "JSON lines"): one_file("a.jsonl", partial(pd.DataFrame.to_json, orient="records", lines=True)),
+    ("text-csv", "in parts"): parts,
+    ("hub", "texts"): hub_texts,
+    ("hub", "texts saved to disk"): saved_texts,
 }
+ALL_LAYOUTS = {(name, ""): layout for name, layout in LAYOUTS.items()} | TEXT_LAYOUTS
 COMPUTED = {"multinli"}  # the attribute is computed from the input: there is no column to exchange
 
 
-def recipe(root: Path, method: str, **train: Any) -> dict[str, Any]:
+def recipe(root: Path, method: str, data: str = "utkface64", **train: Any) -> dict[str, Any]:
     return {
-        "data": {"name": "utkface64", "root": str(root)},
+        "data": {"name": data, "root": str(root)},
         "method": {"name": method, **OPTIONS.get(method, {})},
         "model": {"hidden_size": 16, "layers": 2, "heads": 2},
         "train": {"epochs": 2, "batch_size": 16, "device": "cpu", "threads": 1, **train},
     }
+
+
+def faces(root: Path, sensitive: str) -> Path:
+    """Write noise pictures as utkface64 has them; ``sensitive``: kept, shuffled (with names permuted) or deleted."""
+    utkface64(root, draw(sensitive), sensitive == "deleted")
+    return root
+
+
+def trained(plan: dict[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Return the metrics and the weights of a run."""
+    return train_run(build_experiment(plan), folder), load_file(folder / "model" / "model.safetensors")
+
+
+def assert_equal(weights: dict[str, dict[str, torch.Tensor]], *names: str) -> None:
+    """Assert that runs have weights that are equal bit by bit."""
+    first, *others = (weights[name] for name in names or weights)
+    for other in others:
+        assert first.keys() == other.keys()
+        for name, tensor in first.items():
+            assert tensor.equal(other[name]), f"{name} differs"
 
 
 # JTT trains this many times more on what it missed; the others need this many rows of each group, or a view.
@@ -351,71 +337,51 @@ BLIND = [name for name, cls in METHODS.items() if not cls().group_splits and not
 def test_the_sensitive_columns_and_file_names_change_nothing(method: str, tmp_path: Path) -> None:
     weights = {}
     for sensitive in ("kept", "shuffled", "deleted"):
-        root = write_utkface(tmp_path / sensitive, sensitive)
-        plan = recipe(root, method)
-        train_run(build_experiment(plan), tmp_path / f"run-{sensitive}")
-        weights[sensitive] = load_file(tmp_path / f"run-{sensitive}" / "model" / "model.safetensors")
-        card = read_json(tmp_path / f"run-{sensitive}" / "data.json")
-        assert card == read_json(tmp_path / "run-kept" / "data.json")
-    for sensitive in ("shuffled", "deleted"):
-        assert weights[sensitive].keys() == weights["kept"].keys()
-        for name, tensor in weights["kept"].items():
-            assert tensor.equal(weights[sensitive][name]), f"{name} differs with the sensitive column {sensitive}"
+        run = tmp_path / f"run-{sensitive}"
+        _, weights[sensitive] = trained(recipe(faces(tmp_path / sensitive, sensitive), method), run)
+        assert read_json(run / "data.json") == read_json(tmp_path / "run-kept" / "data.json")
+    assert_equal(weights)
 
 
 @pytest.mark.parametrize("method", [name for name, cls in METHODS.items() if cls().group_splits])
 def test_a_method_that_declares_it_does_see_the_sensitive_column(method: str, tmp_path: Path) -> None:
     """Otherwise it would be marked ORACLE for nothing. A column that is not there is named before any training."""
-    weights, marks = {}, set()
+    weights = {}
     for sensitive in ("kept", "shuffled"):
-        root = write_utkface(tmp_path / sensitive, sensitive)
-        metrics = train_run(build_experiment(recipe(root, method)), tmp_path / f"run-{sensitive}")
-        marks.add(metrics["told"] or metrics["oracle"])
-        weights[sensitive] = load_file(tmp_path / f"run-{sensitive}" / "model" / "model.safetensors")
-    assert marks == ({"FEW GROUPS 60"} if method == "few-label" else {"method"})
+        plan = recipe(faces(tmp_path / sensitive, sensitive), method)
+        metrics, weights[sensitive] = trained(plan, tmp_path / f"run-{sensitive}")
+        assert (metrics["told"] or metrics["oracle"]) == ("FEW GROUPS 60" if method == "few-label" else "method")
     assert any(not value.equal(weights["shuffled"][tensor]) for tensor, value in weights["kept"].items())
-    deleted = write_utkface(tmp_path / "deleted", "deleted")
     with pytest.raises(DataError, match="race"):
-        train_run(build_experiment(recipe(deleted, method)), tmp_path / "run-deleted")
+        train_run(build_experiment(recipe(faces(tmp_path / "deleted", "deleted"), method)), tmp_path / "run-deleted")
     assert not (tmp_path / "run-deleted" / "checkpoints").exists()
 
 
 def test_identities_sees_whom_rows_are_of_and_no_group(tmp_path: Path) -> None:
     """Groups kept, shuffled or deleted give the same weights; other ids give others; without ids nothing is trained."""
-    weights = {}
-    for name, sensitive, ids in (
-        ("kept", "kept", "people"),
-        ("shuffled", "shuffled", "people"),
-        ("deleted", "deleted", "people"),
-        ("others", "kept", "others"),
-        ("none", "kept", None),
-    ):
-        celeba64(tmp_path / name, draw(sensitive), sensitive == "deleted")
-        if ids:
-            put_people(tmp_path / name / "celeba64", ids)
-        plan = recipe(tmp_path / name, "identities") | {"data": {"name": "celeba64", "root": str(tmp_path / name)}}
-        if ids is None:
-            with pytest.raises(ConfigError, match=r"data\.person_column"):
-                train_run(build_experiment(plan), tmp_path / "run-none")
-            assert not (tmp_path / "run-none" / "checkpoints").exists()
-            continue
-        metrics = train_run(build_experiment(plan), tmp_path / f"run-{name}")
-        assert metrics["told"] == "IDENTITIES"
-        assert metrics["oracle"] is None
-        weights[name] = load_file(tmp_path / f"run-{name}" / "model" / "model.safetensors")
-    for tensor, value in weights["kept"].items():
-        assert value.equal(weights["shuffled"][tensor]), tensor
-        assert value.equal(weights["deleted"][tensor]), tensor
-    assert any(not value.equal(weights["others"][tensor]) for tensor, value in weights["kept"].items())
-    put_people(tmp_path / "kept" / "celeba64", "in both")
+    weights, folder = {}, tmp_path / "kept"
+    plan = recipe(folder, "identities", "celeba64")
+    for sensitive in ("kept", "shuffled", "deleted"):
+        celeba64(tmp_path / sensitive, draw(sensitive), sensitive == "deleted")
+        put_people(tmp_path / sensitive / "celeba64", "people")
+        run = tmp_path / f"run-{sensitive}"
+        metrics, weights[sensitive] = trained(recipe(tmp_path / sensitive, "identities", "celeba64"), run)
+        assert (metrics["told"], metrics["oracle"]) == ("IDENTITIES", None)
+    assert_equal(weights)
+    put_people(folder / "celeba64", "others")
+    _, others = trained(plan, tmp_path / "run-others")
+    assert any(not value.equal(others[tensor]) for tensor, value in weights["kept"].items())
+    put_people(folder / "celeba64", "in both")
     with pytest.raises(DataError, match="16 people are in both the training and the validation split"):
-        train_run(
-            build_experiment(plan | {"data": {"name": "celeba64", "root": str(tmp_path / "kept")}}), tmp_path / "r"
-        )
+        train_run(build_experiment(plan), tmp_path / "run-both")
+    put_people(folder / "celeba64", "nobody")
+    with pytest.raises(ConfigError, match=r"data\.person_column"):
+        train_run(build_experiment(plan), tmp_path / "run-none")
+    assert not (tmp_path / "run-none" / "checkpoints").exists()
 
 
 def put_people(folder: Path, ids: str) -> None:
-    """Write celeb_id into the files: three rows a person, other triples, or people who are in all splits."""
+    """Write celeb_id into the files: three rows a person, other triples, people who are in all splits, or none."""
     for number, split in enumerate(ROWS):
         table = pq.read_table(folder / f"{split}.parquet")
         if "celeb_id" in table.column_names:
@@ -423,96 +389,60 @@ def put_people(folder: Path, ids: str) -> None:
         people = np.arange(table.num_rows) // 3 if ids != "others" else np.arange(table.num_rows) % 16
         if ids != "in both":
             people += 1000 * number
-        pq.write_table(table.append_column("celeb_id", pa.array(people)), folder / f"{split}.parquet")
+        if ids != "nobody":
+            table = table.append_column("celeb_id", pa.array(people))
+        pq.write_table(table, folder / f"{split}.parquet")
 
 
 def test_every_data_set_that_is_read_has_a_layout_here() -> None:
-    assert set(LAYOUTS) | set(TEXT_LAYOUTS) == set(DATASETS) - {"portraits", "phrases"}
+    assert {name for name, _ in ALL_LAYOUTS} == set(DATASETS) - {"portraits", "phrases"}
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(("name", "layout"), ALL_LAYOUTS)
 def test_no_data_set_lets_training_see_groups_or_names(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str,
+    layout: str,
+    library: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     if name == "hub":
         pytest.importorskip("datasets")
-        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
-    weights, cards, groups = {}, {}, {}
+    model = {}
+    if layout:
+        words = {f"w{row}" for row in range(sum(ROWS.values()))} | {"the", "lamp", "room", "is", "off", "on"}
+        backbone = save_tiny_backbone(tmp_path / "backbone", words)
+        model = {"model": {"backbone": str(backbone), "mode": "fine_tune"}}
+    weights, cards, groups = {}, [], {}
     for sensitive in ("kept", "shuffled", "deleted"):
         root, run = tmp_path / sensitive, tmp_path / f"run-{sensitive}"
-        options = LAYOUTS[name](root, draw(sensitive), sensitive == "deleted")
-        plan = recipe(root, "erm", epochs=1)
-        experiment = build_experiment({**plan, "data": {"name": name, "root": str(root), **options}})
+        plan = recipe(root, "erm", name, epochs=1) | model
+        plan["data"] |= ALL_LAYOUTS[name, layout](root, draw(sensitive), sensitive == "deleted")
         caplog.clear()
-        train_run(experiment, run)
+        with monkeypatch.context() as blind:
+            blind.setattr(DATASETS[name], "groups", lambda *_: pytest.fail("training requested groups"))
+            _, weights[sensitive] = trained(plan, run)
         # UTKFace's names always hold the field, and a table without the column `group` is one without groups; the
         # other layouts say at once what an evaluation would miss.
         warned = [record.message for record in caplog.records if "evaluation does" in record.message]
-        assert len(warned) == (sensitive == "deleted" and name not in {"utkface", "image-folder-csv"})
-        weights[sensitive] = load_file(run / "model" / "model.safetensors")
-        cards[sensitive] = read_json(run / "data.json")
+        silent = {"utkface", "image-folder-csv", "text-csv", *COMPUTED}
+        assert len(warned) == (sensitive == "deleted" and name not in silent)
+        cards.append(read_json(run / "data.json"))
         if sensitive != "deleted":
-            groups[sensitive] = experiment.data.groups("train")[0].values
-    assert not groups["kept"].equal(groups["shuffled"])  # else the test would show nothing
-    for sensitive in ("shuffled", "deleted"):
-        assert cards[sensitive] == cards["kept"]
-        for tensor, value in weights["kept"].items():
-            assert value.equal(weights[sensitive][tensor]), f"{tensor} differs with groups and names {sensitive}"
-
-
-@pytest.mark.parametrize(("name", "layout"), [(name, layout) for name in TEXT_LAYOUTS for layout in TEXT_LAYOUTS[name]])
-def test_no_text_data_set_lets_training_see_groups_or_names(
-    name: str, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    if name == "hub":
-        pytest.importorskip("datasets")
-        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
-    words = {f"w{row}" for row in range(sum(ROWS.values()))} | {"the", "lamp", "room", "is", "off", "on"}
-    backbone = save_tiny_backbone(tmp_path / "backbone", words)
-    look = DATASETS[name].groups
-    weights, cards, groups = {}, {}, {}
-    for sensitive in ("kept", "shuffled", "deleted"):
-        root, run = tmp_path / sensitive, tmp_path / f"run-{sensitive}"
-        options = TEXT_LAYOUTS[name][layout](root, draw(sensitive), sensitive == "deleted")
-        experiment = build_experiment(
-            {
-                **recipe(root, "erm", epochs=1),
-                "data": {"name": name, "root": str(root), **options},
-                "model": {"backbone": str(backbone), "mode": "fine_tune"},
-            }
-        )
-        caplog.clear()
-        monkeypatch.setattr(DATASETS[name], "groups", lambda *_: pytest.fail("training requested groups"))
-        train_run(experiment, run)
-        monkeypatch.setattr(DATASETS[name], "groups", look)
-        warned = [record.message for record in caplog.records if "evaluation does" in record.message]
-        assert len(warned) == (sensitive == "deleted" and name not in {*COMPUTED, "text-csv"})
-        weights[sensitive] = load_file(run / "model" / "model.safetensors")
-        cards[sensitive] = read_json(run / "data.json")
-        if sensitive != "deleted":
-            groups[sensitive] = experiment.data.groups("train")[0].values
+            groups[sensitive] = build_experiment(plan).data.groups("train")[0].values
     assert groups["kept"].equal(groups["shuffled"]) == (name in COMPUTED)  # else the test would show nothing
-    for sensitive in ("shuffled", "deleted"):
-        assert cards[sensitive] == cards["kept"]
-        for tensor, value in weights["kept"].items():
-            assert value.equal(weights[sensitive][tensor]), f"{tensor} differs with groups and names {sensitive}"
+    assert cards == [cards[0]] * 3
+    assert_equal(weights)
 
 
-def test_evaluation_does_look_at_groups(tmp_path: Path) -> None:
-    root = write_utkface(tmp_path / "data", "kept")
-    train_run(build_experiment(recipe(root, "erm")), tmp_path / "run")
-    result = evaluate_run(tmp_path / "run")
-    assert set(result.by_attribute)
-    deleted = write_utkface(tmp_path / "deleted", "deleted")
+def test_evaluation_and_selection_with_groups_do_look_at_them(tmp_path: Path) -> None:
+    kept, deleted = faces(tmp_path / "data", "kept"), faces(tmp_path / "deleted", "deleted")
+    oracle = "ORACLE_val_equalized_odds"
+    metrics = train_run(build_experiment(recipe(kept, "erm", select=oracle)), tmp_path / "run")
+    assert metrics["oracle"] == "selection"
+    assert set(evaluate_run(tmp_path / "run").by_attribute)
     with pytest.raises(DataError, match="race"):
         evaluate_run(tmp_path / "run", data_root=deleted)
-
-
-def test_selection_with_groups_is_named_oracle(tmp_path: Path) -> None:
-    root = write_utkface(tmp_path / "data", "kept")
-    experiment = build_experiment(recipe(root, "erm", select="ORACLE_val_equalized_odds"))
-    metrics = train_run(experiment, tmp_path / "run")
-    assert metrics["oracle"] == "selection"
-    deleted = write_utkface(tmp_path / "deleted", "deleted")
     with pytest.raises(DataError, match="race"):
-        train_run(build_experiment(recipe(deleted, "erm", select="ORACLE_val_equalized_odds")), tmp_path / "another")
+        train_run(build_experiment(recipe(deleted, "erm", select=oracle)), tmp_path / "another")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file
 
 from levelhead.cli.app import main
 from levelhead.data import DATASETS
@@ -19,7 +18,7 @@ from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DemographicsHidden
-from test_blindness import recipe, write_utkface
+from test_blindness import assert_equal, faces, recipe, trained
 
 TINY = [
     *("--set", "data.train_size=64", "--set", "data.validation_size=32", "--set", "data.test_size=80"),
@@ -183,13 +182,11 @@ def test_no_method_of_ones_own_sees_groups_that_it_does_not_declare(here: Path) 
 
 
 def test_the_sensitive_columns_change_nothing_for_a_method_of_ones_own(here: Path) -> None:
-    weights = []
+    weights = {}
     for sensitive in ("kept", "shuffled", "deleted"):
-        root = write_utkface(here / sensitive, sensitive)
-        train_run(build_experiment(recipe(root, "focal:Focal")), here / f"run-{sensitive}")
-        weights.append(load_file(here / f"run-{sensitive}" / "model" / "model.safetensors"))
-    for other in weights[1:]:
-        assert all(tensor.equal(other[name]) for name, tensor in weights[0].items())
+        plan = recipe(faces(here / sensitive, sensitive), "focal:Focal")
+        _, weights[sensitive] = trained(plan, here / f"run-{sensitive}")
+    assert_equal(weights)
 
 
 def test_an_installed_package_offers_short_names(
