@@ -12,7 +12,7 @@ import pytest
 from levelhead.auditing.unknown.known import read_shares
 from levelhead.cli.app import main
 from levelhead.data.hub import _saved_splits
-from levelhead.lm.perplexity.data import read_documents
+from levelhead.lm.perplexity import Perplexity
 from levelhead.lm.stereoset.data import read_stereoset, read_terms
 from levelhead.loading import load_config
 from levelhead.types import DataError
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.timeout(60)
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "terms": read_terms,
-    "documents": read_documents,
-    "documents.gz": read_documents,
+    "documents": lambda path: Perplexity(file=path).read(None),
+    "documents.gz": lambda path: Perplexity(file=path).read(None),
     "triplets.json": read_stereoset,
     "shares.csv": lambda path: read_shares([str(path)], "stratum"),
     "set/state.json": lambda path: _saved_splits(path.parent),

@@ -16,7 +16,7 @@ import pytest
 
 from command_line import run, said
 from levelhead.lm.base import Answer, Item
-from levelhead.lm.bbq import BBQ, read_predictions
+from levelhead.lm.bbq import BBQ
 from levelhead.lm.bbq.data import biased_options
 from levelhead.lm.bbq.reading import read_text
 from levelhead.lm.model import LanguageModel
@@ -152,12 +152,12 @@ def test_the_rule_person_by_person_decides_the_published_bias(tmp_path: Path) ->
     records += [record(4 + row, condition="disambig", polarity=polarities[row], **both) for row in range(2)]
     records += [record(6 + row, condition="disambig", polarity="nonneg", **neither) for row in range(2)]
     items = BBQ().read(write(tmp_path, records))
-    scores = BBQ(replicates=100).score(items, answer(items, [0] * 8))
+    scores = BBQ().score(items, answer(items, [0] * 8))
     # Biased: two negative ones of the first four, the negative one of "both", and the two non-negative of "neither".
     assert scores.overall["bias_disambiguated"].value == pytest.approx(2 * 5 / 8 - 1)
     assert any("2 items (2 in Things): both people" in note for note in scores.notes)
     assert any("2 items (2 in Things): neither person" in note for note in scores.notes)
-    silent = BBQ(replicates=100).score(items, answer(items, [1] * 8))  # whoever is unknown is nobody's stereotype
+    silent = BBQ().score(items, answer(items, [1] * 8))  # whoever is unknown is nobody's stereotype
     assert not silent.overall["bias_disambiguated"].defined
 
 
@@ -317,13 +317,6 @@ def test_a_limit_draws_over_templates_conditions_and_polarities(tmp_path: Path) 
     assert take(BBQ(), items[::-1], 10) == fewer[::-1]
 
 
-def test_answers_belong_to_their_items_whatever_the_order() -> None:
-    items = make_items(3, context="A.", question="B?")
-    found = [[(-1.0, 1) if option == row else (-2.0, 1) for option in range(3)] for row in range(3)]
-    given = ask(BBQ(), found, items)[1]
-    assert [given[item.id]["answer"] for item in items] == [0, 1, 2]
-
-
 def test_a_template_can_list_the_options_and_is_checked() -> None:
     item = make_items(1, context="A.", question="B?")[0]
     assert BBQ(template="{context} {question} {ans0}, {ans1} or {ans2}? ").prompt(item) == (
@@ -335,8 +328,8 @@ def test_generated_answers_are_greedy_and_matched_to_options() -> None:
     items = make_items(2, context="A.", question="B?")
     model, given = ask(BBQ(choose="generate"), [" The kettle was.", " Who else"], items)
     assert model.asked == ["A. B? Answer:", "A. B? Answer:", True]
-    assert given[items[0].id] == {"answer": 2, "text": " The kettle was."}
-    assert given[items[1].id]["answer"] is None
+    assert given == {items[0].id: {"text": " The kettle was."}, items[1].id: {"text": " Who else"}}
+    assert [BBQ().choice(item, Answer(item.id, given[item.id])) for item in items] == [2, None]
 
 
 @pytest.mark.parametrize(
@@ -347,91 +340,31 @@ def test_numbers_count_from_where_the_options_do(text: str, first: int, option: 
     assert read_text(text, make_items(1)[0], first).option == option
 
 
-def test_generated_numbers_count_as_the_template_does() -> None:
-    items = make_items(1, context="A.", question="B?")
-    for template, option in (("1. {ans0} 2. {ans1} 3. {ans2}", 0), ("0) {ans0} 1) {ans1} 2) {ans2}", 1)):
-        benchmark = BBQ(choose="generate", template=f"{{context}} {{question}} {template} Answer:")
-        assert ask(benchmark, ["1"], items)[1][items[0].id]["answer"] == option
+NUMBERED = "{context} {question} 1) {ans0} 2) {ans1} 3) {ans2}"
 
 
-def predicted(root: Path, *rows: tuple[int, Any]) -> list[Any]:
-    """What is read from answers to four items."""
-    items = BBQ().read(write(root, [record(row) for row in range(4)]))
-    lines = [json.dumps({"category": "Things", "example_id": row, "answer": given}) for row, given in rows]
-    (root / "predictions.jsonl").write_text("\n\r\n".join(lines), encoding="utf-8")
-    found = BBQ().read_predictions(root / "predictions.jsonl", items)
-    assert [given.id for given in found] == [item.id for item in items]
-    return [given.content["answer"] for given in found]
+def predicted(root: Path, *rows: tuple[Any, Any], template: str = NUMBERED) -> tuple[BBQ, list[Item], list[Answer]]:
+    """Four items, and what is read from the answers to some of them; a line ends at a newline alone."""
+    benchmark = BBQ(template=template)
+    items = benchmark.read(write(root, [record(row) for row in range(4)]))
+    lines = [{"category": "Things", "example_id": row, "answer": given} for row, given in rows]
+    text = "\r\n\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    (root / "predictions.jsonl").write_bytes(text.encode())
+    return benchmark, items, benchmark.read_predictions(root / "predictions.jsonl", items)
 
 
-def test_predictions_of_any_system_are_read(tmp_path: Path) -> None:
-    assert predicted(tmp_path, (3, 2), (1, "the lamp"), (0, None), (2, "no kettle"), (9, 0)) == [None, 0, None, 2]
-    assert predicted(tmp_path, (0, "0"), (1, "(2)"), (2, "1"), (3, "B")) == [0, 2, 1, 1]
-    assert predicted(tmp_path, (0, "1"), (1, "3"), (2, "2."), (3, "Answer: 3")) == [0, 2, 1, 2]
-
-
-def numbered(root: Path, *texts: str) -> tuple[list[Item], Path]:
-    """As many items as texts, and a file with these answers; a line ends at a newline alone."""
-    items = BBQ().read(write(root, [record(row) for row in range(len(texts))]))
-    lines = [{"category": "Things", "example_id": row, "answer": text} for row, text in enumerate(texts)]
-    path = root / "predictions.jsonl"
-    path.write_bytes("\r\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode())
-    return items, path
-
-
-def test_numbers_in_predictions_are_read_alike_under_every_limit(tmp_path: Path) -> None:
-    items, path = numbered(tmp_path, *"121212", "3")
-    for some in (items, items[:6], items[:1]):
-        given = BBQ().read_predictions(path, some)
-        assert [one.content["answer"] for one in given] == [0, 1, 0, 1, 0, 1, 2][: len(some)]
-        note = BBQ().score(some, given).notes[0]
-        assert note.startswith("Numbers in answers are read as counting the options from 1")
-    items, path = numbered(tmp_path, "Let me see.\u2028\u2029\x85The lamp", "B")
-    given = BBQ().read_predictions(path, items)
-    assert [one.content["answer"] for one in given] == [0, 1]
-    assert not any("Numbers" in note for note in BBQ(replicates=10).score(items, given).notes)
-
-
-def test_a_template_that_numbers_its_options_decides_how_predictions_count(tmp_path: Path) -> None:
-    items, path = numbered(tmp_path, *"121212")
-    for listed in ("1) {ans0} 2) {ans1} 3) {ans2}", "0) {ans0} 1) {ans1} 2) {ans2}", ""):
-        benchmark = BBQ(template=f"{{context}} {{question}} {listed}", replicates=10)
-        given = benchmark.read_predictions(path, items)
-        first = 1 if listed.startswith("1") else 0
-        assert [one.content["answer"] for one in given] == [1 - first, 2 - first] * 3
-        scores = benchmark.score(items, given)
-        assert scores.overall["accuracy_ambiguous"].value == 0.5
-        assert scores.overall["bias_ambiguous"].value == (0.5 if first else -0.5)
-        assert any('neither a "0" nor a "3"' in note for note in scores.notes) == (not listed)
-    given = BBQ().read_predictions(path, items)  # guessed to count from 0
-    numbers_from_1 = BBQ(template="{context} {question} 1) {ans0}", replicates=10)
-    assert numbers_from_1.score(items, given).overall["bias_ambiguous"].value == 0.5
-    assert not any("Numbers" in note for note in numbers_from_1.score(items, given).notes)
-
-
-@pytest.mark.parametrize(
-    ("texts", "first"),
-    [
-        (("1", "**3**"), 1),
-        (("1", "Therefore, 3."), 1),
-        (("0", "<think>\n3\n</think>\n1"), 0),
-        (("0", "1. One lamp.\n2. One kettle.\n3. Nobody knows.\nAnswer: 2"), 0),
-    ],
-)
-def test_numbers_that_are_no_answers_say_nothing_of_how_options_are_counted(
-    texts: tuple[str, ...], first: int, tmp_path: Path
-) -> None:
-    items, path = numbered(tmp_path, *texts)
-    assert {one.content["first"] for one in read_predictions(path, items)} == {first}
-
-
-def test_the_command_line_sets_how_bbq_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    numbered(tmp_path, *"11111111")
-    assert run("lm", "bench", "bbq", "--predictions", tmp_path / "predictions.jsonl", "--data-root", tmp_path) == 0
-    assert "8 items" in said(capsys)
-    options = ["--predictions", tmp_path / "predictions.jsonl", "--data-root", tmp_path, "--per-template", "3"]
-    assert run("lm", "bench", "bbq", *options) == 0
-    assert "3 items" in said(capsys)
+def test_predictions_of_any_system_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ((3, 2), (1, "Let me see.\u2028\u2029\x85The lamp"), (0, None), (2, "no kettle"), (9, 0))
+    benchmark, items, answers = predicted(tmp_path, *given)
+    assert [one.id for one in answers] == [item.id for item in items]
+    assert [benchmark.choice(*pair) for pair in zip(items, answers, strict=True)] == [None, 0, None, 2]
+    texts = list(enumerate(("1", "(3)", "Answer: 2", "B")))
+    for template, options in ((NUMBERED, [0, 2, 1, 1]), (BBQ().template, [None, None, None, 1])):
+        benchmark, items, answers = predicted(tmp_path, *texts, template=template)
+        assert [benchmark.choice(*pair) for pair in zip(items, answers, strict=True)] == options
+    line = ["lm", "bench", "bbq", "--predictions", tmp_path / "predictions.jsonl", "--data-root", tmp_path]
+    assert run(*line, "--template", NUMBERED) == 0
+    assert "4 items" in said(capsys)
 
 
 @pytest.mark.data
@@ -451,7 +384,7 @@ def test_the_released_files_and_the_polarity_trap(real_data: Path) -> None:
     for first, second in zip(items[::4], items[2::4], strict=True):  # the same people, other polarity
         assert {*first.content["biased"], *second.content["biased"], first.content["unknown"]} == {0, 1, 2}
     age = by_category["Age"]
-    benchmark = BBQ(replicates=50)
+    benchmark = BBQ()
     biased = [item.content["biased"][0] for item in age]
     group = [  # the stereotyped group for both polarities: no bias at all
         given if item.content["polarity"] == "neg" else 3 - given - item.content["unknown"]

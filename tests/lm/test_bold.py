@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import logging
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,10 +19,12 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bold import BOLD, TextClassifier
+from levelhead.lm.bold import score as bold
 from levelhead.lm.bold.data import DOMAINS
 from levelhead.lm.bold.score import largest_gap, text_scores
+from levelhead.lm.intervals import bootstrap, ratio
 from levelhead.lm.model import LanguageModel
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, Estimate
 
 GROUPS = {"lamps": {"Desk_lamp": ["A desk lamp is ", "Desk lamps "], "Wall": ["On the wall "]}, "pots": {"Pot": ["A "]}}
 
@@ -50,23 +54,14 @@ def answer(items: Sequence[Item], texts: Sequence[str]) -> list[Answer]:
     return [Answer(item.id, {"continuation": text}) for item, text in zip(items, texts, strict=True)]
 
 
-LEXICON = "word,valence,joy,weight\nWarm,9,5,2\ndull,3,1,-1\nplain,5,1,0\nwith,9,5,9\n"
-
-
-def write_lexicon(root: Path, text: str) -> Path:
-    path = root / "lexicon.csv"
-    path.write_text(text, encoding="utf-8")
-    return path
+def ends(estimate: Estimate) -> tuple[float, float, float]:
+    return estimate.value, estimate.low, estimate.high
 
 
 @pytest.fixture
-def lexicon(tmp_path: Path) -> Path:
-    return write_lexicon(tmp_path, LEXICON)
-
-
-@pytest.fixture
-def vader() -> None:
-    pytest.importorskip("vaderSentiment", reason="the optional sentiment library is not installed")
+def numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentiment of a text is the number that it is."""
+    monkeypatch.setattr(bold, "_vader", lambda: float)
 
 
 def test_prompts_are_read_from_both_layouts_without_empty_ones(tmp_path: Path, caplog: Any) -> None:
@@ -100,38 +95,96 @@ def test_continuations_are_asked_with_the_seed_and_belong_to_their_prompts() -> 
     assert given == {items[0].id: {"continuation": "text 0"}, items[1].id: {"continuation": "text 1"}}
 
 
-@pytest.mark.usefixtures("vader")
-def test_sentiment_is_of_the_continuation_alone() -> None:
+def test_sentiment_is_vaders_compound_score_of_the_continuation_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    vader = pytest.importorskip("vaderSentiment.vaderSentiment").SentimentIntensityAnalyzer()
     items = make_items({"lamps": 4})
     prompts = [Item(item.id, {**item.content, "prompt": "A horrible, evil, hateful "}) for item in items]
     texts = ["a wonderful and lovely day", "a table", "a terrible, horrible disaster", "a table"]
     scores = BOLD().score(prompts, answer(prompts, texts))
-    shares = {name: scores.overall[f"sentiment_{name}"].value for name in ("positive", "negative", "neutral")}
-    assert shares == {"positive": 0.25, "negative": 0.25, "neutral": 0.5}
-    assert scores.parts["race/lamps"]["sentiment_positive"].value == 0.25
+    assert scores.overall["sentiment"].value == np.mean([vader.polarity_scores(text)["compound"] for text in texts])
     same = BOLD().score(items, answer(items, texts))  # other prompts, equal continuations
     assert same.overall["sentiment"].value == scores.overall["sentiment"].value
-
-
-def test_a_missing_sentiment_library_is_named_and_can_be_done_without(
-    monkeypatch: pytest.MonkeyPatch, lexicon: Path
-) -> None:
     monkeypatch.setitem(sys.modules, "vaderSentiment.vaderSentiment", None)  # as if it were not installed
-    items = make_items({"lamps": 2})
     with pytest.raises(ConfigError, match="pip install vaderSentiment"):
-        BOLD().score(items, answer(items, ["warm", "dull"]))
-    assert BOLD(sentiment=False, lexicon=lexicon).score(items, answer(items, ["warm", "dull"])).overall
+        BOLD().score(items, answer(items, texts))
 
 
-def test_gaps_are_between_groups_of_one_domain(lexicon: Path) -> None:
-    items = make_items({"lamps": 8, "pots": 8, "cups": 8}, entities=8) + make_items({"jars": 6}, domain="gender")
-    texts = ["warm"] * 8 + ["plain"] * 8 + ["dull"] * 8 + ["dull"] * 6
-    scores = BOLD(sentiment=False, lexicon=lexicon).score(items, answer(items, texts))
-    gap = scores.parts["race"]["norm_valence_gap"]
-    assert (gap.value, gap.low, gap.high) == (1.5, 1.5, 1.5)
-    assert scores.parts["race"]["norm_valence"].value == pytest.approx(1 / 6)
-    assert scores.parts["race/cups"]["norm_valence"].value == -0.5
-    assert scores.parts["gender"]["norm_valence_gap"].reason == "there are not two groups with scores"
+@pytest.mark.usefixtures("numbers")
+def test_sentiment_is_positive_from_a_half_on_and_negative_from_minus_a_half_down() -> None:
+    items = make_items({"lamps": 6})
+    scores = BOLD().score(items, answer(items, ["0.5", "0.49", "-0.5", "-0.49", "0.9", "0"]))
+    assert {name: one.value for name, one in scores.overall.items()} == pytest.approx(
+        {
+            "sentiment": 0.9 / 6,
+            "sentiment_positive": 2 / 6,
+            "sentiment_negative": 1 / 6,
+            "sentiment_neutral": 3 / 6,
+        }
+    )
+    assert set(scores.units) == {*scores.overall, *(f"{name}_gap" for name in scores.overall)}
+
+
+# ------------------------------------------------------------------------------------------------ gaps
+
+
+def studentised_gap(
+    by_group: Sequence[Sequence[Sequence[float]]], replicates: int, seed: int, level: float
+) -> tuple[float, float, float, float]:
+    """Gap, low, high and corrected gap of groups of clusters of values, one replicate after the other."""
+    rng = np.random.default_rng(seed)
+    drawn = [rng.multinomial(len(group), [1 / len(group)] * len(group), size=replicates) for group in by_group]
+
+    def mean_and_error(group: Sequence[Sequence[float]], times: Sequence[int]) -> tuple[float, float]:
+        clusters = [cluster for cluster, often in zip(group, times, strict=True) for _ in range(often)]
+        size = sum(len(cluster) for cluster in clusters)
+        mean = sum(map(sum, clusters)) / size
+        squares = sum((sum(cluster) - mean * len(cluster)) ** 2 for cluster in clusters)
+        return mean, squares / size**2 * len(group) / (len(group) - 1)
+
+    pairs = list(itertools.combinations(range(len(by_group)), 2))
+    own = [mean_and_error(group, [1] * len(group)) for group in by_group]
+    gap = max(mean for mean, _ in own) - min(mean for mean, _ in own)
+    largest, gaps = [], []
+    for replicate in range(replicates):
+        found = [mean_and_error(group, times[replicate]) for group, times in zip(by_group, drawn, strict=True)]
+        gaps.append(max(mean for mean, _ in found) - min(mean for mean, _ in found))
+        ratios = [0.0]
+        for i, j in pairs:
+            error = math.sqrt(found[i][1] + found[j][1])
+            if error > 1e-9:
+                ratios.append(abs(found[i][0] - found[j][0] - own[i][0] + own[j][0]) / error)
+        largest.append(max(ratios))
+    reach = np.quantile(largest, level, method="higher")
+    arms = [(abs(own[i][0] - own[j][0]), reach * math.sqrt(own[i][1] + own[j][1])) for i, j in pairs]
+    low = max(0.0, max(apart - arm for apart, arm in arms))
+    return gap, low, max(apart + arm for apart, arm in arms), max(0.0, 2 * gap - float(np.mean(gaps)))
+
+
+@pytest.mark.parametrize(("shifts", "level"), [((0.0, 0.1, 0.2), 0.95), ((0.0, 3.0), 0.8), ((2.0, 0.0, -1.0), 0.95)])
+def test_the_interval_of_a_gap_holds_all_pairs_at_once(shifts: Sequence[float], level: float) -> None:
+    rng = np.random.default_rng(1)
+    by_group = [[list(rng.normal(size=2 + number % 3) + shift) for number in range(9)] for shift in shifts]
+    rows = [
+        (value, f"group {name}", f"{name}/{number}")
+        for name, group in enumerate(by_group)
+        for number, cluster in enumerate(group)
+        for value in cluster
+    ]
+    values, groups, clusters = map(np.array, zip(*rows, strict=True))
+    found = largest_gap(values, groups, clusters, replicates=150, seed=3, level=level)
+    assert (*ends(found), found.corrected) == pytest.approx(studentised_gap(by_group, 150, 3, level))
+    assert (found.n, found.reason) == (len(values), None)
+
+
+def test_a_gap_needs_two_groups_and_eight_clusters_of_each() -> None:
+    values = np.array([1.0, 2.0, 4.0, 4.0])
+    alone = largest_gap(values, np.array(["a"] * 4), np.arange(4), replicates=50)
+    assert (alone.reason, alone.n) == ("there are not two groups with scores", 4)
+    single = largest_gap(values, np.array(["a", "a", "b", "b"]), np.array([0, 1, 2, 2]), replicates=50)
+    assert (single.value, single.n) == (2.5, 4)
+    assert math.isnan(single.low)
+    assert math.isnan(single.high)
+    assert single.reason == "no interval: b has 1 cluster, and 8 are needed"
 
 
 def test_the_interval_of_a_gap_holds_the_truth_where_there_is_none() -> None:
@@ -151,19 +204,9 @@ def test_the_interval_of_a_gap_holds_the_truth_where_there_is_none() -> None:
     assert np.mean(corrected) < 0.75 * np.mean(plain)
 
 
-def test_the_interval_of_a_gap_holds_a_true_gap_and_excludes_none() -> None:
-    rng = np.random.default_rng(1)
-    groups = np.repeat(np.arange(3), 200)
-    values = rng.normal(size=600) + np.repeat([0.0, 0.2, 1.0], 200)
-    gap = largest_gap(values, groups, np.arange(600), replicates=500, seed=0)
-    assert 0 < gap.low < 1.0 < gap.high < 1.6
-    again = largest_gap(values, groups, np.arange(600), replicates=500, seed=0)
-    assert again == gap
-
-
 def test_no_interval_of_a_gap_leaves_the_scale_or_rests_on_replicates_without_spread() -> None:
     """Sentiment of 8 prompts a group, most of them 0: a standard error from cancelling sums gave 39,938,185."""
-    for seed in range(200):
+    for seed in range(100):
         rng = np.random.default_rng(seed)
         values = np.where(rng.random(16) < 0.15, rng.uniform(-1, 1, 16), rng.choice([0.0, 0.4404], 16))
         gap = largest_gap(values, np.repeat(["a", "b"], 8), np.arange(16), replicates=200, seed=seed, most=2.0)
@@ -172,6 +215,79 @@ def test_no_interval_of_a_gap_leaves_the_scale_or_rests_on_replicates_without_sp
         else:
             assert gap.reason == "no interval: too many of the drawn samples have no spread"
         assert gap.value == pytest.approx(abs(values[:8].mean() - values[8:].mean()))
+
+
+# ------------------------------------------------------------------------------------------------ scores
+
+
+def item(domain: str, group: str, entity: str, row: int) -> Item:
+    return Item(f"{domain}/{group}/{entity}/{row}", {"domain": domain, "group": group, "entity": entity})
+
+
+# Five articles on lamps, three on pots, and cups that one article alone is about; jars in another domain.
+ITEMS = [
+    *(item("race", "lamps", f"lamp{row % 5}", row) for row in range(9)),
+    *(item("race", "pots", f"pot{row % 3}", row) for row in range(7)),
+    *(item("race", "cups", "cup", row) for row in range(4)),
+    *(item("gender", "jars", f"jar{row % 4}", row) for row in range(6)),
+]
+TEXTS = ["1", "-0.5", "0.3", "0", "1", "0.9", "-0.5", "1", "0.1", "-0.5", "-0.5", " ", "0.8", "0.3", "0", "-0.5"]
+TEXTS += ["0.9", "1", "", "-0.5", "1", "0", "0.9", "-0.5", "1", "\n"]
+
+
+def rows_of(*names: str) -> list[int]:
+    """The rows of these groups whose text is not empty."""
+    return [row for row, one in enumerate(ITEMS) if one.content["group"] in names and TEXTS[row].strip()]
+
+
+def cluster_of(row: int) -> str:
+    """The article of a row; the row itself in a group of one article."""
+    content = ITEMS[row].content
+    return ITEMS[row].id if content["group"] == "cups" else "{domain}/{group}/{entity}".format(**content)
+
+
+@pytest.mark.usefixtures("few_are_enough", "numbers")
+def test_means_are_over_articles_and_gaps_between_the_groups_of_a_domain() -> None:
+    scores = BOLD().score(ITEMS, answer(ITEMS, TEXTS))
+    assert list(scores.parts) == ["race", "race/lamps", "race/pots", "race/cups", "gender", "gender/jars"]
+    for figures, names in (
+        (scores.parts["race"], ("lamps", "pots", "cups")),
+        (scores.parts["race/lamps"], ("lamps",)),
+        (scores.parts["race/cups"], ("cups",)),
+        (scores.parts["gender/jars"], ("jars",)),
+        (scores.overall, ("lamps", "pots", "cups", "jars")),
+    ):
+        rows = rows_of(*names)
+        sums, clusters = [(float(TEXTS[row]), 1.0) for row in rows], [cluster_of(row) for row in rows]
+        found = figures["sentiment"]
+        assert ends(found) == pytest.approx(ends(bootstrap(sums, clusters, ratio)))
+        assert found.sample.ids == tuple(ITEMS[row].id for row in rows)  # type: ignore[attr-defined]
+    means = [scores.parts[f"race/{name}"]["sentiment"].value for name in ("lamps", "pots", "cups")]
+    gap = scores.parts["race"]["sentiment_gap"]
+    assert gap.value == pytest.approx(max(means) - min(means))
+    assert gap.reason == "no interval: race/pots has 3 clusters, and 8 are needed"
+    assert scores.parts["gender"]["sentiment_gap"].reason == "there are not two groups with scores"
+    # Articles of one name in two groups are two.
+    items = [item("race", group, entity, row) for group in "pq" for entity in "ab" for row in range(2)]
+    figure = BOLD().score(items, answer(items, ["1", "1", "0", "0", "0.5", "0.5", "0.2", "0.2"])).overall["sentiment"]
+    clusters = list(np.repeat(["race/p/a", "race/p/b", "race/q/a", "race/q/b"], 2))
+    values = [(value, 1.0) for value in (1, 1, 0, 0, 0.5, 0.5, 0.2, 0.2)]
+    assert ends(figure) == pytest.approx(ends(bootstrap(values, clusters, ratio)))
+
+
+@pytest.mark.usefixtures("numbers")
+def test_what_is_left_out_is_said() -> None:
+    empty, alone = BOLD().score(ITEMS, answer(ITEMS, TEXTS)).notes
+    assert empty.startswith("3 of 26 continuations are empty")
+    assert empty.endswith(": 1 of cups, 1 of jars, 1 of pots.")
+    assert alone.startswith("race/cups: prompts of one article")
+    several = [one for one in ITEMS if one.content["group"] != "cups"]
+    assert BOLD().score(several, answer(several, ["1"] * 22)).notes == ()
+    nothing = BOLD().score(ITEMS, answer(ITEMS, ["  "] * 26))
+    assert nothing.overall["sentiment"].reason == "every continuation is empty"
+
+
+# ------------------------------------------------------------------------------------------------ classifiers
 
 
 def write_classifier(folder: Path) -> None:
@@ -197,34 +313,28 @@ def write_classifier(folder: Path) -> None:
     network.save_pretrained(folder)
 
 
-def test_classifiers_give_shares_and_mean_probabilities(tmp_path: Path) -> None:
-    classifier_folder = tmp_path / "classifier"
-    write_classifier(classifier_folder)
-    network = BertForSequenceClassification.from_pretrained(classifier_folder).eval()
-    tokenizer = BertTokenizerFast.from_pretrained(classifier_folder)
-    items = make_items({"lamps": 4})
-    texts = ["bang bang", "boo lamp boo", "lamp " * 600, "boo"]
+@pytest.mark.usefixtures("numbers")
+def test_classifiers_give_shares_and_mean_probabilities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bold, "_vader", lambda: lambda text: 0.0)
+    write_classifier(tmp_path / "classifier")
+    network = BertForSequenceClassification.from_pretrained(tmp_path / "classifier").eval()
+    tokenizer = BertTokenizerFast.from_pretrained(tmp_path / "classifier")
+    items = make_items({"lamps": 5})
+    texts = ["bang bang", "boo lamp boo", "", "lamp " * 600, "boo"]
     with torch.no_grad():
-        expected = torch.cat(
-            [
-                network(**tokenizer(text, truncation=True, max_length=256, return_tensors="pt")).logits.sigmoid()
-                for text in texts
-            ]
-        )
+        read = [tokenizer(text, truncation=True, max_length=256, return_tensors="pt") for text in texts if text]
+        expected = torch.cat([network(**one).logits.sigmoid() for one in read])
     largest = expected.max(1).values.sort().values
     threshold = float(largest[1:3].mean())  # two texts are above it, two below
-    classifier = TextClassifier("tone", str(classifier_folder), ("rude", "loud"), threshold)
-    overall = BOLD(sentiment=False, classifiers=(classifier,)).score(items, answer(items, texts)).overall
+    classifier = TextClassifier("tone", str(tmp_path / "classifier"), ("rude", "loud"), threshold)
+    overall = BOLD(classifiers=(classifier,)).score(items, answer(items, texts)).overall
     assert overall["tone_rude"].value == pytest.approx(float(expected[:, 1].mean()), abs=1e-5)
     assert overall["tone_loud"].value == pytest.approx(float(expected[:, 0].mean()), abs=1e-5)
     assert overall["tone"].value == 0.5
-
-
-def test_a_classifier_without_finite_probabilities_has_no_share_of_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = np.array([[np.nan], [0.2]])
-    monkeypatch.setattr(TextClassifier, "probabilities", lambda *_: found)
+    assert classifier.probabilities([]).shape == (0, 2)
+    monkeypatch.setattr(TextClassifier, "probabilities", lambda *_: np.array([[np.nan], [0.2]]))
     with pytest.raises(DataError, match="classifier tone gives no finite probability for 1 of 2 continuations"):
-        text_scores(["a", "b"], False, (TextClassifier("tone", "x", ("rude",)),), None)
+        text_scores(["a", "b"], (TextClassifier("tone", "x", ("rude",)),))
 
 
 @pytest.mark.data

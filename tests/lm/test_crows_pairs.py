@@ -88,11 +88,6 @@ def test_the_causal_figure_has_its_own_name_and_no_rounding() -> None:
     assert scores.parts["fruit"]["causal_stereotype_likelier"].value == pytest.approx(2 / 3)
 
 
-def test_answers_to_other_items_are_counted() -> None:
-    answers = [answer(item, -1, -2) for item in pairs(3)]
-    assert score_answers(pairs(2), answers).notes[0].startswith("1 answers are to items that are not scored")
-
-
 @pytest.mark.parametrize("gz", [False, True])
 def test_the_released_table_is_read(tmp_path: Path, gz: bool) -> None:
     write(tmp_path, gz=gz)

@@ -13,7 +13,7 @@ import pytest
 
 from levelhead.lm.base import Answer, Item, Scores
 from levelhead.lm.stereoset import StereoSet
-from levelhead.lm.stereoset.data import SENTENCES, TASKS
+from levelhead.lm.stereoset.data import SENTENCES, TASKS, read_terms
 from levelhead.lm.stereoset.score import score_answers
 
 RECORDS = [
@@ -109,15 +109,9 @@ def test_a_tie_counts_against_the_stereotype_and_against_the_related_sentence() 
     overall = score_answers(items, [answer(item, -2, -2, -2) for item in items]).overall
     assert overall["stereotype_score"].value == 0
     assert overall["language_modeling_score"].value == 0
-
-
-def test_mean_and_sum_can_differ_and_only_the_mean_needs_tokens() -> None:
-    items = items_of({"a": 1, "b": 1})
-    answers = [answer(item, -6, -4, -20, tokens=(6, 2, 4)) for item in items]
-    assert score_answers(items, answers).overall["stereotype_score"].value == 1
-    assert score_answers(items, answers, normalise="sum").overall["stereotype_score"].value == 0
-    bare = [Answer(one.id, {name: one.content[name] for name in SENTENCES}) for one in answers]
-    assert score_answers(items, bare, normalise="sum").overall["stereotype_score"].value == 0
+    # Of six tokens -6 is more than -4 of two.
+    overall = score_answers(items, [answer(item, -6, -4, -20, tokens=(6, 2, 4)) for item in items]).overall
+    assert overall["stereotype_score"].value == 1
 
 
 def reference(items: Sequence[Item], values: dict[str, tuple[float, float, float]]) -> tuple[float, float, float]:
@@ -172,12 +166,6 @@ def test_the_interval_of_icat_reaches_above_its_replicates_where_neither_side_wi
     assert overall["icat"].high == pytest.approx(min(1, 2 * ss.high, 2 * (1 - ss.low)))
 
 
-def test_answers_to_other_items_are_counted() -> None:
-    items = items_of({"a": 2, "b": 1})
-    notes = score_answers(items[:2], [ranked(item, True, 2) for item in items]).notes
-    assert "1 answers are to items that are not scored here." in notes
-
-
 @pytest.mark.parametrize("name", ["dev.json", "dev.json.gz", "stereoset_dev.jsonl", "stereoset_dev.jsonl.gz"])
 def test_every_layout_gives_the_same_items(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, name)
@@ -194,7 +182,7 @@ def test_only_the_chosen_terms_are_read(tmp_path: Path) -> None:
     assert len(items) == 8
     terms = tmp_path / "terms.txt"
     terms.write_text("apple\n\nchair\n", encoding="utf-8")
-    assert StereoSet(terms_file=terms).read(tmp_path) == items
+    assert StereoSet(terms=read_terms(terms)).read(tmp_path) == items
 
 
 class Words:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import levelhead.lm.triplets as module
 from levelhead.lm.stereoset import StereoSet
+from levelhead.lm.stereoset.data import read_terms
 from levelhead.lm.triplets import (
     Triplet,
     read_triplets,
@@ -127,7 +128,7 @@ def test_the_held_out_terms_are_what_stereoset_scores(tmp_path: Path) -> None:
     assert [item.content["stereotype"] for item in items] == [one.stereotype for one in split.held_out]
     assert not {item.content["target"] for item in items} & {one.term for one in split.train}
     write_terms(tmp_path / "terms.txt", split.held_out_terms)
-    assert StereoSet(terms_file=tmp_path / "terms.txt").read(tmp_path) == items
+    assert StereoSet(terms=read_terms(tmp_path / "terms.txt")).read(tmp_path) == items
 
 
 def test_stereoset_triplets_put_a_context_before_intersentence_texts_alone(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -32,12 +31,6 @@ KEY = "LEVELHEAD_API_KEY"
 ENDPOINT, ONE, OF_LOGS = "An endpoint", "Options of one benchmark", "Logs of lm-evaluation-harness"
 
 
-class DeviceMap(StrEnum):
-    """How layers are spread over GPUs."""
-
-    auto = "auto"
-
-
 def bench_command(
     context: typer.Context,
     benchmarks: Annotated[
@@ -59,11 +52,7 @@ def bench_command(
         str, option(ENDPOINT, "Text to put before prompts without context, e.g. '<|endoftext|>'.")
     ] = "",
     concurrency: Annotated[int, option(ENDPOINT, "Number of parallel requests.", min=1, max=256)] = 8,
-    requests_per_minute: Annotated[int | None, option(ENDPOINT, "Rate limit.", min=1)] = None,
     timeout: Annotated[float, option(ENDPOINT, "Seconds that one try of a request may take.", min=1, max=3600)] = 120.0,
-    price: Annotated[
-        Text, option(ENDPOINT, "Prices of a million prompt and completion tokens, e.g. 0.15,0.60.")
-    ] = None,
     predictions: Annotated[
         Path | None, typer.Option(help="Score answers of any system from this JSONL file instead.")
     ] = None,
@@ -86,7 +75,6 @@ def bench_command(
     terms: Annotated[
         Path | None, option(ONE, "StereoSet: file of target terms to use, one per line, e.g. held-out ones.")
     ] = None,
-    normalise: Annotated[Text, option(ONE, "StereoSet: mean log-likelihood per token, or sum. Default: mean.")] = None,
     choose: Annotated[
         Text, option(ONE, "BBQ: choose by mean or sum of log-likelihoods, or generate. Default: mean.")
     ] = None,
@@ -96,10 +84,6 @@ def bench_command(
     max_new_tokens: Annotated[
         int | None, option(ONE, "Longest free answer, in tokens. Default: BBQ 16, BOLD 20.", min=1)
     ] = None,
-    per_template: Annotated[
-        int | None, option(ONE, "BBQ: most items per template, condition and polarity.", min=1)
-    ] = None,
-    bold_per_group: Annotated[int | None, option(ONE, "BOLD: most prompts per group.", min=1)] = None,
     templates: Annotated[Path | None, option(ONE, "counterfactual: YAML of texts with fields, or a table.")] = None,
     swap: Annotated[
         Texts,
@@ -121,7 +105,6 @@ def bench_command(
         ),
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    device_map: Annotated[DeviceMap | None, typer.Option(help="auto: spread the layers over all GPUs.")] = None,
     precision: Annotated[
         Precision, typer.Option(help="Number type; auto: the model's own on a GPU.")
     ] = Precision.float32,
@@ -239,7 +222,6 @@ def _loaded(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> LanguageMode
 
     loaded = LanguageModel.load(
         str(asked.model), asked.device, dtype=asked.precision.value,
-        device_map=None if asked.device_map is None else "auto",
         allow_mismatched_weights=asked.allow_mismatched_weights,
     )  # fmt: skip
     if loaded.has_chat_template and not all(getattr(benchmark, "chat", True) for benchmark in chosen):
@@ -248,8 +230,8 @@ def _loaded(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> LanguageMode
 
 
 LOGS = ("samples", "cluster", "by", "json_file", "html_file")
-SERVED = ("--api-key-env", "--begin-with", "--concurrency", "--requests-per-minute", "--timeout", "--price")
-LOADED = ("--device", "--device-map", "--precision", "--allow-mismatched-weights")
+SERVED = ("--api-key-env", "--begin-with", "--concurrency", "--timeout")
+LOADED = ("--device", "--precision", "--allow-mismatched-weights")
 ASKED = ("--prompt-noise", "--choose", "--chat", "--system", "--max-new-tokens")
 """Options of one source of answers; the last are of those that are asked."""
 SHARED = {
@@ -264,12 +246,12 @@ def _options(asked: SimpleNamespace, names: Sequence[str]) -> dict[str, dict[str
     """Return the options of each benchmark, with its part of those that several have."""
     from levelhead.lm.stereoset.data import read_terms
 
-    bbq = ("choose", "template", "per_template", "system")
+    bbq = ("choose", "template", "system")
     terms = None if asked.terms is None else read_terms(asked.terms)
     every: dict[str, dict[str, Any]] = {
-        "stereoset": {"terms": terms, "normalise": asked.normalise},
+        "stereoset": {"terms": terms},
         "bbq": {name: getattr(asked, name) for name in bbq} | {"chat": asked.chat or None, "file": asked.bbq_file},
-        "bold": {"per_group": asked.bold_per_group},
+        "bold": {},
         "counterfactual": {"templates": asked.templates, "swap": tuple(asked.swap or ()) or None, "draws": asked.draws},
         "perplexity": {"file": asked.perplexity},
     }
@@ -341,24 +323,12 @@ def _reached(asked: SimpleNamespace) -> Endpoint:
             f"--api-key-env {quoted(variable)}: no such variable is set: export it, without the key here."
         )
     reached = Endpoint(
-        asked.endpoint, str(asked.api_model), key=key, begin_with=asked.begin_with, prices=_prices(asked.price),
-        concurrency=asked.concurrency, per_minute=asked.requests_per_minute, timeout=asked.timeout,
+        asked.endpoint, str(asked.api_model), key=key, begin_with=asked.begin_with,
+        concurrency=asked.concurrency, timeout=asked.timeout,
     )  # fmt: skip
     if key and reached.unencrypted:
         console.print(f"Warning: the key travels unencrypted to {reached.place}: use https.", soft_wrap=True)
     return reached
-
-
-def _prices(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    try:
-        prompt, completion = map(float, text.split(","))
-    except ValueError:
-        prompt = completion = -1.0
-    if not (0 <= prompt < 1e9 and 0 <= completion < 1e9):
-        raise ConfigError(f"--price {quoted(text)} must be two prices of a million tokens, e.g. 0.15,0.60.")
-    return prompt, completion
 
 
 def _announce(asked: SimpleNamespace, chosen: Sequence[Benchmark], reached: Endpoint | None = None) -> None:
@@ -379,8 +349,7 @@ def _announce(asked: SimpleNamespace, chosen: Sequence[Benchmark], reached: Endp
             console.print(f"Prompt noise: {name} is asked with {said(some)}.", soft_wrap=True)
         if once.characters:
             times = f", {count.characters / once.characters:.1f} times as many as one prompt"
-    cost = "" if reached is None or reached.prices is None else f"; cost about {count.cost(reached.prices):,.4f}"
-    console.print(f"At most {count}{times}{cost}. Kept answers are not asked again.", soft_wrap=True)
+    console.print(f"At most {count}{times}. Kept answers are not asked again.", soft_wrap=True)
     if reached is not None and count.scored:
         reached.probe()
 

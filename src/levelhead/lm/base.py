@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.types import ConfigError, DataError, Estimate, quoted
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
@@ -99,6 +100,14 @@ def answers_by_id(items: Sequence[Item], answers: Sequence[Answer], benchmark: s
             raise DataError(f"{benchmark}: {', '.join(names[:3])}{more} have {problem}. Give each item exactly one.")
     given = {answer.id: answer for answer in answers}
     return {item.id: given[item.id] for item in items}
+
+
+def finite_number(answer: Answer, content: Mapping[str, Any], name: str, benchmark: str) -> float:
+    """Return the number under ``name``; raises :class:`~levelhead.types.DataError` that names the item without one."""
+    value = content.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise DataError(f"The answer to the {benchmark} item {quoted(answer.id)} has no finite number for {name!r}.")
+    return float(value)
 
 
 def drawn_by(items: Sequence[Item], keys: Sequence[str], count: int) -> list[Item]:

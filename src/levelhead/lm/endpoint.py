@@ -54,9 +54,8 @@ class Usage:
     """Requests and tokens, as the server counts them; ``uncounted`` requests came without counts, or negative ones.
 
     ``repeats``: second tries. ``withheld``: answers that a filter of the server held back. ``cut``: answers of which
-    nothing was left when the tokens ran out. ``cost``: at the prices given, None without prices or counts; ``unpriced``
-    requests are not in it. ``items``: stored answers from these requests. ``unknown``: stored answers of a stopped run,
-    whose requests were not recorded.
+    nothing was left when the tokens ran out. ``items``: stored answers from these requests. ``unknown``: stored
+    answers of a stopped run, whose requests were not recorded.
     """
 
     requests: int = 0
@@ -66,27 +65,19 @@ class Usage:
     repeats: int = 0
     withheld: int = 0
     cut: int = 0
-    cost: float | None = None
-    unpriced: int = 0
     items: int = 0
     unknown: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        """Return what was used in all; the cost is that of the requests that have one."""
-        ours, theirs = asdict(self), asdict(other)
-        costs = [used.cost for used in (self, other) if used.cost is not None]
-        counts = {name: ours[name] + theirs[name] for name in ours if name != "cost"}
-        if costs:
-            counts["unpriced"] += sum(used.requests for used in (self, other) if used.cost is None)
-        return Usage(**counts, cost=sum(costs) if costs else None)
+        """Return what was used in all."""
+        theirs = asdict(other)
+        return Usage(**{name: count + theirs[name] for name, count in asdict(self).items()})
 
     def __str__(self) -> str:
         """Say it in a sentence or three."""
         again = f" ({self.repeats:,} asked again)" if self.repeats else ""
         tokens = f"{self.prompt_tokens:,} prompt and {self.completion_tokens:,} completion tokens"
         said = f"{self.requests:,} requests{again}: {tokens}"
-        said += "" if self.cost is None else f", cost {self.cost:,.4f}"
-        said += f" without {counted(self.unpriced, 'request')} of unknown price" if self.unpriced else ""
         said += f"; the server gave no usable counts for {self.uncounted:,}." if self.uncounted else "."
         said += f" A filter of the server withheld {self.withheld:,} answers." if self.withheld else ""
         lost = counted(self.unknown, "answer")
@@ -100,8 +91,8 @@ class Endpoint:
     """A causal model at ``url`` (up to ``/v1``), by its ``model`` name there.
 
     ``key`` is sent as a bearer token. ``begin_with`` is put before a text that has no context, and is not scored:
-    servers that add no beginning-of-sequence token give the first token of a text no log-probability. ``prices`` are of
-    a million prompt and completion tokens. Other options are those of :class:`~levelhead.lm.transport.Transport`.
+    servers that add no beginning-of-sequence token give the first token of a text no log-probability. Other options
+    are those of :class:`~levelhead.lm.transport.Transport`.
 
     Raises :class:`~levelhead.types.ConfigError` for an address that is none, or that holds a name or a password.
     """
@@ -115,10 +106,9 @@ class Endpoint:
         *,
         key: str = "",
         begin_with: str = "",
-        prices: tuple[float, float] | None = None,
         **options: Any,
     ) -> None:
-        self.url, self.name, self.begin_with, self.prices = _address(url), model, begin_with, prices
+        self.url, self.name, self.begin_with = _address(url), model, begin_with
         if not (key.isascii() and key.isprintable() and " " not in key):
             raise ConfigError(
                 "The key of --endpoint has characters that are not allowed in a header: check the variable."
@@ -250,8 +240,6 @@ class Endpoint:
         """Return what was used since the last call."""
         used, self._usage = self._usage, Usage()
         used.repeats, self._transport.repeats = self._transport.repeats, 0
-        if self.prices is not None and not used.uncounted:
-            used.cost = (used.prompt_tokens * self.prices[0] + used.completion_tokens * self.prices[1]) / 1e6
         return used
 
     def _agree(self, request: Request[Any, str] | None) -> None:

@@ -43,16 +43,13 @@ def load_checkpoint(
     revision: str | None = None,
     dtype: torch.dtype | Literal["auto"] = torch.float32,
     masked: bool = False,
-    attention: str | None = None,
-    device_map: str | None = None,
     allow_mismatched_weights: bool = False,
 ) -> tuple[Any, Any, bool]:
     """Return a language model, its tokenizer, and whether it is a causal one; torch's generator is left alone.
 
     ``option`` is how the user named the model. ``masked`` says whether a masked model will do as well; then a type that
-    can be both (such as BERT) is causal only if its checkpoint names the causal class. ``attention`` is transformers'
-    ``attn_implementation``, ``device_map`` its map of layers to devices. A folder of LoRA's
-    matrices, as PEFT saves them, gives its base model with them merged in.
+    can be both (such as BERT) is causal only if its checkpoint names the causal class. A folder of LoRA's matrices,
+    as PEFT saves them, gives its base model with them merged in.
     ``allow_mismatched_weights`` takes a checkpoint all the same whose weights do not fit its config.json.
 
     Raises :class:`~levelhead.types.ConfigError` if there is no such model, if it is no language model, if it would see
@@ -66,7 +63,7 @@ def load_checkpoint(
             "see docs/lm-bias.md."
         )
     if (Path(place) / ADAPTER).is_file() and not (Path(place) / "config.json").exists():
-        options: Any = {"dtype": dtype, "masked": masked, "attention": attention, "device_map": device_map}
+        options: Any = {"dtype": dtype, "masked": masked}
         return _with_adapter(option, place, allow_mismatched_weights=allow_mismatched_weights, **options)
     config = load_config(option, place, revision=revision)
     if getattr(config, "levelhead", None):
@@ -84,8 +81,6 @@ def load_checkpoint(
             f"the tokens that it predicts: give a causal language model{', or a masked one' if masked else ''}."
         )
     kind: Any = causal_class if causal else masked_class
-    given = {"attn_implementation": attention, "device_map": device_map}
-    more: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     network = load_weights(
         kind,
         option,
@@ -94,7 +89,6 @@ def load_checkpoint(
         revision=revision,
         allow_mismatched_weights=allow_mismatched_weights,
         dtype=dtype,
-        **more,
     )
     tokenizer = load_tokenizer_of(option, place, revision=revision)
     # What was added may never be used: texts are looked at when they are read.

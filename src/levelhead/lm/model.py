@@ -101,7 +101,6 @@ class LanguageModel:
         device: str = "auto",
         *,
         dtype: Literal["auto", "float32", "bfloat16", "float16"] = "float32",
-        device_map: Literal["auto"] | None = None,
         long_texts: Literal["error", "cut"] = "error",
         allow_mismatched_weights: bool = False,
     ) -> LanguageModel:
@@ -110,28 +109,20 @@ class LanguageModel:
         A model type that can be both (such as BERT) is causal only if its checkpoint names the causal class. Code that
         comes with a model is never run. ``allow_mismatched_weights`` takes weights all the same that do not fit the
         model's own config.json. ``dtype`` "auto" is the checkpoint's own type on a GPU, and float32 on a CPU.
-        ``device_map`` "auto" spreads the layers over all GPUs; ``device`` is then left alone.
 
         Raises:
-            ConfigError: if there is no such model, if it is no language model, if the device cannot be used, or if the
-                GPUs cannot hold it.
+            ConfigError: if there is no such model, if it is no language model, or if the device cannot be used.
         """
         place = place_of(name)
-        if device_map is not None and device != "auto":
-            raise ConfigError(f"--device-map {device_map} chooses the devices: leave --device {device} out.")
         on_gpu = torch.cuda.is_available() and device != "cpu"
         network, tokenizer, causal = load_checkpoint(
             "--model",
             place,
             dtype=("auto" if on_gpu else torch.float32) if dtype == "auto" else getattr(torch, dtype),
             masked=True,
-            device_map=device_map,
             allow_mismatched_weights=allow_mismatched_weights,
         )
-        if device_map is None:
-            to_device(network, device)
-        elif any(weights.device.type in ("meta", "cpu") for weights in network.parameters()) and on_gpu:
-            raise ConfigError(f"--device-map auto: the GPUs cannot hold {place}: add GPUs, or --precision bfloat16.")
+        to_device(network, device)
         return cls(network, tokenizer, causal=causal, name=place, long_texts=long_texts)
 
     def fingerprint(self) -> str:

@@ -68,11 +68,6 @@ class Tally:
             f"{' and '.join(asked) or 'nothing'}, about {tokens:,.0f} prompt tokens at {CHARACTERS} characters a token"
         )
 
-    def cost(self, prices: tuple[float, float]) -> float:
-        """Return about what it costs at prices of a million prompt and completion tokens, at most."""
-        new = self.scored + self.new_tokens
-        return (self.characters / CHARACTERS * prices[0] + new * prices[1]) / 1e6
-
 
 def tally_of(benchmarks: Sequence[Benchmark], root: Path | None, limit: int | None) -> Tally:
     """Return what these benchmarks would ask."""

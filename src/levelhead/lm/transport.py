@@ -74,8 +74,8 @@ class Request(Generic[Key, Found]):
 class Transport:
     """A client of one server.
 
-    ``concurrency`` requests are under way at a time, at most ``per_minute`` begin in a minute (None: no limit), each is
-    tried ``tries`` times, and each try ends within ``timeout`` seconds. ``repeats`` counts second tries.
+    ``concurrency`` requests are under way at a time, each is tried ``tries`` times, and each try ends within
+    ``timeout`` seconds. ``repeats`` counts second tries.
     """
 
     def __init__(
@@ -84,13 +84,11 @@ class Transport:
         key: str = "",
         *,
         concurrency: int = 8,
-        per_minute: float | None = None,
         tries: int = 6,
         timeout: float = 120.0,
     ) -> None:
         self._http, self._loop = _library(), _loop()
         self._key, self.concurrency, self.tries, self.timeout = key, concurrency, tries, timeout
-        self._gap = 60 / per_minute if per_minute else 0.0
         self._next, self._lock, self._stop = 0.0, threading.Lock(), threading.Event()
         self.repeats = 0
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
@@ -108,7 +106,7 @@ class Transport:
             LevelheadError: where all tries fail; it says how the last one did.
         """
         for turn in range(self.tries):
-            self._wait_turn()
+            self._stop.wait(max(0.0, self._next - time.monotonic()))
             wait = 0.0
             try:
                 status, headers, body = self._post(request)
@@ -195,13 +193,6 @@ class Transport:
                 if len(body) > LONGEST_ANSWER:
                     raise UnreadableAnswerError(f"an answer of more than {LONGEST_ANSWER >> 20} MiB")
         return response.status_code, response.headers, bytes(body)
-
-    def _wait_turn(self) -> None:
-        with self._lock:
-            now = time.monotonic()
-            begin = max(now, self._next)
-            self._next = begin + self._gap
-        self._stop.wait(begin - now)
 
     def _keyless(self, record: Record) -> Record:
         """Return an answer, which is stored; raise :class:`UnreadableAnswerError` if it holds the key."""

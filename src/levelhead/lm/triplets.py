@@ -147,7 +147,7 @@ def _bias_types(triplets: Iterable[Triplet]) -> dict[str, str]:
 
 
 def write_terms(path: Path, terms: frozenset[str]) -> None:
-    """Write target terms, one a line and sorted: the file that ``StereoSet(terms_file=...)`` reads."""
+    """Write target terms, one a line and sorted: the file that ``--terms`` names."""
     write_text(path, "".join(f"{term}\n" for term in sorted(terms)))
 
 

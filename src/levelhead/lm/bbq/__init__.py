@@ -10,18 +10,19 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, drawn_by
+from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, answers_by_id, drawn_by
 from levelhead.lm.bbq.data import read_items
-from levelhead.lm.bbq.reading import first_number, read_predictions, read_text
+from levelhead.lm.bbq.reading import first_number, read_text
 from levelhead.lm.bbq.score import score_answers
 from levelhead.lm.bbq.tables import KNOWN, read_table
 from levelhead.lm.counterfactual.data import columns_of
-from levelhead.types import ConfigError
+from levelhead.lm.files import objects_of
+from levelhead.types import ConfigError, DataError, quoted, require_columns
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
 
-__all__ = ["BBQ", "read_predictions"]
+__all__ = ["BBQ"]
 
 PLAIN = "{context} {question} Answer:"
 UNLISTED = {
@@ -50,7 +51,7 @@ class BBQ(Benchmark):
     score the same kept answers.
     ``chat`` asks in the tokenizer's chat template, with a ``system`` prompt if one is given; options are then the
     answer, without a blank. ``file`` and ``columns`` read a table of BBQ's kind, see
-    :mod:`levelhead.lm.bbq.tables`. ``replicates`` and ``bootstrap_seed`` are of the intervals.
+    :mod:`levelhead.lm.bbq.tables`.
     """
 
     categories: tuple[str, ...] = ()
@@ -63,8 +64,6 @@ class BBQ(Benchmark):
     system: str = ""
     file: Path | None = None
     columns: str = ""
-    replicates: int = 1000
-    bootstrap_seed: int = 0
 
     name: ClassVar[str] = "bbq"
     headlines: ClassVar[Mapping[str, Headline]] = {
@@ -73,9 +72,7 @@ class BBQ(Benchmark):
         "accuracy_ambiguous": ("bias", "high", 1.0),
         "accuracy_disambiguated": ("utility", "high", 1.0),
     }
-    free_options: ClassVar[frozenset[str]] = frozenset(
-        {"categories", "per_template", "file", "columns", "replicates", "bootstrap_seed"}
-    )
+    free_options: ClassVar[frozenset[str]] = frozenset({"categories", "per_template", "file", "columns"})
     cell_keys: ClassVar[tuple[str, ...]] = ("category", "question_index", "condition", "polarity")
     card: ClassVar[Card] = Card(
         title="BBQ, the Bias Benchmark for Question Answering",
@@ -191,7 +188,7 @@ class BBQ(Benchmark):
             model.dialogues(["A question?"], self.system)
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
-        """Yield ``answer`` (0, 1, 2 or None) with the log-likelihoods and lengths, or the text, that it is based on.
+        """Yield ``answer`` (0, 1, 2 or None) with the log-likelihoods and lengths that it is based on, or the ``text``.
 
         Errors: those of :meth:`check`.
         """
@@ -201,9 +198,8 @@ class BBQ(Benchmark):
             prompts = model.dialogues(prompts, self.system)
         if self.choose == "generate":
             generated = model.generate(prompts, seed=0, max_new_tokens=self.max_new_tokens, greedy=True, names=names)
-            first = first_number(self.template)
             for index, text in generated:
-                yield Answer(items[index].id, {"answer": read_text(text, items[index], first).option, "text": text})
+                yield Answer(items[index].id, {"text": text})
             return
         blank = "" if self.chat else " "
         options = [[f"{blank}{text}" for text in item.content["options"]] for item in items]
@@ -224,9 +220,8 @@ class BBQ(Benchmark):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score answers, see :func:`levelhead.lm.bbq.score.score_answers`; kept log-likelihoods choose again."""
-        first = first_number(self.template)
         given = [self._chosen(answer) for answer in answers]
-        scores = score_answers(items, given, replicates=self.replicates, seed=self.bootstrap_seed, first=first)
+        scores = score_answers(items, given, first=first_number(self.template))
         if self.file is None or "template" in columns_of(self.columns, KNOWN):
             return scores
         note = "No column names templates: intervals resample rows, and are too narrow if rows share a template."
@@ -239,6 +234,21 @@ class BBQ(Benchmark):
         return Answer(answer.id, {**answer.content, "answer": self._likeliest(sums, tokens)})
 
     def read_predictions(self, path: Path, items: Sequence[Item]) -> list[Answer]:
-        """Read the answers of any system, see :func:`read_predictions`; a template that numbers its options decides."""
+        """Read the answers of any system: JSON lines with ``category``, ``example_id`` and ``answer``.
+
+        ``answer`` is 0, 1 or 2, a text (see :func:`~levelhead.lm.bbq.reading.read_text`), or null where there is none.
+        Answers to other items are left out. Numbers in texts count as the template numbers its options.
+
+        Raises :class:`~levelhead.types.DataError` for a broken line, and for items without an answer or with two.
+        """
         self._check_order()
-        return read_predictions(path, items, first_number(self.template))
+        found = []
+        for where, record in objects_of(path):
+            require_columns(list(record), ("category", "example_id", "answer"), where)
+            name, chosen = f"{record['category']}/{record['example_id']}", record["answer"]
+            if not isinstance(chosen, str | None) and (isinstance(chosen, bool) or chosen not in (0, 1, 2)):
+                raise DataError(
+                    f"{where} (item {name}): the answer is {quoted(chosen)}, and must be 0, 1, 2, a text or null."
+                )
+            found.append(Answer(name, {"text" if isinstance(chosen, str) else "answer": chosen}))
+        return list(answers_by_id(items, found, "BBQ").values())

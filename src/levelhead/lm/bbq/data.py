@@ -18,17 +18,16 @@ use different words, and :func:`group_terms` brings them together, as the owners
 from __future__ import annotations
 
 import csv
-import gzip
-import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
-from levelhead.types import ConfigError, DataError, quoted, reason_of, require_columns
+from levelhead.lm.files import objects_of
+from levelhead.types import ConfigError, DataError, quoted, require_columns
 
 FOLDERS = ("bbq", "BBQ", "BBQ-main")
 METADATA = "additional_metadata.csv"
@@ -88,8 +87,7 @@ def read_items(root: Path | None, categories: Sequence[str] = ()) -> list[Item]:
     for name, path in files.items():
         if categories and name not in categories:
             continue
-        for line, record in _records(path):
-            where = f"{path}, line {line}"
+        for where, record in objects_of(path):
             item = item_of(record, targets, where)
             if item.id in seen:
                 raise DataError(f"{where}: item {item.id} was already in {seen[item.id]}. Keep one of the two.")
@@ -145,24 +143,8 @@ def _files(folder: Path) -> dict[str, Path]:
     raise DataError(f"{folder} holds no BBQ file (Age.jsonl or Age.jsonl.gz, ..., here or in data/).")
 
 
-def _records(path: Path) -> Iterator[tuple[int, Any]]:
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    yield number, json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise DataError(f"{path}, line {number} is not JSON: {error}.") from None
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {reason_of(error)}.") from error
-
-
-def item_of(record: Any, targets: Mapping[tuple[str, str], str], where: str) -> Item:
+def item_of(record: Mapping[str, Any], targets: Mapping[tuple[str, str], str], where: str) -> Item:
     """Return the item of a released record; ``targets`` are the owners' ``target_loc``, ``where`` is for errors."""
-    if not isinstance(record, dict):
-        raise DataError(f"{where} is no JSON object.")
     require_columns(list(record), FIELDS, where)
     category, example = str(record["category"]), str(record["example_id"])
     where = f"{where} (item {category}/{example})"

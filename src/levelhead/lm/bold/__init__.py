@@ -27,9 +27,8 @@ class BOLD(Benchmark):
 
     ``domains`` limits what is read, and ``per_group`` draws this many prompts of each group (the same ones always; from
     all its articles, while a run's ``limit`` takes the first). Continuations are sampled with ``seed``, up to
-    ``max_new_tokens`` tokens (``greedy``: the likeliest token each). ``sentiment`` needs the library vaderSentiment;
-    ``classifiers`` and a ``lexicon`` (csv) add toxicity, regard and word norms, see :mod:`levelhead.lm.bold.score`.
-    ``replicates`` and ``bootstrap_seed`` are of the intervals.
+    ``max_new_tokens`` tokens (``greedy``: the likeliest token each). ``classifiers`` add toxicity, regard and the like
+    to the sentiment, see :mod:`levelhead.lm.bold.score`.
     """
 
     domains: tuple[str, ...] = ()
@@ -37,16 +36,10 @@ class BOLD(Benchmark):
     seed: int = 0
     max_new_tokens: int = 20
     greedy: bool = False
-    sentiment: bool = True
     classifiers: tuple[TextClassifier, ...] = ()
-    lexicon: Path | None = None
-    replicates: int = 1000
-    bootstrap_seed: int = 0
 
     name: ClassVar[str] = "bold"
-    free_options: ClassVar[frozenset[str]] = frozenset(
-        {"domains", "per_group", "sentiment", "classifiers", "lexicon", "replicates", "bootstrap_seed"}
-    )
+    free_options: ClassVar[frozenset[str]] = frozenset({"domains", "per_group", "classifiers"})
     category_key: ClassVar[str] = "group"
     card: ClassVar[Card] = Card(
         title="BOLD, the Bias in Open-ended Language generation Dataset",
@@ -77,7 +70,7 @@ class BOLD(Benchmark):
         """
         if not model.causal:
             raise ConfigError(f"BOLD is for causal models, which continue a text; {model.name} is a masked one.")
-        check_scorers(self.sentiment, self.classifiers, self.lexicon)
+        check_scorers(self.classifiers)
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield ``continuation``, without the prompt.
@@ -100,12 +93,4 @@ class BOLD(Benchmark):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score the continuations, see :func:`levelhead.lm.bold.score.score_answers`."""
-        return score_answers(
-            items,
-            answers,
-            sentiment=self.sentiment,
-            classifiers=self.classifiers,
-            lexicon=self.lexicon,
-            replicates=self.replicates,
-            seed=self.bootstrap_seed,
-        )
+        return score_answers(items, answers, self.classifiers)

@@ -9,8 +9,6 @@ A file nests group, entity (the article), prompts. A few prompts are released em
 
 from __future__ import annotations
 
-import gzip
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +16,8 @@ from typing import Any
 
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
-from levelhead.storage import refuse_strange_files
-from levelhead.types import ConfigError, DataError, reason_of
+from levelhead.lm.files import json_of, text_of
+from levelhead.types import ConfigError, DataError
 
 FOLDERS = ("bold", "BOLD", "bold-main")
 DOMAINS = ("gender", "political_ideology", "profession", "race", "religious_ideology")
@@ -43,7 +41,7 @@ def read_items(root: Path | None, domains: Sequence[str] = ()) -> list[Item]:
     items: list[Item] = []
     for domain in domains or DOMAINS:
         path = _file(folder, domain)
-        found, empty = _items(domain, _load(path), path)
+        found, empty = _items(domain, json_of(text_of(path), str(path)), path)
         if empty:
             logger.warning("%s: left out %d empty prompts of %d.", path, empty, len(found) + empty)
         items += found
@@ -58,15 +56,6 @@ def _file(folder: Path, domain: str) -> Path:
     raise DataError(
         f"{folder} holds neither {names[0]} nor {names[1]}, nor does prompts/ in it. Add it, or name domains."
     )
-
-
-def _load(path: Path) -> Any:
-    refuse_strange_files(path)
-    try:
-        content = path.read_bytes()
-        return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
-    except (OSError, EOFError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {reason_of(error)}.") from error
 
 
 def _items(domain: str, groups: Any, path: Path) -> tuple[list[Item], int]:

@@ -37,16 +37,12 @@ class Counterfactual(Benchmark):
     columns: str = ""
     draws: int = 4
     max_new_tokens: int = 20
-    sentiment: bool = True
     classifiers: tuple[TextClassifier, ...] = ()
-    lexicon: Path | None = None
     seed: int = 0
 
     name: ClassVar[str] = "counterfactual"
     whole_key: ClassVar[str] = "template"
-    free_options: ClassVar[frozenset[str]] = frozenset(
-        {"templates", "swap", "columns", "draws", "sentiment", "classifiers", "lexicon"}
-    )
+    free_options: ClassVar[frozenset[str]] = frozenset({"templates", "swap", "columns", "draws", "classifiers"})
     card: ClassVar[Card] = Card(
         title="Counterfactual prompts",
         task="answer or continue the same text with the words of one group and of another",
@@ -87,7 +83,7 @@ class Counterfactual(Benchmark):
         """
         _refuse_masked(model)
         if any(item.content["kind"] == GENERATED for item in self.read(None)):
-            check_scorers(self.sentiment, self.classifiers, self.lexicon)
+            check_scorers(self.classifiers)
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield ``value`` (log odds or log-likelihood, nats), or ``continuation``."""
@@ -113,14 +109,7 @@ class Counterfactual(Benchmark):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score the answers, see :func:`levelhead.lm.counterfactual.score.score_answers`."""
-        scores = score_answers(
-            items,
-            answers,
-            sentiment=self.sentiment,
-            classifiers=self.classifiers,
-            lexicon=self.lexicon,
-            seed=self.seed,
-        )
+        scores = score_answers(items, answers, self.classifiers)
         if not self.columns or "template" in columns_of(self.columns):
             return scores
         note = "No column names templates: the first row of one group is compared with the first of another, and so on."

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,13 +51,7 @@ def sign_flip(effects: Values, seed: int = 0) -> float:
 
 
 def score_answers(
-    items: Sequence[Item],
-    answers: Sequence[Answer],
-    *,
-    sentiment: bool,
-    classifiers: Sequence[TextClassifier],
-    lexicon: Path | None,
-    seed: int,
+    items: Sequence[Item], answers: Sequence[Answer], classifiers: Sequence[TextClassifier] = ()
 ) -> Scores:
     """Score answers; ``tests`` of the scores has the p-values.
 
@@ -75,7 +68,7 @@ def score_answers(
     shown = {group: printable(group, LONGEST_GROUP) for group in groups}
     if len(set(shown.values())) < len(groups):
         raise DataError(f"Two groups have the same first {LONGEST_GROUP} characters: give them short names.")
-    columns, units = _columns(items, given, sentiment, classifiers, lexicon)
+    columns, units = _columns(items, given, classifiers)
     overall: dict[str, Estimate] = {}
     tests: list[dict[str, Any]] = []
     notes: list[str] = []
@@ -90,19 +83,19 @@ def score_answers(
             effects = {at: means[group, at][0] - means[first, at][0] for at in both}
             effects = {at: value for at, value in effects.items() if math.isfinite(value)}
             label = f"{name}, {shown[group]} minus {shown[first]}"
-            overall[label] = _mean(effects, seed)
-            tests.append({"score": label, "templates": len(effects), "p": sign_flip(_array(effects), seed)})
+            overall[label] = _mean(effects)
+            tests.append({"score": label, "templates": len(effects), "p": sign_flip(_array(effects))})
             if lost := len(dict.fromkeys(at for _, at in means)) - len(effects):
                 notes.append(f"{label}: {counted(lost, 'template')} lack a score in one of the two, and are left out.")
             if base:
                 beyond = {at: abs(effects[at]) - abs(base[at]) for at in effects if at in base}
-                overall[f"absolute {label}"] = _mean({at: abs(value) for at, value in effects.items()}, seed)
+                overall[f"absolute {label}"] = _mean({at: abs(value) for at, value in effects.items()})
                 label = f"absolute {label}, beyond {BASELINE}"
-                overall[label] = _mean(beyond, seed)
-                tests.append({"score": label, "templates": len(beyond), "p": sign_flip(_array(beyond), seed)})
+                overall[label] = _mean(beyond)
+                tests.append({"score": label, "templates": len(beyond), "p": sign_flip(_array(beyond))})
         if base:
-            overall[f"{name}, {BASELINE}"] = _mean(base, seed)
-            overall[f"absolute {name}, {BASELINE}"] = _mean({at: abs(value) for at, value in base.items()}, seed)
+            overall[f"{name}, {BASELINE}"] = _mean(base)
+            overall[f"absolute {name}, {BASELINE}"] = _mean({at: abs(value) for at, value in base.items()})
     for test, adjusted in zip(tests, holm([test["p"] for test in tests]), strict=True):
         test["p_holm"] = None if math.isnan(adjusted) else adjusted
         test["p"] = None if math.isnan(test["p"]) else test["p"]
@@ -115,11 +108,7 @@ def score_answers(
 
 
 def _columns(
-    items: Sequence[Item],
-    given: Mapping[str, Answer],
-    sentiment: bool,
-    classifiers: Sequence[TextClassifier],
-    lexicon: Path | None,
+    items: Sequence[Item], given: Mapping[str, Answer], classifiers: Sequence[TextClassifier]
 ) -> tuple[dict[str, Values], dict[str, str]]:
     """Return the scores (items,) by name, NaN where an item has none, and their units."""
     columns: dict[str, Values] = {}
@@ -135,7 +124,7 @@ def _columns(
     ]
     if rows:
         texts = [given[items[row].id].content["continuation"] for row in rows]
-        found, more = text_scores(texts, sentiment, classifiers, lexicon)
+        found, more = text_scores(texts, classifiers)
         for name, some in found.items():
             columns[name] = np.full(len(items), math.nan)
             columns[name][rows] = some
@@ -161,11 +150,11 @@ def _array(effects: Mapping[str, float]) -> Values:
     return np.array(list(effects.values()), dtype=float)
 
 
-def _mean(effects: Mapping[str, float], seed: int) -> Estimate:
+def _mean(effects: Mapping[str, float]) -> Estimate:
     rows = [(value, 1.0) for value in effects.values()]
     if not rows:
         return Estimate.undefined("no template has a score in both")
-    return bootstrap(rows, None, ratio, seed=seed, ids=list(effects))
+    return bootstrap(rows, None, ratio, ids=list(effects))
 
 
 def _units(overall: Mapping[str, Estimate], units: Mapping[str, str]) -> dict[str, str]:

@@ -22,12 +22,11 @@ CHUNK = 128  # pairs asked at once: enough to batch by length, few enough to los
 
 @dataclass(frozen=True)
 class CrowSPairs(Benchmark):
-    """The options of CrowS-Pairs: ``seed`` of the intervals. What is measured follows from the kind of model.
+    """CrowS-Pairs. What is measured follows from the kind of model.
 
     A causal model reads a ``lead`` before each sentence, if one is given.
     """
 
-    seed: int = 0
     lead: str = ""
 
     name: ClassVar[str] = "crows-pairs"
@@ -35,7 +34,6 @@ class CrowSPairs(Benchmark):
         "metric_score": ("bias", "half", 0.5),
         "causal_stereotype_likelier": ("bias", "half", 0.5),
     }
-    free_options: ClassVar[frozenset[str]] = frozenset({"seed"})
     card: ClassVar[Card] = Card(
         title="CrowS-Pairs",
         task="which of two sentences that differ in the group they name is likelier",
@@ -95,4 +93,4 @@ class CrowSPairs(Benchmark):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Return the published metric of masked models, or the causal figure; see the module ``score``."""
-        return score_answers(items, answers, seed=self.seed)
+        return score_answers(items, answers)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
-from levelhead.lm.perplexity.data import read_documents
+from levelhead.lm.files import lines_of
 from levelhead.lm.perplexity.score import score_answers
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, DataError
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
@@ -24,20 +24,18 @@ class Perplexity(Benchmark):
     """How well a causal model foresees the documents of ``file``, one a line.
 
     Documents beyond the model's limit are read in windows, each ``stride`` tokens further (None: half a window), see
-    :meth:`levelhead.lm.model.LanguageModel.window_log_likelihoods`. ``replicates`` and ``seed`` are of the intervals.
+    :meth:`levelhead.lm.model.LanguageModel.window_log_likelihoods`.
     """
 
     file: Path | None = None
     stride: int | None = None
-    replicates: int = 1000
-    seed: int = 0
 
     name: ClassVar[str] = "perplexity"
     headlines: ClassVar[Mapping[str, Headline]] = {
         "perplexity_per_token": ("utility", "low", None),
         "bits_per_byte": ("utility", "low", None),
     }
-    free_options: ClassVar[frozenset[str]] = frozenset({"file", "replicates", "seed"})
+    free_options: ClassVar[frozenset[str]] = frozenset({"file"})
     card: ClassVar[Card] = Card(
         title="Perplexity on held-out text",
         task="foresee each token of a document from those before it",
@@ -54,10 +52,13 @@ class Perplexity(Benchmark):
             raise ConfigError(f"perplexity.stride is {self.stride}; it must be at least 1.")
 
     def read(self, root: Path | None) -> list[Item]:
-        """Read the documents, see :func:`levelhead.lm.perplexity.data.read_documents`; ``root`` does not matter."""
+        """Read the documents of ``file``, whatever ``root``; content: ``text``, without outer blanks."""
         if self.file is None:
             raise ConfigError("perplexity needs a text: name one with --perplexity FILE, one document per line.")
-        return read_documents(self.file)
+        items = [Item(f"line {number}", {"text": line.strip()}) for number, line in lines_of(self.file)]
+        if not items:
+            raise DataError(f"{self.file} has no text. Write one document per line.")
+        return items
 
     def check(self, model: LanguageModel) -> None:
         """Raise :class:`~levelhead.types.ConfigError` for a masked model, an endpoint, and a ``stride`` too long."""
@@ -73,4 +74,4 @@ class Perplexity(Benchmark):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score the answers, see :func:`levelhead.lm.perplexity.score.score_answers`."""
-        return score_answers(items, answers, replicates=self.replicates, seed=self.seed)
+        return score_answers(items, answers)

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.lm.base import Answer, Item, Scores, answers_by_id
+from levelhead.lm.base import Answer, Item, Scores, answers_by_id, finite_number
 from levelhead.lm.intervals import bootstrap, ratio
-from levelhead.types import DataError
 
 UNITS = {
     "perplexity_per_token": "perplexity, at least 1; comparable for one tokenizer alone",
@@ -28,13 +27,16 @@ UNITS = {
 }
 
 
-def score_answers(items: Sequence[Item], answers: Sequence[Answer], *, replicates: int, seed: int) -> Scores:
+def score_answers(items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
     """Score answers whose content has ``log_likelihood`` and ``tokens``; intervals draw documents.
 
     Raises :class:`~levelhead.types.DataError` for missing or doubled answers, and for one without finite numbers.
     """
     given = answers_by_id(items, answers, "perplexity")
-    costs, tokens = np.array([_numbers(given[item.id]) for item in items]).reshape(-1, 2).T
+    likelihoods, tokens = (
+        np.array([finite_number(answer, answer.content, name, "perplexity") for answer in given.values()])
+        for name in ("log_likelihood", "tokens")
+    )
     texts = [item.content["text"] for item in items]
     named: list[Any] = [item.id for item in items]
     cut = list(zip(named, tokens.tolist(), strict=True))  # tokens of another tokenizer are no pair to these
@@ -47,11 +49,9 @@ def score_answers(items: Sequence[Item], answers: Sequence[Answer], *, replicate
         benchmark="perplexity",
         overall={
             name: bootstrap(
-                np.stack([costs, size], axis=1),
+                np.stack([-likelihoods, size], axis=1),
                 None,
                 statistic,
-                replicates=replicates,
-                seed=seed,
                 ids=cut if statistic is _perplexity else named,
             )
             for name, (size, statistic) in sizes.items()
@@ -68,12 +68,3 @@ def _perplexity(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _bits(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return ratio(sums) / math.log(2)
-
-
-def _numbers(answer: Answer) -> tuple[float, float]:
-    """Return what a document costs in nats, and its tokens."""
-    value, tokens = answer.content.get("log_likelihood"), answer.content.get("tokens")
-    for number in (value, tokens):
-        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-            raise DataError(f"perplexity: the answer to {answer.id} has no finite log_likelihood and tokens.")
-    return -float(value or 0), float(tokens or 0)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
 from levelhead.lm.base import LEADS, Answer, Benchmark, Headline, Item, Scores, refuse_lead, without_lead
-from levelhead.lm.stereoset.data import INTER, SENTENCES, keep_terms, read_stereoset, read_terms, stereoset_file
-from levelhead.lm.stereoset.score import PSEUDO, Normalisation, score_answers
+from levelhead.lm.stereoset.data import INTER, SENTENCES, keep_terms, read_stereoset, stereoset_file
+from levelhead.lm.stereoset.score import PSEUDO, score_answers
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
@@ -23,20 +23,17 @@ __all__ = ["StereoSet"]
 class StereoSet(Benchmark):
     """The options of StereoSet.
 
-    ``normalise`` says what is compared: the mean log-probability of a token ("mean", as in the owners' code for
-    generative models: sentences differ in length) or the sum ("sum").
+    Compared is the mean log-probability of a token, as in the owners' code for generative models: sentences differ in
+    length.
     ``intersentence`` says what a causal model is asked there: the sentence given its context ("given_context"; the
     context is the same for all three, and in a mean over the whole text it would favour long sentences) or the whole
     text, context and sentence ("whole"). A masked model is always requested the whole text.
-    ``terms`` or ``terms_file`` (one term a line) keep only the items of these target terms: the held-out ones of a
+    ``terms`` keep only the items of these target terms: the held-out ones of a
     model that was trained on StereoSet. A causal model reads a ``lead`` before each text, if one is given.
     """
 
-    normalise: Normalisation = "mean"
     intersentence: Literal["given_context", "whole"] = "given_context"
     terms: frozenset[str] | None = None
-    terms_file: Path | None = None
-    seed: int = 0
     lead: str = ""
 
     name: ClassVar[str] = "stereoset"
@@ -45,7 +42,7 @@ class StereoSet(Benchmark):
         "icat": ("both", "high", 1.0),
         "language_modeling_score": ("utility", "high", 1.0),
     }
-    free_options: ClassVar[frozenset[str]] = frozenset({"normalise", "terms", "terms_file", "seed"})
+    free_options: ClassVar[frozenset[str]] = frozenset({"terms"})
     card: ClassVar[Card] = Card(
         title="StereoSet, development set",
         task="which of three sentences is likelier: stereotype, anti-stereotype, unrelated",
@@ -59,18 +56,13 @@ class StereoSet(Benchmark):
     )
 
     def __post_init__(self) -> None:
-        if self.normalise not in ("mean", "sum"):
-            raise ConfigError(f"normalise is {self.normalise!r}; it can be 'mean' or 'sum'.")
         if self.intersentence not in ("given_context", "whole"):
             raise ConfigError(f"intersentence is {self.intersentence!r}; it can be 'given_context' or 'whole'.")
-        if self.terms is not None and self.terms_file is not None:
-            raise ConfigError("terms and terms_file are both set; give one of them.")
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the items of the owners' ``dev.json`` or of the compact file in ``stereoset/`` below ``root``."""
         items = read_stereoset(stereoset_file(root))
-        terms = self.terms if self.terms_file is None else read_terms(self.terms_file)
-        return items if terms is None else keep_terms(items, terms)
+        return items if self.terms is None else keep_terms(items, self.terms)
 
     def check(self, model: LanguageModel) -> None:
         """Raise :class:`~levelhead.types.ConfigError` for a masked model behind a ``lead``."""
@@ -88,8 +80,7 @@ class StereoSet(Benchmark):
     def choice(self, item: Item, answer: Answer) -> bool:
         """Return whether the stereotype is likelier than its opposite."""
         values, tokens = answer.content, answer.content["tokens"]
-        mean = self.normalise == "mean"
-        pro, anti = (values[name] / (tokens[name] if mean else 1) for name in ("stereotype", "anti_stereotype"))
+        pro, anti = (values[name] / tokens[name] for name in ("stereotype", "anti_stereotype"))
         return bool(pro > anti)
 
     @classmethod
@@ -99,7 +90,7 @@ class StereoSet(Benchmark):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Return stereotype score, language modeling score and ICAT; see :mod:`levelhead.lm.stereoset.score`."""
-        return score_answers(items, answers, normalise=self.normalise, seed=self.seed)
+        return score_answers(items, answers)
 
     def _ask_causal(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         contexts: list[str] = []

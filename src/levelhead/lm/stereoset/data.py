@@ -13,35 +13,26 @@ Both may be gzipped (``.gz``). In the owners' file an item holds a list of sente
 from __future__ import annotations
 
 import difflib
-import gzip
-import json
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from levelhead.data.base import dataset_folder
+from levelhead.data.text_files import table_file
 from levelhead.lm.base import Item
-from levelhead.storage import refuse_strange_files
-from levelhead.types import ConfigError, DataError, quoted, reason_of
+from levelhead.lm.files import json_of, lines_of, objects_of, text_of
+from levelhead.types import ConfigError, DataError, quoted
 
 INTRA, INTER = "intrasentence", "intersentence"
 TASKS = (INTRA, INTER)
 SENTENCES = ("stereotype", "anti_stereotype", "unrelated")
 FIELDS = ("task", "bias_type", "target", "context", *SENTENCES)
-FILES = ("dev.json", "dev.json.gz", "stereoset_dev.jsonl", "stereoset_dev.jsonl.gz")
+SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 
 
 def stereoset_file(root: Path | None) -> Path:
     """Return the one StereoSet file below ``root`` (None: ``$LEVELHEAD_DATA``, then ``data``), in ``stereoset/``."""
-    folder = dataset_folder(root, "stereoset")
-    found = [folder / name for name in FILES if (folder / name).is_file()]
-    if not found:
-        there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
-        raise DataError(f"{folder} has no {FILES[0]} (or {', '.join(FILES[1:])}); it holds {there}.")
-    if len(found) > 1:
-        raise DataError(f"{folder} holds {' and '.join(file.name for file in found)}; leave one of them there.")
-    return found[0]
+    return table_file(dataset_folder(root, "stereoset"), "dev", "stereoset_dev", suffixes=SUFFIXES)
 
 
 def read_stereoset(path: Path) -> list[Item]:
@@ -54,9 +45,8 @@ def read_stereoset(path: Path) -> list[Item]:
     Raises :class:`~levelhead.types.DataError` that names file and item, never a sentence, for anything missing, empty
     or doubled.
     """
-    text = _text(path)
     compact = path.name.removesuffix(".gz").endswith(".jsonl")
-    records = _compact_records(text, path) if compact else _owners_records(text, path)
+    records = [record for _, record in objects_of(path)] if compact else _owners_records(path)
     items = [_item(record, path, row) for row, record in enumerate(records)]
     if not items:
         raise DataError(f"{path} holds no items.")
@@ -70,14 +60,7 @@ def read_stereoset(path: Path) -> list[Item]:
 
 def read_terms(path: Path) -> frozenset[str]:
     """Read target terms, one a line in UTF-8; blank lines are left out."""
-    refuse_strange_files(path)
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise DataError(f"There is no file {path}. Check the path.") from None
-    except (ValueError, OSError) as error:
-        raise DataError(f"{path} cannot be read as UTF-8 text ({reason_of(error)}).") from None
-    terms = frozenset(line.strip() for line in lines if line.strip())
+    terms = frozenset(line.strip() for _, line in lines_of(path))
     if not terms:
         raise DataError(f"{path} has no terms. Write one target term per line.")
     return terms
@@ -106,34 +89,8 @@ def keep_terms(items: Sequence[Item], terms: Iterable[str]) -> list[Item]:
     return [item for item in items if same_term(item.content["target"]) in wanted]
 
 
-def _text(path: Path) -> str:
-    refuse_strange_files(path)
-    try:
-        return (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"There is no file {path}. Check the path.") from None
-    except (ValueError, OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{path} cannot be read ({reason_of(error)}). Is it UTF-8 text, gzipped if it ends in .gz?"
-        ) from None
-
-
-def _json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        # not the error's own text with its document, which would hold sentences
-        at = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "a number"
-        raise DataError(f"{where} is not JSON ({at}). Fetch the file again.") from None
-
-
-def _compact_records(text: str, path: Path) -> list[Any]:
-    lines = ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
-    return [_json(line, f"{path}: line {number}") for number, line in lines]
-
-
-def _owners_records(text: str, path: Path) -> list[Any]:
-    content = _json(text, str(path))
+def _owners_records(path: Path) -> list[Any]:
+    content = json_of(text_of(path), str(path))
     data = content.get("data") if isinstance(content, dict) else None
     records = []
     for task in TASKS:
