@@ -3,8 +3,7 @@
 import time
 
 import pytest
-from tiny_models import bert_config, build
-from transformers import BertModel
+from tiny_models import backbone, build
 
 from levelhead.attention import DebiasConfig, DebiasedBlock, append_encoder, attach
 from levelhead.models.networks import BackboneModel, ScratchViT
@@ -14,7 +13,7 @@ OWN = DebiasConfig(statistics="position", readout="first")
 
 
 def append(**options):
-    return append_encoder(BertModel(bert_config()), **{"num_labels": 3, **options})
+    return append_encoder(backbone("bert"), **{"num_labels": 3, **options})
 
 
 @pytest.mark.parametrize(

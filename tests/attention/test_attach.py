@@ -6,13 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from huggingface_hub.errors import StrictDataclassFieldValidationError
-from tiny_models import SMALL, batch, bert_config, build, vit_config
+from tiny_models import backbone, batch, build, named
 from transformers import (
-    BertModel,
-    LlamaConfig,
-    LlamaForSequenceClassification,
-    ModernBertConfig,
-    ModernBertForSequenceClassification,
     SwinConfig,
     SwinForImageClassification,
     T5Config,
@@ -119,7 +114,7 @@ def test_deepcopy_after_a_step_and_no_graph_stays_alive(family, labels):
 
 
 def test_two_networks_from_one_config_do_not_share_the_switch(labels):
-    config = vit_config()
+    config = named("vit").config(num_labels=3)
     torch.manual_seed(0)
     first, second = ViTForImageClassification(config), ViTForImageClassification(config)
     before = second(**batch("vit")).logits
@@ -242,35 +237,31 @@ def test_the_probe_changes_neither_random_numbers_nor_mode_nor_weights(family):
 
 @pytest.mark.filterwarnings("ignore:.*rotary position embeddings")
 @pytest.mark.parametrize(
-    ("make", "config", "message"),
+    ("name", "options", "message"),
     [
-        (lambda: build("bert"), DebiasConfig(notebook={"twice": True}), "twice=True needs"),
-        (lambda: build("vit"), DebiasConfig(absolute=False, notebook={"twice": True}), "twice=True needs"),
-        (lambda: llama(), DebiasConfig(ranking="per_head"), "as many key heads"),
-        (lambda: llama(), DebiasConfig(notebook={"padding_mask": False}), "causal mask"),
-        (
-            lambda: llama(),
-            DebiasConfig(notebook={"off_by_one": True}),
-            "LlamaForSequenceClassification reads the last real token",
-        ),
-        (lambda: modernbert(), DebiasConfig(notebook={"padding_mask": False}), "sliding window"),
-        (lambda: modernbert(local_attention=64), DebiasConfig(notebook={"padding_mask": False}), "sliding window"),
+        ("bert", {"notebook": {"twice": True}}, "twice=True needs"),
+        ("vit", {"absolute": False, "notebook": {"twice": True}}, "twice=True needs"),
+        ("llama", {"ranking": "per_head"}, "as many key heads"),
+        ("llama", {"notebook": {"padding_mask": False}}, "causal mask"),
+        ("llama", {"notebook": {"off_by_one": True}}, "reads the last real token"),
+        ("modernbert", {"notebook": {"padding_mask": False}}, "sliding window"),
     ],
 )
-def test_the_model_is_unchanged_after_an_error(make, config, message):
-    model, kind = make(), type(make())
+def test_the_model_is_unchanged_after_an_error(name, options, message):
+    model, config = build(name), DebiasConfig(**options)
+    kind = type(model)
     before = model.config.to_dict(), list(model.state_dict()), model.config._attn_implementation
     with pytest.raises(ConfigError, match=message):
         attach(model, config)
     assert type(model) is kind
     assert (model.config.to_dict(), list(model.state_dict()), model.config._attn_implementation) == before
     attach(model)
-    assert torch.isfinite(model.train()(**batch("vit" if "ViT" in kind.__name__ else "bert")).logits).all()
+    assert torch.isfinite(model.train()(**batch(name)).logits).all()
 
 
 def test_padding_can_be_let_into_a_global_layer_between_local_ones():
     try:
-        base = modernbert(num_hidden_layers=1)
+        base = build("modernbert", num_hidden_layers=1)
     except StrictDataclassFieldValidationError:
         pytest.skip("this transformers makes no ModernBERT of one layer")
     with pytest.warns(UserWarning, match="rotary"):
@@ -280,12 +271,12 @@ def test_padding_can_be_let_into_a_global_layer_between_local_ones():
 
 def test_absolute_values_of_rotated_keys_are_warned_about():
     with pytest.warns(UserWarning, match="as absolute=True asks"):
-        model = attach(llama(), DebiasConfig.preset("paper"))
+        model = attach(build("llama"), DebiasConfig.preset("paper"))
     assert model.config.levelhead["debias"]["absolute"] is True
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        attach(llama(), DebiasConfig(absolute=False))
-        attach(llama(), DebiasConfig(absolute=True, normalize=False))
+        attach(build("llama"), DebiasConfig(absolute=False))
+        attach(build("llama"), DebiasConfig(absolute=True, normalize=False))
 
 
 @pytest.mark.parametrize("notebook", [{"attention_temperature": 0.07}, {"padding_mask": False}])
@@ -309,20 +300,6 @@ def test_explicit_switches_reach_the_standardizer(family):
     assert "deviation" in dict(debias.query.named_buffers())
 
 
-def llama():
-    torch.manual_seed(0)
-    return LlamaForSequenceClassification(
-        LlamaConfig(**SMALL, num_key_value_heads=1, vocab_size=50, num_labels=3, pad_token_id=0)
-    )
-
-
-def modernbert(**options):
-    torch.manual_seed(0)
-    tokens = {"pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2}
-    small = {**SMALL, "vocab_size": 50, "num_labels": 3, "classifier_pooling": "cls", "local_attention": 4}
-    return ModernBertForSequenceClassification(ModernBertConfig(**{**small, **tokens, **options}))
-
-
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -338,7 +315,7 @@ def modernbert(**options):
             ),
             "encoder-decoder",
         ),
-        (lambda: BertModel(bert_config()), "not a classifier"),
+        (lambda: backbone("bert"), "not a classifier"),
         (lambda: torch.nn.Linear(2, 2), "not a Hugging Face model"),
     ],
 )  # fmt: skip

@@ -1,35 +1,34 @@
+"""Queries, keys and attention that are read from a model are those that its own layers compute."""
+
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from tiny_models import Rows, batch, build
+from tiny_models import Rows, backbone, batch, build, make, trained
 from torch import nn
-from transformers import (
-    CLIPConfig,
-    CLIPForImageClassification,
-    GPT2Config,
-    GPT2ForSequenceClassification,
-    LlamaConfig,
-    LlamaForSequenceClassification,
-)
 
 import levelhead as lh
-from levelhead.attention.capture import attention_weights, capture
+from levelhead.attention.capture import Captured, attention_weights, capture
 
 
 def heads(x: torch.Tensor, count: int = 2) -> torch.Tensor:
     return x.unflatten(-1, (count, -1)).transpose(1, 2)
 
 
-def trained(model: nn.Module, name: str, steps: int = 3) -> nn.Module:
+def moved(model: Any, name: str) -> Any:
     """Running statistics that are not those of the start."""
-    model.train()
-    with torch.no_grad():
-        for seed in range(steps):
-            model(**batch(name, seed))
-    return model.eval()
+    for seed in range(3):
+        trained(model, batch(name, seed))
+    return model
+
+
+def captured(model: Any, inputs: dict[str, torch.Tensor]) -> Captured:
+    (found,) = capture(model, Rows(inputs), 6, "cpu")
+    return found
 
 
 def seen_by(module: nn.Module, model: nn.Module, inputs: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,28 +59,24 @@ def linear(attention: nn.Module, letter: str) -> nn.Module:
 def test_a_vit_is_captured_as_its_own_layers_compute_it(debiased: bool) -> None:
     model, inputs = build("vit"), batch("vit")
     if debiased:
-        model = trained(lh.attach(model), "vit")
+        model = moved(lh.attach(model), "vit")
     attention = vit_attention(model)
     hidden, _ = seen_by(linear(attention, "q"), model.eval(), inputs)
-    query, key = (heads(linear(attention, letter)(hidden)).detach() for letter in "qk")
-    (captured,) = capture(model, Rows(inputs), 6, "cpu")
-    torch.testing.assert_close(captured.query, query)
-    torch.testing.assert_close(captured.key, key)
-    assert captured.scaling == pytest.approx(1 / math.sqrt(8))
-    assert captured.valid is None
-    assert captured.readout is not None
-    assert captured.readout.tolist() == [0] * 6
-    if debiased:
-        for raw, clean, moments in (
-            (query, captured.debiased_query, attention.debias.query),
-            (key, captured.debiased_key, attention.debias.key),
-        ):
-            expected = ((raw - moments.mean) / (moments.variance + 1e-5).sqrt()).abs()
-            torch.testing.assert_close(clean, expected)
-        assert not torch.equal(captured.query, captured.debiased_query)
-    else:
-        assert torch.equal(captured.query, captured.debiased_query)
-        assert torch.equal(captured.key, captured.debiased_key)
+    found = captured(model, inputs)
+    for letter, raw, clean in (
+        ("q", found.query, found.debiased_query),
+        ("k", found.key, found.debiased_key),
+    ):
+        by_hand = heads(linear(attention, letter)(hidden)).detach()
+        torch.testing.assert_close(raw, by_hand)
+        if debiased:
+            moments = attention.debias.query if letter == "q" else attention.debias.key
+            by_hand = ((by_hand - moments.mean) / (moments.variance + 1e-5).sqrt()).abs()
+        torch.testing.assert_close(clean, by_hand)
+    assert found.scaling == pytest.approx(1 / math.sqrt(8))
+    assert found.valid is None
+    assert found.readout is not None
+    assert found.readout.tolist() == [0] * 6
 
 
 @pytest.mark.parametrize(
@@ -91,16 +86,12 @@ def test_weights_explain_what_the_attention_layer_puts_out(kind: str, family: st
     """Readout row of softmax(q k) v, by hand from the captured weights, is what the layer hands on."""
     model, inputs = build(family), batch(family)
     released = kind.endswith("released")
-    debias = (
-        lh.DebiasConfig(notebook={"attention_temperature": 0.07, "padding_mask": False})
-        if released
-        else lh.DebiasConfig()
-    )
+    notebook: Any = {"attention_temperature": 0.07, "padding_mask": False} if released else {}
+    debias = lh.DebiasConfig(notebook=notebook)
     if kind.startswith("attached"):
-        model = trained(lh.attach(model, debias), family)
+        model = moved(lh.attach(model, debias), family)
     elif kind.startswith("appended"):
-        backbone = model.base_model
-        model = trained(lh.append_encoder(backbone, 3, debias=None if "plain" in kind else debias), family)
+        model = moved(lh.append_encoder(model.base_model, 3, debias=None if "plain" in kind else debias), family)
     model.eval()
     if kind.startswith("appended"):
         attention = model.block.attention
@@ -115,19 +106,17 @@ def test_weights_explain_what_the_attention_layer_puts_out(kind: str, family: st
         projection = model.bert.encoder.layer[1].attention.output.dense
     value = heads(seen_by(linear(attention, "v"), model, inputs)[1])
     mixed, _ = seen_by(projection, model, inputs)
-    (captured,) = capture(model, Rows(inputs), 6, "cpu")
-    weights = attention_weights(captured)
-    assert weights.shape == value.shape[:3]
+    found = captured(model, inputs)
+    weights = attention_weights(found)
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(6, 2))
-    by_hand = (weights[:, :, None] @ value)[:, :, 0].flatten(1)
-    torch.testing.assert_close(by_hand, mixed[:, 0])
+    torch.testing.assert_close((weights[:, :, None] @ value)[:, :, 0].flatten(1), mixed[:, 0])
     if released:
-        assert captured.valid is None
-        assert captured.scaling == pytest.approx(1 / math.sqrt(8) / 0.07)
+        assert found.valid is None
+        assert found.scaling == pytest.approx(1 / math.sqrt(8) / 0.07)
     elif family == "bert":
-        assert captured.valid is not None
-        assert torch.equal(captured.valid, inputs["attention_mask"].bool())
-        assert weights.masked_select(~captured.valid[:, None].expand_as(weights)).abs().max() == 0
+        assert found.valid is not None
+        assert torch.equal(found.valid, inputs["attention_mask"].bool())
+        assert weights.masked_select(~found.valid[:, None].expand_as(weights)).abs().max() == 0
 
 
 @pytest.mark.parametrize("debiased", [False, True])
@@ -135,7 +124,7 @@ def test_weights_explain_what_the_attention_layer_puts_out(kind: str, family: st
 def test_capturing_leaves_a_model_as_it_was(debiased: bool, implementation: str, family: str) -> None:
     model, inputs = build(family, attn_implementation=implementation), batch(family)
     if debiased:
-        model = trained(lh.attach(model), family)
+        model = moved(lh.attach(model), family)
     model.eval()
     with torch.no_grad():
         before = model(**inputs).logits
@@ -143,35 +132,25 @@ def test_capturing_leaves_a_model_as_it_was(debiased: bool, implementation: str,
     model.classifier.eval()  # modes are restored one by one
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     attends_by = model.config._attn_implementation
+    during: list[torch.Tensor] = []
+    handle = model.classifier.register_forward_hook(lambda module, args, output: during.append(output[..., -3:]))
     stream = capture(model, Rows(inputs), 2, "cpu")
     next(stream)
     assert model.training, "a reader who stops early leaves the model as it was, too"
     assert not model.classifier.training
     assert torch.is_grad_enabled()
     assert len(list(stream)) == 2
+    handle.remove()
+    torch.testing.assert_close(torch.cat([one for one in during if len(one) == 2]), before, atol=1e-6, rtol=1e-5)
     assert model.config._attn_implementation == attends_by
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     with torch.no_grad():
         assert torch.equal(model.eval()(**inputs).logits, before)
 
 
-def test_the_pass_itself_computes_what_the_plain_model_computes(family: str) -> None:
-    model, inputs = build(family).eval(), batch(family)
-    with torch.no_grad():
-        before = model(**inputs).logits
-    during = []
-    handle = model.classifier.register_forward_hook(lambda module, args, output: during.append(output))
-    list(capture(model, Rows(inputs), 6, "cpu"))
-    handle.remove()
-    assert torch.equal(during[0].reshape(before.shape[0], -1)[:, -3:], before) or torch.allclose(
-        during[0], before, atol=1e-6
-    )
-
-
 def test_batches_do_not_matter(family: str) -> None:
-    model, inputs = trained(lh.attach(build(family)), family), batch(family)
-    (whole,) = capture(model, Rows(inputs), 6, "cpu")
-    parts = list(capture(model, Rows(inputs), 4, "cpu"))
+    model, inputs = moved(make("attach", family), family), batch(family)
+    whole, parts = captured(model, inputs), list(capture(model, Rows(inputs), 4, "cpu"))
     assert [len(part.query) for part in parts] == [4, 2]
     torch.testing.assert_close(torch.cat([part.debiased_query for part in parts]), whole.debiased_query)
     torch.testing.assert_close(
@@ -179,79 +158,42 @@ def test_batches_do_not_matter(family: str) -> None:
     )
 
 
-def decoder(kind: str) -> nn.Module:
-    torch.manual_seed(0)
-    if kind == "gpt2":
-        config = GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=16, vocab_size=50, num_labels=3, pad_token_id=0)
-        return GPT2ForSequenceClassification(config)
-    return LlamaForSequenceClassification(
-        LlamaConfig(
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            intermediate_size=16,
-            vocab_size=50,
-            num_labels=3,
-            pad_token_id=0,
-        )
-    )
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_a_decoder_is_read_at_its_last_real_token(kind: str) -> None:
-    model, inputs = decoder(kind).eval(), batch("bert")
-    (captured,) = capture(model, Rows(inputs), 6, "cpu")
-    assert captured.readout is not None
-    assert captured.readout.tolist() == [3, 6, 6, 1, 6, 6]
-    weights = attention_weights(captured)
-    assert weights.shape == (6, captured.query.shape[1], 7)
-    assert weights[0, :, 4:].abs().max() == 0
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "clip"])
+def test_weights_are_those_of_eager_attention_in_the_row_that_is_read(kind: str) -> None:
+    """The last real token of a decoder; the mean over all rows where all are pooled."""
+    model, inputs = build(kind).eval(), batch(kind)
+    found = captured(model, inputs)
+    weights = attention_weights(found)
     model.set_attn_implementation("eager")
     with torch.no_grad():
         expected = model(**inputs, output_attentions=True).attentions[-1]
-    torch.testing.assert_close(weights, expected[torch.arange(6), :, captured.readout], atol=1e-6, rtol=1e-5)
+    if kind == "clip":
+        assert found.readout is None
+        expected = expected.mean(dim=2)
+    else:
+        assert found.readout is not None
+        assert found.readout.tolist() == [3, 6, 6, 4, 6, 6]
+        expected = expected[torch.arange(6), :, found.readout]
+    torch.testing.assert_close(weights, expected, atol=1e-6, rtol=1e-5)
 
 
 def test_a_causal_layer_without_padding_still_looks_back_only() -> None:
-    model = decoder("gpt2").eval()
-    inputs = {"input_ids": batch("bert")["input_ids"][1:3]}
-    (captured,) = capture(model, Rows(inputs), 2, "cpu")
-    early = attention_weights(type(captured)(**{**vars(captured), "readout": torch.tensor([2, 2])}))
+    found = captured(build("gpt2").eval(), {"input_ids": batch("gpt2")["input_ids"][1:3]})
+    early = attention_weights(replace(found, readout=torch.tensor([2, 2])))
     assert early[:, :, 3:].abs().max() == 0
 
 
-def test_mean_pooling_has_no_readout_row_and_gives_the_mean_over_rows() -> None:
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = CLIPConfig(
-        vision_config={**small, "image_size": 8, "patch_size": 4}, text_config={**small, "vocab_size": 50}
-    )
-    config.num_labels = 3
-    torch.manual_seed(0)
-    model = CLIPForImageClassification(config).eval()
-    (captured,) = capture(model, Rows(batch("vit")), 6, "cpu")
-    assert captured.readout is None
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        expected = model(**batch("vit"), output_attentions=True).attentions[-1]
-    torch.testing.assert_close(attention_weights(captured), expected.mean(dim=2), atol=1e-6, rtol=1e-5)
-
-
 def test_the_mean_over_rows_leaves_padding_out() -> None:
-    model, inputs = build("bert").eval(), batch("bert")
-    (captured,) = capture(model, Rows(inputs), 6, "cpu")
-    weights = attention_weights(type(captured)(**{**vars(captured), "readout": None}))
-    one = type(captured)(**{**vars(captured), "readout": torch.zeros(6, dtype=torch.int64)})
-    two = type(captured)(**{**vars(captured), "readout": torch.ones(6, dtype=torch.int64)})
-    expected = (attention_weights(one)[3] + attention_weights(two)[3]) / 2  # row 3 has two real tokens
-    torch.testing.assert_close(weights[3], expected)
+    found = captured(build("bert").eval(), batch("bert"))
+    weights = attention_weights(replace(found, readout=None))
+    rows = [attention_weights(replace(found, readout=torch.full((6,), row)))[3] for row in range(5)]
+    torch.testing.assert_close(weights[3], torch.stack(rows).mean(0))  # row 3 has five real tokens
 
 
 @pytest.mark.parametrize("debiased", [False, True])
 def test_an_appended_layer_is_read_at_its_first_real_token(debiased: bool) -> None:
     inputs = {name: tensor.flip(1) for name, tensor in batch("bert").items()}  # padding on the left
-    debias = lh.DebiasConfig() if debiased else None
-    model = trained(lh.append_encoder(build("bert").base_model, 3, debias=debias), "bert")
-    (captured,) = capture(model, Rows(inputs), 6, "cpu")
-    assert captured.readout is not None
-    assert captured.readout.tolist() == [3, 0, 0, 5, 0, 0]
+    model = lh.append_encoder(backbone("bert"), 3, debias=lh.DebiasConfig() if debiased else None)
+    found = captured(moved(model, "bert"), inputs)
+    assert found.readout is not None
+    assert found.readout.tolist() == [3, 0, 0, 2, 0, 0]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import batch, bert_config, build, vit_config
+from tiny_models import backbone, batch, build
 from torch import nn
-from transformers import BertModel, GPT2Config, GPT2Model, ViTConfig, ViTForImageClassification, ViTModel
+from transformers import GPT2Config, GPT2Model, ViTConfig, ViTForImageClassification
 
 import levelhead as lh
 
@@ -96,7 +96,7 @@ def test_options_are_told_in_words(config, words):
 
 
 def test_an_appended_model(tmp_path):
-    model = lh.append_encoder(BertModel(bert_config()), 3)
+    model = lh.append_encoder(backbone("bert"), 3)
     found = lh.describe(model)
     assert found.made_by == "levelhead.append_encoder"
     assert found.attention == "block.attention"
@@ -104,7 +104,7 @@ def test_an_appended_model(tmp_path):
     assert found.added == found.trainable == found.parameters - count(model.backbone.parameters())
     model.save_pretrained(tmp_path)
     assert lh.describe(lh.from_pretrained(tmp_path)) == found
-    text = str(lh.describe(lh.append_encoder(BertModel(bert_config()), 3, debias=None)))
+    text = str(lh.describe(lh.append_encoder(backbone("bert"), 3, debias=None)))
     assert "nothing is debiased (a plain layer of levelhead.append_encoder)" in text
 
 
@@ -118,16 +118,16 @@ def test_an_appended_model(tmp_path):
     ],
 )
 def test_an_appended_layer_says_why_it_computes_all_rows(debias, because):
-    model = lh.append_encoder(ViTModel(vit_config()), 3, debias=debias)
+    model = lh.append_encoder(backbone("vit"), 3, debias=debias)
     assert lh.describe(model).all_rows == because
     assert f"last layer computes all rows: {because}" in repr(model)
 
 
 def test_what_is_found_out_later_is_told_too():
-    model = lh.append_encoder(BertModel(bert_config()), 3)
+    model = lh.append_encoder(backbone("bert"), 3)
     model.block.register_forward_hook(lambda *_: None)
     assert lh.describe(model).all_rows == "a hook is registered on it"
-    model = lh.append_encoder(BertModel(bert_config()), 3)
+    model = lh.append_encoder(backbone("bert"), 3)
     model.block.attention.value = nn.Sequential(model.block.attention.value)
     assert lh.describe(model).all_rows == "a projection is no plain linear layer"
 

@@ -7,17 +7,15 @@ import warnings
 
 import pytest
 import torch
-from tiny_models import LABELS, batch, bert_config, build, vit_config
-from transformers import BertModel, GPT2Config, GPT2ForSequenceClassification, ViTModel
+from tiny_models import LABELS, batch, build, make
+from tiny_models import trained as with_statistics
 
-from levelhead.attention import append_encoder, attach, from_pretrained, readout_only
+from levelhead.attention import attach, from_pretrained, readout_only
 from levelhead.attention.aligning import debiased_attention
 
 EXACT = {"atol": 1e-6, "rtol": 1e-6}
-of_each_kind = pytest.mark.parametrize(
-    ("kind", "name"), [("attach", "vit"), ("attach", "bert"), ("append", "bert"), ("append", "vit")]
-)
 ONE = {"num_hidden_layers": 1}  # the one that is debiased; tracing costs seconds a layer
+CPP = pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="inductor needs C++")
 
 
 @pytest.fixture(autouse=True)
@@ -26,15 +24,11 @@ def without_trace(monkeypatch):
     monkeypatch.setattr(logging.getLogger("torch.__trace"), "propagate", False)
 
 
-def trained(kind, family, layers=1):
-    torch.manual_seed(0)
-    size = {"num_hidden_layers": layers}
-    if kind == "attach":
-        model = attach(build(family, **size))
-    else:
-        model = append_encoder(ViTModel(vit_config(**size)) if family == "vit" else BertModel(bert_config(**size)), 3)
-    model.train()(**batch(family), labels=LABELS)
-    return model.eval()
+def trained(kind, family):
+    """A network of one layer; plain, it computes one row, too."""
+    if kind == "plain":
+        return readout_only(build(family, **ONE), True).eval()
+    return with_statistics(make(kind, family, **ONE), batch(family))
 
 
 def shapes_of(inputs):
@@ -52,7 +46,7 @@ def of_other_sizes(family):
     yield {name: tensor[:4] if family == "vit" else tensor[:4, :5].contiguous() for name, tensor in inputs.items()}
 
 
-@pytest.mark.parametrize("kind", ["attach", "append"])
+@pytest.mark.parametrize(("kind", "family"), [("attach", "vit"), ("append", "bert")])
 @pytest.mark.slow
 def test_an_exported_model_gives_the_same_logits(kind, family, tmp_path):
     trained(kind, family).save_pretrained(tmp_path)
@@ -77,32 +71,35 @@ def test_an_exported_model_gives_the_same_logits(kind, family, tmp_path):
 @pytest.mark.slow
 def test_decoders_are_exported_without_their_cache():
     """transformers returns a cache object from an attached decoder, which torch.export cannot describe."""
-    torch.manual_seed(0)
-    config = GPT2Config(
-        n_embd=16, n_layer=1, n_head=2, n_positions=16, vocab_size=50, pad_token_id=0, num_labels=3,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
-    model = attach(GPT2ForSequenceClassification(config)).train()
-    model(**batch("bert"), labels=LABELS)
-    model.eval().config.use_cache = False
+    model = with_statistics(make("attach", "gpt2", n_layer=1), batch("gpt2"))
+    model.config.use_cache = False
     with torch.no_grad():
-        exported = torch.export.export(model, args=(), kwargs=batch("bert"), dynamic_shapes=shapes_of(batch("bert")))
-        for inputs in of_other_sizes("bert"):
+        exported = torch.export.export(model, args=(), kwargs=batch("gpt2"), dynamic_shapes=shapes_of(batch("gpt2")))
+        for inputs in of_other_sizes("gpt2"):
             torch.testing.assert_close(exported.module()(**inputs).logits, model(**inputs).logits, **EXACT)
 
 
 @pytest.mark.slow
-@of_each_kind
+@pytest.mark.parametrize(
+    ("kind", "family", "backend"),
+    [
+        ("attach", "bert", "eager"),
+        ("append", "vit", "eager"),
+        ("plain", "bert", "eager"),
+        pytest.param("attach", "vit", "inductor", marks=CPP),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.long
-def test_a_compiled_model_has_no_graph_breaks(kind, name, tmp_path):
-    trained(kind, name).save_pretrained(tmp_path)
-    model = from_pretrained(tmp_path)
+def test_a_compiled_model_has_no_graph_breaks(kind, family, backend):
+    model = trained(kind, family)
     torch._dynamo.reset()
-    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="eager")  # a break would be an error
-    first, _, last = of_other_sizes(name)
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)  # a break would be an error
+    first, _, last = of_other_sizes(family)
+    close = EXACT if backend == "eager" else {"atol": 1e-5, "rtol": 1e-5}
     with torch.no_grad():
         for inputs in (first, last):
-            torch.testing.assert_close(compiled(**inputs).logits, model(**inputs).logits, **EXACT)
+            torch.testing.assert_close(compiled(**inputs).logits, model(**inputs).logits, **close)
 
 
 def test_the_warning_of_an_untrained_model_stays(family, monkeypatch):
@@ -119,36 +116,11 @@ def test_the_warning_of_an_untrained_model_stays(family, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vit", "bert"])
-def test_a_plain_model_that_computes_one_row_has_no_graph_breaks(name):
-    model = readout_only(build(name, **ONE), True).eval()
-    torch._dynamo.reset()
-    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="eager")
-    first, _, last = of_other_sizes(name)
-    with torch.no_grad():
-        for inputs in (first, last):
-            torch.testing.assert_close(compiled(**inputs).logits, model(**inputs).logits, **EXACT)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="inductor needs a C++ compiler")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(("kind", "family"), [("attach", "vit"), ("append", "bert")])
 @pytest.mark.long
-def test_inductor_compiles_evaluation_in_one_graph():
-    model = trained("attach", "vit")
-    torch._dynamo.reset()
-    compiled = torch.compile(model, fullgraph=True)
-    with torch.no_grad():
-        expected = model(**batch("vit", 2)).logits
-        torch.testing.assert_close(compiled(**batch("vit", 2)).logits, expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.slow
-@of_each_kind
-@pytest.mark.long
-def test_compiled_training_has_no_graph_breaks_and_takes_the_same_steps(kind, name):
+def test_compiled_training_has_no_graph_breaks_and_takes_the_same_steps(kind, family):
     # Two layers: before the first, the query of row 0 is the same for every picture, and which tokens align is chance.
-    model = trained(kind, name, layers=2).train()
+    model = with_statistics(make(kind, family), batch(family)).train()
     other = copy.deepcopy(model)
     torch._dynamo.reset()
     compiled = torch.compile(other, fullgraph=True, backend="eager")  # a break would be an error
@@ -156,7 +128,7 @@ def test_compiled_training_has_no_graph_breaks_and_takes_the_same_steps(kind, na
         optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1)
         for seed in (2, 3):
             optimizer.zero_grad()
-            forward(**batch(name, seed), labels=LABELS).loss.backward()
+            forward(**batch(family, seed), labels=LABELS).loss.backward()
             optimizer.step()
     after, expected = other.state_dict(), model.state_dict()
     assert after.keys() == expected.keys()

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_models import LABELS, NO_DROPOUT, SMALL, batch, bert_config, build, vit_config
+from tiny_models import LABELS, NO_DROPOUT, SMALL, backbone, batch, build, named
 from torch import nn
 from transformers import (
     BertForSequenceClassification,
@@ -20,7 +20,6 @@ from transformers import (
     RobertaConfig,
     RobertaForSequenceClassification,
     ViTForImageClassification,
-    ViTModel,
 )
 
 from levelhead.attention import (
@@ -42,9 +41,9 @@ from levelhead.types import ConfigError
 TEXT = {**SMALL, **NO_DROPOUT, "vocab_size": 50, "max_position_embeddings": 16, "num_labels": 3}
 PICTURE = {**SMALL, **NO_DROPOUT, "image_size": 8, "patch_size": 4, "num_labels": 3}
 MODELS = {
-    "vit": lambda **more: ViTForImageClassification(vit_config(**more)),
+    "vit": lambda **more: ViTForImageClassification(named("vit").config(num_labels=3, **more)),
     "deit": lambda **more: DeiTForImageClassification(DeiTConfig(**PICTURE, **more)),
-    "bert": lambda **more: BertForSequenceClassification(bert_config(**more)),
+    "bert": lambda **more: BertForSequenceClassification(named("bert").config(num_labels=3, **more)),
     "roberta": lambda **more: RobertaForSequenceClassification(RobertaConfig(**TEXT, pad_token_id=0, **more)),
 }
 CONFIGS = {
@@ -151,7 +150,7 @@ def test_unknown_layers_and_other_readers_compute_all_rows():
     for other in (ElectraForSequenceClassification(ElectraConfig(**TEXT, embedding_size=16)), distilled):
         assert not attach(other).config.levelhead["debias"]["readout_only"]
         assert "none that levelhead can take apart" in describe(other)
-    decoder = BertForSequenceClassification(bert_config(is_decoder=True))
+    decoder = BertForSequenceClassification(named("bert").config(num_labels=3, is_decoder=True))
     with pytest.raises(ConfigError, match="looks back"):
         readout_only(decoder, True)
 
@@ -161,7 +160,7 @@ def test_unknown_layers_and_other_readers_compute_all_rows():
             return (self.classifier(self.vit(pixel_values).last_hidden_state.mean(dim=1)), output)
 
     with pytest.raises(ConfigError, match="no single row"):
-        readout_only(Mean(vit_config()), True)
+        readout_only(Mean(named("vit").config(num_labels=3)), True)
 
 
 @pytest.mark.parametrize("debias", [None, DebiasConfig()])
@@ -354,12 +353,12 @@ def test_an_appended_layer_with_statistics_of_positions_computes_one_row_if_aske
     results = []
     for alone in (False, True):
         torch.manual_seed(0)
-        model = append_encoder(ViTModel(vit_config()), 3, debias=DebiasConfig(readout_only=alone)).double()
+        model = append_encoder(backbone("vit"), 3, debias=DebiasConfig(readout_only=alone)).double()
         assert ("alone" in repr(model)) is alone
         results.append(outcome(model, inputs_of("vit"), LABELS))
     for key, value in results[1].items():
         torch.testing.assert_close(value, results[0][key], atol=1e-6, rtol=1e-6, msg=key)
-    model = append_encoder(ViTModel(vit_config()), 3)
+    model = append_encoder(backbone("vit"), 3)
     assert "all rows" in repr(model)
     with pytest.raises(ConfigError, match="needs the queries of all rows"):
-        append_encoder(ViTModel(vit_config()), 3, debias=DebiasConfig(readout_only=True, statistics="feature"))
+        append_encoder(backbone("vit"), 3, debias=DebiasConfig(readout_only=True, statistics="feature"))

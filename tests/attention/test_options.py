@@ -3,8 +3,8 @@
 from dataclasses import asdict, replace
 
 import pytest
-from tiny_models import bert_config, build, vit_config
-from transformers import BertModel, GPT2Config, GPT2Model, ViTModel
+from tiny_models import backbone, build
+from transformers import GPT2Config, GPT2Model
 
 from levelhead.attention import DebiasConfig, DebiasedBlock, NotebookOptions, append_encoder, attach
 from levelhead.attention.aligning import debiased_attention
@@ -59,8 +59,8 @@ def test_records_hold_no_auto():
     for model in (
         attach(build("vit")),
         attach(build("bert")),
-        append_encoder(ViTModel(vit_config()), 3),
-        append_encoder(BertModel(bert_config()), 3),
+        append_encoder(backbone("vit"), 3),
+        append_encoder(backbone("bert"), 3),
         append_encoder(gpt2, 3),
     ):
         assert "auto" not in model.config.levelhead["debias"].values()

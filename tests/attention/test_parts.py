@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import bert_config
+from tiny_models import named
 from transformers import BertModel, RobertaConfig, RobertaModel, ViTConfig, ViTModel
 
 from levelhead.attention import DebiasConfig, append_encoder
@@ -29,7 +29,7 @@ def appended(kind: str = "bert", debias: DebiasConfig | None = DebiasConfig()) -
     size: Any = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
     plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     backbone = (
-        BertModel(bert_config(**plain))
+        BertModel(named("bert").config(num_labels=3, **plain))
         if kind == "bert"
         else RobertaModel(RobertaConfig(**size, **plain, vocab_size=20, max_position_embeddings=20, pad_token_id=0))
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForSequenceClassification
+from tiny_models import named, trained
 
 import levelhead as lh
 from levelhead.attention.places import NO_MOVE, PLACES, Dissection, log_odds
@@ -26,34 +24,14 @@ def pictures() -> dict[str, torch.Tensor]:
     return {"pixel_values": torch.randn(6, 3, 16, 16, generator=torch.Generator().manual_seed(1))}
 
 
-def trained(model: Any, batch: dict[str, torch.Tensor]) -> Any:
-    model.train()(**batch)
-    return model
-
-
-def llama() -> Any:
-    return LlamaForSequenceClassification(
-        LlamaConfig(
-            vocab_size=40,
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            pad_token_id=0,
-            num_labels=3,
-        )
-    )
-
-
 KINDS = {
     "vit": lambda: (tiny_vit(), pictures()),
-    "debiased vit": lambda: (trained(lh.attach(tiny_vit()), pictures()), pictures()),
+    "debiased vit": lambda: (trained(lh.attach(tiny_vit()), pictures(), None), pictures()),
     "bert": lambda: (tiny_bert(), texts()),
-    "debiased bert": lambda: (trained(lh.attach(tiny_bert()), texts()), texts()),
+    "debiased bert": lambda: (trained(lh.attach(tiny_bert()), texts(), None), texts()),
     "appended": lambda: (tiny_appended(), texts()),
     "two appended": lambda: (tiny_appended(2), texts()),
-    "llama": lambda: (llama(), texts()),
+    "llama": lambda: (named("llama").classify(), texts()),
 }
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_models import batch, bert_config, build, vit_config
+from tiny_models import backbone, batch, build, named
 from transformers import (
     AutoConfig,
     AutoModelForImageClassification,
@@ -14,7 +14,6 @@ from transformers import (
     BertTokenizer,
     ViTConfig,
     ViTForImageClassification,
-    ViTModel,
 )
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -27,7 +26,7 @@ def make(kind, family):
     if kind == "attach":
         return attach(build(family))
     torch.manual_seed(0)
-    return append_encoder(ViTModel(vit_config()) if family == "vit" else BertModel(bert_config()), 3)
+    return append_encoder(backbone(family), 3)
 
 
 @pytest.fixture(params=["attach", "append"])
@@ -164,7 +163,7 @@ def test_numbers_of_classes_that_cannot_be(saved, number):
         from_pretrained(saved[1], num_labels=number, ignore_mismatched_sizes=True)
     said = "at least 2 classes" if number in (0, 1, -3) else "num_labels is .*; it takes a whole number"
     with pytest.raises(LevelheadError, match=said):
-        append_encoder(BertModel(bert_config()), number)
+        append_encoder(backbone("bert"), number)
 
 
 @pytest.mark.parametrize(
@@ -200,13 +199,13 @@ class OwnBackbone(BertModel):
 
 def test_a_class_that_could_not_be_loaded_is_refused(family):
     with pytest.raises(UnsupportedModelError, match="Own is not registered with transformers"):
-        attach(Own(vit_config()))
+        attach(Own(build("vit").config))
     same_name = type("ViTForImageClassification", (ViTForImageClassification,), {})
     with pytest.raises(UnsupportedModelError, match="is not registered with transformers"):
-        attach(same_name(vit_config()))
-    for backbone in (OwnBackbone, type("BertModel", (BertModel,), {})):
+        attach(same_name(build("vit").config))
+    for kind in (OwnBackbone, type("BertModel", (BertModel,), {})):
         with pytest.raises(UnsupportedModelError, match="from_pretrained could not load it"):
-            append_encoder(backbone(bert_config()), 3)
+            append_encoder(kind(named("bert").config()), 3)
     attach(readout_only(build(family)))
 
 
@@ -219,7 +218,7 @@ class OwnForImageClassification(ViTForImageClassification):
 
 
 def test_a_registered_class_of_ones_own_loads(labels, tmp_path):
-    network = OwnForImageClassification(OwnConfig(**vit_config().to_dict() | {"model_type": "own-vit"}))
+    network = OwnForImageClassification(OwnConfig(**build("vit").config.to_dict() | {"model_type": "own-vit"}))
     with pytest.raises(UnsupportedModelError, match="'own-vit'"):
         attach(network)
     AutoConfig.register("own-vit", OwnConfig)
@@ -255,7 +254,7 @@ print(pipeline("text-classification", model=sys.argv[1])("plain words")[0]["labe
     + ["inside transformers"],
 )
 def test_auto_classes_and_pipelines_know_an_appended_model_once_levelhead_is_imported(order, tmp_path):
-    model = append_encoder(BertModel(bert_config()), 2, id2label={0: "a", 1: "b"}, label2id={"a": 0, "b": 1})
+    model = append_encoder(backbone("bert"), 2, id2label={0: "a", 1: "b"}, label2id={"a": 0, "b": 1})
     model.train()(**batch("bert"), labels=torch.tensor([0, 1] * 3))
     model.eval().save_pretrained(tmp_path)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "plain", "words"]

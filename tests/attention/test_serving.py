@@ -2,15 +2,10 @@
 
 import pytest
 import torch
-from tiny_models import bert_config
+from tiny_models import backbone, build
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoTokenizer,
-    BertForSequenceClassification,
-    BertModel,
-    GPT2Config,
-    GPT2ForSequenceClassification,
-    GPT2Model,
     PreTrainedTokenizerFast,
     pipeline,
 )
@@ -28,22 +23,6 @@ def tokenizer(family):
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     end = {"pad_token": "<end>"} if family == "bert" else {"eos_token": "<end>"}
     return PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unknown>", **end)
-
-
-def gpt2_config(**options):
-    return GPT2Config(
-        n_embd=16, n_layer=2, n_head=2, n_positions=16, vocab_size=50, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-        bos_token_id=0, eos_token_id=0, **options,
-    )  # fmt: skip
-
-
-def make(kind, family):
-    torch.manual_seed(0)
-    if kind == "append":
-        return append_encoder(GPT2Model(gpt2_config()) if family == "gpt2" else BertModel(bert_config()), 3, **NAMES)
-    if family == "gpt2":
-        return attach(GPT2ForSequenceClassification(gpt2_config(pad_token_id=0, **NAMES)))
-    return attach(BertForSequenceClassification(bert_config(**NAMES)))
 
 
 @pytest.fixture(scope="module", params=[(kind, family) for kind in ("attach", "append") for family in ("bert", "gpt2")],
@@ -65,6 +44,13 @@ def folder(request, tmp_path_factory):
     tokens.save_pretrained(place)
     (place / "README.md").write_text("---\nlibrary_name: levelhead\n---\nLoad it with levelhead.\n")
     return place
+
+
+def make(kind, family):
+    ids = {"bos_token_id": 0, "eos_token_id": 0} if family == "gpt2" else {}
+    if kind == "append":
+        return append_encoder(backbone(family, **ids), 3, **NAMES)
+    return attach(build(family, **ids, **NAMES))
 
 
 def scores(classify, texts, **options):

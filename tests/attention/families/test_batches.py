@@ -5,9 +5,9 @@ import random
 
 import pytest
 import torch
-from family_table import LABELS, TEXTS, build, named
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import LABELS, TEXTS, make, named
 
 # The same sums in another order: a few units in the last place of float32 on logits of about 0.1.
 CLOSE = {"atol": 2e-6, "rtol": 1e-4}
@@ -26,7 +26,7 @@ CASES = [
 @functools.cache
 def trained(name, kind):
     """A model whose statistics and weights have moved."""
-    model = build(named(name), kind).train()
+    model = make(kind, named(name)).train()
     optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-2)
     for seed in range(3):
         loss = model(**named(name).batch(seed), labels=LABELS).loss

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from family_table import LABELS, build, named
+from tiny_models import LABELS, make, named
 from transformers import BatchEncoding
 
 import levelhead as lh
@@ -35,9 +35,9 @@ def statistics(model):
 def test_evaluation_equals_training_on_the_one_big_batch(name, kind):
     family = named(name)
     inputs = family.batch()
-    model = build(family, kind)
+    model = make(kind, family)
     assert lh.calibrate(model, pieces({**inputs, "labels": LABELS})) is model
-    big = build(family, kind).train()
+    big = make(kind, family).train()
     # Somebody looks at the layer, so that it computes all rows and keeps the statistics of all queries.
     debiased_attention(big).register_forward_hook(lambda *_: None)
     expected = big(**inputs).logits
@@ -86,7 +86,7 @@ def test_padding_is_left_out(kind):
     inputs = family.batch()
     padded = family.padded(inputs, left=False)
     padded["input_ids"] = padded["input_ids"] + 9 * (1 - padded["attention_mask"])
-    first, second = (lh.calibrate(build(family, kind), pieces(variant)) for variant in (inputs, padded))
+    first, second = (lh.calibrate(make(kind, family), pieces(variant)) for variant in (inputs, padded))
     torch.testing.assert_close(statistics(first), statistics(second))
 
 
@@ -156,7 +156,7 @@ def test_batches_and_loaders():
             pulled.append(part)
             yield BatchEncoding(part)
 
-    model = lh.calibrate(build(family, "attach"), loader(), batches=2)
+    model = lh.calibrate(make("attach", family), loader(), batches=2)
     assert len(pulled) == 2
     assert debiased_attention(model).debias.key.num_batches_tracked.item() == 2
     # Enough batches for a progress bar.
@@ -167,7 +167,7 @@ def test_batches_and_loaders():
 @KINDS
 def test_errors_leave_the_statistics_alone(kind):
     family = named("vit")
-    model = build(family, kind)
+    model = make(kind, family)
     before = statistics(model)
     good = family.batch()
     with pytest.raises(ConfigError, match="gave no batch"):
@@ -184,8 +184,8 @@ def test_errors_leave_the_statistics_alone(kind):
 
 def test_bfloat16(tmp_path):
     family = named("bert")
-    model = lh.calibrate(build(family, "attach").to(torch.bfloat16), pieces(family.batch()))
-    exact = lh.calibrate(build(family, "attach"), pieces(family.batch()))
+    model = lh.calibrate(make("attach", family).to(torch.bfloat16), pieces(family.batch()))
+    exact = lh.calibrate(make("attach", family), pieces(family.batch()))
     torch.testing.assert_close(statistics(model), statistics(exact), atol=5e-3, rtol=5e-2)
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from family_table import FAMILIES, LABELS, SMALL, TEXT, build, named
+from tiny_models import FAMILIES, LABELS, SMALL, TEXT, make, named
 from transformers import (
     BertConfig,
     BertModel,
@@ -37,7 +37,7 @@ def debiased_layers(model, family, kind):
 
 
 def test_what_the_probe_finds(family, kind):
-    model = build(family, kind)
+    model = make(kind, family)
     options = model.config.levelhead["debias"]
     readout = family.readout if kind == "attach" else family.appended_readout
     assert options["readout"] == readout
@@ -51,7 +51,7 @@ def test_what_the_probe_finds(family, kind):
 
 
 def test_one_step_reaches_the_debiased_layer_and_the_projector(family, kind):
-    model = build(family, kind).train()
+    model = make(kind, family).train()
     loss = model(**family.batch(), labels=LABELS).loss
     loss.backward()
     for name, parameter in model.named_parameters():
@@ -73,7 +73,7 @@ def test_one_step_reaches_the_debiased_layer_and_the_projector(family, kind):
 
 
 def test_save_and_load(family, kind, tmp_path):
-    model = build(family, kind).train()
+    model = make(kind, family).train()
     model(**family.batch(), labels=LABELS).loss.backward()
     model.eval()
     model.save_pretrained(tmp_path)
@@ -103,7 +103,7 @@ def test_gradient_checkpointing_changes_nothing(name, kind):
             model = lh.append_encoder(family.encoder(), 3, freeze=False).train()
         else:
             # All rows either way: a checkpointed layer computes them, and has then more to count.
-            model = build(family, kind, lh.DebiasConfig(readout_only=False)).train()
+            model = make(kind, family, lh.DebiasConfig(readout_only=False)).train()
         if checkpointing:
             (model.backbone if kind == "append" else model).gradient_checkpointing_enable()
         loss = model(**family.batch(), labels=LABELS).loss
@@ -119,7 +119,7 @@ def test_gradient_checkpointing_changes_nothing(name, kind):
 
 def test_appended_logits_read_one_row_only(family):
     """What the linear head reads is ours to decide, so noise on every other row must leave the logits bit-equal."""
-    model = build(family, "append").train()
+    model = make("append", family).train()
     inputs = family.batch()
     model(**inputs, labels=LABELS)
     model.eval()

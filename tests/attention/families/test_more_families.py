@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 import transformers
-from family_table import LABELS, SMALL, TEXT
+from tiny_models import LABELS, SMALL, TEXT
 
 import levelhead as lh
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from family_table import LABELS, TEXTS, build, named
+from tiny_models import LABELS, TEXTS, make, named
 
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.probe import layer_of
@@ -26,7 +26,7 @@ def test_padding_changes_nothing(family, kind, left):
     # RoBERTa and the classifiers of decoders look for the token itself.
     looks = not family.positions or (kind == "attach" and family.readout == "last")
     for variant in (inputs, padded, *([] if looks else [dirty])):
-        model = build(family, kind).train()
+        model = make(kind, family).train()
         trained = model(**variant, labels=LABELS)
         trained.loss.backward()
         attention = debiased_attention(model)
@@ -46,7 +46,7 @@ def test_attached_encoders_debias_the_row_that_their_classifier_reads(name):
     inputs = family.padded(family.batch(), left=True)
     plain = family.classify().eval()
     assert not torch.allclose(plain(**inputs).logits, plain(**family.batch()).logits, atol=1e-3)
-    model = build(family, "attach").train()
+    model = make("attach", family).train()
     model(**inputs)
     assert torch.equal(debiased_attention(model).tap.reading.readout, torch.zeros(6, dtype=torch.int64))
     model.eval()
@@ -72,7 +72,7 @@ def test_why_rotary_families_need_positions_under_left_padding(name):
     del shifted["position_ids"]
     plain = family.classify().eval()
     torch.testing.assert_close(plain(**shifted).logits, plain(**inputs).logits, atol=1e-5, rtol=1e-4)
-    model = build(family, "attach").train()
+    model = make("attach", family).train()
     model(**inputs, labels=LABELS)
     model.eval()
     assert not torch.allclose(model(**shifted).logits, model(**inputs).logits, atol=1e-4)

@@ -5,8 +5,7 @@ import warnings
 import pytest
 import torch
 import transformers
-from family_table import LABELS, SMALL, named
-from tiny_models import Rows
+from tiny_models import LABELS, SMALL, Rows, named
 
 import levelhead as lh
 from levelhead.attention import interface
