@@ -11,27 +11,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from command_line import run, said
 from levelhead import audit_file
 from levelhead.auditing.example import EXAMPLE, GROUP, LABEL, PREDICTION
-from levelhead.cli.app import main
 from levelhead.data.portraits import GROUP_NAMES
 from levelhead.runs.recipe import load_experiment
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
-    with pytest.raises(SystemExit) as stopped:
-        main(["audit", *map(str, arguments)])
-    assert stopped.value.code == 0
+    assert run("audit", *arguments) == 0
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-
-
-def error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main(["audit", *map(str, arguments)])
-    assert stopped.value.code == 2
-    printed = capsys.readouterr()
-    assert not printed.out
-    return printed.err
 
 
 def test_the_printed_command_gives_the_same_tables(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,24 +42,22 @@ def test_further_options_hold_for_the_example_too(capsys: pytest.CaptureFixture[
 
 def test_an_output_never_replaces_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     before = EXAMPLE.read_bytes()
-    assert "is an input" in error(capsys, "--example", "--json", EXAMPLE)
+    assert run("audit", "--example", "--json", EXAMPLE) == 2
+    assert "is an input" in said(capsys)
     assert EXAMPLE.read_bytes() == before
-
-
-def test_help_names_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert "levelhead audit --example" in "\n".join(shown(capsys, "--help"))
 
 
-def test_the_example_is_audited_without_torch() -> None:
+def test_the_example_is_audited_and_scores_are_explained_without_torch() -> None:
     code = (
-        "import sys\n"
+        "import sys, levelhead as lh\n"
         "from levelhead.cli.app import main\n"
+        "lh.explain_gap([0, 1] * 40, [-1, 2, 1, 0] * 20, sensitive_features=['a', 'b'] * 40).to_html()\n"
         "try:\n    main(['audit', '--example'])\nexcept SystemExit:\n    pass\n"
         "print('loaded:', {'torch', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "Equalized-odds gap" in done.stdout
-    assert "Next: levelhead explain" in done.stdout
     assert done.stdout.endswith("loaded: set()\n")
 
 
