@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,6 @@ import levelhead as lh
 from levelhead.auditing.page import audit_page
 from levelhead.auditing.scale import Scale
 from levelhead.auditing.scores import _Column, band, score_sentences
-from levelhead.cli.app import main
 from levelhead.metrics.between import mover
 from levelhead.metrics.contrasts import Contrasts, Enough
 from levelhead.metrics.scores import (
@@ -29,7 +29,6 @@ from levelhead.metrics.scores import (
     squared_calibration_error,
 )
 from levelhead.report import render
-from levelhead.types import ConfigError, DataError
 
 WORKED_SCORE = np.array([0.9, 0.8, 0.35, 0.6, 0.7, 0.2, 0.35, 0.1, 0.5, 0.9, 0.4, 0.3, 0.6, 0.2])
 WORKED_LABEL = np.array([1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0], bool)
@@ -43,6 +42,11 @@ def made(rows: int = 600, seed: int = 0) -> pd.DataFrame:
     label = (chance.random(rows) < 0.4).astype(int)
     signal = chance.normal(np.where(label == 1, 1, -1) * np.where(sex == "m", 1.0, 0.4), 1)
     return pd.DataFrame({"y": label, "p": 1 / (1 + np.exp(-signal)), "sex": sex})
+
+
+def scored(label: Any, score: Any, **options: Any) -> Any:
+    """Return the scores' part of an audit."""
+    return lh.audit(label, scores=score, **options).scores
 
 
 def test_areas_as_worked_by_hand() -> None:
@@ -83,13 +87,13 @@ def test_scores_of_0_and_1_cannot_err_and_are_never_undefined() -> None:
     assert 0 <= p_of([0] * 1000, [1e-9] * 1000) <= 1
 
 
-@pytest.mark.parametrize("sizes", [np.geomspace(40, 2_000, 20).astype(int), np.array([14_000, *(60,) * 5])])
+@pytest.mark.parametrize("sizes", [np.geomspace(40, 1_000, 12).astype(int), np.array([6_000, *(60,) * 5])])
 def test_no_group_is_called_miscalibrated_by_chance(sizes: np.ndarray) -> None:
     """Calibrated scores of a rare class: the group with the largest residual was named in 55 of 100 audits."""
     chance, named = np.random.default_rng(1), 0
     group = np.repeat(np.arange(len(sizes)), sizes)
     for _ in range(40):
-        score = np.clip(chance.beta(2, 8, len(group)), 1e-6, 1)
+        score = np.clip(chance.beta(2, 8, len(group)), 1e-6, 1).round(3)
         label = chance.random(len(group)) < score
         counts = ScoreCounts.from_rows(label, score, group, len(sizes))
         keys = [f"g{at}" for at in range(len(sizes))]
@@ -100,20 +104,17 @@ def test_no_group_is_called_miscalibrated_by_chance(sizes: np.ndarray) -> None:
     assert named <= 4
 
 
-def test_a_group_whose_scores_are_too_low_is_named_with_an_interval_for_all_groups() -> None:
+@pytest.mark.parametrize(("shift", "said"), [(0.08, "low"), (-0.08, "high")])
+def test_a_group_whose_scores_are_off_is_named_with_an_interval_for_all_groups(shift: float, said: str) -> None:
     chance = np.random.default_rng(0)
     score, sex = chance.uniform(0.1, 0.8, 4000), chance.choice(["f", "m"], 4000)
-    label = chance.random(4000) < score + 0.08 * (sex == "f")
-    scores = lh.audit(label, scores=score, sensitive_features={"sex": sex}, replicates=100).scores
-    assert scores is not None
-    part = scores.by_attribute["sex"]
+    label = chance.random(4000) < score + shift * (sex == "f")
+    part = scored(label, score, sensitive_features={"sex": sex}, replicates=100).by_attribute["sex"]
     named = part.groups["f"].miscalibrated
     assert named is not None
-    assert named.low < part.groups["f"].residual.low
+    assert named.high - named.low > part.groups["f"].residual.high - part.groups["f"].residual.low
     assert part.groups["m"].miscalibrated is None
-    assert any(
-        sentence.startswith("For group “f” the score is too low by ") for sentence in score_sentences("sex", part)
-    )
+    assert any(one.startswith(f"For group “f” the score is too {said} by ") for one in score_sentences("sex", part))
 
 
 def test_residuals_as_worked_by_hand() -> None:
@@ -124,7 +125,7 @@ def test_residuals_as_worked_by_hand() -> None:
     assert variance**0.5 == pytest.approx([0.212132, 0.212132], abs=1e-6)
 
 
-def test_areas_agree_with_counting_pairs_and_with_scipy() -> None:
+def test_areas_agree_with_counting_pairs() -> None:
     chance = np.random.default_rng(1)
     score, label = chance.normal(size=300).round(1), chance.random(300) < 0.4  # with ties
     group = chance.integers(0, 3, 300)
@@ -133,8 +134,6 @@ def test_areas_agree_with_counting_pairs_and_with_scipy() -> None:
         positives, negatives = score[label & (group == g)], score[~label & (group == h)]
         pairs = (positives[:, None] > negatives) + 0.5 * (positives[:, None] == negatives)
         assert found[g, h] == pytest.approx(pairs.mean())
-    statistic = stats.mannwhitneyu(score[label & (group == 0)], score[~label & (group == 0)]).statistic
-    assert found[0, 0] == pytest.approx(statistic / (label & (group == 0)).sum() / (~label & (group == 0)).sum())
 
 
 def test_binned_figures_are_those_of_every_score() -> None:
@@ -174,18 +173,6 @@ def test_rows_in_batches_are_counted_as_all_at_once(groups: int) -> None:
         assert found.rows[g, k].sum() == ((group == g) & (label == k)).sum()
 
 
-@pytest.mark.parametrize("size", [1, 7, 250, 10_000])
-def test_row_groups_of_any_size_give_the_same_audit(tmp_path: Path, size: int) -> None:
-    frame = made()
-    path = tmp_path / "scores.parquet"
-    frame.to_parquet(path, row_group_size=size)
-    found = lh.audit_file(path, "y", None, ["sex"], score="p", replicates=100).to_dict()
-    groups = {"sex": frame["sex"]}
-    whole = lh.audit(frame["y"], scores=frame["p"], sensitive_features=groups, replicates=100).to_dict()
-    assert found["scores"] == whole["scores"]
-    assert found["metrics"] == whole["metrics"]
-
-
 def test_scores_of_few_values_are_never_binned() -> None:
     score = np.tile(np.linspace(0, 1, 101), 1000)
     label, group = np.arange(len(score)) % 3 == 0, np.zeros(len(score), int)
@@ -197,12 +184,11 @@ def test_scores_of_few_values_are_never_binned() -> None:
 def test_a_calibrated_score_has_no_squared_calibration_error_on_average() -> None:
     chance = np.random.default_rng(3)
     found = []
-    for _ in range(600):
+    for _ in range(300):
         score = chance.beta(2, 3, 50)
         counts = ScoreCounts.from_rows(chance.random(50) < score, score, np.zeros(50, int), 1)
         found.append(squared_calibration_error(counts)[0])
-    assert abs(np.mean(found)) < 4 * np.std(found) / 600**0.5
-    assert np.std(found) / 600**0.5 < 0.001
+    assert abs(np.mean(found)) < 4 * np.std(found) / 300**0.5 < 0.006
 
 
 def test_slope_and_intercept_are_those_of_the_logistic_regression() -> None:
@@ -226,12 +212,6 @@ def test_no_area_has_an_interval_of_no_width() -> None:
     low, high = area_interval(one, np.array(0.0), np.array(np.inf), np.array(4), np.array(300), 0.95)
     assert np.isnan(low)
     assert np.isnan(high)
-
-
-def test_mover_is_zou_and_donners() -> None:
-    low, high = mover(np.array(0.9), (np.array(0.8), np.array(0.95)), np.array(0.7), (np.array(0.6), np.array(0.78)))
-    assert low == pytest.approx(0.2 - (0.1**2 + 0.08**2) ** 0.5)
-    assert high == pytest.approx(0.2 + (0.05**2 + 0.1**2) ** 0.5)
 
 
 @pytest.mark.parametrize(("distance", "base"), [((2.0, 2.0), 0.3), ((3.0, 2.5), 0.15)])
@@ -268,34 +248,27 @@ def test_the_band_of_a_gap_holds_the_truth_at_each_threshold(name: str) -> None:
 
 
 def test_decisions_at_the_threshold_are_audited_as_predictions_would_be() -> None:
-    rows = made()
-    scored = lh.audit(rows["y"], scores=rows["p"], threshold=[0.3, 0.6], sensitive_features=rows["sex"], min_count=5)
-    plain = lh.audit(rows["y"], (rows["p"] >= 0.3).astype(int), sensitive_features=rows["sex"], min_count=5)
-    later = lh.audit(rows["y"], (rows["p"] >= 0.6).astype(int), sensitive_features=rows["sex"], min_count=5)
-    assert scored.metrics == plain.metrics
-    assert scored.groups == plain.groups
-    assert scored.scores is not None
-    assert scored.scores.thresholds == (0.3, 0.6)
-    for name in ("demographic_parity", "equalized_odds"):
-        assert scored.scores.by_attribute["sex"].at[0.6][name] == later.metrics[name]
-
-
-def test_thresholds_that_differ_little_name_different_figures() -> None:
     rows, near = made(), 1 / 3
-    result = lh.audit(rows["y"], scores=rows["p"], threshold=[0.5, near, 0.333333], sensitive_features=rows["sex"])
-    assert result.scores is not None
-    found = {name for *_, name, _ in result.scores.figures() if name.startswith("demographic_parity@")}
-    assert found == {"demographic_parity@0.3333333333333333", "demographic_parity@0.333333"}
 
+    def predicted(threshold: float, **options: Any) -> lh.AuditResult:
+        decided = (rows["p"] >= threshold).astype(int)
+        return lh.audit(rows["y"], decided, sensitive_features=rows["sex"], replicates=100, **options)
 
-def test_the_curve_at_a_score_is_the_gap_at_that_threshold() -> None:
-    rows = made()
-    result = lh.audit(rows["y"], scores=rows["p"], sensitive_features=rows["sex"]).scores
-    assert result is not None
-    curve = result.by_attribute["sex"].curves["demographic_parity"]
+    given: dict[str, Any] = {"threshold": [near, 0.6, 0.333333], "min_count": 5}
+    result = lh.audit(rows["y"], scores=rows["p"], sensitive_features=rows["sex"], replicates=100, **given)
+    plain, later = predicted(near, min_count=5), predicted(0.6, min_count=5)
+    assert (result.metrics, result.groups) == (plain.metrics, plain.groups)
+    found = result.scores
+    assert found is not None
+    assert found.thresholds == tuple(given["threshold"])
+    for name in ("demographic_parity", "equalized_odds"):
+        assert found.by_attribute["sex"].at[0.6][name] == later.metrics[name]
+    names = {name for *_, name, _ in found.figures() if name.startswith("demographic_parity@0.3")}
+    assert names == {"demographic_parity@0.333333"}  # of the others; the first is the audit's own
+    curve = found.by_attribute["sex"].curves["demographic_parity"]
     for at in (10, 50, 90):
-        plain = lh.audit(rows["y"], (rows["p"] >= curve.thresholds[at]).astype(int), sensitive_features=rows["sex"])
-        assert curve.values[at] == pytest.approx(plain.metrics["demographic_parity"].value)
+        gap = predicted(curve.thresholds[at], min_count=5).metrics["demographic_parity"]
+        assert curve.values[at] == pytest.approx(gap.value)
 
 
 def test_a_reference_names_the_pairs_of_areas_and_a_decided_pair_is_said_first() -> None:
@@ -304,7 +277,8 @@ def test_a_reference_names_the_pairs_of_areas_and_a_decided_pair_is_said_first()
     group = np.repeat(["a", "b", "t", "u"], [3000, 3000, 24, 24])
     label = np.arange(len(group)) % 2
     score = chance.normal(np.select([group == "a", group == "t"], [1.2, 0.3], 0.8) * label)
-    part = lh.audit(label, scores=score, threshold=0, sensitive_features={"g": group}).scores.by_attribute["g"]
+    options: dict[str, Any] = {"threshold": 0, "sensitive_features": {"g": group}, "replicates": 100}
+    part = scored(label, score, **options).by_attribute["g"]
     widest = max(part.pairs, key=lambda pair: abs(pair.area.value))
     assert widest.area.low < 0 < widest.area.high
     assert part.area_gap.value == pytest.approx(abs(widest.area.value))
@@ -312,24 +286,14 @@ def test_a_reference_names_the_pairs_of_areas_and_a_decided_pair_is_said_first()
     assert decided == sorted(decided, reverse=True)
     assert decided[0]
     assert part.pairs[0].groups == ("a", "b")
-    result = lh.audit(label, scores=score, threshold=0, sensitive_features={"g": group}, reference="b")
-    named = result.scores.by_attribute["g"]
+    assert " points lower, interval " in score_sentences("g", part)[0]
+    named = scored(label, score, reference="b", **options).by_attribute["g"]
     assert [pair.groups[1] for pair in named.pairs] == ["b", "b", "b"]
     assert named.pairs_in_all == 3
     assert named.area_gap == part.area_gap
     of = {frozenset(pair.groups): pair.area for pair in part.pairs}
     for pair in named.pairs:  # three comparisons are allowed for, not six
         assert pair.area.high - pair.area.low < of[frozenset(pair.groups)].high - of[frozenset(pair.groups)].low
-
-
-def test_a_threshold_beside_predictions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = made().assign(yhat=1)
-    rows.to_csv(tmp_path / "p.csv", index=False)
-    options = ["--label", "y", "--prediction", "yhat", "--score", "p", "--threshold", "0.3", "--group", "sex"]
-    with pytest.raises(SystemExit) as stop:
-        main(["audit", str(tmp_path / "p.csv"), *options])
-    assert stop.value.code == 2
-    assert "both decide the rows. Leave out one of them" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_band_over_many_groups_is_that_of_a_few() -> None:
@@ -343,146 +307,64 @@ def test_a_band_over_many_groups_is_that_of_a_few() -> None:
     assert (together[0] <= together[2]).all()
 
 
-def test_files_and_arrays_give_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("row_group", [7, 10_000])
+def test_files_and_arrays_give_the_same(tmp_path: Path, row_group: int) -> None:
     rows = made()
     rows["race"] = np.where(np.arange(len(rows)) % 3, "a", "b")
-    arrays = lh.audit(
-        rows["y"].astype(str), scores=rows["p"], sensitive_features=rows[["sex", "race"]], intersect=True
-    ).to_dict()
+    options: dict[str, Any] = {"intersect": True, "replicates": 100}
+    groups = rows[["sex", "race"]]
+    arrays = lh.audit(rows["y"].astype(str), scores=rows["p"], sensitive_features=groups, **options).to_dict()
     rows.to_csv(tmp_path / "p.csv", index=False)
-    rows.to_parquet(tmp_path / "p.parquet")
-    text = lh.audit_file(tmp_path / "p.csv", "y", None, ["sex", "race"], score="p", intersect=True).to_dict()
-    assert json.dumps(text) == json.dumps(arrays)
-    typed = lh.audit_file(tmp_path / "p.parquet", "y", None, ["sex", "race"], score="p", intersect=True).to_dict()
-    assert json.dumps(typed) == json.dumps(arrays)
+    rows.to_parquet(tmp_path / "p.parquet", row_group_size=row_group)
+    for name in ("p.csv", "p.parquet"):
+        file = lh.audit_file(tmp_path / name, "y", None, ["sex", "race"], score="p", **options).to_dict()
+        assert json.dumps(file) == json.dumps(arrays)
 
 
-def test_what_the_terminal_says_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(3000).to_csv(tmp_path / "p.csv", index=False)
-    with pytest.raises(SystemExit) as ended:
-        main(
-            [
-                "audit",
-                "--all",
-                str(tmp_path / "p.csv"),
-                *["--label", "y", "--score", "p", "--threshold", "0.5", "--threshold", "0.4"],
-                "--group",
-                "sex",
-                "--html",
-                str(tmp_path / "p.html"),
-            ]
-        )
-    assert not ended.value.code
-    said = " ".join(capsys.readouterr().out.split())
-    assert (
-        "The score's AUC is 71.6% in group “f” and 91.3% in group “m”: 19.7 points lower, interval 16.5 to 22.9."
-        in said
-    )
-    assert "Gaps between groups of sex at each threshold" in said
-    page = (tmp_path / "p.html").read_text()
-    assert "ROC curves by group of sex" in page
-    assert "The scores: are they calibrated in each group?" in page
-
-
-def test_equal_scores_are_said_not_to_differ() -> None:
-    chance = np.random.default_rng(8)
-    label, group = chance.integers(0, 2, 400), chance.integers(0, 2, 400)
-    text = str(lh.audit(label, scores=chance.random(400), sensitive_features={"g": group}))
-    assert "no measurable difference; at most" in " ".join(text.split())
-
-
-def test_an_order_that_favours_one_group_is_named_although_areas_are_equal() -> None:
-    rows = made(3000)
-    chance = np.random.default_rng(10)
-    score = np.clip(chance.normal(0.4 + 0.2 * rows["y"] + 0.2 * (rows["sex"] == "m"), 0.1), 0, 1)
-    said = " ".join(lh.audit(rows["y"], scores=score, sensitive_features=rows["sex"]).text(all=True).split())
-    assert "no measurable difference" in said
-    assert (
-        "Across groups, a positive of “m” scores higher than a negative of “f” in 99.8% of pairs, and vice versa in "
-        "50.1%. The order favours “m”." in said
-    )
-    assert "For group “m” the score is too high by" in said
-
-
-def test_log_odds_have_areas_and_no_calibration() -> None:
+def test_log_odds_a_constant_score_and_a_threshold_out_of_reach() -> None:
     rows = made()
-    result = lh.audit(rows["y"], scores=np.log(rows["p"] / (1 - rows["p"])), sensitive_features=rows["sex"])
-    assert result.scores is not None
-    assert result.scores.thresholds == (0.0,)
-    group = result.scores.by_attribute["sex"].groups["f"]
+    options: dict[str, Any] = {"sensitive_features": rows["sex"], "replicates": 100}
+    odds = lh.audit(rows["y"], scores=np.log(rows["p"] / (1 - rows["p"])), **options)
+    assert odds.scores is not None
+    assert odds.scores.thresholds == (0.0,)
+    group = odds.scores.by_attribute["sex"].groups["f"]
     assert group.area.defined
     assert group.residual.reason == "the scores are not probabilities: some lie outside 0 to 1"
-    assert "calibrated in each group" not in render(audit_page(result.to_dict()))
+    assert "calibrated in each group" not in render(audit_page(odds.to_dict()))
+    flat = lh.audit(rows["y"], scores=np.full(len(rows), 0.3), **options)
+    assert "Every score is 0.3: the scores carry no order." in flat.warnings
+    json.dumps(flat.to_dict(), allow_nan=False)
+    high = lh.audit(rows["y"], scores=rows["p"], threshold=2, **options)
+    assert any("At threshold 2 no row is decided positive" in warning for warning in high.warnings)
 
 
 def test_groups_too_small_to_compare_say_so() -> None:
     rows = made(200)
     rows.loc[:3, "sex"] = "x"
-    result = lh.audit(rows["y"], scores=rows["p"], sensitive_features=rows["sex"])
-    assert result.scores is not None
-    part = result.scores.by_attribute["sex"]
+    part = scored(rows["y"], rows["p"], sensitive_features=rows["sex"]).by_attribute["sex"]
     assert not part.groups["x"].included
     assert not part.groups["x"].area.defined
     assert "fewer than 5 positives or negatives" in str(part.groups["x"].area.reason)
     alone = lh.audit(rows["y"], scores=rows["p"], sensitive_features=["all"] * 200)
     assert alone.scores is not None
     assert not alone.scores.by_attribute["group"].area_gap.defined
-    said = " ".join(str(alone).split())
-    assert "AUCs cannot be compared: fewer than two groups have 10 positives and 10 negatives." in said
+    assert "AUCs cannot be compared: fewer than two groups have 10 positives" in " ".join(str(alone).split())
     json.dumps(alone.to_dict(), allow_nan=False)
     rows.loc[4:100, "sex"] = "z"
     beside = lh.audit(rows["y"], scores=rows["p"], sensitive_features=rows["sex"], reference="x")
-    few = "AUCs cannot be compared: the reference group has too few positives or negatives."
-    assert few in " ".join(str(beside).split())
+    assert "AUCs cannot be compared: the reference group has too few" in " ".join(str(beside).split())
 
 
 def test_many_groups_and_many_rows_stay_cheap() -> None:
-    chance = np.random.default_rng(9)
-    rows = 20_000
-    result = lh.audit(
-        chance.integers(0, 2, rows),
-        scores=chance.random(rows),
-        sensitive_features={"g": chance.integers(0, 40, rows).astype(str)},
-        bins={"g": "values"},
-    )
-    assert result.scores is not None
-    part = result.scores.by_attribute["g"]
+    chance, rows = np.random.default_rng(9), 5_000
+    groups = {"g": chance.integers(0, 40, rows).astype(str)}
+    part = scored(
+        chance.integers(0, 2, rows), chance.random(rows), sensitive_features=groups, bins={"g": "values"}
+    ).by_attribute["g"]
     assert part.pairs_in_all == 40 * 39 / 2
     assert len(part.pairs) == 1
     assert part.area_gap.low <= part.area_gap.value <= part.area_gap.high
     assert part.curves == {}
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"p": lambda p: (p > 0.5).astype(float)}, "has only 0 and 1: these are decisions, not scores"),
-        ({"p": lambda p: p.where(p < 0.9)}, "scores are missing or not finite, first in row"),
-        ({"p": lambda p: p.where(p < 0.9, np.inf)}, "scores are missing or not finite, first in row"),
-        (
-            {"p": lambda p: p.astype(str) + "x"},
-            r"holds '9\.9+a' \(a: a letter, 9: a digit\), which is no",
-        ),
-        ({"y": lambda y: y * 0}, "has 1 class: 0. A score orders two classes"),
-        ({"y": lambda y: y + (y.index < 5)}, "has 3 classes: 0, 1, 2. A score orders two classes"),
-        ({"p": lambda p: p * 100}, "neither probabilities nor log odds. Give the decision threshold"),
-    ],
-)
-def test_what_is_no_score_is_refused(change: dict[str, object], said: str) -> None:
-    rows = made()
-    for name, turned in change.items():
-        rows[name] = turned(rows[name])  # type: ignore[operator]
-    with pytest.raises((DataError, ConfigError), match=said):
-        lh.audit(rows["y"], scores=rows["p"], sensitive_features=rows["sex"])
-
-
-def test_a_constant_score_and_a_threshold_out_of_reach_are_named() -> None:
-    rows = made()
-    flat = lh.audit(rows["y"], scores=np.full(len(rows), 0.3), sensitive_features=rows["sex"])
-    assert "Every score is 0.3: the scores carry no order." in flat.warnings
-    json.dumps(flat.to_dict(), allow_nan=False)
-    high = lh.audit(rows["y"], scores=rows["p"], threshold=2, sensitive_features=rows["sex"])
-    assert any("At threshold 2 no row is decided positive" in warning for warning in high.warnings)
 
 
 def test_hostile_names_of_groups_stay_names() -> None:
