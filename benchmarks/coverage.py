@@ -60,8 +60,7 @@ from scipy import special
 
 from levelhead.auditing.finding import _rates as error_rates
 from levelhead.auditing.unknown.privacy import Response
-from levelhead.metrics import Counts, estimate_all
-from levelhead.metrics import group as group_metrics
+from levelhead.metrics import Counts, estimate_all, measured
 from levelhead.metrics.between import differences
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.labelled import by_labelled_pairs, by_labelled_rows, cross_fitted
@@ -70,7 +69,7 @@ from levelhead.metrics.proxies import by_proxies
 from levelhead.metrics.responses import by_responses
 from levelhead.metrics.signed import GAPS as MISSING_GAPS
 from levelhead.metrics.signed import rate_gap, rows_of
-from levelhead.metrics.worst_case import by_probabilities, by_shares, opportunity_bounds, parity_bounds
+from levelhead.metrics.worst_case import by_probabilities, by_shares
 
 FloatArray = NDArray[np.float64]
 
@@ -105,7 +104,7 @@ class Cell:
     def __post_init__(self) -> None:
         weights = np.ones(len(self.shares)) if self.sizes is None else np.array(self.sizes, float)
         table = self.shares * (weights / weights.sum())[:, None, None]
-        truth = {name: float(getattr(group_metrics, name)(table)) for name in METRICS}
+        truth = {name: float(measured(table, name)) for name in METRICS}
         object.__setattr__(self, "truth", truth)
 
     def draw(self, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -492,12 +491,8 @@ def bounds_world(design: str, n: int, weight: Any, rate: Any, share: Any, *, dra
     # In each stratum a fifth of those selected, and two fifths of the others, have label 0.
     cells = np.stack([np.stack([0.4 * (1 - r), 0.2 * r], -1), np.stack([0.6 * (1 - r), 0.8 * r], -1)], 1)
     shares = np.stack([1 - p, p], -1)
-    low, high = parity_bounds(r, shares, w)[1, 0]
-    truth = {
-        "demographic_parity": (float(low), float(high)),
-        "equal_opportunity": opportunity_bounds(cells, p, w),
-        "false_positive_rate": opportunity_bounds(cells[:, ::-1], p, w),
-    }
+    bounds = by_shares(1e12 * w[:, None, None] * cells, shares)
+    truth = {gap: (one[1, 0].low, one[1, 0].high) for gap, one in bounds.items()}
 
     def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
         sizes = rng.multinomial(n, w) if drawn else np.round(n * w).astype(int)

@@ -9,7 +9,7 @@ import torch
 import levelhead as lh
 from levelhead.auditing.continuous import continuous_gap
 from levelhead.auditing.postprocess import fit_rule
-from levelhead.metrics import Counts, compare, joint
+from levelhead.metrics import Counts, joint
 from levelhead.types import DataError
 
 ROWS = 240
@@ -116,8 +116,6 @@ def test_metrics_align_by_index():
     models = {"a": PREDICTION[None], "b": LABEL[None]}
     with told():
         assert (Counts.from_rows(LABELS, shuffled(PREDICTION), shuffled(SEX, 5)).table == counts.table).all()
-    with told():
-        assert compare(LABELS, shuffled(SEX), PREDICTION, shuffled(LABEL)) == compare(LABEL, SEX, PREDICTION, LABEL)
     with told():
         assert joint(LABELS, shuffled(SEX), models, baseline="a") == joint(LABEL, SEX, models, baseline="a")
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 import levelhead as lh
 from levelhead.auditing.page import audit_page
-from levelhead.metrics import compare, holm
+from levelhead.metrics import holm, joint
 from levelhead.metrics.paired import paired_interval
 from levelhead.report import render
 from levelhead.types import DataError
@@ -74,11 +74,13 @@ def test_the_figures_are_those_of_the_rows() -> None:
     assert not any("“f” of sex" in one for one in found.sentences("sex"))
 
 
-def test_differences_of_gaps_are_those_of_compare() -> None:
+def test_differences_of_gaps_are_those_of_joint_tables() -> None:
     """Counts and rows are resampled by different draws, which only many replicates make alike."""
     new, old = made(600)
     changes = compared(new, old, replicates=8000).by_attribute["sex"].metrics
-    found = compare(new["y"], new["sex"], new["yhat"], old["yhat"], replicates=8000)
+    models = {"new": new[["yhat"]].T, "old": old[["yhat"]].T}
+    rows = joint(new["y"], new["sex"], models, baseline="old", replicates=8000).rows["new"]
+    found = {name: row.difference for name, row in rows.items()}
     for name in ("demographic_parity", "equal_opportunity", "equalized_odds", "worst_group_accuracy"):
         own, width = changes[name].difference, found[name].high - found[name].low
         assert own.value == pytest.approx(found[name].value)

@@ -293,12 +293,6 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     ),
     "estimate": (metrics.estimate, lambda: {"counts": COUNTS, "metric": "accuracy", "replicates": 100}),
     "estimate_all": (metrics.estimate_all, lambda: {"counts": COUNTS, "replicates": 100}),
-    "compare": (
-        metrics.compare,
-        lambda: {
-            "y_true": LABEL, "group": SEX, "prediction_a": PREDICTION, "prediction_b": LABEL, "replicates": 100,
-        },
-    ),
     "joint": (
         metrics.joint,
         lambda: {
@@ -311,16 +305,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "metric_names": (metrics.metric_names, lambda: {"classes": 2}),
     "worst_class": (metrics.worst_class, lambda: {"counts": COUNTS, "name": "equalized_odds"}),
     "undefined_reason": (metrics.undefined_reason, lambda: {"counts": COUNTS, "name": "equalized_odds"}),
-    "gaps_by_class": (metrics.gaps_by_class, lambda: {"table": COUNTS.table, "metric": "equalized_odds"}),
-    **{
-        name: (getattr(metrics, name), lambda: {"table": COUNTS.table})
-        for name in (
-            "accuracy", "balanced_accuracy", "demographic_parity", "demographic_parity_mean", "equal_opportunity",
-            "equal_opportunity_mean", "equalized_odds", "equalized_odds_mean", "equalized_odds_worst",
-            "equalized_odds_worst_mean", "false_positive_rate", "group_accuracy", "selection_rate",
-            "true_positive_rate", "worst_group_accuracy",
-        )
-    },
+    "measured": (metrics.measured, lambda: {"table": COUNTS.table, "metric": "equalized_odds"}),
     "estimate_to_dict": (metrics.estimate_to_dict, lambda: {"figure": lh.Estimate(0.5, 0.4, 0.6, 10)}),
     "Metric": (
         metrics.Metric,

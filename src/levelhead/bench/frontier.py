@@ -104,7 +104,7 @@ class GroupRates:
 
     @property
     def equalized_odds(self) -> float:
-        """Largest (|dTPR| + |dFPR|) / 2 between two groups, as in :func:`levelhead.metrics.equalized_odds`."""
+        """Largest (|dTPR| + |dFPR|) / 2 between two groups, the metric ``equalized_odds``."""
         first, second = np.triu_indices(len(self.groups), 1)
         found = np.abs(self.true_positive[first] - self.true_positive[second])
         alarms = np.abs(self.false_positive[first] - self.false_positive[second])
@@ -125,7 +125,7 @@ def fact_frontier(rates: GroupRates, gaps: ArrayLike) -> FloatArray:
                     -b_p <= FPR_g - FPR_h <= b_p
                     (a_p + b_p) / 2 <= gap
 
-    The last line for all pairs is the EOd gap of :func:`levelhead.metrics.equalized_odds`: the mean of the two
+    The last line for all pairs is the metric ``equalized_odds``: the mean of the two
     absolute differences, then the largest over pairs. A gap of 0 is always reached, by the same answer for everybody.
 
     It sees groups (ORACLE), and it knows the rows that it is measured on. It bounds nothing but such post-processings:

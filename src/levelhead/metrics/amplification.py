@@ -6,8 +6,8 @@ training labels, and the mean over all pairs. T -> A is the same with the parts 
 further than the labels; it is no measure of how often they are wrong.
 
 A binary attribute or task is always two columns, itself and its complement. With a single column, rows that have
-neither are dropped before the sign is taken, and the sign can turn over: 11001010 and 11100010 give -0.25 where two
-columns give +0.25. :func:`amplification` with ``single_column=True`` is what the published code computes then.
+neither are dropped before the sign is taken, as the published code does, and the sign can turn over: 11001010 and
+11100010 give -0.25 where two columns give +0.25.
 """
 
 from __future__ import annotations
@@ -49,18 +49,11 @@ class Amplification:
         }
 
 
-def signs(train: IntArray, standard_errors: float = 2.0) -> FloatArray:
-    """Direction of each (group, class) of a count table (groups, classes): 1, -1, or 0 if it is exactly none.
-
-    NaN where the correlation phi is within ``standard_errors`` of 0, so that its sign is chance.
-    """
+def signs(train: IntArray) -> FloatArray:
+    """Direction of each (group, class) of a count table (groups, classes): 1, -1, or 0 if it is exactly none."""
     rows = train.sum()
-    group, label = train.sum(1, keepdims=True) / rows, train.sum(0, keepdims=True) / rows
-    excess = train / rows - group * label
-    with np.errstate(divide="ignore", invalid="ignore"):
-        phi = excess / np.sqrt(group * (1 - group) * label * (1 - label))
-    found = np.sign(np.where(np.abs(excess) < 1e-15, 0.0, excess))
-    return np.where(np.abs(phi) < standard_errors / np.sqrt(rows), np.nan, found)
+    excess = train / rows - train.sum(1, keepdims=True) / rows * (train.sum(0, keepdims=True) / rows)
+    return np.sign(np.where(np.abs(excess) < 1e-15, 0.0, excess))
 
 
 def _told(train: IntArray, error: float) -> NDArray[np.bool_]:
@@ -81,24 +74,6 @@ def amplification_of(table: NDArray[Any], directions: FloatArray) -> FloatArray:
     rows = table.sum((-2, -1))[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(directions * (table.sum(-2) - table.sum(-1)) / rows)
-
-
-def amplification(
-    task: NDArray[np.bool_], attribute: NDArray[np.bool_], predicted: NDArray[np.bool_], *, single_column: bool = False
-) -> float:
-    """A -> T of a binary task and attribute, (rows,) each, with the signs of the same rows and all of them counted.
-
-    For T -> A, change the parts over and pass the predicted attribute. ``single_column``: as the published code does
-    with one column each, which drops rows that have neither before it takes the sign.
-    """
-    task, attribute, predicted = (np.asarray(one, bool) for one in (task, attribute, predicted))
-    if single_column:
-        kept = task | attribute
-        sign = np.sign((task & attribute)[kept].mean() - task[kept].mean() * attribute[kept].mean())
-        return float(sign * (predicted[attribute].mean() - task[attribute].mean()))
-    table = np.zeros((2, 2, 2), np.int64)
-    np.add.at(table, (attribute.astype(int), task.astype(int), predicted.astype(int)), 1)
-    return float(np.nanmean(amplification_of(table, signs(table.sum(-1), 0.0))))
 
 
 def audited_amplification(
@@ -131,7 +106,7 @@ def audited_amplification(
     rows = int(table.sum())
     if rows == 0 or (table.sum((-2, -1)) > 0).sum() < 2:
         return Amplification(Estimate.undefined("fewer than two groups have rows", rows), {})
-    directions = np.where(_told(known, 1 - level), signs(known, 0.0), np.nan)
+    directions = np.where(_told(known, 1 - level), signs(known), np.nan)
     found = amplification_of(table, directions)
     pairs = {
         (group, label): None if np.isnan(found[i, k]) else float(found[i, k])

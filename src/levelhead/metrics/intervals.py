@@ -106,12 +106,14 @@ def estimate(
     known = metric_names(len(counts.classes), positive)
     if metric not in known:
         raise ConfigError(f"Unknown metric {metric!r} for {len(counts.classes)} classes. Known: {', '.join(known)}.")
-    return _estimate([metric], counts, positive, level, replicates, seed, min_count)[metric]
+    options: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed, "min_count": min_count}
+    return estimate_all(counts, [metric], positive=positive, **options)[metric]
 
 
 @checked
 def estimate_all(
     counts: Counts,
+    names: Sequence[str] | None = None,
     *,
     positive: int | None = None,
     level: float = 0.95,
@@ -119,20 +121,11 @@ def estimate_all(
     seed: int = 0,
     min_count: int = 0,
 ) -> dict[str, Estimate]:
-    """Estimate every metric of :func:`metric_names` from one set of replicates; arguments as for :func:`estimate`."""
-    names = metric_names(len(counts.classes), positive)
-    return _estimate(names, counts, positive, level, replicates, seed, min_count)
+    """Estimate several metrics from one set of replicates; arguments as for :func:`estimate`.
 
-
-def _estimate(
-    names: Sequence[str],
-    counts: Counts,
-    positive: int | None,
-    level: float,
-    replicates: int,
-    seed: int,
-    min_count: int,
-) -> dict[str, Estimate]:
+    ``names`` are some of :func:`metric_names`; None: all of them.
+    """
+    names = metric_names(len(counts.classes), positive) if names is None else names
     check_options(level, replicates)
     if counts.n == 0:
         return {name: Estimate.undefined("no rows") for name in names}

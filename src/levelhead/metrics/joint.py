@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-from levelhead.arrays import array_of, checked, table_of
+from levelhead.arrays import checked, table_of
 from levelhead.metrics.between import holm
 from levelhead.metrics.intervals import check_options, estimate_to_dict, finite_or_none
 from levelhead.metrics.names import metric_of
@@ -122,45 +122,6 @@ class JointTable:
             "less_accurate": list(self.less_accurate),
             "methods": methods,
         }
-
-
-@checked
-def compare(
-    y_true: ArrayLike,
-    group: ArrayLike,
-    prediction_a: ArrayLike,
-    prediction_b: ArrayLike,
-    *,
-    positive: int | None = None,
-    level: float = 0.95,
-    replicates: int = 1000,
-    seed: int = 0,
-) -> dict[str, Estimate]:
-    """Compare two sets of predictions for the same rows.
-
-    Args:
-        y_true: (rows,) true classes.
-        group: (rows,) groups.
-        prediction_a: (rows,) predicted classes of A.
-        prediction_b: (rows,) predicted classes of B, for the same rows in the same order.
-        positive: index of the positive class, see :func:`estimate`.
-        level: confidence level.
-        replicates: number of bootstrap replicates.
-        seed: of the bootstrap.
-
-    Returns:
-        for every metric the signed difference A - B; ``corrected`` has the bias of both figures taken off. For a
-        gap, a negative difference is a smaller measured gap of A. Predictions that agree in every row differ by
-        exactly 0: with an interval for accuracy, and a reason why there is none elsewhere.
-
-    Raises:
-        DataError: lengths differ or values are missing.
-        ConfigError: an option is out of range.
-    """
-    given = {"a": prediction_a, "b": prediction_b}
-    predictions = {name: array_of(values, f"prediction_{name}")[None] for name, values in given.items()}
-    analysis = Paired.build(y_true, group, predictions, positive, level, replicates, seed)
-    return {name: analysis.difference(name, "a", "b").estimate for name in analysis.names}
 
 
 @checked

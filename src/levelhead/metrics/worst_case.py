@@ -108,23 +108,6 @@ def _parity_reach(low: FloatArray, high: FloatArray, p: FloatArray, w: FloatArra
     return float(w @ np.min(downs, 0)), float(w @ np.max(ups, 0))
 
 
-def opportunity_bounds(cells: ArrayLike, share: ArrayLike, weight: ArrayLike = 1.0) -> tuple[float, float]:
-    """Bound the gap in true positive rates of two groups where the shares are over all labels.
-
-    Args:
-        cells: (strata, label 2, prediction 2) or (2, 2): P(label, prediction | stratum).
-        share: (strata,) or a number: P(group 1 | stratum).
-        weight: (strata,) P(stratum).
-
-    Returns:
-        the least and the largest TPR of group 1 minus that of the other. Swap the labels for false positive rates.
-    """
-    q = np.asarray(cells, np.float64).reshape(-1, 2, 2)
-    p, w = np.atleast_1d(np.asarray(share, np.float64)), np.atleast_1d(np.asarray(weight, np.float64))
-    hit, miss, negative = _parts(q)
-    return _opportunity(_opportunity_parts((hit, hit), (miss, miss), negative, p), w)
-
-
 def _parts(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(strata, 2, 2) -> hits and misses among the rows with the label, and the rows without it, (strata,) each."""
     return table[:, 1, 1], table[:, 1, 0], table[:, 0].sum(-1)

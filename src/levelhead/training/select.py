@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from levelhead.metrics import Counts, equalized_odds
+from levelhead.metrics import Counts, contrasts
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _worst_part_accuracy(logits: Tensor, labels: Tensor, parts: Tensor | None) -
 def _equalized_odds(logits: Tensor, labels: Tensor, groups: Tensor | None) -> float:
     assert groups is not None, "the lab gives groups to a selector that declares them"
     counts = Counts.from_rows(labels.numpy(), logits.argmax(-1).numpy(), groups.cpu().numpy())
-    return -float(equalized_odds(counts.table))
+    return -float(contrasts.measured(counts.table, "equalized_odds"))
 
 
 SELECTORS: dict[str, Selector] = {
