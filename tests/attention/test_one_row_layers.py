@@ -1,24 +1,16 @@
-"""Layers of Hugging Face models compute the readout row alone: equal to all rows, for plain and debiased models."""
+"""Layers compute the readout row alone: equal to all rows, for plain, debiased and appended ones."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_models import LABELS, NO_DROPOUT, SMALL, backbone, batch, build, named
+from tiny_models import LABELS, SMALL, TEXT, Rows, backbone, batch, build, make, step, trained
 from torch import nn
 from transformers import (
-    BertForSequenceClassification,
-    DeiTConfig,
-    DeiTForImageClassification,
-    Dinov2Config,
-    Dinov2ForImageClassification,
-    DistilBertConfig,
-    DistilBertForSequenceClassification,
     ElectraConfig,
     ElectraForSequenceClassification,
-    RobertaConfig,
-    RobertaForSequenceClassification,
     ViTForImageClassification,
 )
 
@@ -28,7 +20,6 @@ from levelhead.attention import (
     attach,
     calibrate,
     detach,
-    from_pretrained,
     readout_only,
 )
 from levelhead.attention.aligning import debiased_attention
@@ -38,16 +29,9 @@ from levelhead.attention.probe import layer_of
 from levelhead.models.networks import ScratchViT
 from levelhead.types import ConfigError
 
-TEXT = {**SMALL, **NO_DROPOUT, "vocab_size": 50, "max_position_embeddings": 16, "num_labels": 3}
-PICTURE = {**SMALL, **NO_DROPOUT, "image_size": 8, "patch_size": 4, "num_labels": 3}
-MODELS = {
-    "vit": lambda **more: ViTForImageClassification(named("vit").config(num_labels=3, **more)),
-    "deit": lambda **more: DeiTForImageClassification(DeiTConfig(**PICTURE, **more)),
-    "bert": lambda **more: BertForSequenceClassification(named("bert").config(num_labels=3, **more)),
-    "roberta": lambda **more: RobertaForSequenceClassification(RobertaConfig(**TEXT, pad_token_id=0, **more)),
-}
 CONFIGS = {
     "plain": None,
+    "plain, eager": None,
     "debiased": DebiasConfig(),
     "no alignment": DebiasConfig(alpha=0, absolute=False),
     "alignment only": DebiasConfig(normalize=False, top_t=3),
@@ -57,24 +41,63 @@ CONFIGS = {
         notebook={"padding_mask": False, "attention_temperature": 0.3, "statistics_gradient": False},
     ),
 }  # fmt: skip
+APPENDED = {
+    "plain": None,
+    "debiased": DebiasConfig(),
+    "normalise only": DebiasConfig(absolute=False, alpha=0),
+    "alignment only": DebiasConfig(normalize=False),
+    "last row, three tokens": DebiasConfig(readout="last", top_t=3),
+    "no padding mask": DebiasConfig(
+        include_readout=True, notebook={"padding_mask": False, "attention_temperature": 0.3}
+    ),
+    "more tokens than there are": DebiasConfig(top_t=6),
+}
 
 
-def make(name, debias, one_row, **more):
-    torch.manual_seed(0)
-    model = MODELS[name](**more).double()
-    for parameter in model.parameters():  # biases start at 0, where folding them would not show
-        if parameter.ndim == 1:
+def with_biases(model):
+    """In double precision; biases start at 0, where folding them would not show."""
+    for parameter in model.parameters():
+        if parameter.ndim == 1 and parameter.requires_grad:
             nn.init.normal_(parameter, std=0.3)
+    return model.double()
+
+
+def attached(name, debias, one_row):
+    model = with_biases(build(name))
     torch.manual_seed(1)
     if debias is None:
         return readout_only(model, one_row)
     example = inputs_of(name) if debias.statistics == "position" and "pixel_values" not in inputs_of(name) else None
-    return attach(model, DebiasConfig(**{**vars(debias), "readout_only": one_row}), example_inputs=example)
+    return attach(model, replace(debias, readout_only=one_row), example_inputs=example)
+
+
+def appended(debias, **options):
+    below = backbone("bert")
+    torch.manual_seed(1)
+    return with_biases(append_encoder(below, 3, debias=debias, **options))
 
 
 def inputs_of(name):
-    found = batch("vit" if name in ("vit", "deit") else "bert")
-    return {key: value.double() if value.is_floating_point() else value for key, value in found.items()}
+    return {key: value.double() if value.is_floating_point() else value for key, value in batch(name).items()}
+
+
+def features_of(padded):
+    """Nine texts of up to seven tokens, as a frozen backbone gives them."""
+    generator = torch.Generator().manual_seed(2)
+    features = torch.randn(9, 7, 16, dtype=torch.float64, generator=generator)
+    if not padded:
+        return {"features": features}
+    lengths = torch.tensor([7, 3, 5, 4, 7, 2, 6, 5, 3])
+    return {"features": features, "attention_mask": (torch.arange(7) < lengths[:, None]).long()}
+
+
+THREE = torch.tensor([0, 1, 2] * 3)
+
+
+def whole(model):
+    """Make an appended layer compute all rows: somebody looks at them."""
+    model.block.register_forward_hook(lambda *_: None)
+    return model
 
 
 @pytest.fixture
@@ -90,11 +113,10 @@ def rows(monkeypatch):
     return calls
 
 
-def outcome(model, inputs, labels):
+def outcome(model, inputs, labels=LABELS):
     """Loss, gradients, running statistics that both ways keep, and the logits of evaluation."""
-    loss = model.train()(**inputs, labels=labels).loss
-    loss.backward()
-    found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    found = {"loss": step(model, inputs, labels).detach()}
+    found |= {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     for name, buffer in model.named_buffers():
         if ".debias." in name and ".debias.query" not in name:
             found[name] = buffer.double()
@@ -102,34 +124,43 @@ def outcome(model, inputs, labels):
             found[name] = buffer[:, 0].double()
     with torch.no_grad():
         found["logits"] = model.eval()(**inputs).logits
-    return {"loss": loss.detach(), **found}
+    return found
+
+
+def assert_equal(one, full, close):
+    """Running statistics are float32."""
+    assert one.keys() == full.keys()
+    for key, value in one.items():
+        bound = 1e-6 if "debias" in key else close
+        torch.testing.assert_close(value, full[key], atol=bound, rtol=bound, msg=lambda text, key=key: f"{key}: {text}")
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["vit", "deit", "bert", "roberta"])
 def test_one_row_equals_all_rows(name, config, rows):
     results = []
     for one_row in (False, True):
-        model = make(name, CONFIGS[config], one_row)
-        results.append(outcome(model, inputs_of(name), LABELS))
+        model = attached(name, CONFIGS[config], one_row)
+        if config == "plain, eager":
+            model.set_attn_implementation("eager")
+        results.append(outcome(model, inputs_of(name)))
         assert len(rows) == 2 * one_row
-    full, one = results
-    assert one.keys() == full.keys()
-    for key, value in one.items():
-        # Running statistics are float32; without eps, small deviations enlarge what rounding leaves.
-        close = 1e-6 if "debias" in key else 1e-9 if config == "as released" else 1e-12
-        torch.testing.assert_close(value, full[key], atol=close, rtol=close, msg=lambda text, key=key: f"{key}: {text}")
+    # Eager attention is in single precision; without eps, small deviations enlarge what rounding leaves.
+    assert_equal(results[1], results[0], {"plain, eager": 1e-6, "as released": 1e-9}.get(config, 1e-12))
 
 
-def test_eager_attention_of_a_plain_model(rows):
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("name", APPENDED)
+def test_one_row_of_an_appended_layer_equals_all_rows(name, norm, padded):
     results = []
-    for one_row in (False, True):
-        model = make("bert", None, one_row)
-        model.set_attn_implementation("eager")
-        results.append(outcome(model, inputs_of("bert"), LABELS))
-    assert len(rows) == 2
-    for key, value in results[1].items():
-        torch.testing.assert_close(value, results[0][key], atol=1e-6, rtol=1e-6, msg=key)
+    for change in (lambda model: model, whole):
+        model = change(appended(APPENDED[name], norm=norm)).train()
+        assert ("alone" in repr(model)) == (change is not whole)
+        inputs = features_of(padded)
+        inputs["features"].requires_grad_()
+        results.append({**outcome(model, inputs, THREE), "features": inputs["features"].grad})
+    assert_equal(*results, 1e-12)
 
 
 def test_the_text_says_which_rows_are_computed(family):
@@ -143,14 +174,13 @@ def test_the_text_says_which_rows_are_computed(family):
 
 def test_unknown_layers_and_other_readers_compute_all_rows():
     torch.manual_seed(0)
-    dino = Dinov2ForImageClassification(Dinov2Config(**PICTURE))
     with pytest.raises(ConfigError, match="none that levelhead"):
-        readout_only(dino, True)
-    distilled = DistilBertForSequenceClassification(DistilBertConfig(dim=16, n_layers=2, n_heads=2, hidden_dim=16))
-    for other in (ElectraForSequenceClassification(ElectraConfig(**TEXT, embedding_size=16)), distilled):
+        readout_only(build("dinov2"), True)
+    electra = ElectraForSequenceClassification(ElectraConfig(**SMALL, **TEXT, embedding_size=16))
+    for other in (electra, build("distilbert")):
         assert not attach(other).config.levelhead["debias"]["readout_only"]
         assert "none that levelhead can take apart" in describe(other)
-    decoder = BertForSequenceClassification(named("bert").config(num_labels=3, is_decoder=True))
+    decoder = build("bert", is_decoder=True)
     with pytest.raises(ConfigError, match="looks back"):
         readout_only(decoder, True)
 
@@ -160,7 +190,7 @@ def test_unknown_layers_and_other_readers_compute_all_rows():
             return (self.classifier(self.vit(pixel_values).last_hidden_state.mean(dim=1)), output)
 
     with pytest.raises(ConfigError, match="no single row"):
-        readout_only(Mean(named("vit").config(num_labels=3)), True)
+        readout_only(Mean(build("vit").config), True)
 
 
 @pytest.mark.parametrize("debias", [None, DebiasConfig()])
@@ -239,22 +269,6 @@ def test_everything_can_be_undone(family, rows):
     assert not rows
 
 
-def test_saved_and_loaded(family, tmp_path, rows):
-    model = attach(build(family)).train()
-    model(**batch(family), labels=LABELS)
-    model.eval().save_pretrained(tmp_path / "debiased")
-    loaded = from_pretrained(tmp_path / "debiased")
-    assert "readout row alone" in repr(loaded)
-    assert torch.equal(loaded(**batch(family)).logits, model(**batch(family)).logits)
-    assert len(rows) == 3
-    plain = readout_only(build(family)).eval()
-    plain.save_pretrained(tmp_path / "plain")
-    loaded = build(family).from_pretrained(tmp_path / "plain").eval()
-    torch.testing.assert_close(loaded(**batch(family)).logits, plain(**batch(family)).logits)
-    assert type(loaded) is type(build(family))
-    assert len(rows) == 4
-
-
 @pytest.mark.parametrize("debias", [None, DebiasConfig()])
 def test_copies_work_and_are_apart(family, debias, rows):
     model = readout_only(build(family)) if debias is None else attach(build(family))
@@ -290,24 +304,39 @@ def test_bfloat16_keeps_float32_statistics(family, rows):
     assert len(rows) == 3
 
 
-def test_statistics_of_other_rows_are_known_to_be_missing():
-    model = attach(build("vit")).train()
-    model(**batch("vit"), labels=LABELS)
-    tracked = debiased_attention(model).debias.query.num_batches_tracked
-    assert tracked.tolist() == [1, 0, 0, 0, 0]
+def test_a_plain_model_that_is_saved_loads_as_what_it_was(family, tmp_path, rows):
+    plain = readout_only(build(family)).eval()
+    plain.save_pretrained(tmp_path)
+    loaded = build(family).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(loaded(**batch(family)).logits, plain(**batch(family)).logits)
+    assert type(loaded) is type(build(family))
+    assert len(rows) == 1
 
-    class Pixels:
-        def __len__(self):
-            return 6
 
-        def batch(self, index):
-            return {"pixel_values": batch("vit")["pixel_values"][index]}
-
-    (seen,) = capture(model, Pixels(), 6, "cpu")
+@pytest.mark.parametrize(("kind", "name"), [("attach", "vit"), ("append", "bert")])
+def test_statistics_of_other_rows_are_known_to_be_missing(kind, name):
+    model, inputs = trained(make(kind, name), batch(name)), Rows(batch(name))
+    (seen,) = capture(model, inputs, 6, "cpu")
     assert not seen.other_rows
-    calibrate(model, [batch("vit")])
-    (seen,) = capture(model, Pixels(), 6, "cpu")
+    if kind == "attach":
+        assert debiased_attention(model).debias.query.num_batches_tracked.tolist() == [1, 0, 0, 0, 0]
+        calibrate(model, [batch(name)])
+    else:
+        model = trained(whole(make(kind, name)), batch(name))
+    (seen,) = capture(model, inputs, 6, "cpu")
     assert seen.other_rows
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_row_of_padding_alone_spoils_nothing(norm):
+    model, inputs = appended(DebiasConfig(), norm=norm), features_of(True)
+    inputs["attention_mask"][3] = 0
+    assert torch.isfinite(step(model, inputs, THREE))
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters() if parameter.grad is not None)
+    # Alignment trains, though nothing below has a graph.
+    assert model.alignment_head.output.weight.grad.abs().sum() > 0
+    assert model.block.attention.value.weight.grad.abs().sum() > 0
+    assert torch.isfinite(model.eval()(**inputs).logits).all()
 
 
 def test_dropped_weights_have_the_distribution_of_the_whole_layer():
@@ -362,3 +391,54 @@ def test_an_appended_layer_with_statistics_of_positions_computes_one_row_if_aske
     assert "all rows" in repr(model)
     with pytest.raises(ConfigError, match="needs the queries of all rows"):
         append_encoder(backbone("vit"), 3, debias=DebiasConfig(readout_only=True, statistics="feature"))
+
+
+def test_half_precision_is_as_good_as_the_whole_layers():
+    debias = DebiasConfig(alpha=0, notebook={"attention_temperature": 0.07})
+    exact = appended(debias).train()
+    exact(**features_of(True))
+    expected = exact.eval()(**features_of(True)).logits.detach()
+    errors = []
+    for change in (lambda model: model, whole):
+        model = appended(debias).requires_grad_(False)
+        model.load_state_dict(exact.state_dict())
+        found = change(model).bfloat16().eval()(**features_of(True)).logits
+        errors.append((found - expected).abs().mean().item())
+    assert errors[0] < 1.5 * errors[1]
+
+
+def test_large_logits_do_not_overflow_in_half_precision():
+    model = appended(None).half().eval()
+    with torch.no_grad():
+        for projection in (model.block.attention.query, model.block.attention.key):
+            projection.weight.mul_(3e3)
+    assert torch.isfinite(model(**features_of(True)).logits).all()
+
+
+def test_the_last_of_several_layers_is_debiased():
+    labels = THREE
+    model = appended(DebiasConfig(), layers=3).train()
+    output = model(**features_of(True), labels=labels)
+    assert output.loss > nn.functional.cross_entropy(output.logits.float(), labels)
+    assert model.block.attention.debias.key.num_batches_tracked.max() == 1
+    output.loss.backward()
+    assert model.alignment_head.output.weight.grad.abs().sum() > 0
+    assert model.below[0].attention.value.weight.grad.abs().sum() > 0
+
+
+def test_debiasing_a_plain_layer_keeps_its_type_and_what_is_frozen():
+    model = append_encoder(backbone("bert").bfloat16(), 2, debias=None)
+    model.block.float()
+    model.block.norm_attention.requires_grad_(False)
+    attach(model, DebiasConfig())
+    assert model.block.attention.key.weight.dtype == model.alignment_head.output.weight.dtype == torch.float32
+    assert not model.block.norm_attention.weight.requires_grad
+
+
+def test_offloaded_layers_are_called():
+    model = appended(None).eval()
+    expected = model(**features_of(True)).logits
+    forward = model.block.attention.value.forward
+    model.block.attention.value.forward = lambda x: forward(x)  # as accelerate's offloading does
+    assert not model.block.reads_one_row()
+    torch.testing.assert_close(model(**features_of(True)).logits, expected)

@@ -54,25 +54,37 @@ def test_with_alpha_0_an_own_loss_trains(kind, family, tmp_path):
     Weighted(make(kind, family, DebiasConfig(alpha=0)), arguments(tmp_path), train_dataset=Examples(family)).train()
 
 
-def losses(outputs):
-    yield "logits", outputs.logits.square().mean()
-    yield "one logit", outputs.logits[0, 0]
-    yield "hidden states", outputs.hidden_states[-1].square().mean()
+LOSSES = {
+    "logits": lambda outputs: outputs.logits.square().mean(),
+    "one logit": lambda outputs: outputs.logits[0, 0],
+    "hidden states": lambda outputs: outputs.hidden_states[-1].square().mean(),
+    "a tuple": lambda outputs: F.cross_entropy(outputs[1], LABELS),
+}
 
 
-@pytest.mark.parametrize("position", range(3))
-def test_a_loss_on_any_output_is_seen(family, position, labels):
-    model = attach(build(family)).train()
-    outputs = model(**batch(family), labels=labels, output_hidden_states=True)
-    _, loss = list(losses(outputs))[position]
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated:FutureWarning")
+@pytest.mark.parametrize("how", ["all is trained", "the head alone is trained", "checkpointing"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_on_any_output_is_seen(family, loss, how):
+    model = make("attach", family).train()
+    if how == "checkpointing":
+        model.gradient_checkpointing_enable()
+    elif how == "the head alone is trained":
+        model.requires_grad_(False)
+        model.classifier.requires_grad_(True)
+        model.alignment_head.requires_grad_(True)
+        if loss == "hidden states":
+            return  # nothing below the head has a gradient
+    tuples = {"return_dict": False} if loss == "a tuple" else {"output_hidden_states": True}
+    outputs = model(**batch(family), labels=LABELS, **tuples)
     with pytest.raises(LevelheadError, match="is not part of it"):
-        loss.backward()
+        LOSSES[loss](outputs).backward()
 
 
 def test_a_loss_beside_that_of_the_model_is_free(family, labels):
-    model = attach(build(family)).train()
+    model = make("attach", family).train()
     outputs = model(**batch(family), labels=labels, output_hidden_states=True)
-    (outputs.loss + sum(loss for _, loss in losses(outputs))).backward()
+    (outputs.loss + sum(loss(outputs) for loss in LOSSES.values())).backward()
     outputs = model(**batch(family), labels=labels)  # the gradient of a part, as for weights of several losses
     torch.autograd.grad(outputs.loss, model.classifier.weight)
     model.zero_grad()
@@ -81,28 +93,8 @@ def test_a_loss_beside_that_of_the_model_is_free(family, labels):
     outputs.logits.sum().backward()  # a second look, such as a gradient of one class
 
 
-@pytest.mark.parametrize("return_dict", [True, False])
-def test_frozen_below_the_head_an_own_loss_is_seen(family, labels, return_dict):
-    model = attach(build(family)).train()
-    model.requires_grad_(False)
-    model.classifier.requires_grad_(True)
-    model.alignment_head.requires_grad_(True)
-    outputs = model(**batch(family), labels=labels, return_dict=return_dict)
-    with pytest.raises(LevelheadError, match="is not part of it"):
-        F.cross_entropy(outputs[1], labels).backward()
-
-
-@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated:FutureWarning")
-def test_gradient_checkpointing_hides_no_own_loss(family, labels):
-    model = attach(build(family)).train()
-    model.gradient_checkpointing_enable()
-    outputs = model(**batch(family), labels=labels)
-    with pytest.raises(LevelheadError, match="is not part of it"):
-        F.cross_entropy(outputs.logits, labels).backward()
-
-
 def test_a_part_trained_alone_is_refused(family, labels):
-    model = attach(build(family)).train()
+    model = make("attach", family).train()
     hidden = model.base_model(**batch(family)).last_hidden_state
     with pytest.raises(LevelheadError, match="Call the whole model"):
         hidden.square().mean().backward()
@@ -136,14 +128,14 @@ def test_gradient_accumulation_is_said_once(kind, family, tmp_path):
 @pytest.mark.parametrize("alpha", [0, 1])
 @pytest.mark.parametrize("to_none", [True, False])
 def test_a_loop_without_accumulation_is_quiet_and_one_with_it_is_not(family, labels, alpha, to_none):
-    model = attach(build(family), DebiasConfig(alpha=alpha)).train()
+    model = make("attach", family, DebiasConfig(alpha=alpha)).train()
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
     for _ in range(12):  # the gradient of the step before still lies there in the forward pass
         loss = model(**batch(family), labels=labels).loss
         optimizer.zero_grad(set_to_none=to_none)
         loss.backward()
         optimizer.step()
-    model = attach(build(family), DebiasConfig(alpha=alpha)).train()
+    model = make("attach", family, DebiasConfig(alpha=alpha)).train()
     model(**batch(family), labels=labels).loss.backward()
     with pytest.warns(UserWarning, match="micro-batch alone"):
         model(**batch(family), labels=labels).loss.backward()
@@ -165,7 +157,7 @@ def test_a_weight_behind_the_attention_does_not_look_like_accumulation(labels):
 
 
 def test_two_passes_in_one_loss_are_no_accumulation(family, labels):
-    model = attach(build(family)).train()
+    model = make("attach", family).train()
     for _ in range(2):
         model.zero_grad()
         first, second = (model(**batch(family, seed), labels=labels).loss for seed in (1, 2))
@@ -181,7 +173,7 @@ def test_alignment_finds_its_head_below_a_wrapper(family, labels):
         def forward(self, **inputs):
             return self.module(**inputs)
 
-    model = Wrapper(attach(build(family)).train())
+    model = Wrapper(make("attach", family).train())
     logits = model(**batch(family)).logits
     (F.cross_entropy(logits, labels) + alignment(model, labels)).backward()
     assert model.module.alignment_head.hidden.weight.grad is not None

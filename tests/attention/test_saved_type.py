@@ -23,7 +23,6 @@ from transformers import (
 )
 
 import levelhead as lh
-from levelhead.types import ConfigError
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -90,15 +89,6 @@ def test_a_detached_model_is_a_plain_one_again(saved: tuple[Path, Any, Any], tmp
     plain = lh.detach(model)
     plain.save_pretrained(tmp_path / "plain")
     assert torch.allclose(outputs(auto.from_pretrained(tmp_path / "plain")), outputs(plain), atol=1e-6)
-
-
-def test_the_type_is_refused_without_a_levelhead_entry(saved: tuple[Path, Any, Any]) -> None:
-    folder, _, _ = saved
-    config = json.loads((folder / "config.json").read_text())
-    for entry in ({}, {"levelhead": None}):
-        (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "levelhead"} | entry))
-        with pytest.raises(ConfigError, match="is not known here"):
-            lh.from_pretrained(folder)
 
 
 @pytest.mark.slow

@@ -50,10 +50,7 @@ def test_it_changes_no_training(tmp_path):
     for callbacks in ([], [lh.DebiasLog()]):
         model = make("attach", "bert")
         torch.manual_seed(0)
-        changes = {"num_train_epochs": 2, "max_steps": -1, "learning_rate": 1e-2}
-        given = arguments(tmp_path)
-        for name, value in changes.items():
-            setattr(given, name, value)
+        given = arguments(tmp_path, num_train_epochs=2, max_steps=-1, learning_rate=1e-2)
         InOrder(model, given, train_dataset=Examples("bert"), callbacks=callbacks).train()
         weights.append(model.state_dict())
     assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from levelhead.attention import QueryKeyStandardizer, standardize
 from levelhead.attention.contrastive import rank_tokens, readout_logits
-from levelhead.attention.standardize import LengthError, Moments, RunningMoments, _root, pooled
-from levelhead.types import ConfigError
+from levelhead.attention.standardize import Moments, RunningMoments, _root, pooled
 
 BATCH, HEADS, TOKENS, SIZE = 5, 4, 3, 3
 LAST = torch.tensor([2, 1, 2, 0, 1])
@@ -541,15 +540,6 @@ def test_the_ends_of_what_is_possible() -> None:
     assert QueryKeyStandardizer(2, 2, statistics="feature", momentum=1.0, eps=0.0).query.momentum == 1
     assert QueryKeyStandardizer(2, 2, statistics="feature", twice=True).twice
     assert QueryKeyStandardizer(2, 2, statistics="position", length=1).query.mean.shape == (2, 1, 2)
-
-
-def test_another_length_and_a_missing_row_are_refused() -> None:
-    for call in (make().forward, lambda query, key: make().one_row(query[:, :, 0], key)):
-        with pytest.raises(LengthError, match="was made for 3 tokens and got 2"):
-            call(normal(0), normal(1)[:, :, :2])
-    with pytest.raises(ConfigError, match="cls_feature' needs readout="):
-        make("cls_feature")(normal(0), normal(1))
-    make("feature")(normal(0)[:, :, :2], normal(1)[:, :, :2])  # has no length of its own
 
 
 def test_queries_of_another_length_than_keys_are_not_masked_by_the_keys_padding() -> None:
