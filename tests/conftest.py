@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -86,6 +87,16 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the library ``datasets``, where it is installed, keep what it reads in the folder of a test."""
     with suppress(ImportError):
         monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
+
+
+@pytest.fixture
+def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget the modules of a test, and the folder in which they were looked for."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,15 +22,13 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
 )
-from typer.testing import CliRunner
 
 from levelhead.attention import attach, from_pretrained
-from levelhead.cli.app import app
 from levelhead.lm.klaad_training import KlaadModel, load_language_model
 from levelhead.lm.model import LanguageModel
 from levelhead.models.networks import load_backbone, load_image_processor, load_model, load_tokenizer
 from levelhead.types import ConfigError, LevelheadError
-from tiny import bert_config, tiny_appended, tiny_bert, tiny_vit
+from tiny import bert_config, tiny_appended, tiny_vit
 from words import save_tiny_backbone, word_tokenizer
 
 WORDS = ["a", "red", "bird"]
@@ -85,44 +82,33 @@ def plain(folder: Path) -> Path:
 
 
 Load = Callable[..., Any]
+LAYERS = "num_hidden_layers"
 LOADERS: dict[str, tuple[Callable[[Path], Path], Load, str]] = {
     "lm bench": (causal, lambda folder, **more: LanguageModel.load(folder, "cpu", **more).network, "n_layer"),
     "klaad": (causal, lambda folder, **more: load_language_model(KlaadModel(str(folder), **more))[0], "n_layer"),
-    "backbone": (
-        backbone,
-        lambda folder, **more: load_backbone(str(folder), None, *more.values()),
-        "num_hidden_layers",
-    ),
-    "attached": (debiased, from_pretrained, "num_hidden_layers"),
-    "run, debiased": (debiased, load_model, "num_hidden_layers"),
-    "run, plain": (plain, load_model, "num_hidden_layers"),
+    "backbone": (backbone, lambda folder, **more: load_backbone(str(folder), None, *more.values()), LAYERS),
+    "attached": (debiased, from_pretrained, LAYERS),
+    "run, debiased": (debiased, load_model, LAYERS),
+    "run, plain": (plain, load_model, LAYERS),
 }
 
 NAME_THEIR_LAYER = ("attached", "run, debiased")  # which is then the one that is not there
 
 
-@pytest.mark.parametrize("name", [name for name in LOADERS if name not in NAME_THEIR_LAYER])
+@pytest.mark.parametrize("name", LOADERS)
 def test_fewer_layers_in_the_config_than_in_the_weights_are_an_error(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make, load, layers = LOADERS[name]
-    network = load(make(tmp_path))
-    there = getattr(network.config, layers)
+    there = getattr(load(make(tmp_path)).config, layers)
     load_backbone.cache_clear()
     change(tmp_path, **{layers: there - 1})
-    with pytest.raises(LevelheadError, match=r"weights that have no place in it, such as .*\b(h|layer|layers)\.\d"):
+    no_place = r"weights that have no place in it, such as .*\b(h|layer|layers)\.\d"
+    with pytest.raises(LevelheadError, match="gives no weights" if name in NAME_THEIR_LAYER else no_place):
         load(tmp_path)
-    with caplog.at_level(logging.WARNING):
+    if name not in NAME_THEIR_LAYER:
         assert getattr(load(tmp_path, allow_mismatched_weights=True).config, layers) == there - 1
-    assert "have no place in it" in caplog.text
-
-
-@pytest.mark.parametrize("name", NAME_THEIR_LAYER)
-def test_an_attached_network_without_its_last_layer_is_an_error(name: str, tmp_path: Path) -> None:
-    make, load, layers = LOADERS[name]
-    change(make(tmp_path), **{layers: 1})
-    with pytest.raises(ConfigError, match="gives no weights"):
-        load(tmp_path)
+        assert "have no place in it" in caplog.text
 
 
 @pytest.mark.parametrize("name", LOADERS)
@@ -191,41 +177,32 @@ def test_a_checkpoint_in_parts_is_measured_as_a_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_an_adapter_that_lacks_matrices_is_an_error(tmp_path: Path) -> None:
+def test_an_adapter_that_lacks_matrices_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("peft")
-    size = LlamaConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, vocab_size=40)
-    LlamaForCausalLM(size).save_pretrained(tmp_path / "base")
-    word_tokenizer(WORDS).save_pretrained(tmp_path / "base")
-    network, words = load_language_model(KlaadModel(str(tmp_path / "base"), lora_rank=2))
-    network.save_pretrained(tmp_path / "adapter")
-    words.save_pretrained(tmp_path / "adapter")
-    LanguageModel.load(tmp_path / "adapter", "cpu")
-    file = tmp_path / "adapter" / "adapter_model.safetensors"
-    weights = load_file(file)
-    first = sorted(weights)[0]
-    save_file({name: value for name, value in weights.items() if name != first}, file)
-    with pytest.raises(ConfigError, match="holds no weights for 1 parameters"):
-        LanguageModel.load(tmp_path / "adapter", "cpu")
-    save_file(weights | {"base_model.model.other.lora_A.weight": torch.ones(2, 16)}, file)
-    with pytest.raises(ConfigError, match="1 weights that have no place"):
-        LanguageModel.load(tmp_path / "adapter", "cpu")
+    monkeypatch.setattr("levelhead.loading.PATIENCE", 1)
+    adapter = tmp_path / "adapter"
+    network, words = load_language_model(KlaadModel(str(llama(tmp_path / "base")), lora_rank=2))
+    network.save_pretrained(adapter)
+    words.save_pretrained(adapter)
+    LanguageModel.load(adapter, "cpu")
+    file, settings = adapter / "adapter_model.safetensors", adapter / "adapter_config.json"
+    weights, usual = load_file(file), json.loads(settings.read_text())
+    for altered, match in (
+        (dict(sorted(weights.items())[1:]), "holds no weights for 1 parameters"),
+        (weights | {"base_model.model.other.lora_A.weight": torch.ones(2, 16)}, "1 weights that have no place"),
+    ):
+        save_file(altered, file)
+        with pytest.raises(ConfigError, match=match):
+            LanguageModel.load(adapter, "cpu")
     save_file(weights, file)
-    settings = tmp_path / "adapter" / "adapter_config.json"
-    usual = json.loads(settings.read_text())
     for entries, match in (
         ({"r": 10**9}, "gives no adapter"),
-        ({"target_modules": "(([a-z._0-9])+)+!"}, "takes more than 5 seconds"),
-        ({"base_model_name_or_path": str(tmp_path / "adapter")}, "stands on it in turn"),
+        ({"target_modules": "(([a-z._0-9])+)+!"}, "takes more than 1 seconds"),
+        ({"base_model_name_or_path": str(adapter)}, "stands on it in turn"),
     ):
         settings.write_text(json.dumps({**usual, **entries}))
         with pytest.raises(ConfigError, match=match):
-            LanguageModel.load(tmp_path / "adapter", "cpu")
-
-
-def test_the_commands_have_the_switch() -> None:
-    for command in ("lm bench", "lm gap", "evaluate"):
-        shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "200"})
-        assert "--allow-mismatched-weights" in shown.output
+            LanguageModel.load(adapter, "cpu")
 
 
 EVIL = "raise SystemExit('code of the checkpoint was run')\n"
@@ -291,93 +268,66 @@ def test_the_hub_data_set_never_runs_code(tmp_path: Path, monkeypatch: pytest.Mo
         Hub(root=tmp_path, path="faces", sensitive="group").check()
 
 
-WRONG: list[dict[str, Any]] = [
-    {"hidden_size": -1},
-    {"hidden_size": 0},
-    {"hidden_size": 10**7},
-    {"hidden_size": 10**40},
-    {"hidden_size": "wide"},
-    {"hidden_size": None},
-    {"num_hidden_layers": 10**9},
-    {"num_hidden_layers": 50_000},
-    {"num_hidden_layers": -1},
-    {"num_attention_heads": 0},
-    {"num_attention_heads": 3},
-    {"num_attention_heads": -2},
-    {"intermediate_size": 10**9},
-    {"image_size": 10**6},
-    {"image_size": 32},
-    {"patch_size": 0},
-    {"num_channels": 10**9},
-    {"num_labels": 10**9},
-    {"hidden_act": "nonsense"},
-    {"architectures": ["pipeline"]},
-    {"architectures": ["ViTModel"]},
-    {"architectures": ["BertForSequenceClassification"]},
-    {"architectures": []},
-    {"architectures": None},
-    {"architectures": 7},
-    {"levelhead": []},
-    {"levelhead": 7},
-    {"levelhead": {}},
-    {"levelhead": {"kind": "append"}},
-    {"levelhead": {"kind": "attach"}},
-    {"model_type": "bert"},
-    {"model_type": 7},
-    {"model_type": "levelhead_appended"},
-    {"id2label": []},
-    {"id2label": {"5": "a", "9": "b"}},
-]
+WRONG: dict[str, list[Any]] = {
+    "hidden_size": [-1, 0, 10**7, 10**40, "wide", None],
+    "num_hidden_layers": [10**9, 50_000, -1],
+    "num_attention_heads": [0, 3, -2],
+    "intermediate_size": [10**9],
+    "image_size": [10**6, 32],
+    "patch_size": [0],
+    "num_channels": [10**9],
+    "num_labels": [10**9],
+    "hidden_act": ["nonsense"],
+    "architectures": [["pipeline"], ["ViTModel"], ["BertForSequenceClassification"], [], None, 7],
+    "levelhead": [[], 7, {}, {"kind": "append"}, {"kind": "attach"}],
+    "model_type": ["bert", 7, "levelhead_appended"],
+    "id2label": [[], {"5": "a", "9": "b"}],
+}
+WRONG_ENTRIES: dict[str, list[Any]] = {
+    "backbone_class": ["pipeline", "BertTokenizer", "GPT2Model", None],
+    "backbone_arguments": [[1]],
+    "debias": [{"top_t": 0}, {"nonsense": 1}, {"notebook": {"queue": 10**12}}],
+    "layers": [10**9, 0],
+    "hidden_size": [10**9],
+    "num_heads": [0],
+    "norm": ["sideways"],
+    "activation": ["nonsense"],
+    "readout": [5],
+    "intermediate_size": [-4],
+}
+"""Values of config.json, and of its entry ``levelhead``, that cannot be right."""
 
 
-@pytest.mark.parametrize("make", [debiased, plain])
-@pytest.mark.parametrize("entries", WRONG, ids=str)
-def test_an_altered_config_is_one_sentence_and_takes_no_time(
-    make: Callable[[Path], Path], entries: dict[str, Any], tmp_path: Path
-) -> None:
-    change(make(tmp_path), **entries)
+def refused_in_a_line(folder: Path) -> None:
     began = time.monotonic()
-    if make is plain and "levelhead" in entries and not entries["levelhead"]:
-        load_model(tmp_path)  # nothing is said by it
-        return
     with pytest.raises(LevelheadError) as caught:
-        load_model(tmp_path)
+        load_model(folder)
     assert time.monotonic() - began < 60
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 700
 
 
-@pytest.mark.parametrize(
-    "entries",
-    [
-        {"backbone_class": "pipeline"},
-        {"backbone_class": "BertTokenizer"},
-        {"backbone_class": "GPT2Model"},
-        {"backbone_class": None},
-        {"backbone_arguments": [1]},
-        {"debias": {"top_t": 0}},
-        {"debias": {"nonsense": 1}},
-        {"debias": {"notebook": {"queue": 10**12}}},
-        {"layers": 10**9},
-        {"layers": 0},
-        {"hidden_size": 10**9},
-        {"num_heads": 0},
-        {"norm": "sideways"},
-        {"activation": "nonsense"},
-        {"readout": 5},
-        {"intermediate_size": -4},
-    ],
-    ids=str,
-)
-def test_an_altered_levelhead_entry_is_one_sentence(entries: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [debiased, plain])
+@pytest.mark.parametrize("entry", WRONG)
+def test_an_altered_config_is_one_sentence_and_takes_no_time(
+    make: Callable[[Path], Path], entry: str, tmp_path: Path
+) -> None:
+    written = (make(tmp_path) / "config.json").read_text()
+    for value in WRONG[entry]:
+        (tmp_path / "config.json").write_text(written)
+        change(tmp_path, **{entry: value})
+        if make is plain and entry == "levelhead" and not value:
+            load_model(tmp_path)  # nothing is said by it
+        else:
+            refused_in_a_line(tmp_path)
+
+
+def test_an_altered_levelhead_entry_is_one_sentence(tmp_path: Path) -> None:
     record = json.loads((appended(tmp_path) / "config.json").read_text())["levelhead"]
-    change(tmp_path, levelhead={**record, **entries})
-    with pytest.raises(LevelheadError) as caught:
-        load_model(tmp_path)
-    assert "\n" not in str(caught.value)
-    change(tmp_path, levelhead=dict(list(record.items())[1:]))
-    with pytest.raises(LevelheadError):
-        load_model(tmp_path)
+    for entry, values in WRONG_ENTRIES.items():
+        for value in values:
+            refused_in_a_line(change(tmp_path, levelhead={**record, entry: value}))
+    refused_in_a_line(change(tmp_path, levelhead=dict(list(record.items())[1:])))
 
 
 def test_a_pickle_is_refused_without_a_page_of_torch(tmp_path: Path) -> None:
@@ -389,36 +339,33 @@ def test_a_pickle_is_refused_without_a_page_of_torch(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     for evil in ({"weight": Evil()}, Evil(), [1, 2]):
         torch.save(evil, tmp_path / "pytorch_model.bin")
-        with pytest.raises(ConfigError, match="gives no weights") as caught:
+        with pytest.raises(ConfigError, match=r"^[^\n]*gives no weights[^\n]*$"):
             LanguageModel.load(tmp_path, "cpu")
-        assert "\n" not in str(caught.value)
-        assert len(str(caught.value)) < 500
 
 
-def test_a_run_of_a_text_classifier_loads(tmp_path: Path) -> None:
-    attach(tiny_bert()).save_pretrained(tmp_path)
-    assert load_model(tmp_path).config.levelhead["kind"] == "attach"
+def llama(folder: Path, tokens: int = 40) -> Path:
+    """Save a language model that knows so many tokens, with a tokenizer of WORDS."""
+    size = LlamaConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
+    size.vocab_size = tokens
+    LlamaForCausalLM(size).save_pretrained(folder)
+    word_tokenizer(WORDS).save_pretrained(folder)
+    return folder
 
 
 def test_a_tokenizer_with_ids_beyond_the_embedding_is_refused_before_any_text(tmp_path: Path) -> None:
-    size = LlamaConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, vocab_size=4)
-    LlamaForCausalLM(size).save_pretrained(tmp_path / "base")
-    word_tokenizer(WORDS).save_pretrained(tmp_path / "base")
-    with pytest.raises(ConfigError, match="and the network knows 4 tokens, from 0"):
-        LanguageModel.load(tmp_path / "base", "cpu")
-    with pytest.raises(ConfigError, match="and the network knows 4 tokens, from 0"):
-        load_language_model(KlaadModel(str(tmp_path / "base")))
+    llama(tmp_path, tokens=4)
+    for load in (lambda: LanguageModel.load(tmp_path, "cpu"), lambda: load_language_model(KlaadModel(str(tmp_path)))):
+        with pytest.raises(ConfigError, match="and the network knows 4 tokens, from 0"):
+            load()
 
 
 def test_a_token_that_was_added_is_refused_where_a_text_has_it(tmp_path: Path) -> None:
     tokenizer = word_tokenizer(WORDS)
     known = max(tokenizer.get_vocab().values()) + 1
-    size = LlamaConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
-    size.vocab_size = known
-    LlamaForCausalLM(size).save_pretrained(tmp_path / "base")
+    llama(tmp_path, known)
     tokenizer.add_tokens(["[new]"])
-    tokenizer.save_pretrained(tmp_path / "base")
-    model = LanguageModel.load(tmp_path / "base", "cpu")  # no text needs the token
+    tokenizer.save_pretrained(tmp_path)
+    model = LanguageModel.load(tmp_path, "cpu")  # no text needs the token
     model.log_likelihoods(["red bird"])
     with pytest.raises(ConfigError, match=f"makes token {known}, and the network knows {known} tokens"):
         model.log_likelihoods(["red [new]"])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from levelhead.cli.app import main
+from command_line import run, said
 from levelhead.data import DATASETS
 from levelhead.methods import DAM, ERM, METHODS
 from levelhead.runs.folder import load_run
@@ -19,6 +18,8 @@ from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DemographicsHidden
 from test_blindness import assert_equal, faces, recipe, trained
+
+pytestmark = pytest.mark.usefixtures("own_modules")
 
 TINY = [
     *("--set", "data.train_size=64", "--set", "data.validation_size=32", "--set", "data.test_size=80"),
@@ -76,16 +77,6 @@ class MyPortraits(Portraits):
 )
 
 
-@pytest.fixture(autouse=True)
-def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Forget the modules of a test, and the folder in which they were looked for."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a module of the user's own."""
@@ -103,12 +94,6 @@ def install(folder: Path, package: str, points: str, code: str = FOCAL) -> None:
     (info / "entry_points.txt").write_text(points)
 
 
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    return int(ended.value.code or 0)
-
-
 def plan(method: str, data: str = "portraits") -> dict[str, Any]:
     return {
         "data": {"name": data, "train_size": 64, "validation_size": 32, "test_size": 80},
@@ -118,22 +103,10 @@ def plan(method: str, data: str = "portraits") -> dict[str, Any]:
     }
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
-    printed = capsys.readouterr()
-    return " ".join((printed.out + printed.err).split())
-
-
 @pytest.mark.slow  # it starts a process, which imports torch
 def test_a_method_and_a_data_set_in_the_current_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own = [
-        "--set",
-        "method={name: focal:Focal, gamma: 1.5, kind: hard}",
-        "--set",
-        "data.name=focal:MyPortraits",
-        "--out",
-        "run",
-    ]
-    arguments = ["train", "portraits_erm", *TINY, *own]
+    own = ["--set", "method={name: focal:Focal, gamma: 1.5, kind: hard}", "--set", "data.name=focal:MyPortraits"]
+    arguments = ["train", "portraits_erm", *TINY, *own, "--out", "run"]
     assert run(*arguments) == 0
     written = load_run(here / "run").to_dict()
     assert written["method"] == {"name": "focal:Focal", "gamma": 1.5, "kind": "hard"}
@@ -239,91 +212,12 @@ def test_a_broken_package_does_not_hide_the_others(
         METHODS["broken"]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        (
-            "focal:Fokal",
-            r"focal \(.*focal\.py\) has no 'Fokal'\. Did you mean 'focal:Focal'\? Methods there: Focal, Pee",
-        ),
-        ("nowhere.focal:Focal", r"there is no module 'nowhere'\. Looked in the current folder "),
-        ("focal.deeper:Focal", r"there is no module 'focal.deeper'"),
-        ("focal:MyPortraits", r"is not a method: it must be a class derived from levelhead\.methods\.Method"),
-        ("focal:dataclass", "is not a method"),
-        ("levelhead.methods:Method", "is not a method"),
-        ("focal:", "write module:Class, e.g. mypackage.focal:Focal"),
-        (":Focal", "write module:Class"),
-        ("../focal:Focal", "write module:Class"),
-        ("focal:Focal:gamma", "write module:Class"),
-        ("wrong:NoDataclass", r"is no dataclass: write @dataclass\(frozen=True\)"),
-        ("wrong:Abstract", "lacks what every method has: stages"),
-        ("wrong:Nameless", "lacks `summary`"),
-        ("wrong:Bare", "every option needs a default, and there is none for gamma"),
-        ("wrong:Named", "an option cannot be called name"),
-        ("wrong:Untyped", "the types of its options cannot be read: NameError"),
-        ("raises:Focal", r"raises cannot be imported: ZeroDivisionError: division by zero \(.*raises\.py, line 2\)"),
-        ("syntax:Focal", r"syntax cannot be imported: SyntaxError: .*syntax\.py, line 1"),
-        ("script:Focal", "script cannot be imported: SystemExit: 3"),
-        ("focal.Focal", r"Unknown method.name 'focal.Focal'.*A class of your own is named module:Class"),
-    ],
-)
-def test_what_cannot_be_used_says_why(name: str, message: str, here: Path) -> None:
-    (here / "wrong.py").write_text(
-        FOCAL
-        + """
-class NoDataclass(Focal):
-    beta: float = 1.0
-
-@dataclass(frozen=True)
-class Abstract(Method):
-    summary: ClassVar[str] = "x"
-
-@dataclass(frozen=True)
-class Nameless(Method):
-    def stages(self, lab):
-        yield from ()
-
-@dataclass(frozen=True)
-class Bare(Method):
-    gamma: float
-    summary: ClassVar[str] = "x"
-
-    def stages(self, lab):
-        yield from ()
-
-@dataclass(frozen=True)
-class Named(Focal):
-    name: str = "x"
-
-@dataclass(frozen=True)
-class Untyped(Focal):
-    beta: "Nothing" = 1.0
-"""
-    )
-    (here / "raises.py").write_text("\n1 / 0\n")
-    (here / "syntax.py").write_text("class\n")
-    (here / "script.py").write_text("raise SystemExit(3)\n")
-    with pytest.raises(ConfigError, match=message):
-        build_experiment({"data": {"name": "portraits"}, "method": {"name": name}})
-
-
 def test_no_file_of_the_current_folder_takes_the_place_of_an_installed_module(here: Path) -> None:
     (here / "json.py").write_text(FOCAL)
     (here / "typer.py").write_text(FOCAL)
     with pytest.raises(ConfigError, match=r"json \(.*\) has no 'Focal'. Methods there: none"):
         METHODS["json:Focal"]
     assert str(here) not in sys.path[:-1]
-
-
-def test_a_class_that_no_other_process_could_find_is_refused_before_a_run() -> None:
-    class Local(ERM):
-        pass
-
-    with pytest.raises(ConfigError, match=r"The method .*Local has no name .* put it at the top level of a module"):
-        METHODS.name_of(Local)
-    Main = type("Main", (ERM,), {"__module__": "__main__"})
-    with pytest.raises(ConfigError, match="The method Main has no name"):
-        METHODS.name_of(Main)
 
 
 def test_our_own_classes_have_short_names() -> None:
