@@ -233,13 +233,12 @@ def show(rows: Iterable[Mapping[str, Any]], title: str, **more: str) -> None:
     Console(width=max(160, Console().width)).print(shown)
 
 
-def markdown(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows as a Markdown table."""
+def measured() -> str:
+    """Return the recorded rows that have a target as a Markdown table."""
+    rows = [row for row in read_json(LATEST)["rows"] if row["target"] is not None]
     lines = ["| | ratio [95% interval] | target | held |", "|---|---:|---:|---|"]
-    for one in rows:
-        lines.append("| " + " | ".join(cells(one)) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *("| " + " | ".join(cells(row)) + " |" for row in rows)]) + "\n"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(markdown(row for row in read_json(LATEST)["rows"] if row["target"] is not None))
+    sys.stdout.write(measured())

@@ -9,31 +9,29 @@ from pathlib import Path
 
 import pytest
 
+from command_line import run
 from levelhead.bench.grid import compare_methods, make_cells, run_grid
 from levelhead.bench.ray_cluster import connected
-from levelhead.cli.app import main
 from levelhead.registry import _CurrentFolder
-from test_plugins import FOCAL, TINY
+from test_plugins import FOCAL, TINY, plan
 
 NAMES = (
     *("random", "numpy", "json", "pynvml", "torch", "yaml", "logging", "secrets", "pandas", "pyarrow", "rich", "click"),
     *("transformers", "matplotlib", "scipy", "PIL", "peft", "ray", "wandb", "psutil", "triton", "tensorflow", "socket"),
-    *(
-        "sitecustomize",
-        "usercustomize",
-        "typing_extensions",
-        "jax",
-        "datasets",
-        "vaderSentiment",
-        "codecarbon",
-        "IPython",
-    ),
+    *("sitecustomize", "usercustomize", "typing_extensions", "jax", "datasets", "vaderSentiment", "codecarbon"),
 )
-GRID_BASE = {
-    "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 80},
-    "model": {"hidden_size": 16, "layers": 2, "heads": 2},
-    "train": {"epochs": 1, "batch_size": 16, "device": "cpu", "threads": 1},
-}
+IN_TURN = """
+import os, runpy, sys
+sys.path[0] = os.getcwd()
+for line in sys.argv.pop(1).splitlines():
+    sys.argv[1:] = line.split("|")
+    try:
+        runpy.run_module("levelhead", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+"""Run lines one after the other, as ``python -m levelhead`` does: to import torch for each would take seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -51,51 +49,51 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def levelhead(folder: Path, *arguments: str, command: tuple[str, ...] = ("-m", "levelhead")) -> None:
-    """Run a command in a process of its own, as a user would, and look whether a file of the folder was imported."""
+def start(folder: Path, *command: str) -> None:
+    """Start Python in a folder, as a user would, and look whether a file of the folder was imported."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     done = subprocess.run(
-        [sys.executable, *command, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     taken = (folder / "taken").read_text() if (folder / "taken").exists() else ""
     assert (taken, done.returncode) == ("", 0), done.stdout + done.stderr
 
 
-AUDITS = [
-    "--version",
-    "list datasets",
-    "audit --example",
-    "audit rows.csv --label label --prediction prediction --group group --html audit.html --json audit.json",
-    "plan --gap 5 --rate 0.3",
-    "explain rows.csv --label label --score score --group group",
-    "postprocess rows.csv --label label --score score --group group --out rule",
-    "init texts.csv --out recipe.yaml",
-]
+def in_turn(folder: Path, *lines: str) -> None:
+    """Run commands; the word TINY of one is for options of a small training."""
+    words = [[one for word in line.split() for one in (TINY if word == "TINY" else [word])] for line in lines]
+    start(folder, "-c", IN_TURN, "\n".join(map("|".join, words)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", AUDITS)
-def test_no_audit_imports_a_file_of_the_current_folder(line: str, hostile: Path) -> None:
-    levelhead(hostile, *line.split())
+def test_no_audit_imports_a_file_of_the_current_folder(hostile: Path) -> None:
+    start(hostile, "-m", "levelhead", "audit", "--example")
+    in_turn(
+        hostile,
+        "--version",
+        "list datasets",
+        "audit rows.csv --label label --prediction prediction --group group --html audit.html --json audit.json",
+        "plan --gap 5 --rate 0.3",
+        "explain rows.csv --label label --score score --group group",
+        "postprocess rows.csv --label label --score score --group group --out rule",
+        "init texts.csv --out recipe.yaml",
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_no_training_or_reading_of_runs_imports_a_file_of_the_current_folder(hostile: Path) -> None:
-    levelhead(hostile, "train", "portraits_dam", *TINY, "--out", "run")
-    levelhead(hostile, "evaluate", "run", "--json", "evaluation.json")
-    levelhead(hostile, "report", "run", "--html", "run.html")
-    levelhead(
+    in_turn(
         hostile,
-        "audit",
-        "run/predictions-test.parquet",
-        *["--label", "label", "--prediction", "prediction"],
-        *["--group", "style"],
+        "train portraits_dam TINY --out run",
+        "evaluate run --json evaluation.json",
+        "report run --html run.html",
+        "audit run/predictions-test.parquet --label label --prediction prediction --group style",
+        "figure attention run --out attention",
+        "refit run --method afr --out refitted",
+        "reproduce list",
     )
-    levelhead(hostile, "figure", "attention", "run", "--out", "attention")
-    levelhead(hostile, "refit", "run", "--method", "afr", "--out", "refitted")
-    levelhead(hostile, "reproduce", "list")
 
 
 @pytest.mark.slow
@@ -104,10 +102,12 @@ def test_no_training_or_reading_of_runs_imports_a_file_of_the_current_folder(hos
 def test_no_worker_of_a_comparison_imports_a_file_of_the_current_folder(hostile: Path) -> None:
     (hostile / "focal.py").write_text("import beside\n" + FOCAL)
     (hostile / "beside.py").write_text("")
-    methods = ("--methods", "erm,focal:Focal", "--seeds", "0", "--workers", "2")
-    levelhead(hostile, "compare", "--data", "portraits", *methods, *TINY, "--out", "runs", "--html", "runs.html")
-    levelhead(hostile, "table", "runs")
-    levelhead(hostile, "figure", "pareto", "runs", "--x", "demographic_parity", "--out", "pareto.png")
+    in_turn(
+        hostile,
+        "compare --data portraits --methods erm,focal:Focal --seeds 0 --workers 2 TINY --out runs --html runs.html",
+        "table runs",
+        "figure pareto runs --x demographic_parity --out pareto.png",
+    )
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_no_process_of_a_pool_imports_a_file_of_the_current_folder(hostile: Path
         "    with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:\n"
         "        pool.submit(abs, -3).result()\n"
     )
-    levelhead(hostile, command=(str(script),))
+    start(hostile, str(script))
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_no_worker_of_ray_imports_a_file_of_the_current_folder(
     try:
         (hostile / "mine.py").write_text(FOCAL)
         monkeypatch.chdir(hostile)
-        grid = compare_methods(GRID_BASE, ["mine:Focal"], [0], {})
+        grid = compare_methods(plan("erm"), ["mine:Focal"], [0], {})
         with connected(cluster.address, tmp_path / "ray") as (launch, slots):
             failures = run_grid(make_cells(grid, tmp_path / "ray"), workers=slots, launch=launch)
         assert [failure.message for failure in failures] == []
@@ -172,6 +172,5 @@ def test_a_module_that_the_user_names_may_import_those_beside_it_and_nobody_else
 
 def test_what_the_command_starts_has_a_safe_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-    with pytest.raises(SystemExit):
-        main(["--version"])
+    assert run("--version") == 0
     assert os.environ["PYTHONSAFEPATH"] == "1"

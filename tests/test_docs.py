@@ -8,14 +8,17 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import unquote
 
 import pytest
 
 from levelhead.metrics.names import METRICS
+from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -99,14 +102,20 @@ def commands_in_sentences(text: str) -> list[str]:
     return re.findall(r"`(levelhead [a-z-][^`{|\n]*)`", prose)
 
 
-def verb_of(line: str) -> tuple[Any, list[str]]:
-    """Return the command line's own parser of the verb in ``line``, and the words behind it."""
+@cache
+def whole_app() -> Any:
+    """Return the command line's own parser: typer builds all commands anew at each call, a fifth of a second."""
     import typer
 
     from levelhead.cli.app import app
 
+    return typer.main.get_command(app)
+
+
+def verb_of(line: str) -> tuple[Any, list[str]]:
+    """Return the command line's own parser of the verb in ``line``, and the words behind it."""
     words = shlex.split(line, comments=True)[1:]
-    command: Any = typer.main.get_command(app)
+    command = whole_app()
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
         command = command.commands[words.pop(0)]
     return command, words
@@ -151,53 +160,34 @@ def test_a_command_that_is_not_understood_is_noticed() -> None:
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_in_pages_runs_and_prints_what_they_say(
-    page: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The blocks of a page from top to bottom, in one namespace; ``print(...)  # text`` prints that text."""
     monkeypatch.chdir(tmp_path)
-    before = dict(METRICS)  # a page may add one, and no other test may meet it
-
-    def restore() -> None:
-        METRICS.clear()
-        METRICS.update(before)
-
-    request.addfinalizer(restore)
     names: dict[str, object] = {}
-    for block in python_blocks(page):
-        exec(compile(block, page.name, "exec"), names)
-        printed = capsys.readouterr().out
-        for said in re.findall(r"^print\(.*\)  # (.+)$", block, flags=re.MULTILINE):
-            value = re.split(r"[:;]", said)[0]
-            assert value in printed, f"{page.name} says that {said!r} is printed"
+    with patch.dict(METRICS):  # a page may add one, and no other test may meet it
+        for block in python_blocks(page):
+            exec(compile(block, page.name, "exec"), names)
+            printed = capsys.readouterr().out
+            for said in re.findall(r"^print\(.*\)  # (.+)$", block, flags=re.MULTILINE):
+                value = re.split(r"[:;]", said)[0]
+                assert value in printed, f"{page.name} says that {said!r} is printed"
 
 
-def test_pages_whose_python_does_not_run_are_still_there() -> None:
+def test_the_first_pages_have_python_that_runs() -> None:
+    assert {ROOT / "docs" / "index.md", ROOT / "docs" / "concepts.md"} <= set(WITH_PYTHON)
     for name in NOT_RUN:
-        assert python_blocks(ROOT / name), f"{name} has no Python any more; take it off the list"
-
-
-@pytest.mark.parametrize("name", ["docs/index.md", "docs/concepts.md"])
-def test_the_first_pages_have_python_that_runs(name: str) -> None:
-    assert ROOT / name in WITH_PYTHON
+        assert python_blocks(ROOT / name), f"{name} has no Python; take it off the list"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_between_pages_hold(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
-    for link in links:
-        if not re.match(r"https?:", link):
-            assert (page.parent / link).exists(), f"{page.name} links to {link}, which is not there"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_in_pages_name_recipes_that_exist(page: Path) -> None:
+def test_links_and_recipes_of_pages_are_there(page: Path) -> None:
     from levelhead.runs.recipe import find_recipe
 
-    for recipe in re.findall(r"levelhead train (\S+)", page.read_text()):
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        assert re.match(r"https?:", link) or (page.parent / link).exists(), f"{page.name} links to {link}"
+    for recipe in re.findall(r"levelhead train (\S+)", text):
         if "$" in recipe or recipe.startswith(("-", ".")):
             continue
         if "/" in recipe:
@@ -224,14 +214,11 @@ def test_every_method_has_a_page_that_names_all_its_options() -> None:
             assert "ORACLE" in page
 
 
-@pytest.mark.slow
 def test_the_measured_table_is_that_of_the_benchmarks() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "measure.py")]
-    table = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    measure = load_script(ROOT / "benchmarks" / "measure.py")
+    table = measure.measured()
     assert "| yes |" in table
-    assert table in (ROOT / "benchmarks" / "measured.md").read_text(encoding="utf-8"), (
-        "run python benchmarks/measure.py"
-    )
+    assert table in (ROOT / "benchmarks" / "measured.md").read_text("utf-8"), "run python benchmarks/measure.py"
     chosen = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split("## Measured")[1]
     assert not {line for line in chosen.splitlines() if line.startswith("| ")} - set(table.splitlines())
 
