@@ -13,16 +13,16 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
+from command_line import run
 from levelhead.auditing.unknown import privacy
 from levelhead.auditing.unknown.answer import PERSONS, IndirectGap, IndirectPart
 from levelhead.auditing.unknown.known import NOTHING_KNOWN, Shares, read_shares
 from levelhead.auditing.unknown.page import indirect_page
 from levelhead.auditing.unknown.privacy import Response
-from levelhead.cli.app import main
 from levelhead.report import render
 from levelhead.report.text import number
+from levelhead.storage import read_json
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError, DataError
 
 
 def people(rows: int = 20_000, seed: int = 0) -> pd.DataFrame:
@@ -53,34 +53,36 @@ def part_of(result: lh.IndirectAudit) -> Any:
     return next(iter(result.parts.values()))
 
 
+def width(one: Any) -> float:
+    return float(one.high - one.low)
+
+
+BY_ZIP = Shares(("men", "women"), by_stratum={"north": (0.6, 0.4), "south": (0.6, 0.4)})
+
+
 def test_labelled_rows_and_a_proxy(table: pd.DataFrame) -> None:
-    part = part_of(audit(table, labelled=table["known"], proxies={"p_female": table["p_female"]}))
-    assert part.method == "labelled subset"
-    figure = part.gaps[0].estimate
-    assert figure.low < 0.275 < figure.high
-    assert figure.high - figure.low < 0.8 * (part.gaps[0].alone.high - part.gaps[0].alone.low)
-    assert figure.assumes == "the labelled rows are a random sample of all rows"
-    assert part.headline.startswith("If the labelled rows are a random sample, the selection rate of “women” is ")
-    assert set(part.gaps[0].naive) == {"p_female"}
-    assert part.rests_on[-1] == PERSONS
-
-
-def test_a_proxy_of_the_other_group_says_the_same(table: pd.DataFrame) -> None:
-    one, other = (
-        part_of(audit(table, labelled=table["known"], proxies={"p": p}))
-        for p in (table["p_female"], 1 - table["p_female"])
+    part, other = (
+        part_of(audit(table, labelled=table["known"], proxies={"p_female": p}))
+        for p in (table["p_female"], 1 - table["p_female"])  # a proxy of the other group says the same
     )
-    assert one.gaps[0].estimate.value == pytest.approx(other.gaps[0].estimate.value, abs=1e-9)
+    gap = part.gaps[0]
+    assert part.method == "labelled subset"
+    assert gap.estimate.low < 0.275 < gap.estimate.high
+    assert width(gap.estimate) < 0.8 * width(gap.alone)
+    assert gap.estimate.assumes == "the labelled rows are a random sample of all rows"
+    assert part.headline.startswith("If the labelled rows are a random sample, the selection rate of “women” is ")
+    assert set(gap.naive) == {"p_female"}
+    assert part.rests_on[-1] == PERSONS
+    assert other.gaps[0].estimate.value == pytest.approx(gap.estimate.value, abs=1e-9)
 
 
-def test_several_proxies_are_cross_fitted(table: pd.DataFrame) -> None:
+def test_several_proxies_are_cross_fitted_and_none_makes_nothing_narrower(table: pd.DataFrame) -> None:
     part = part_of(audit(table, labelled=table["known"], proxies=table[["p1", "p2", "zip"]]))
     assert part.gaps[0].estimate.low < 0.275 < part.gaps[0].estimate.high
-    assert (
-        "The proxies were turned into one probability by cross-fitting in 5 parts of the labelled rows."
-        in part.rests_on
-    )
+    assert any("cross-fitting in 5 parts of the labelled rows" in line for line in part.rests_on)
     assert set(part.gaps[0].naive) == {"p1", "p2"}  # "zip" speaks of no group
+    (said,) = [line for line in part_of(audit(table, labelled=table["known"])).rests_on if "narrower" in line]
+    assert "is no narrower than that of the labelled rows alone" in said
 
 
 @pytest.mark.parametrize("inclusion", [False, True])
@@ -97,20 +99,12 @@ def test_the_order_of_the_rows_changes_no_cross_fitted_figure(table: pd.DataFram
     assert figures(table, seed=1) != pytest.approx(first, abs=1e-9)
 
 
-def test_an_interval_is_not_called_1_00_times_narrower(table: pd.DataFrame) -> None:
-    part = part_of(audit(table, labelled=table["known"]))
-    said = [line for line in part.rests_on if "narrower" in line]
-    assert said == ["The interval of the gap in selection rates is no narrower than that of the labelled rows alone."]
-
-
 def test_labels_that_are_missing_not_at_random_are_refused_without_their_probabilities(table: pd.DataFrame) -> None:
     rng = np.random.default_rng(5)
     chance = np.where(table["yhat"] == 1, 0.08, 0.02)
     known = np.where(rng.random(len(table)) < chance, table["sex"], None)
     part = part_of(audit(table, labelled=known, proxies={"p": table["p_female"]}))
-    assert part.refused == (
-        "whether a row was labelled goes with its label, prediction or proxy, so the labelled rows are no random sample"
-    )
+    assert "so the labelled rows are no random sample" in part.refused
     assert "--inclusion" in part.help
     # No gate can pass on the labelled rows alone, and no sentence speaks of the interval that is not given.
     assert all(one.estimate.refused and one.alone is not None and one.alone.refused for one in part.gaps)
@@ -125,15 +119,13 @@ def test_labels_that_are_missing_not_at_random_are_refused_without_their_probabi
 def test_probabilities_of_labelling_that_the_labels_contradict_are_refused(
     table: pd.DataFrame, everywhere: bool, proxies: str | None
 ) -> None:
-    hit, draw = table["yhat"].to_numpy() == 1, np.random.default_rng(6).random(len(table))
-    chance = np.where(hit, 0.1, 0.5)
-    known = np.where(draw < chance, table["sex"], None)
+    draw = np.random.default_rng(6).random(len(table))
+    chance = np.where(table["yhat"] == 1, 0.1, 0.5)
     labelled = draw < chance
-    given = {"labelled": known} | ({"proxies": table[[proxies]]} if proxies else {})
+    given = {"labelled": np.where(labelled, table["sex"], None)} | ({"proxies": table[[proxies]]} if proxies else {})
 
     def refused(claimed: Any) -> str:
-        inclusion = np.where(labelled | everywhere, claimed, np.nan)
-        part = part_of(audit(table, **given, inclusion=inclusion))
+        part = part_of(audit(table, **given, inclusion=np.where(labelled | everywhere, claimed, np.nan)))
         assert bool(part.refused) == ("in fact labelled (--inclusion)" in part.help)
         assert all(one.estimate.refused for one in part.gaps) == bool(part.refused)
         return str(part.refused)
@@ -142,13 +134,10 @@ def test_probabilities_of_labelling_that_the_labels_contradict_are_refused(
     assert not refused(chance.round(1))
     said = refused(1 - chance)
     assert said.startswith("the labelled rows do not fit --inclusion: ")
-    n = f"{labelled.sum():,}"
-    assert (f"there are {n}, and it implies " if everywhere else " rows instead of 20,000") in said
+    assert (f"there are {labelled.sum():,}, and it implies " if everywhere else " rows instead of 20,000") in said
     assert refused(np.full(len(table), 0.9))
     # The right number of rows, and the wrong ones.
-    wanted = "the labelled rows do not fit --inclusion by label, prediction, proxy or probability (p below 0.0001)"
-    constant = np.full(len(table), labelled.mean())
-    assert refused(constant) == wanted
+    assert "by label, prediction, proxy or probability" in refused(np.full(len(table), labelled.mean()))
 
 
 def test_a_complement_that_implies_as_many_rows_is_refused(table: pd.DataFrame) -> None:
@@ -161,7 +150,7 @@ def test_a_complement_that_implies_as_many_rows_is_refused(table: pd.DataFrame) 
 
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_right_probabilities_of_labelling_are_hardly_ever_refused(everywhere: bool) -> None:
-    for seed in range(60):
+    for seed in range(30):
         rng = np.random.default_rng(seed)
         frame = people(1500, seed)
         chance = np.where(rng.random(len(frame)) < 0.8, 0.01, 0.6)  # few rows of a large weight
@@ -189,23 +178,19 @@ def three_groups(rows: int = 20_000) -> pd.DataFrame:
 THREE = {("b", "a"): 0.2, ("c", "a"): 0.3, ("c", "b"): 0.1}
 
 
-@pytest.mark.parametrize("proxies", [None, "p_c", ["p1", "p2"]])
-def test_three_groups_with_labelled_rows_are_compared_in_pairs(proxies: Any) -> None:
+@pytest.mark.parametrize("proxies", [[], ["p_c"], ["p1", "p2"]])
+def test_three_groups_with_labelled_rows_are_compared_in_pairs(proxies: list[str]) -> None:
     table = three_groups()
-    given = {} if proxies is None else {"proxies": table[[proxies] if isinstance(proxies, str) else proxies]}
-    part = part_of(audit(table, labelled=table["known"], **given))
+    part = part_of(audit(table, labelled=table["known"], **({"proxies": table[proxies]} if proxies else {})))
     found = {one.groups: one for one in part.gaps if one.gap == "demographic_parity"}
     assert set(found) == set(THREE)
     for pair, true in THREE.items():
         assert found[pair].estimate.low < true < found[pair].estimate.high
-        assert found[pair].estimate.high - found[pair].estimate.low < 1.05 * (
-            found[pair].alone.high - found[pair].alone.low
-        )
-    assert "There are 3 pairs of groups: intervals are adjusted for all pairs of a rate (Bonferroni)." in part.rests_on
+        assert width(found[pair].estimate) < 1.05 * width(found[pair].alone)
+    assert any("There are 3 pairs of groups: intervals are adjusted" in line for line in part.rests_on)
     assert "; the largest of 3 differences, adjusted for all)" in part.headline
-    if proxies == ["p1", "p2"]:
-        narrow = found["c", "a"].estimate.high - found["c", "a"].estimate.low
-        assert narrow < 0.9 * (found["c", "a"].alone.high - found["c", "a"].alone.low)
+    if len(proxies) == 2:
+        assert width(found["c", "a"].estimate) < 0.9 * width(found["c", "a"].alone)
         assert set(found["c", "a"].naive) == {"p1", "p2"}
 
 
@@ -231,12 +216,9 @@ def test_three_proxies(table: pd.DataFrame) -> None:
     part = part_of(audit(table, proxies=table[["p1", "p2", "p3"]], replicates=300))
     assert part.method == "three proxies"
     assert part.gaps[0].estimate.low < 0.275 < part.gaps[0].estimate.high
-    assert "Errors that the proxies share, given the group, cannot be detected in these data." in part.rests_on
+    assert any(line.startswith("Errors that the proxies share, given the group, cannot") for line in part.rests_on)
     assert part.gaps[0].bounds is not None
-    assert part.headline.startswith(
-        "If within each group, proxy errors are independent of each other, of the label and of the prediction, the "
-        "selection rate of “women” is "
-    )
+    assert part.headline.startswith("If within each group, proxy errors are independent of each other, of the label")
 
 
 def test_shares_beside_three_proxies_are_matched_by_name(table: pd.DataFrame) -> None:
@@ -247,16 +229,11 @@ def test_shares_beside_three_proxies_are_matched_by_name(table: pd.DataFrame) ->
     assert part_of(found[0]).gaps[0].bounds.assumes == "nothing but the shares that were given"
     assert not any(one.warnings for one in found)
     (said,) = audit(table, shares={"women": 0.7}, **given).warnings
-    assert said.startswith("The given share of “men” is 30.0%; the proxies imply 6") or said.startswith(
-        "The given share of “women” is 70.0%; the proxies imply "
-    )
-    for wrong in ({"f": 0.4}, {"men": 0.5, "women": 0.3, "others": 0.2}):
-        with pytest.raises(ConfigError, match="Name the proxies’ groups, in the same words"):
-            audit(table, shares=wrong, **given)
+    assert "The given share of “" in said
 
 
 def test_shares_and_strata_that_are_not_used_are_named(table: pd.DataFrame) -> None:
-    strata, by_zip = table["zip"], Shares(("men", "women"), by_stratum={"north": (0.6, 0.4), "south": (0.6, 0.4)})
+    strata, by_zip = table["zip"], BY_ZIP
     three = {"proxies": table[["p1", "p2", "p3"]], "replicates": 100}
     both = "does not use the shares (--shares) or the strata (--strata)."
     some = {"labelled": table["known"]}
@@ -297,7 +274,7 @@ def test_noise_that_contradicts_the_answers_is_named(table: pd.DataFrame) -> Non
     answers = np.where(rng.random(len(table)) < 0.1, "f", "m")  # of flip=0.3, no fewer than 30% could say f
     part = part_of(audit(table, responses=answers, response=Response(flip=0.3)))
     assert part.refused.startswith("the declared noise is impossible for these answers")
-    assert part.help == "the flip or epsilon with which the answers were in fact randomised"
+    assert "the flip or epsilon with which" in part.help
     assert any("With flip=0.3, these answers imply shares of −" in line for line in part.rests_on)
     assert part.shares == {}
     rare = privacy.randomize(np.where(rng.random(len(table)) < 0.001, "f", "m"), 0.85, seed=1)
@@ -307,13 +284,13 @@ def test_noise_that_contradicts_the_answers_is_named(table: pd.DataFrame) -> Non
 
 
 def test_two_attributes_with_a_budget_each(table: pd.DataFrame) -> None:
-    reports = {
-        name: privacy.randomize(table[name].to_numpy(), budget, seed=1) for name, budget in (("sex", 1.0), ("zip", 2.0))
-    }
-    result = audit(table, responses=reports, response={"sex": Response(epsilon=1.0), "zip": Response(epsilon=2.0)})
+    spent = {"sex": 1.0, "zip": 2.0}
+    reports = {name: privacy.randomize(table[name].to_numpy(), epsilon, seed=1) for name, epsilon in spent.items()}
+    response = {name: Response(epsilon=epsilon) for name, epsilon in spent.items()}
+    result = audit(table, responses=reports, response=response)
     assert list(result.parts) == ["sex", "zip"]
     said = " ".join(result.parts["zip"].rests_on)
-    assert "Each answer in zip spent epsilon=2.00. The 2 attributes of a person spent 3.00 together." in said
+    assert "spent epsilon=2.00. The 2 attributes of a person spent 3.00 together." in said
 
 
 def test_shares_bound_the_gap(table: pd.DataFrame) -> None:
@@ -322,14 +299,9 @@ def test_shares_bound_the_gap(table: pd.DataFrame) -> None:
     assert part.gaps[0].groups == ("women", "not women")
     assert bounds.low < 0.275 < bounds.high
     assert part.gaps[0].estimate.refused
-    assert part.headline.startswith(
-        "The only assumption is the share of each group: the selection rate of “women” minus that of “not women” lies "
-    )
-
-
-def test_bounds_that_leave_out_zero_say_so() -> None:
-    sure = np.tile([0.02, 0.98], 2_000)
-    part = part_of(lh.indirect_audit(np.tile([0, 1], 2_000), np.tile([0, 1], 2_000), proxies={"p": sure}))
+    assert part.headline.startswith("The only assumption is the share of each group: the selection rate of “women” ")
+    sure, label = np.tile([0.02, 0.98], 2_000), np.tile([0, 1], 2_000)
+    part = part_of(lh.indirect_audit(label, label, proxies={"p": sure}))
     assert "points, higher in any case; narrower limits need another assumption." in part.headline
 
 
@@ -360,11 +332,11 @@ def test_a_gap_without_rows_is_refused_and_the_others_are_not(table: pd.DataFram
 
 
 def test_a_constant_model_and_a_constant_proxy_are_named(table: pd.DataFrame) -> None:
-    result = lh.indirect_audit(table["y"], np.zeros(len(table), int), proxies=table[["p1", "p2", "p3"]], replicates=100)
-    assert "Every prediction is '0': every gap among these rows is 0, whatever the groups are." in result.warnings
+    result = audit(table.assign(yhat=0), proxies=table[["p1", "p2", "p3"]], replicates=100)
+    assert any("Every prediction is '0': every gap among these rows is 0" in one for one in result.warnings)
     for same in (0.5, "somebody"):
         part = part_of(audit(table, labelled=table["known"], proxies={"p": np.full(len(table), same)}))
-        assert "The proxy p is constant, so it carries no information: leave it out." in part.rests_on
+        assert any("The proxy p is constant" in line for line in part.rests_on)
 
 
 def test_a_gap_that_is_refused_beside_others_says_why(table: pd.DataFrame) -> None:
@@ -374,24 +346,16 @@ def test_a_gap_that_is_refused_beside_others_says_why(table: pd.DataFrame) -> No
     assert "Refused: True positive rate: women minus men: fewer than 5 labelled rows in a" in " ".join(said.split())
 
 
-def test_nothing_known_gives_a_sentence_and_no_number(table: pd.DataFrame) -> None:
-    with pytest.raises(ConfigError, match="any gap up to 100 points is possible"):
-        audit(table)
-    part = part_of(audit(table, proxies={"p1": table["p1"]}))
+@pytest.mark.parametrize("kind", [object, int, float, str, bool])
+def test_one_guess_is_refused_in_words_and_coded_0_and_1(table: pd.DataFrame, kind: type) -> None:
+    guess = (table["p1"] == "women").astype(int)
+    part = part_of(audit(table, proxies={"p1": table["p1"] if kind is object else guess.astype(kind)}))
+    assert part.refused.startswith("1 proxy without labelled rows cannot tell a gap")
+    assert part.headline.startswith("No answer: 1 proxy without labelled rows")
     assert NOTHING_KNOWN in part.rests_on
     assert all(math.isnan(one.estimate.value) and one.bounds is None for one in part.gaps)
-    assert part.headline.startswith(
-        "No answer: 1 proxy without labelled rows cannot tell a gap from the proxy’s own errors."
-    )
-
-
-@pytest.mark.parametrize("kind", [int, float, str, bool])
-def test_one_guess_coded_0_and_1_is_refused_as_words_are(table: pd.DataFrame, kind: type) -> None:
-    guess = (table["p1"] == "women").astype(int)
-    part = part_of(audit(table, proxies={"p1": guess.astype(kind)}))
-    assert part.refused.startswith("1 proxy without labelled rows cannot tell a gap")
-    assert all(one.bounds is None for one in part.gaps)
-    assert ("p1: every value is 0 or 1, so it is a guess and not a probability." in part.rests_on) == (kind is not bool)
+    coded = any("p1: every value is 0 or 1" in line for line in part.rests_on)
+    assert coded == (kind not in (object, bool))
     part = part_of(audit(table, proxies={"p1": guess.where(np.arange(len(table)) > 5, 0.5)}))
     assert part.gaps[0].bounds is not None
 
@@ -404,32 +368,22 @@ def test_probabilities_that_are_all_0_or_1_are_refused(table: pd.DataFrame) -> N
         assert all(one.bounds is None and one.weighted is None for one in part.gaps)
     part = part_of(audit(table, proxy_probabilities={"f": guess.where(np.arange(len(table)) > 5, 0.5)}))
     assert part.gaps[0].weighted is not None
-    for same in (0, 1):
-        with pytest.raises(DataError, match="'a' is constant"):
-            audit(table, proxies={"a": np.full(len(table), same)})
 
 
-def test_shares_by_stratum_come_from_a_file(tmp_path: Path, table: pd.DataFrame) -> None:
-    file = tmp_path / "shares.csv"
-    file.write_text("zip,men,women\nnorth,0.6,0.4\nsouth,0.6,0.4\n", encoding="utf-8")
-    shares = read_shares([str(file)], "zip")
-    part = part_of(audit(table, shares=shares, strata=table["zip"]))
-    assert part.gaps[0].bounds.low < 0.275 < part.gaps[0].bounds.high
-    file.write_text("zip,men,women\nnorth,0.6,0.4\n", encoding="utf-8")
-    with pytest.raises(DataError, match="There are no shares for stratum 'south'"):
-        audit(table, shares=read_shares([str(file)], "zip"), strata=table["zip"])
-    for text, encoding in (
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("zip,men,women\nnorth,0.6,0.4\nsouth,0.6,0.4\n", "utf-8"),
         ("zip;men;women\nnorth;0,6;0,4\nsouth;0,6;0,4\n", "utf-16"),
         ("zip\tmen\twomen\nnorth\t0,6\t0,4\nsouth\t0,6\t0,4\n", "utf-8-sig"),
-    ):
-        file.write_text(text, encoding=encoding)
-        assert read_shares([str(file)], "zip") == shares
-    file.write_text('zip,men,women\n"north,0.6,0.4\nsouth,0.6,0.4\n', encoding="utf-8")
-    with pytest.raises(DataError, match="a quotation mark that opens in row 1 is never closed"):
-        read_shares([str(file)], "zip")
-    file.write_text("zip,men,women\nnorth,0.6,0.6\n", encoding="utf-8")
-    with pytest.raises(DataError, match="must add to 1"):
-        read_shares([str(file)], "zip")
+    ],
+)
+def test_shares_by_stratum_come_from_a_file(tmp_path: Path, table: pd.DataFrame, text: str, encoding: str) -> None:
+    (tmp_path / "shares.csv").write_text(text, encoding=encoding)
+    shares = read_shares([str(tmp_path / "shares.csv")], "zip")
+    assert shares == BY_ZIP
+    part = part_of(audit(table, shares=shares, strata=table["zip"]))
+    assert part.gaps[0].bounds.low < 0.275 < part.gaps[0].bounds.high
 
 
 def test_no_row_and_no_few_people_are_in_what_is_written(table: pd.DataFrame) -> None:
@@ -446,48 +400,37 @@ def test_no_row_and_no_few_people_are_in_what_is_written(table: pd.DataFrame) ->
     assert longest(result.to_dict()) < 50  # no list has an entry a row
 
 
-DECLARED = ["--randomized-response"]
-COMMAND = ["indirect-audit", "people.csv", "--label", "y", "--prediction", "yhat"]
-
-
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options",
     [
-        (["--labelled-group", "known", "--proxy", "p_female"], "If the labelled rows are a random sample"),
-        (["--proxy", "p1", "--proxy", "p2", "--proxy", "p3"], "Agreement of proxies, which gives their errors (HOC)"),
-        (["--group", "p1", "--randomized-response", "epsilon=1.39"], "Randomised answers, with the noise inverted"),
-        (["--group", "p1", "--group", "p2", *DECLARED, "p1:flip=0.2", *DECLARED, "p2:flip=0.1"], "Gaps by p2"),
-        (["--shares", "women=0.52", "--strata", "zip"], "Strata narrow the bounds only if"),
+        "--labelled-group known --proxy p_female",
+        "--proxy p1 --proxy p2 --proxy p3",
+        "--group p1 --group p2 --randomized-response p1:flip=0.2 --randomized-response p2:epsilon=1.39",
+        "--shares women=0.52 --strata zip",
     ],
-)  # fmt: skip
-def test_the_commands(
-    options: list[str], said: str, table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    table.head(9000).to_csv("people.csv", index=False)
-    with pytest.raises(SystemExit) as left:
-        main([*COMMAND, *options, "--json", "out.json", "--html", "out.html"])
-    assert left.value.code == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert said in printed
-    assert "Assumptions of this answer" in printed
-    page = Path("out.html").read_text(encoding="utf-8")
-    assert "Assumptions of this answer" in page
-    figures = json.loads(Path("out.json").read_text(encoding="utf-8"))
-    assert render(indirect_page(figures))
+)
+def test_the_commands(options: str, table: pd.DataFrame, folder_of_its_own: None) -> None:
+    table.head(4000).to_csv("people.csv", index=False)
+    command = ("indirect-audit", "people.csv", "--label", "y", "--prediction", "yhat", *options.split())
+    assert run(*command, "--json", "out.json", "--html", "out.html") == 0
+    assert "Assumptions of this answer" in Path("out.html").read_text(encoding="utf-8")
+    assert render(indirect_page(read_json(Path("out.json"))))
 
 
-def test_a_file_and_its_rows_say_the_same(tmp_path: Path, table: pd.DataFrame) -> None:
-    table.to_parquet(tmp_path / "people.parquet")
-    table.to_csv(tmp_path / "people.csv", index=False)
-    given = {"labelled": "known", "proxies": ["p_female"]}
-    files = [lh.indirect_audit_file(tmp_path / name, "y", "yhat", **given) for name in ("people.parquet", "people.csv")]
-    rows = audit(table, labelled=table["known"], proxies={"p_female": table["p_female"]})
-    for gap, figure in rows.gaps.items():
-        for file in files:
-            assert file.gaps[gap].value == pytest.approx(figure.value, abs=1e-9)
-            assert file.gaps[gap].high == pytest.approx(figure.high, abs=1e-9)
+@pytest.mark.parametrize("name", ["people.parquet", "people.csv"])
+def test_a_file_and_its_rows_say_the_same(tmp_path: Path, table: pd.DataFrame, name: str) -> None:
+    """Also where labelled rows alone have a chance of being labelled."""
+    rows = table.assign(chance=np.where(table["known"].notna(), 0.03, np.nan))
+    rows.to_csv(tmp_path / name, index=False) if name.endswith("csv") else rows.to_parquet(tmp_path / name)
+    for inclusion in (None, "chance"):
+        given = {"labelled": "known", "proxies": ["p_female"], "inclusion": inclusion}
+        file = lh.indirect_audit_file(tmp_path / name, "y", "yhat", **given)
+        chance = {} if inclusion is None else {"inclusion": rows["chance"]}
+        whole = audit(table, labelled=table["known"], proxies=table[["p_female"]], **chance)
+        for gap, figure in whole.gaps.items():
+            own = file.gaps[gap]
+            assert (own.value, own.high) == pytest.approx((figure.value, figure.high), abs=1e-9)
+        assert file.gaps["demographic_parity"].low < 0.275 < file.gaps["demographic_parity"].high
 
 
 def test_ids_of_many_digits_stay_apart_as_decimals_too(tmp_path: Path, table: pd.DataFrame) -> None:
@@ -505,28 +448,11 @@ def test_ids_of_many_digits_stay_apart_as_decimals_too(tmp_path: Path, table: pd
         assert found.gaps == audit(ids, labelled=ids["known"], proxies={"tract": ids["tract"]}).gaps
 
 
-def test_a_file_may_have_a_chance_for_labelled_rows_alone(tmp_path: Path, table: pd.DataFrame) -> None:
-    chance = np.where(table["known"].notna(), 0.03, np.nan)
-    table.assign(chance=chance).to_parquet(tmp_path / "people.parquet")
-    given = {"labelled": "known", "proxies": ["p_female"], "inclusion": "chance"}
-    result = lh.indirect_audit_file(tmp_path / "people.parquet", "y", "yhat", **given)
-    assert result.gaps["demographic_parity"].low < 0.275 < result.gaps["demographic_parity"].high
-
-
 def test_a_gap_without_an_interval_is_not_decided() -> None:
     gap = IndirectGap("demographic_parity", ("a", "b"), lh.Estimate(0.3, math.nan, math.nan, 100))
     part = IndirectPart("labelled subset", "labels are a random sample", [gap], [])
-    assert part.headline == (
-        "If labels are a random sample, the selection rate does not differ measurably between “a” and “b”: +30.0 "
-        "points (no interval)."
-    )
+    assert "does not differ measurably between “a” and “b”: +30.0 points (no interval)." in part.headline
     assert gap.to_dict()["absolute"] == {"value": 0.3, "low": None, "high": None, "n": 100}
-    page = lh.IndirectAudit({"sex": part}, [], 100, "1").page()
-    (forest,) = (
-        block
-        for one in page["parts"]
-        for section in one["sections"]
-        for block in section["blocks"]
-        if block["type"] == "forest"
-    )
+    sections = lh.IndirectAudit({"sex": part}, [], 100, "1").page()["parts"][0]["sections"]
+    (forest,) = [block for section in sections for block in section["blocks"] if block["type"] == "forest"]
     assert not forest["rows"][0]["decided"]

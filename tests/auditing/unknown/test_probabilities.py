@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
+from command_line import run, said
 from levelhead.auditing.unknown.known import read_probabilities
 from levelhead.auditing.unknown.page import points
-from levelhead.cli.app import main
-from levelhead.types import DataError
+from levelhead.storage import read_json
 
 COLUMNS = {"white": "p_w", "black": "p_b", "other": "p_o"}
 
@@ -36,36 +35,38 @@ def audit(table: pd.DataFrame, **more: Any) -> Any:
     return lh.indirect_audit(more.pop("y_true", None), table["approved"], proxy_probabilities=given, **more)
 
 
-def test_the_weighted_estimate_and_the_bounds_hold_the_truth() -> None:
-    table = world(20_000)
-    p = table[list(COLUMNS.values())].to_numpy()
+@pytest.fixture(scope="module")
+def wide() -> Any:
+    """Return the groups of an audit of many rows."""
+    return audit(world(20_000)).parts["groups"]
+
+
+def test_the_weighted_estimate_and_the_bounds_hold_the_truth(wide: Any) -> None:
+    p = world(20_000)[list(COLUMNS.values())].to_numpy()
     rates = p.T @ (0.3 + 0.3 * p[:, 0]) / p.sum(0)  # of the population
-    part = audit(table).parts["groups"]
-    assert part.method == "bounds"
-    assert [one.groups for one in part.gaps] == [("black", "white"), ("other", "white"), ("other", "black")]
-    for one, (a, b) in zip(part.gaps, ((1, 0), (2, 0), (2, 1)), strict=True):
+    assert wide.method == "bounds"
+    assert [one.groups for one in wide.gaps] == [("black", "white"), ("other", "white"), ("other", "black")]
+    for one, (a, b) in zip(wide.gaps, ((1, 0), (2, 0), (2, 1)), strict=True):
         truth = rates[a] - rates[b]
         assert one.gap == "demographic_parity"
         assert one.bounds.reach_low <= one.bounds.low <= truth <= one.bounds.high <= one.bounds.reach_high
         assert one.bounds.reach_high - one.bounds.high < 0.03
         assert one.weighted.low < truth < one.weighted.high
-    assert sum(part.shares.values()) == pytest.approx(1)
-    assert "as supervisors count with BISG" in " ".join(part.rests_on)
-    assert "“black” minus" in part.headline or "“other” minus" in part.headline
+    assert sum(wide.shares.values()) == pytest.approx(1)
+    assert "as supervisors count with BISG" in " ".join(wide.rests_on)
 
 
-def test_the_headline_is_about_the_largest_weighted_gap_unless_one_is_certain() -> None:
+def test_the_headline_is_about_the_largest_weighted_gap_unless_one_is_certain(wide: Any) -> None:
     """The bounds of the smallest groups are widest, whatever their gap is."""
-    part = audit(world(20_000)).parts["groups"]
-    largest = max(part.gaps, key=lambda one: abs(one.weighted.value))
-    widest = max(part.gaps, key=lambda one: one.bounds.largest_reach)
+    largest = max(wide.gaps, key=lambda one: abs(one.weighted.value))
+    widest = max(wide.gaps, key=lambda one: one.bounds.largest_reach)
     assert largest is not widest
     a, b = largest.groups
-    assert f"of “{a}” minus that of “{b}” lies between {points(largest.bounds.reach_low)}" in part.headline
-    assert f"The weighted estimate, as with BISG, is {points(largest.weighted.value)} points" in part.headline
-    assert "; the largest of 3 differences, adjusted for all)" in part.headline
+    assert f"of “{a}” minus that of “{b}” lies between {points(largest.bounds.reach_low)}" in wide.headline
+    assert f"The weighted estimate, as with BISG, is {points(largest.weighted.value)} points" in wide.headline
+    assert "; the largest of 3 differences, adjusted for all)" in wide.headline
     known = replace(widest, bounds=replace(widest.bounds, reach_low=0.01))
-    certain = replace(part, gaps=[known if one is widest else one for one in part.gaps]).headline
+    certain = replace(wide, gaps=[known if one is widest else one for one in wide.gaps]).headline
     assert f"of “{widest.groups[0]}” minus that of “{widest.groups[1]}” lies between +1.0" in certain
     assert "higher in any case" in certain
     assert "the largest of" not in certain
@@ -77,10 +78,10 @@ def test_groups_whose_probabilities_have_one_ratio_get_no_weighted_gap_of_zero()
     table["p_b"] = table["p_o"] = (1 - table["p_w"]) / 2
     part = audit(table).parts["groups"]
     *others, same = part.gaps
-    reason = "the probabilities of the two groups have the same ratio in every row"
-    assert (same.groups, same.weighted.defined, same.weighted.reason) == (("other", "black"), False, reason)
+    assert (same.groups, same.weighted.defined) == (("other", "black"), False)
+    assert "have the same ratio in every row" in same.weighted.reason
     assert all(one.weighted.low < one.weighted.high for one in others)
-    assert f"No weighted estimate of “other” and “black”: {reason}." in part.rests_on
+    assert f"No weighted estimate of “other” and “black”: {same.weighted.reason}." in part.rests_on
 
 
 def test_the_weighted_estimate_is_too_small_where_the_group_counts_within_a_row() -> None:
@@ -120,65 +121,29 @@ def test_one_group_stands_against_all_others() -> None:
     assert (first.bounds.low, first.bounds.high) == pytest.approx((second.bounds.low, second.bounds.high))
 
 
-def test_the_command_with_a_csv_and_a_parquet_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    table = world().round({"p_w": 2, "p_b": 2, "p_o": 2})
+def test_the_command_with_a_csv_and_a_parquet_file(folder_of_its_own: None, capsys: pytest.CaptureFixture[str]) -> None:
+    table = world(2000).round({"p_w": 2, "p_b": 2, "p_o": 2})
     table.to_csv("loans.csv", index=False)
     table.to_parquet("loans.parquet")
     given = ",".join(f"{group}={column}" for group, column in COLUMNS.items())
-    said = []
+    options = ("--prediction", "approved", "--proxy-probabilities", given, "--positive", "yes", "--json", "out.json")
+    parts = []
     for name in ("loans.csv", "loans.parquet"):
-        line = [
-            "indirect-audit",
-            name,
-            "--prediction",
-            "approved",
-            "--proxy-probabilities",
-            given,
-            "--positive",
-            "yes",
-        ]
-        with pytest.raises(SystemExit, match=r"^0$"):
-            main([*line, "--json", "out.json", "--html", "out.html"])
-        said.append(json.loads(Path("out.json").read_text()))
-        printed = " ".join(capsys.readouterr().out.split())
-        assert "The weighted estimate, as with BISG, is" in printed
-        assert "rounded probabilities were normalised to sum to 1" in printed
+        limit = ("--fail-if", "demographic_parity_weighted < 0.5")
+        assert run("indirect-audit", name, *options, "--html", "out.html", *limit) == 1
+        parts.append(read_json(Path("out.json"))["parts"])
+        assert "rounded probabilities were normalised to sum to 1" in said(capsys)
         assert "BISG" in Path("out.html").read_text()
-    assert said[0]["parts"] == said[1]["parts"]
-    gap = said[0]["parts"]["groups"]["gaps"][0]
+    assert parts[0] == parts[1]
+    gap = parts[0]["groups"]["gaps"][0]
     assert gap["groups"] == ["black", "white"]
     assert gap["weighted"]["low"] < gap["weighted"]["value"] < gap["weighted"]["high"]
-    with pytest.raises(SystemExit, match=r"^1$"):
-        main([*line, "--fail-if", "demographic_parity_weighted < 0.5"])
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"p_w": np.nan}, r"the probability of 'white' is missing or not within 0 to 1 in 1 row, first in row 6"),
-        ({"p_b": 1.5}, r"the probability of 'black' is missing or not within 0 to 1 in 1 row, first in row 6"),
-        ({"p_w": 0.9, "p_b": 0.9}, r"The probabilities of 1 row do not add to 1; the first add to 1\.8.*, in row 6"),
-    ],
-)
-def test_a_row_without_usable_probabilities_is_an_error(change: dict[str, float], said: str) -> None:
-    table = world(300)
-    for name, value in change.items():
-        table.loc[5, name] = value
-    with pytest.raises(DataError, match=said):
-        audit(table)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("rows", [2, 5])
 def test_a_few_rows_give_bounds_and_no_error(rows: int) -> None:
-    table = world(300).head(rows)
-    if rows == 1:
-        with pytest.raises(DataError, match="constant, so they carry no information"):
-            audit(table)
-        return
-    one = audit(table.assign(approved=["yes", *["no"] * (rows - 1)])).parts["groups"].gaps[0]
+    table = world(300).head(rows).assign(approved=["yes", *["no"] * (rows - 1)])
+    one = audit(table).parts["groups"].gaps[0]
     assert -1 <= one.bounds.reach_low <= one.bounds.low <= one.bounds.high <= one.bounds.reach_high <= 1
 
 

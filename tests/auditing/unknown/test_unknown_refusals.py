@@ -1,5 +1,7 @@
 """What is refused, and in which words: refusals.txt beside this file."""
 
+from pathlib import Path  # noqa: F401  (rows of the table use it)
+
 import pytest
 from test_choice import people
 
