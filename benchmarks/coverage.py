@@ -63,7 +63,7 @@ from levelhead.auditing.unknown.privacy import Response
 from levelhead.metrics import Counts, estimate_all, measured
 from levelhead.metrics.between import differences
 from levelhead.metrics.contrasts import pair_indices
-from levelhead.metrics.labelled import by_labelled_pairs, by_labelled_rows, cross_fitted
+from levelhead.metrics.labelled import by_labelled_pairs, by_labelled_rows
 from levelhead.metrics.paired import Paired
 from levelhead.metrics.proxies import by_proxies
 from levelhead.metrics.responses import by_responses
@@ -415,8 +415,9 @@ def cross_fitted_world(design: str, n: int) -> Missing:
     def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
         folds = rng.multinomial([n // 5] * 5, full.ravel()).reshape(5, *full.shape).astype(float)
         rows = rng.multinomial(5000, full.ravel()).reshape(full.shape).sum(0).astype(float)
-        found = by_labelled_rows(*cross_fitted(np.repeat(folds[..., None], 3, -1), rows))
-        return {gap: (one.estimate.value, one.estimate.low, one.estimate.high) for gap, one in found.items()}
+        found = by_labelled_pairs(np.repeat(folds[..., None], 3, -1), rows)
+        pairs = {gap: by_pair[1, 0].estimate for gap, by_pair in found.items()}
+        return {gap: (one.value, one.low, one.high) for gap, one in pairs.items()}
 
     return Missing("labelled subset", design, True, gaps_of(joint), once)
 

@@ -80,6 +80,9 @@ def by_labelled_pairs(
 ) -> ByPair[LabelledGap]:
     """Estimate the gaps of every two of several groups, with a proxy that is cross-fitted for each group.
 
+    The proxy is the share of the group in each cell of other columns, fitted on the other folds: one that has seen a
+    row's group is too good on that row.
+
     For groups a and b, psi = 1[A=a] (yhat - f_a) / p_a - 1[A=b] (yhat - f_b) / p_b over all labelled rows, and psi(h)
     has the proxies h_a and h_b instead of the indicators.
 
@@ -245,31 +248,6 @@ def _more_labels(gap: float, z: float, error: float, n: float, unseen: float, co
         if errors_of_detected(z) * error_of(rows) <= gap:
             return math.ceil(rows - n)
     return None
-
-
-def cross_fitted(labelled: FloatArray, unlabelled: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Turn other columns into a proxy: the share of group 1 in each of their cells, fitted on the other folds.
-
-    A proxy that has seen a row's group is too good on that row; here no row's group is used for its own proxy.
-
-    Args:
-        labelled: (fold, group 2, cell, label 2, prediction 2, i 3): sums of w^i over labelled rows.
-        unlabelled: (cell, label 2, prediction 2): rows without a group.
-
-    Returns:
-        the two arrays that :func:`by_labelled_rows` takes.
-    """
-    folds = len(labelled)
-    power = np.arange(3)
-    own = np.zeros((*labelled.shape[1:2], 2, 2, 3, 3))
-    proxies = []
-    for fold in range(folds):
-        proxy = _proxy(labelled.sum(0) - labelled[fold])[1]
-        own += np.einsum("gcyhi,cj->gyhij", labelled[fold], proxy[:, None] ** power)
-        proxies.append(proxy)
-    # Each fold's proxy is as good as another for the unlabelled rows: psi is linear, so their mean proxy counts.
-    rest = np.einsum("cyh,cj->yhj", unlabelled, np.mean(proxies, 0)[:, None] ** power)
-    return own, rest
 
 
 def _proxy(others: FloatArray) -> FloatArray:

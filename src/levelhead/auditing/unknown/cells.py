@@ -11,7 +11,7 @@ from scipy import stats
 
 from levelhead.auditing.unknown.tally import BINS, Pattern
 from levelhead.metrics.group import FloatArray
-from levelhead.metrics.labelled import FOLDS, cross_fitted
+from levelhead.metrics.labelled import FOLDS
 from levelhead.metrics.signed import GAPS, rate_gap, rows_of
 from levelhead.tables.vocabulary import in_order
 
@@ -108,18 +108,10 @@ class Cells:
         tables = {proxy: self.table(axis) for proxy, axis in axes.items()}
         return {gap: {proxy: rate_gap(rows_of(one, gap)) for proxy, one in tables.items()} for gap in GAPS}
 
-    def moments_of(self, a: int, seed: int) -> tuple[FloatArray, FloatArray, float]:
-        """Return what :func:`by_labelled_rows` takes for group ``a`` against the others, and the proxy's direction.
-
-        ``seed`` deals the parts of a cross-fit.
-        """
-        if self.proxies and not self.probability:
-            labelled, unlabelled = self.by_cell(seed)
-            two = np.stack([labelled.sum(1) - labelled[:, a], labelled[:, a]], 1)
-            return (*cross_fitted(two, unlabelled), 1.0)
+    def moments(self) -> tuple[FloatArray, FloatArray, float]:
+        """Return what :func:`by_labelled_rows` takes for two groups, and the direction of the probability."""
         every = self.table((group_of, [*self.groups, None]), sums=self.sums)
-        known, rest = every[:-1], every[-1][..., 0, :]
-        own = np.stack([known.sum(0) - known[a], known[a]])
+        own, rest = every[:-1], every[-1][..., 0, :]
         if not self.proxies:  # without a proxy h is the same everywhere, and gains nothing
             own[..., 1:], rest = own[..., :1], np.repeat(rest[..., :1], 3, -1)
         counts, first = own[..., 0, 0].sum((1, 2)), own[..., 0, 1].sum((1, 2))

@@ -227,8 +227,8 @@ def _labelled(name: str, cells: Cells, known: Known, options: Options) -> Indire
     reason = cells.ill_weighted() if weighted else NOT_RANDOM if cells.not_random() else ""
     way = 1.0
     found: ByPair[LabelledGap]
-    if len(groups) == 2:
-        *moments, way = cells.moments_of(1, options.seed)
+    if len(groups) == 2 and (cells.probability or not cells.proxies):
+        *moments, way = cells.moments()
         two = by_labelled_rows(*moments, level=options.level, weighted=weighted)
         found = {gap: {(1, 0): one} for gap, one in two.items()}
     else:
