@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 
-def picture(seed: int, size: int | tuple[int, int] = 64, kind: str = "JPEG") -> bytes:
+def picture(seed: int, size: int | tuple[int, int] = 64, kind: str = "PNG") -> bytes:
     """Return an encoded noise picture that a seed fixes; ``size`` is the side, or (width, height)."""
     width, height = (size, size) if isinstance(size, int) else size
     buffer = io.BytesIO()
