@@ -77,7 +77,7 @@ def test_the_cache_holds_pixels_and_nothing_else(cache: Path) -> None:
 
 def test_an_edit_is_seen_even_if_size_and_date_stay(cache: Path) -> None:
     before = read()
-    changed: list[bytes | None] = [picture(seed, kind="PNG") for seed in range(6)]
+    changed: list[bytes | None] = [picture(seed, kind="JPEG") for seed in range(6)]
     read(changed)
     other = picture(9, kind="PNG")
     assert torch.equal(pixels(read([*changed[:5], other]))[5], decode_images([other], str)[0])
