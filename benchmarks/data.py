@@ -26,7 +26,7 @@ import torch
 from PIL import Image
 
 import levelhead as lh
-from levelhead.data.cache import picture_examples
+from levelhead.data.cache import picture_inputs
 from levelhead.data.cache_folder import VARIABLE
 from levelhead.data.images import ImageInputs, decode_images
 from levelhead.metrics import Counts, estimate_all
@@ -137,12 +137,12 @@ def draw_pictures(count: int) -> list[bytes]:
 def pictures(folder: Path, count: int, repeats: int) -> list[dict[str, object]]:
     """Read shuffled batches from the cache against decoding them with Pillow."""
     os.environ[VARIABLE] = str(folder / "cache")
-    encoded, labels = draw_pictures(count), torch.zeros(count, dtype=torch.int64)
+    encoded = draw_pictures(count)
 
     def where(position: int) -> str:
         return f"picture {position}"
 
-    kept = picture_examples(encoded, where, labels, ("one",), 64).inputs
+    kept = picture_inputs(encoded, where, 64)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).split(BATCH)
     first = ImageInputs(decode_images([encoded[i] for i in order[0].tolist()], where, 64))
     assert torch.equal(first.batch(torch.arange(BATCH))["pixel_values"], kept.batch(order[0])["pixel_values"])

@@ -15,7 +15,7 @@ import torch
 from levelhead.data import SPLITS, Card, DataSet, Examples, Fold, Groups, Portraits, Split
 from levelhead.data.celeba import CelebA
 from levelhead.data.images import ImageInputs
-from levelhead.data.texts import Texts, text_fingerprint
+from levelhead.data.texts import Texts
 from levelhead.runs.recipe import build_experiment
 from levelhead.types import ConfigError, DataError, LevelheadError
 
@@ -42,7 +42,7 @@ class Posts(DataSet):
         numbers = self.numbers(split)
         texts = Texts([f"text {number}" for number in numbers])
         labels = torch.tensor(numbers) % 2
-        return Examples(texts, labels, ("no", "yes"), text_fingerprint(texts, labels))
+        return texts.with_labels(labels, ("no", "yes"))
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         return (Groups("side", torch.tensor(self.numbers(split)) // 2 % 2, ("left", "right")),)

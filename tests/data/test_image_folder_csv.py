@@ -11,7 +11,7 @@ import torch
 import yaml
 from drawing import picture
 
-from levelhead.data import SPLITS, ImageFolderCsv, own_table
+from levelhead.data import SPLITS, ImageFolderCsv, table_set
 from levelhead.runs.recipe import build_experiment
 from levelhead.types import DataError
 
@@ -104,13 +104,13 @@ def test_examples_do_not_open_the_sensitive_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened: list[list[str]] = []
-    read = own_table.read_columns
+    read = table_set.read_columns
 
     def spy(path: Path, columns: Sequence[str], **more: Any) -> dict[str, list[str]]:
         opened.append(list(columns))
         return read(path, columns, **more)
 
-    monkeypatch.setattr(own_table, "read_columns", spy)
+    monkeypatch.setattr(table_set, "read_columns", spy)
     whole = ImageFolderCsv(root=write(tmp_path), folder="pets", split_column="part").examples("train")
     assert opened == [["label", "file", "part"]]
     data = ImageFolderCsv(root=write(tmp_path, "group"), folder="pets", split_column="part", sensitive="sex")

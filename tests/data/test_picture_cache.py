@@ -16,7 +16,7 @@ from drawing import picture
 from levelhead import terminal
 from levelhead.data import Examples, images
 from levelhead.data import cache_folder as folder_module
-from levelhead.data.cache import picture_examples
+from levelhead.data.cache import picture_inputs
 from levelhead.data.cache_folder import cache_folder
 from levelhead.data.images import decode_images, fingerprint
 from levelhead.types import DataError
@@ -33,7 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def read(pictures: list[bytes | None] | None = None, labels: torch.Tensor = LABELS, **options: Any) -> Examples:
     encoded = pictures or [picture(seed) for seed in range(6)]
-    return picture_examples(encoded, lambda row: f"picture {row}", labels, ("no", "yes"), **options)
+    return picture_inputs(encoded, lambda row: f"picture {row}", **options).with_labels(labels, ("no", "yes"))
 
 
 def pixels(examples: Examples) -> torch.Tensor:

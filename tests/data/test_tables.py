@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet
 import pytest
 
-from levelhead.data import SPLITS, TextCsv, own_table
+from levelhead.data import SPLITS, TextCsv, table_set
 from levelhead.data.text_files import read_columns, table_header
 from levelhead.types import DataError
 
@@ -257,7 +257,7 @@ def test_texts_of_other_splits_stay_closed(tmp_path: Path, monkeypatch: pytest.M
         opened.append((path.parent.name if path.parent.name == "train" else path.stem, "text" in columns))
         return read_columns(path, columns, **options)
 
-    monkeypatch.setattr(own_table, "read_columns", spy)
+    monkeypatch.setattr(table_set, "read_columns", spy)
     in_parts(tmp_path / "parts", ["train/a", "train/b"])
     TextCsv(folder=str(tmp_path / "parts")).examples("test")
     assert opened == [("train", False), ("train", False), ("validation", False), ("test", True)]

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from levelhead.data import SPLITS, TextCsv, own_table
+from levelhead.data import SPLITS, TextCsv, table_set
 from levelhead.data.text_files import read_columns
 from levelhead.data.texts import Texts
 from levelhead.runs.recipe import build_experiment
@@ -133,7 +133,7 @@ def test_examples_do_not_open_the_sensitive_column(
         opened.append(tuple(columns))
         return read_columns(path, columns, **options)
 
-    monkeypatch.setattr(own_table, "read_columns", spy)
+    monkeypatch.setattr(table_set, "read_columns", spy)
     whole = mine(write(tmp_path)).examples("train")
     mine(tmp_path).groups("train")
     assert opened == [("label", "text", "part"), ("group", "part")]

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from levelhead.data import texts as module
-from levelhead.data.texts import Texts, text_fingerprint, tokenize
+from levelhead.data.base import hash_of
+from levelhead.data.texts import Texts, tokenize
 from levelhead.types import DataError
 from words import word_tokenizer
 
@@ -25,8 +26,8 @@ def test_the_fingerprint_tells_texts_pairs_and_labels_apart() -> None:
     ]
     assert len({texts.fingerprint() for texts in (base, *others)}) == 5
     assert Texts(["one two", "three"], where="elsewhere").fingerprint() == base.fingerprint()
-    assert text_fingerprint(base, labels) == text_fingerprint(Texts(base.texts), labels.clone())
-    assert text_fingerprint(base, labels) != text_fingerprint(base, 1 - labels)
+    assert hash_of(base, labels) == hash_of(Texts(base.texts), labels.clone())
+    assert hash_of(base, labels) != hash_of(base, 1 - labels)
     assert len(Texts(["half a surrogate \ud83d"]).fingerprint()) == 32
 
 

@@ -8,10 +8,11 @@ by the evaluator, and by methods that declare ``uses_groups``.
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -71,6 +72,10 @@ class Inputs(ABC):
         """
         raise LevelheadError(f"{type(self).__name__} has no fingerprint, so no features of it can be kept.")
 
+    def with_labels(self, labels: Tensor, class_names: tuple[str, ...]) -> Examples:
+        """Return the examples of a split: these inputs with the classes ``labels`` (n,) int64."""
+        return Examples(self, labels, class_names, hash_of(self, labels))
+
     def keys(self) -> list[str]:
         """Return for each example a hash of what it holds: equal ones have equal keys.
 
@@ -85,6 +90,13 @@ class Inputs(ABC):
     def joined(self, others: Sequence[Any]) -> Inputs:
         """Return these examples and those of ``others``, of the same kind, one after another. Errors: as above."""
         raise LevelheadError(f"{type(self).__name__} cannot be split into folds: it cannot be joined.")
+
+
+def hash_of(inputs: Inputs, labels: Tensor) -> str:
+    """Return a hash of inputs and labels (n,) int64, and of nothing else."""
+    digest = hashlib.blake2b(inputs.fingerprint().encode(), digest_size=16)
+    digest.update(labels.numpy().astype("<i8").data)
+    return digest.hexdigest()
 
 
 def fits(device: torch.device, size: int) -> bool:
@@ -277,26 +289,21 @@ GROUP = "group"
 """Default column of groups."""
 
 
-def named_or_default(sensitive: tuple[str, ...], *tables: Sequence[str]) -> tuple[str, ...]:
-    """Return the sensitive columns; the default one counts only where a table has it."""
-    return () if sensitive == (GROUP,) and not any(GROUP in table for table in tables) else sensitive
-
-
 def codes_of(values: Iterable[str], names: Sequence[str]) -> Tensor:
     """Return the position in ``names`` of each value, (n,) int64; -1 for an empty one, which is no name."""
     code = {"": -1} | {name: position for position, name in enumerate(names)}
     return torch.tensor([code[value] for value in values], dtype=torch.int64)
 
 
-def people_of(cells: Iterable[str], where: str = "row") -> list[str]:
+def people_of(cells: Iterable[str], places: Iterable[str]) -> list[str]:
     """Return whom each row is of, (n,): its cell to the letter. A row with an empty cell is of somebody of its own.
 
-    ``where`` and a number name such rows, so that names are unique.
+    Such rows are called by their ``places``, which are all different.
     """
     empty = ("", "nan")
     return [
-        f"(nobody is named in {where} {row})" if cell.strip().lower() in empty else cell
-        for row, cell in enumerate(cells, 1)
+        f"(nobody is named in {place})" if cell.strip().lower() in empty else cell
+        for cell, place in zip(cells, places, strict=True)
     ]
 
 
@@ -324,18 +331,6 @@ def refuse_one_class(labels: Tensor, class_names: tuple[str, ...], target: str, 
     if len(present) < 2:
         names = ", ".join(quoted(class_names[value]) for value in present) or "of no class"
         raise DataError(f"{where}: all {len(labels)} rows are {names} in {target!r}; there is nothing to learn.")
-
-
-def refuse_empty(empty: Sequence[bool], column: str, place: Callable[[int], tuple[object, int]], *, file: bool) -> None:
-    """Raise :class:`~levelhead.types.DataError` if cells of a column are empty, with the place of the first.
-
-    ``empty`` says so for each row, ``place`` gives where one of them stands: its table, and its number there. Rows of
-    a ``file`` count from 1 and can be mended.
-    """
-    if any(empty):
-        where, row = place(list(empty).index(True))
-        advice = " (row 1 is the first below the header). Fill these fields, or drop the rows." if file else "."
-        raise DataError(f"{where}: {column!r} is empty in {sum(empty)} of {len(empty)} rows, first row {row}{advice}")
 
 
 def refuse_own_task(target: str, sensitive: tuple[str, ...]) -> None:

@@ -40,45 +40,35 @@ FORMAT = 2  # raise it when the same bytes would become other pixels
 ATTEMPTS = 3  # to build a file whose folder is removed again and again
 
 
-def picture_examples(
-    encoded: Sequence[bytes | None],
-    where: Callable[[int], str],
-    labels: Tensor,
-    class_names: tuple[str, ...],
-    image_size: int | None = None,
-) -> Examples:
-    """Return the examples of a split from JPEG or PNG bytes, decoded now or mapped from the cache.
+class CachedPictures(ImageInputs):
+    """Pictures of one split that are mapped from the cache's ``file``; their fingerprints lie beside it."""
+
+    def __init__(self, pixels: Tensor, file: Path) -> None:
+        super().__init__(pixels)
+        self.file = file
+
+    def with_labels(self, labels: Tensor, class_names: tuple[str, ...]) -> Examples:
+        """Return the examples of a split: these pictures with the classes ``labels`` (n,) int64."""
+        return Examples(self, labels, class_names, _fingerprint(self.file, self.pixels, labels))
+
+
+def picture_inputs(
+    encoded: Sequence[bytes | None], where: Callable[[int], str], image_size: int | None = None
+) -> ImageInputs:
+    """Return the pictures of a split from JPEG or PNG bytes, decoded now or mapped from the cache.
 
     Args:
         encoded: the bytes of each picture, n of them.
         where: names the picture at a position in errors.
-        labels: (n,) int64.
-        class_names: names of the classes by position.
         image_size: side in pixels; pictures of another size are cropped to their central square and resized. None:
             all pictures must be of one size.
 
     Raises:
         DataError: a picture is missing, broken or misfit, or the cache cannot be written.
     """
-    pixels, file = _pixels(encoded, where, image_size)
-    known = fingerprint(pixels, labels) if file is None else _fingerprint(file, pixels, labels)
-    return Examples(ImageInputs(pixels), labels, class_names, known)
-
-
-def picture_inputs(
-    encoded: Sequence[bytes | None], where: Callable[[int], str], image_size: int | None = None
-) -> ImageInputs:
-    """Return the pictures of a split without labels; arguments and errors as :func:`picture_examples`."""
-    return ImageInputs(_pixels(encoded, where, image_size)[0])
-
-
-def _pixels(
-    encoded: Sequence[bytes | None], where: Callable[[int], str], image_size: int | None
-) -> tuple[Tensor, Path | None]:
-    """Return pixels (n, 3, height, width) uint8, and the cache's file that they are mapped from, if there is one."""
     folder = cache_folder()
     if folder is None:
-        return decode_images(encoded, where, image_size), None
+        return ImageInputs(decode_images(encoded, where, image_size))
     file = folder / "pictures" / f"{_key(encoded, image_size)}.npy"
     mapped = _map(file, len(encoded))
     for _ in range(ATTEMPTS):
@@ -89,7 +79,7 @@ def _pixels(
         raise DataError(
             f"The picture cache {file} was removed or damaged each time it was made. Try again, or {ADVICE}"
         )
-    return mapped, file
+    return CachedPictures(mapped, file)
 
 
 def _key(encoded: Sequence[bytes | None], image_size: int | None) -> str:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from levelhead.data.base import SPLITS, Card, Examples, Inputs, Split, dataset_folder, refuse_one_class, warn_of_absent
-from levelhead.data.cache import picture_examples, picture_inputs
+from levelhead.data.cache import picture_inputs
 from levelhead.data.celeba import CelebAAttributes, celeba_card
 from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.data.text_files import read_columns, table_header
@@ -58,7 +58,7 @@ class CelebAFolder(CelebAAttributes):
         labels, names = self._values(split, self.target), self._names(self.target)
         refuse_one_class(labels, names, self.target, f"{self._table(ATTRIBUTES)}, {split}")
         encoded = self._encoded(split)
-        return picture_examples(encoded, encoded.where, labels, names, self.image_size)
+        return picture_inputs(encoded, encoded.where, self.image_size).with_labels(labels, names)
 
     def inputs(self, split: Split) -> Inputs:
         """Return pictures (n, 3, image_size, image_size) of ``split``; opens the table of the splits alone."""

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from levelhead.data.base import SPLITS, DataSet, Examples, Groups, Inputs, Split, refuse_one_class
+from levelhead.data.base import SPLITS, DataSet, Examples, Groups, Inputs, Split, hash_of, refuse_one_class
 from levelhead.data.splits import position_of
 from levelhead.types import ConfigError, DataError, quoted
 
@@ -97,9 +97,7 @@ class Fold(DataSet):
         labels = torch.cat([examples.labels for examples in every])[rows]
         refuse_one_class(labels, names, "the target", f"fold {self.fold}, the {split} split")
         inputs = _joined([examples.inputs for examples in every], rows)
-        digest = hashlib.blake2b(inputs.fingerprint().encode(), digest_size=16)
-        digest.update(labels.numpy().astype("<i8").data)
-        return Examples(inputs, labels, names, digest.hexdigest())
+        return Examples(inputs, labels, names, hash_of(inputs, labels))
 
     def inputs(self, split: Split) -> Inputs:
         """Return the inputs of ``split`` of this fold alone."""

@@ -39,7 +39,7 @@ from levelhead.data.base import (
 )
 from levelhead.data.parquet import check_columns, split_files
 from levelhead.data.text_files import find_layout, read_columns, table_file, table_header
-from levelhead.data.texts import Texts, text_fingerprint
+from levelhead.data.texts import Texts
 from levelhead.types import DataError, require_columns
 
 POSTS, DIVISIONS = "dataset.json", "post_id_divisions.json"
@@ -130,7 +130,7 @@ class HateXplain(DataSet):
         labels = torch.tensor(codes, dtype=torch.int64)
         refuse_one_class(labels, CLASS_NAMES, "label", where)
         texts = Texts(posts, where=where)
-        return Examples(texts, labels, CLASS_NAMES, text_fingerprint(texts, labels))
+        return texts.with_labels(labels, CLASS_NAMES)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return whether women are targeted by each post of ``split``; opens neither posts nor labels."""

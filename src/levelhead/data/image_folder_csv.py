@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from levelhead.data.base import Card, Examples, Inputs, Split, refuse_empty
-from levelhead.data.cache import picture_examples, picture_inputs
+from levelhead.data.base import Card, Inputs, Split
+from levelhead.data.cache import picture_inputs
 from levelhead.data.images import PictureFiles, check_image_size
-from levelhead.data.own_table import OwnTable
-from levelhead.data.text_files import read_columns
+from levelhead.data.own_table import OwnFiles
+from levelhead.data.table_set import FileTable, Rows, Table
 from levelhead.types import DataError
 
 
 @dataclass(frozen=True)
-class ImageFolderCsv(OwnTable):
+class ImageFolderCsv(OwnFiles):
     """Tell the ``target`` column of a csv from pictures in a folder.
 
     ``folder`` lies below the data root, or is a path of its own; ``csv`` lies in it, or is a path of its own, and is
@@ -51,71 +51,49 @@ class ImageFolderCsv(OwnTable):
         check_image_size(self.image_size)
 
     @property
-    def _roles(self) -> dict[str, str | None]:
-        return {"file_column": self.file_column, "person_column": self.person_column}
+    def _options(self) -> dict[str, str | None]:
+        return {
+            "file_column": self.file_column,
+            "person_column": self.person_column,
+            "split_column": self.split_column,
+        }
 
     @property
     def _inputs(self) -> tuple[str, ...]:
-        return (self.file_column,)
-
-    @property
-    def _deals_by(self) -> tuple[str, ...]:
-        return (self.file_column,)  # a row more or less leaves all others where they are
+        return (self.file_column,)  # which deals them: a row more or less leaves all others where they are
 
     @property
     def _identifier(self) -> str | None:
         return self.file_column
 
-    def _ordered(self, names: Collection[str]) -> tuple[str, ...]:
-        return tuple(sorted(names))
+    def _in_order(self, classes: Sequence[str]) -> tuple[str, ...]:
+        return tuple(sorted(classes))
 
     def check(self) -> None:
         """Raise an error if the folder, the csv, one of its rows or a column that training needs is absent."""
         super().check()
-        read_columns(self._csv(), [self.target])
+        self._read(None, [self.target])
 
-    def examples(self, split: Split) -> Examples:
-        """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no sensitive column."""
-        found = self.labelled(split)
-        (paths,) = found.rows.inputs
-        encoded = self._encoded(paths, found.numbers)
-        return picture_examples(*encoded, found.labels, found.names, self.image_size)
-
-    def inputs(self, split: Split) -> Inputs:
-        """Return pictures (n, 3, image_size, image_size) of ``split``; opens the columns of files and splits alone."""
-        rows = self._read(self.file_column, split)
-        return picture_inputs(*self._encoded(rows.values, self._numbers(rows, split)), self.image_size)
+    def _load(self, rows: Rows, split: Split) -> Inputs:
+        return self._pictures(self._folder(), rows)
 
     def new_rows(self, table: Path) -> Inputs:
         """Return the pictures that a table of new rows names, below its own folder; opens the column of files alone."""
-        paths = read_columns(table, [self.file_column])[self.file_column]
+        found = FileTable(str(table), path=table)
+        cells, count = found.read(self._inputs)
+        rows = Rows([(found, count)], cells, [], list(range(count)))
+        rows.refuse_empty(self.file_column)
+        return self._pictures(table.parent, rows)
 
-        def where(at: int) -> str:
-            return f"{table}, row {at + 1}"
+    def _pictures(self, folder: Path, rows: Rows) -> Inputs:
+        """Return the pictures (n, 3, image_size, image_size) of the rows wanted."""
+        names = rows.chosen(self.file_column)
+        return picture_inputs(
+            PictureFiles(folder, names, rows.where), lambda at: f"{rows.where(at)}: {names[at]}", self.image_size
+        )
 
-        refuse_empty([not path.strip() for path in paths], self.file_column, lambda at: (table, at + 1), file=True)
-        files = PictureFiles(table.parent, paths, where)
-        return picture_inputs(files, lambda at: f"{where(at)}: {paths[at]}", self.image_size)
-
-    def _encoded(self, paths: Sequence[str], rows: Sequence[int]) -> tuple[PictureFiles, Callable[[int], str]]:
-        """Return the pictures of some rows, of the ``paths`` of all, and a function that names one with its file."""
-        chosen = [paths[row] for row in rows]
-
-        def where(position: int) -> str:
-            return f"{self._csv()}, row {rows[position] + 1}"
-
-        return PictureFiles(self._folder(), chosen, where), lambda at: f"{where(at)}: {chosen[at]}"
-
-    def ids(self, split: Split) -> Sequence[str]:
-        """Return the files of ``split`` as the csv names them."""
-        rows = self._read(self.file_column, split)
-        return [rows.values[row] for row in self._numbers(rows, split)]
-
-    def _csv(self) -> Path:
-        return self._folder() / self.csv
-
-    def _files(self) -> list[tuple[Path, Split | None]]:
-        path = self._csv()
+    def _tables(self) -> list[Table]:
+        path = self._folder() / self.csv
         if not path.is_file():
             raise DataError(f"There is no file {path}. Set data.csv to a file in {path.parent}, or to a whole path.")
-        return [(path, None)]
+        return [FileTable(str(path), path=path)]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from levelhead.data.base import Inputs, fits
+from levelhead.data.base import Examples, Inputs, fits
 from levelhead.terminal import tracked
 from levelhead.types import ConfigError, DataError, reason_of
 
@@ -76,6 +76,10 @@ class ImageInputs(Inputs):
     def fingerprint(self) -> str:
         """Return a hash of the pixels."""
         return _hash_pixels(self.pixels).hexdigest()
+
+    def with_labels(self, labels: Tensor, class_names: tuple[str, ...]) -> Examples:
+        """Return the examples of a split: these pictures with the classes ``labels`` (n,) int64."""
+        return Examples(self, labels, class_names, fingerprint(self.pixels, labels))
 
     def keys(self) -> list[str]:
         """Return a hash of the pixels of each picture."""

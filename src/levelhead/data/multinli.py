@@ -26,7 +26,7 @@ from levelhead.data.base import Card, DataSet, Examples, Groups, Split, dataset_
 from levelhead.data.parquet import check_columns, split_files
 from levelhead.data.splits import position_of, split_of
 from levelhead.data.text_files import find_layout, read_columns, table_file, table_header
-from levelhead.data.texts import Texts, text_fingerprint
+from levelhead.data.texts import Texts
 from levelhead.types import DataError, require_columns
 
 LAYOUTS: dict[str, tuple[str, ...]] = {
@@ -105,7 +105,7 @@ class MultiNLI(DataSet):
         labels = torch.tensor(pairs.labels, dtype=torch.int64)
         refuse_one_class(labels, CLASS_NAMES, "label", where)
         texts = Texts(pairs.premises, pairs.hypotheses, where=where)
-        return Examples(texts, labels, CLASS_NAMES, text_fingerprint(texts, labels))
+        return texts.with_labels(labels, CLASS_NAMES)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return whether each hypothesis of ``split`` holds a negation."""

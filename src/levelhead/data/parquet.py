@@ -17,7 +17,7 @@ from torch import Tensor
 
 from levelhead.csv_form import whole
 from levelhead.data.base import Examples, Split, refuse_one_class
-from levelhead.data.cache import picture_examples
+from levelhead.data.cache import picture_inputs
 from levelhead.types import DataError, require_columns
 
 AGAIN = "; fetch it again."
@@ -106,4 +106,4 @@ def read_examples(files: Sequence[Path], target: str, labels: Tensor, class_name
     """Return the examples of a split, or raise :class:`DataError` if all of them are of one class."""
     refuse_one_class(labels, class_names, target, str(files[0]))
     encoded, where = read_encoded(files)
-    return picture_examples(encoded, where, labels, class_names)
+    return picture_inputs(encoded, where).with_labels(labels, class_names)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from levelhead.data.base import Card, Examples, Groups, Split
 from levelhead.data.made_up import MadeUp
-from levelhead.data.texts import Texts, text_fingerprint
+from levelhead.data.texts import Texts
 from levelhead.types import DataError
 
 CLASS_NAMES = ("annoyed", "pleased")
@@ -147,7 +147,7 @@ class Phrases(MadeUp):
         if written.labels.unique().numel() < 2:
             raise DataError(f"Phrases {split}: only one mood in {len(written.labels)} sentences; write more")
         texts, labels = Texts(written.texts, where=f"Phrases, {split}"), written.labels.clone()
-        return Examples(texts, labels, CLASS_NAMES, text_fingerprint(texts, labels))
+        return texts.with_labels(labels, CLASS_NAMES)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the trade in every sentence of ``split``."""

@@ -31,7 +31,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from levelhead.data.base import Card, Examples, Groups, Inputs, Split
-from levelhead.data.images import ImageInputs, fingerprint
+from levelhead.data.images import ImageInputs
 from levelhead.data.made_up import MadeUp
 from levelhead.types import DataError
 
@@ -147,12 +147,7 @@ class Portraits(MadeUp):
         drawn = self._draw(split)
         if drawn.labels.unique().numel() < 2:
             raise DataError(f"Portraits {split}: only one hair colour in {len(drawn.labels)} pictures; draw more")
-        return Examples(
-            inputs=ImageInputs(drawn.pixels),
-            labels=drawn.labels.clone(),
-            class_names=CLASS_NAMES,
-            fingerprint=fingerprint(drawn.pixels, drawn.labels),
-        )
+        return ImageInputs(drawn.pixels).with_labels(drawn.labels.clone(), CLASS_NAMES)
 
     def inputs(self, split: Split) -> Inputs:
         """Return the pictures of ``split`` (n, 3, 64, 64) alone."""

@@ -8,7 +8,6 @@ import json
 import logging
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from levelhead.data.base import SPLITS, Split
 from levelhead.types import ConfigError, DataError, listed, quoted
@@ -51,7 +50,7 @@ def check_splits(splits: Mapping[Split, Sequence[str | int]] | None, split_colum
 
 
 def named_splits(
-    words: Sequence[str], splits: Mapping[Split, Sequence[str | int]] | None, column: str, path: Path
+    words: Sequence[str], splits: Mapping[Split, Sequence[str | int]] | None, column: str, where: str
 ) -> list[Split]:
     """Return the split that each row's word in ``column`` names, or raise :class:`~levelhead.types.DataError`."""
     if splits is None:
@@ -62,7 +61,7 @@ def named_splits(
     if wrong:
         values = sorted({word for word in words if word not in known})
         raise DataError(
-            f"{path}: {column!r} is {quoted(words[wrong[0]])} in row {wrong[0] + 1} and names no split in "
+            f"{where}: {column!r} is {quoted(words[wrong[0]])} in row {wrong[0] + 1} and names no split in "
             f"{len(wrong)} rows; write train, validation or test, or say what each value is: "
             f"{splits_setting(sorted(set(words)) if len(values) < 10 else values)}"
         )
@@ -115,11 +114,11 @@ def fill_splits(
 
 
 @functools.lru_cache(maxsize=64)  # once for a table, not for each of its splits
-def say_filled(path: Path, column: str, absent: tuple[Split, ...]) -> None:
+def say_filled(where: str, column: str, absent: tuple[Split, ...]) -> None:
     """Log that splits which a column does not name are taken of its training rows."""
     logger.warning(
         "%s: %r names no %s rows; they are drawn from the training rows, by data.%s_share.",
-        path,
+        where,
         column,
         absent[0],
         absent[0],
@@ -129,18 +128,6 @@ def say_filled(path: Path, column: str, absent: tuple[Split, ...]) -> None:
 def deal(keys: Iterable[str], seed: int, validation_share: float, test_share: float) -> list[Split]:
     """Return the split of each row by a hash of its key and ``seed``: equal keys go to one split."""
     return [split_of(position_of(key, seed), validation_share, test_share) for key in keys]
-
-
-def rows_of(dealt: Sequence[Split | None], split: Split, where: object, test_share: float) -> list[int]:
-    """Return the positions of the rows of ``split``, in order; none is a :class:`~levelhead.types.DataError`."""
-    rows = [row for row, name in enumerate(dealt) if name == split]
-    if not rows:
-        whole = " data.test_share is 1: no rows remain for training."
-        raise DataError(
-            f"{where}: the {split} split is empty; there are {len(dealt)} rows in all."
-            + (whole if test_share == 1 and split != "test" else "")
-        )
-    return rows
 
 
 def position_of(key: str, seed: int) -> float:

@@ -6,12 +6,11 @@ import json
 import logging
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from decimal import Decimal
-from itertools import compress
 
 from levelhead.data.text_files import NUMBER
-from levelhead.spelling import MOST_CLASSES, alike_pairs, is_value, number_of, one_spelling, unlabelled
+from levelhead.spelling import MOST_CLASSES, alike_pairs, number_of, one_spelling, unlabelled
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 logger = logging.getLogger(__name__)
@@ -26,58 +25,53 @@ def check_target_options(label_map: Mapping[str, str] | None, threshold: float |
 
 
 def classes_of(
-    values: Sequence[str],
+    values: Mapping[str, int],
     column: str,
     where: object,
     *,
     label_map: Mapping[str, str] | None = None,
     threshold: float | None = None,
-    ignore_label: str | int | None = None,
-) -> tuple[list[str], tuple[str, ...]]:
-    """Return the class of each row, and the classes in order: as numbers where all are numbers, else as texts.
+) -> dict[str, str]:
+    """Return the class that each value of the target represents, in their order.
 
     Args:
-        values: (rows,) the cells of the target column, in all splits, none empty.
+        values: the different cells of the target column in all splits, none empty, and how many rows have each.
         column: its name.
         where: its table, for errors.
-        label_map: which class each value represents; others represent themselves.
-        ignore_label: the value of rows without a class, which no split has; None: there are none.
-        threshold: rows with at least this number are of the second class, which is called after the column.
+        label_map: which class a value represents; others represent themselves.
+        threshold: numbers of at least so much are of the class that is called after the column, others of "not" it.
 
     Raises:
         DataError: two classes differ only in spelling, the column holds shares or more than 200 values, or, with a
             threshold, a text.
     """
-    if ignore_label is not None:
-        kept = [not is_value(value, ignore_label) for value in values]
-        found, names = classes_of(list(compress(values, kept)), column, where, label_map=label_map, threshold=threshold)
-        classes = iter(found)
-        return [next(classes) if one else "" for one in kept], names
     if threshold is not None:
         return _above(values, column, where, threshold)
-    if label_map:
+    meaning = label_map or {}
+    if absent := [one for one, name in meaning.items() if one != name and one not in values]:
         # No error: a table for evaluation alone need not hold every spelling of the one for training.
-        if absent := [one for one, name in label_map.items() if one != name and one not in set(values)]:
-            logger.warning("%s: no row has %s in %r, which data.label_map renames.", where, listed(absent), column)
-        values = [label_map.get(value, value) for value in values]
-    rows = Counter(values)
-    meant = {*(label_map or {}), *(label_map or {}).values()}
-    _refuse_shares(rows, column, where, meant)
-    if len(rows) > MOST_CLASSES:
+        logger.warning("%s: no row has %s in %r, which data.label_map renames.", where, listed(absent), column)
+    classes = {value: meaning.get(value, value) for value in values}
+    names: Counter[str] = Counter()
+    for value, rows in values.items():
+        names[classes[value]] += rows
+    meant = {*meaning, *meaning.values()}
+    _refuse_shares(names, column, where, meant)
+    if len(names) > MOST_CLASSES:
         raise DataError(
-            f"{where}: {column!r} has {len(rows):,} different values, and at most {MOST_CLASSES} classes are "
+            f"{where}: {column!r} has {len(names):,} different values, and at most {MOST_CLASSES} classes are "
             "supported. Is it an id or a score? Name another column with data.target"
-            + (f", or make two classes of it: {_setting('threshold', 0.5)}." if _all_numbers(rows) else ".")
+            + (f", or make two classes of it: {_setting('threshold', 0.5)}." if _all_numbers(names) else ".")
         )
-    _refuse_alike(rows, column, where, meant)
-    odd = unlabelled(rows, (), meant, signed=True)
-    if odd and {number_of(one) for one in rows.keys() - odd} in ({None}, set(range(len(rows) - len(odd)))):
+    _refuse_alike(names, column, where, meant)
+    odd = unlabelled(names, (), meant, signed=True)
+    if odd and {number_of(one) for one in names.keys() - odd} in ({None}, set(range(len(names) - len(odd)))):
         one = str(odd[0])  # beside names, or codes from 0
         raise DataError(
             f"{where}: {column!r} holds {quoted(one)}, which often means no label. Leave its rows out: "
             f"{_setting('ignore_label', one)}. If it is a class: {_setting('label_map', {one: one})}."
         )
-    return list(values), ordered(rows)
+    return classes
 
 
 def ordered(names: Collection[str]) -> tuple[str, ...]:
@@ -87,20 +81,18 @@ def ordered(names: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (Decimal(name), name)))
 
 
-def _above(values: Sequence[str], column: str, where: object, threshold: float) -> tuple[list[str], tuple[str, ...]]:
-    numbers = {value: number_of(value) for value in set(values)}
+def _above(values: Collection[str], column: str, where: object, threshold: float) -> dict[str, str]:
+    numbers = {value: number_of(value) for value in values}
     texts = sorted(value for value, number in numbers.items() if number is None)
     if texts:
         raise DataError(
             f"{where}: {column!r} has {len(texts):,} values that are not numbers: leave out data.threshold, or their "
             "rows."
         )
-    names = (f"not {column}", column)
-    above = {value: names[int(float(number or 0) >= threshold)] for value, number in numbers.items()}
-    return [above[value] for value in values], names
+    return {value: column if float(number or 0) >= threshold else f"not {column}" for value, number in numbers.items()}
 
 
-def _refuse_shares(rows: Mapping[str, int], column: str, where: object, meant: set[str]) -> None:
+def _refuse_shares(rows: Collection[str], column: str, where: object, meant: set[str]) -> None:
     numbers = {value: number for value in rows if (number := number_of(value)) is not None}
     fractions = [value for value, number in numbers.items() if 0 < number < 1 and value not in meant]
     if len(numbers) < len(rows) or not fractions or not all(0 <= number <= 1 for number in numbers.values()):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from levelhead.data.base import SPLITS, Card, Examples, Split
-from levelhead.data.own_table import OwnTable
+from levelhead.data.base import SPLITS, Card, Split
+from levelhead.data.own_table import OwnFiles
 from levelhead.data.splits import SPLIT_WORDS
+from levelhead.data.table_set import FileTable, Rows, Table
 from levelhead.data.text_files import ANY_SUFFIXES, table_files
-from levelhead.data.texts import Texts, text_fingerprint, texts_of
+from levelhead.data.texts import Texts, texts_of
 from levelhead.types import ConfigError, DataError
 
 
 @dataclass(frozen=True)
-class TextCsv(OwnTable):
+class TextCsv(OwnFiles):
     """Tell the ``target`` column of a table from its ``text_column``, and its ``pair_column`` if there are two texts.
 
     ``folder`` lies below the data root, or is a path of its own. ``file`` is one table in it, or a path of its own;
@@ -59,12 +59,13 @@ class TextCsv(OwnTable):
             raise ConfigError("data.split_column needs data.file: without it, there is one file a split.")
 
     @property
-    def _roles(self) -> dict[str, str | None]:
+    def _options(self) -> dict[str, str | None]:
         return {
             "text_column": self.text_column,
             "pair_column": self.pair_column,
             "id_column": self.id_column,
             "person_column": self.person_column if self.person_column != self.id_column else None,
+            "split_column": self.split_column,
         }
 
     @property
@@ -72,56 +73,29 @@ class TextCsv(OwnTable):
         return (self.text_column,) if self.pair_column is None else (self.text_column, self.pair_column)
 
     @property
-    def _deals_by(self) -> tuple[str, ...]:
-        return self._inputs
-
-    @property
     def _identifier(self) -> str | None:
         return self.id_column
 
     @property
-    def _dealt(self) -> bool:
-        return self.file is not None and self.split_column is None
+    def _several(self) -> bool:
+        return self.file is None
 
-    def examples(self, split: Split) -> Examples:
-        """Return texts and labels of ``split``; opens no sensitive column."""
-        found = self.labelled(split)
-        columns = [[column[row] for row in found.numbers] for column in found.rows.inputs]
-        for name, column in zip(self._inputs, columns, strict=True):
-            found.rows.refuse_empty(column, name, found.numbers)
-        texts = Texts(columns[0], columns[1] if len(columns) > 1 else None, where=found.where)
-        return Examples(texts, found.labels, found.names, text_fingerprint(texts, found.labels))
+    def _load(self, rows: Rows, split: Split) -> Texts:
+        return rows.texts(self._inputs, f"{rows.place(rows.numbers[0])[0].name}, {split}")
 
     def new_rows(self, table: Path) -> Texts:
         """Return the texts of a table of new rows; the columns of texts alone are opened."""
         return texts_of(table, self._inputs)
 
-    @property
-    def numbered_by_split(self) -> bool:
-        """Whether :meth:`ids` are row numbers of several tables."""
-        return self.id_column is None and self.file is None
-
-    def ids(self, split: Split) -> Sequence[str]:
-        """Return the ``id_column`` of ``split``, else the number of each row in its table, 1 below the header.
-
-        Of a table in parts, rows are counted over all of them, so that no two of a split have one number.
-        """
-        rows = self._read(self.id_column or self.target, split)
-        chosen = self._numbers(rows, split)
-        if self.id_column is None:
-            return [str(row - (chosen[0] if self.file is None else 0) + 1) for row in chosen]
-        values = [rows.values[row] for row in chosen]
-        rows.refuse_empty(values, self.id_column, chosen)
-        return values
-
-    def _files(self) -> list[tuple[Path, Split | None]]:
+    def _tables(self) -> list[Table]:
         if self.file is None:
-            names = {split: [word for word, named in SPLIT_WORDS.items() if named == split] for split in SPLITS}
-            folder = self._folder()
-            return [
-                (path, split) for split in SPLITS for path in table_files(folder, *names[split], suffixes=ANY_SUFFIXES)
-            ]
+            folder, tables = self._folder(), []
+            for split in SPLITS:
+                names = [word for word, named in SPLIT_WORDS.items() if named == split]
+                paths = table_files(folder, *names, suffixes=ANY_SUFFIXES)
+                tables += [FileTable(str(path), split, path=path, part=len(paths) > 1) for path in paths]
+            return [*tables]
         path = Path(self.file) if Path(self.file).is_absolute() else self._folder() / self.file
         if not path.is_file():
             raise DataError(f"There is no file {path}. Set data.file to a table in {path.parent}, or to a whole path.")
-        return [(path, None)]
+        return [FileTable(str(path), path=path)]

@@ -95,13 +95,6 @@ def texts_of(table: Path, columns: Sequence[str]) -> Texts:
     return Texts(*(found[name] for name in columns), where=str(table))
 
 
-def text_fingerprint(texts: Texts, labels: Tensor) -> str:
-    """Return a hash of texts and labels (n,) int64, and of nothing else."""
-    digest = hashlib.blake2b(texts.fingerprint().encode(), digest_size=16)
-    digest.update(labels.numpy().astype("<i8").data)
-    return digest.hexdigest()
-
-
 class TokenInputs(Inputs):
     """Token ids of one split without padding.
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from levelhead.data.base import Card, Examples, Inputs, Split, dataset_folder, refuse_one_class
-from levelhead.data.cache import picture_examples, picture_inputs
+from levelhead.data.cache import picture_inputs
 from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.data.splits import check_shares, position_of, split_of
 from levelhead.data.utkface import CODES, UTKFaceAttributes, attribute_of, column_of, utkface_card
@@ -62,7 +62,7 @@ class UTKFaceFolder(UTKFaceAttributes):
         labels, names = attribute_of(self.target, _codes_of(files, column_of(self.target)))
         refuse_one_class(labels, names, self.target, f"{files[0].parent}, {split}")
         pictures = _pictures(files)
-        return picture_examples(pictures, pictures.where, labels, names, self.image_size)
+        return picture_inputs(pictures, pictures.where, self.image_size).with_labels(labels, names)
 
     def inputs(self, split: Split) -> Inputs:
         """Return pictures (n, 3, image_size, image_size) of ``split``; reads the date of the names alone.
