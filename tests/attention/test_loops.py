@@ -3,26 +3,12 @@
 import pytest
 import torch
 from accelerate import Accelerator
-from tiny_models import LABELS, batch, make
-from transformers import Trainer, TrainingArguments
+from test_trainer import Examples, InOrder, arguments
+from tiny_models import batch, make
 
 from levelhead.attention.aligning import debiased_attention
 
 STEPS = 6
-
-
-class Rows(torch.utils.data.Dataset):
-    """Three batches of six texts, in a fixed order."""
-
-    def __init__(self):
-        self.inputs = [batch("bert", seed) for seed in (1, 2, 3)]
-
-    def __len__(self):
-        return 18
-
-    def __getitem__(self, index):
-        inputs = self.inputs[index // 6]
-        return {**{name: tensor[index % 6] for name, tensor in inputs.items()}, "labels": LABELS[index % 6]}
 
 
 def optimizer_of(model):
@@ -30,9 +16,9 @@ def optimizer_of(model):
 
 
 def in_epochs():
-    """Yield the batches of two epochs; without shuffling."""
-    for _ in range(STEPS // 3):
-        yield from torch.utils.data.DataLoader(Rows(), batch_size=6)
+    """Yield the batches of three epochs; without shuffling."""
+    for _ in range(STEPS // 2):
+        yield from torch.utils.data.DataLoader(Examples("bert"), batch_size=6)
 
 
 def with_torch(model, folder):
@@ -49,10 +35,10 @@ def with_torch(model, folder):
 
 def with_accelerate(model, folder):
     accelerator, losses = Accelerator(cpu=True), []
-    loader = torch.utils.data.DataLoader(Rows(), batch_size=6)
+    loader = torch.utils.data.DataLoader(Examples("bert"), batch_size=6)
     prepared, optimizer, loader = accelerator.prepare(model, optimizer_of(model), loader)
     prepared.train()
-    for _ in range(STEPS // 3):
+    for _ in range(STEPS // 2):
         for inputs in loader:
             loss = prepared(**inputs).loss
             optimizer.zero_grad()
@@ -65,29 +51,17 @@ def with_accelerate(model, folder):
 def with_trainer(model, folder):
     losses = []
 
-    class InOrder(Trainer):
-        def _get_train_sampler(self, *args, **kwargs):
-            return torch.utils.data.SequentialSampler(self.train_dataset)
-
+    class Spy(InOrder):
         def training_step(self, *args, **kwargs):
             loss = super().training_step(*args, **kwargs)
             losses.append(loss.item())
             return loss
 
     optimizer = optimizer_of(model)
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=6,
-        num_train_epochs=STEPS // 3,
-        max_grad_norm=0.0,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        save_strategy="no",
-        dataloader_pin_memory=False,
-    )
     schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
-    InOrder(model, arguments, train_dataset=Rows(), optimizers=(optimizer, schedule)).train()
+    Spy(
+        model, arguments(folder, max_steps=STEPS), train_dataset=Examples("bert"), optimizers=(optimizer, schedule)
+    ).train()
     return losses
 
 

@@ -174,15 +174,10 @@ def test_the_text_says_which_rows_are_computed(family):
 
 def test_unknown_layers_and_other_readers_compute_all_rows():
     torch.manual_seed(0)
-    with pytest.raises(ConfigError, match="none that levelhead"):
-        readout_only(build("dinov2"), True)
     electra = ElectraForSequenceClassification(ElectraConfig(**SMALL, **TEXT, embedding_size=16))
     for other in (electra, build("distilbert")):
         assert not attach(other).config.levelhead["debias"]["readout_only"]
         assert "none that levelhead can take apart" in describe(other)
-    decoder = build("bert", is_decoder=True)
-    with pytest.raises(ConfigError, match="looks back"):
-        readout_only(decoder, True)
 
     class Mean(ViTForImageClassification):
         def forward(self, pixel_values, labels=None, **kwargs):
@@ -252,8 +247,6 @@ def test_a_later_attach_follows_what_the_plain_model_was_told(family):
         assert model.config.levelhead["debias"]["readout_only"] is expected
     model = attach(readout_only(build(family), False), DebiasConfig(readout_only=True))
     assert "readout row alone" in repr(model)
-    with pytest.raises(ConfigError, match="not a plain"):
-        readout_only(model)
 
 
 def test_everything_can_be_undone(family, rows):
@@ -389,8 +382,6 @@ def test_an_appended_layer_with_statistics_of_positions_computes_one_row_if_aske
         torch.testing.assert_close(value, results[0][key], atol=1e-6, rtol=1e-6, msg=key)
     model = append_encoder(backbone("vit"), 3)
     assert "all rows" in repr(model)
-    with pytest.raises(ConfigError, match="needs the queries of all rows"):
-        append_encoder(backbone("vit"), 3, debias=DebiasConfig(readout_only=True, statistics="feature"))
 
 
 def test_half_precision_is_as_good_as_the_whole_layers():

@@ -3,13 +3,9 @@
 from dataclasses import asdict, replace
 
 import pytest
-from tiny_models import backbone, build
-from transformers import GPT2Config, GPT2Model
 
-from levelhead.attention import DebiasConfig, DebiasedBlock, NotebookOptions, append_encoder, attach
-from levelhead.attention.aligning import debiased_attention
+from levelhead.attention import DebiasConfig, DebiasedBlock, NotebookOptions
 from levelhead.attention.config import Facts
-from levelhead.types import ConfigError
 
 
 def test_notebook_options_may_be_a_mapping():
@@ -18,10 +14,6 @@ def test_notebook_options_may_be_a_mapping():
     assert preset.notebook.queue == 0
     assert preset.notebook.off_by_one
     assert replace(preset, notebook={"queue": 3}).notebook == NotebookOptions(queue=3)
-    with pytest.raises(ConfigError, match=r"debias\.notebook=5"):
-        DebiasConfig(notebook=5)
-    with pytest.raises(ConfigError, match="notebook has no option 'quue'"):
-        DebiasConfig(notebook={"quue": 3})
 
 
 @pytest.mark.parametrize(
@@ -54,23 +46,8 @@ def test_readout_only_asked_for_by_name_holds_for_pictures_too():
     assert DebiasConfig(readout_only=True).resolved(facts).readout_only is True
 
 
-def test_records_hold_no_auto():
-    gpt2 = GPT2Model(GPT2Config(vocab_size=20, n_positions=16, n_embd=8, n_layer=1, n_head=2))
-    for model in (
-        attach(build("vit")),
-        attach(build("bert")),
-        append_encoder(backbone("vit"), 3),
-        append_encoder(backbone("bert"), 3),
-        append_encoder(gpt2, 3),
-    ):
-        assert "auto" not in model.config.levelhead["debias"].values()
-        assert "auto" not in vars(debiased_attention(model).tap.debias).values()
-
-
 def test_a_block_of_its_own_resolves_its_options():
     block = DebiasedBlock(8, 2, DebiasConfig(statistics="cls_feature", readout="first"))
     assert block.attention.tap.debias.absolute is True
     assert block.attention.tap.debias.readout_only is True
     assert block.reads_one_row()
-    with pytest.raises(ConfigError, match="needs length="):
-        DebiasedBlock(8, 2, DebiasConfig(statistics="position", readout="first"))

@@ -1,17 +1,13 @@
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_models import backbone, batch, build, named
+from tiny_models import batch, build, make, named, trained
 from transformers import (
     AutoConfig,
     AutoModelForImageClassification,
-    AutoModelForSequenceClassification,
     BertModel,
-    BertTokenizer,
     ViTConfig,
     ViTForImageClassification,
 )
@@ -22,37 +18,27 @@ from levelhead.attention.aligning import debiased_attention
 from levelhead.types import LevelheadError, UnsupportedModelError
 
 
-def make(kind, family):
-    if kind == "attach":
-        return attach(build(family))
-    torch.manual_seed(0)
-    return append_encoder(backbone(family), 3)
-
-
 @pytest.fixture(params=["attach", "append"])
 def kind(request):
     return request.param
 
 
 @pytest.fixture
-def saved(kind, family, labels, tmp_path):
-    model = make(kind, family).train()
-    for step in range(2):
-        model(**batch(family, step), labels=labels)
-    model.eval().save_pretrained(tmp_path)
+def saved(kind, family, tmp_path):
+    """A debiased model that has seen two batches, and its folder."""
+    model = make(kind, family)
+    for seed in range(2):
+        trained(model, batch(family, seed))
+    model.save_pretrained(tmp_path)
     return model, tmp_path
 
 
-def test_the_folder_holds_nothing_unusual(saved):
+def test_the_folder_holds_nothing_unusual_and_is_saved_again_as_it_is(saved, tmp_path):
     _, folder = saved
     assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors"]
     config = json.loads((folder / "config.json").read_text())
     assert str(folder) not in json.dumps(config)
     assert isinstance(config["levelhead"], dict)
-
-
-def test_a_second_round_trip_is_the_same(saved, tmp_path):
-    _, folder = saved
     again = tmp_path / "again"
     from_pretrained(folder).save_pretrained(again)
     first, second = load_file(folder / "model.safetensors"), load_file(again / "model.safetensors")
@@ -72,24 +58,15 @@ def test_statistics_stay_float32(saved, family):
     assert torch.isfinite(loaded(**inputs).logits).all()
 
 
-def test_a_class_named_outright_gives_an_undebiased_model_and_says_so(family, labels, tmp_path):
+def test_a_class_named_outright_gives_an_undebiased_model_and_says_so(family, tmp_path):
     """A trap worth knowing: the Auto classes refuse the folder, and a class of transformers drops the method."""
-    model = attach(build(family)).train()
-    model(**batch(family), labels=labels)
-    model.eval().save_pretrained(tmp_path)
+    model = trained(make("attach", family), batch(family))
+    model.save_pretrained(tmp_path)
     plain, report = type(build(family)).from_pretrained(tmp_path, output_loading_info=True)
     assert not report["missing_keys"]
     assert any("debias" in key for key in report["unexpected_keys"])
     assert any("alignment_head" in key for key in report["unexpected_keys"])
     assert not torch.allclose(plain(**batch(family)).logits, model(**batch(family)).logits)
-
-
-def test_auto_classes_load_an_appended_model(tmp_path, labels):
-    model = make("append", "bert").train()
-    model(**batch("bert"), labels=labels)
-    model.eval().save_pretrained(tmp_path)
-    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    assert torch.equal(loaded(**batch("bert")).logits, model(**batch("bert")).logits)
 
 
 def test_a_new_head_of_another_number_of_classes(saved, family, labels, caplog):
@@ -139,59 +116,18 @@ class OwnForImageClassification(ViTForImageClassification):
     config_class = OwnConfig
 
 
-def test_a_registered_class_of_ones_own_loads(labels, tmp_path):
+def test_a_registered_class_of_ones_own_loads(tmp_path):
     network = OwnForImageClassification(OwnConfig(**build("vit").config.to_dict() | {"model_type": "own-vit"}))
     with pytest.raises(UnsupportedModelError, match="'own-vit'"):
         attach(network)
     AutoConfig.register("own-vit", OwnConfig)
     AutoModelForImageClassification.register(OwnConfig, OwnForImageClassification)
     try:
-        model = attach(network).train()
-        model(**batch("vit"), labels=labels)
-        model.eval().save_pretrained(tmp_path)
+        model = trained(attach(network), batch("vit"))
+        model.save_pretrained(tmp_path)
         loaded = from_pretrained(tmp_path)
         assert isinstance(loaded, OwnForImageClassification)
         assert torch.equal(loaded(**batch("vit")).logits, model(**batch("vit")).logits)
     finally:
         del CONFIG_MAPPING._extra_content["own-vit"]
         del AutoModelForImageClassification._model_mapping._extra_content[OwnConfig]
-
-
-AUTO = """
-import sys
-{first}
-{second}
-from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification, pipeline
-assert AutoConfig.from_pretrained(sys.argv[1]).model_type == "levelhead_appended"
-model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1])
-assert type(model).__name__ == "AppendedClassifier" and not any(p.requires_grad for p in model.backbone.parameters())
-AutoModelForImageClassification.from_pretrained(sys.argv[1])
-print(pipeline("text-classification", model=sys.argv[1])("plain words")[0]["label"])
-"""
-
-
-@pytest.mark.parametrize(
-    "order",
-    [pytest.param(order, marks=pytest.mark.long) for order in ("levelhead first", "transformers first")]
-    + ["inside transformers"],
-)
-def test_auto_classes_and_pipelines_know_an_appended_model_once_levelhead_is_imported(order, tmp_path):
-    model = append_encoder(backbone("bert"), 2, id2label={0: "a", 1: "b"}, label2id={"a": 0, "b": 1})
-    model.train()(**batch("bert"), labels=torch.tensor([0, 1] * 3))
-    model.eval().save_pretrained(tmp_path)
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "plain", "words"]
-    BertTokenizer(vocab=dict(zip(words, range(7), strict=True))).save_pretrained(tmp_path)
-    first, second = {
-        "levelhead first": ("import levelhead", "import transformers"),
-        "transformers first": ("import transformers", "import levelhead"),
-        "inside transformers": ("from transformers import AutoConfig", "import levelhead"),
-    }[order]
-    script = AUTO.format(first=first, second=second)
-    result = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() in ("a", "b")
-
-
-def test_importing_levelhead_imports_neither_torch_nor_transformers():
-    script = "import sys, levelhead; assert not {'torch', 'transformers'} & sys.modules.keys()"
-    subprocess.run([sys.executable, "-c", script], check=True)

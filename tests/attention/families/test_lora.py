@@ -188,18 +188,6 @@ def test_an_adapter_that_would_lose_the_statistics_does_not_train(kind, options)
         model.train()(**named("bert").batch(), labels=LABELS)
 
 
-@pytest.mark.parametrize("kind", ["attach", "append"])
-def test_other_kinds_of_adapters_do_not_train_without_statistics(kind):
-    base, _ = wrap(named("bert"), kind)
-    ia3 = peft.IA3Config(target_modules=["intermediate.dense"], feedforward_modules=["intermediate.dense"])
-    with pytest.raises(ConfigError, match=r"levelhead\.lora_config"):
-        peft.get_peft_model(base, ia3).train()(**named("bert").batch(), labels=LABELS)
-    base, _ = wrap(named("bert"), kind)
-    base.add_adapter(peft.LoraConfig(r=2, target_modules=["dense"]))  # of transformers, without a PeftModel
-    with pytest.raises(ConfigError, match=r"levelhead\.lora_config"):
-        base.train()(**named("bert").batch(), labels=LABELS)
-
-
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_an_adapter_without_statistics_does_not_load(calibrated, tmp_path):
     without_statistics(tmp_path, calibrated=calibrated)
@@ -224,6 +212,7 @@ def test_lora_config_keeps_every_new_part_and_no_old_one():
     more = lh.lora_config(plain, modules_to_save=["pooler"], r=4, target_modules=["dense"])
     assert (more.r, more.target_modules) == (4, {"dense"})
     assert {"pooler", "classifier", "alignment_head"} == set(more.modules_to_save)
+    assert "pooler" in lh.lora_config(plain, modules_to_save="pooler").modules_to_save
     t5 = transformers.T5EncoderModel(
         transformers.T5Config(vocab_size=50, d_model=16, d_ff=16, d_kv=8, num_heads=2, num_layers=1)
     )
@@ -233,19 +222,6 @@ def test_lora_config_keeps_every_new_part_and_no_old_one():
                 and "lora_" not in name]  # fmt: skip
     assert wrapped.below[0].attention.query.weight.requires_grad
     wrapped.train()(input_ids=torch.randint(1, 50, (6, 5)), labels=LABELS).loss.backward()
-
-
-def test_lora_config_refuses_what_it_cannot_help():
-    with pytest.raises(ConfigError, match="freeze=False"):
-        lh.lora_config(lh.append_encoder(named("bert").encoder(), 3))
-    with pytest.raises(ConfigError, match="got a BertModel"):
-        lh.lora_config(named("bert").encoder())
-    base, config = wrap(named("bert"), "attach")
-    with pytest.raises(ConfigError, match="unexpected keyword argument 'rank'"):
-        lh.lora_config(base, rank=4)
-    assert "pooler" in lh.lora_config(base, modules_to_save="pooler").modules_to_save
-    with pytest.raises(ConfigError, match="before peft"):
-        lh.lora_config(peft.get_peft_model(base, config))
 
 
 def changed(folder, **settings):
@@ -278,14 +254,6 @@ def test_a_regular_expression_bomb_ends_within_seconds(settings, tmp_path, monke
     with pytest.raises(ConfigError, match="takes more than"):
         lh.from_pretrained(tmp_path)
     assert time.monotonic() - begun < 60
-
-
-def test_lora_in_a_frozen_backbone_is_refused():
-    family = named("bert")
-    config = peft.LoraConfig(r=2, target_modules=r"backbone\..*\.query", modules_to_save=WHOLE["append"])
-    model = peft.get_peft_model(lh.append_encoder(family.encoder(), 3), config)
-    with pytest.raises(ConfigError, match="freeze=False"):
-        model.train()
 
 
 def test_a_text_pipeline_serves_an_adapter():
