@@ -16,16 +16,15 @@ from levelhead.auditing.options import LEAVE_OUT, TOLD, alike_groups, few_senten
 from levelhead.auditing.part import Asked, Frame, Part, find_classes
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.auditing.weights import Weights, weights_found
-from levelhead.metrics import Counts, estimate, estimate_all, proportion, worst_class
+from levelhead.metrics import Counts, estimate, estimate_all
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
-from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, group_name, parts_of
 from levelhead.metrics.weighted import (
     WeightedCounts,
     weighted_estimates,
     weighted_proportion,
-    weighted_worst_class,
+    worst_class,
 )
 from levelhead.report.record import as_json
 from levelhead.spelling import loosely
@@ -258,16 +257,17 @@ def _audit_column(frame: Frame, key: Key) -> tuple[AttributeAudit, Counts, list[
     kept = [group for group, size in sizes.items() if size >= min_count and group not in unknown]
     warnings += _small_groups(column, counts, min_count, unknown)
     if isinstance(weighted, ClusteredCounts):
-        clusters = dict(zip(counts.groups, weighted.accuracy_clusters, strict=True))
+        clusters = dict(zip(counts.groups, np.asarray(weighted.accuracy.clusters).tolist(), strict=True))
         for group in [group for group in kept if clusters[group] < FEWEST]:
             warnings.append(
-                f"{printable(column)}: group {in_quotes(group)} has rows {few_clusters(int(clusters[group]))} and is "
+                f"{printable(column)}: group {in_quotes(group)} has rows {few_clusters(clusters[group])} and is "
                 "left out of the gaps."
             )
             kept.remove(group)
-    compared = counts.keep(kept)
+    every = WeightedCounts.equal(counts) if weighted is None else weighted
+    own = every.keep(kept)
+    compared = own.counts
     if weighted is not None:
-        own = weighted.keep(kept)
         metrics = weighted_estimates(own, positive=positive, level=level, min_count=min_count)
         whole = weighted_estimates(weighted.pooled(), positive=positive, level=level, min_count=0)
     else:
@@ -286,31 +286,26 @@ def _audit_column(frame: Frame, key: Key) -> tuple[AttributeAudit, Counts, list[
     for name, figure in metrics.items():
         if not figure.defined:
             warnings.append(f"{printable(column)}: {name} is undefined: {figure.reason}.")
-    left_out, few = _left_out(column, compared, positive, min_count, None if weighted is None else own)
+    left_out, few = _left_out(column, own, positive, min_count)
     warnings += few
     several = len(group_metrics.classes_compared(len(counts.classes), positive)) > 1
     worst = {}
     if several:
         for name in (key for key in metrics if key in METRICS and METRICS[key].kind == "gap"):
             if metrics[name].defined:
-                of_class = (
-                    worst_class(compared, name, min_count=min_count)
-                    if weighted is None
-                    else weighted_worst_class(own, name, positive, min_count)
-                )
-                worst[name] = str(counts.classes[of_class])
+                worst[name] = str(counts.classes[worst_class(own, name, positive, min_count)])
     groups = {
-        key: _group_figures(counts, i, positive, left_out.get(counts.groups[i]), level, weighted)
+        key: _group_figures(every, i, positive, left_out.get(counts.groups[i]), level, uneven=weighted is not None)
         for i, key in enumerate(keys)
     }
     return AttributeAudit(metrics, groups, worst), compared, warnings
 
 
 def _left_out(
-    column: str, counts: Counts, positive: int | None, min_count: int, weighted: WeightedCounts | None = None
+    column: str, own: WeightedCounts, positive: int | None, min_count: int
 ) -> tuple[dict[Hashable, tuple[str, ...]], list[str]]:
     """Say by group which gaps count it out, because too few of its rows have a label; and sentences that name them."""
-    enough = Enough.of(counts.table, positive, min_count) if weighted is None else weighted.enough(positive, min_count)
+    counts, enough = own.counts, own.enough(positive, min_count)
     chosen = group_metrics.classes_compared(len(counts.classes), positive)
     labels = [str(label) for label in counts.classes]
     left_out: dict[Hashable, tuple[str, ...]] = {}
@@ -375,7 +370,7 @@ def left_out_sentences(
         for group, size in zip(counts.groups, counts.group_sizes.tolist(), strict=True)
         if size >= min_count and group not in unknown
     ]
-    few = _left_out(column, counts.keep(large), positive, min_count)[1]
+    few = _left_out(column, WeightedCounts.equal(counts.keep(large)), positive, min_count)[1]
     return [*sentences, *_small_groups(column, counts, min_count, unknown), *few]
 
 
@@ -387,31 +382,20 @@ def _gaps_of(rate: str) -> tuple[list[str], str]:
 
 
 def _group_figures(
-    counts: Counts,
-    i: int,
-    positive: int | None,
-    left_out: tuple[str, ...] | None,
-    level: float,
-    weighted: WeightedCounts | None = None,
+    every: WeightedCounts, i: int, positive: int | None, left_out: tuple[str, ...] | None, level: float, *, uneven: bool
 ) -> GroupFigures:
-    """Return the figures of one group; ``left_out`` None: it is in no gap at all."""
+    """Return the figures of one group; ``left_out`` None: it is in no gap at all. ``uneven``: rows are worth less."""
+    counts = every.counts
     rows = {str(label): int(size) for label, size in zip(counts.classes, counts.cell_sizes[i], strict=True)}
-    table, chosen = counts.table[i : i + 1], group_metrics.classes_compared(len(counts.classes), positive)
-    rates: dict[str, Estimate] = {}
-    found: dict[str, list[Estimate]] = {}
+    chosen = group_metrics.classes_compared(len(counts.classes), positive)
+    rates, found = {"accuracy": weighted_proportion(every.accuracy, i, level)}, {}
+    for name in group_metrics.RATES:
+        rate = every.rate(name, positive)
+        found[name] = [weighted_proportion(rate, (k, i), level) for k in range(len(chosen))]
     worth: dict[str, Any] = {}
-    if weighted is None:
-        rates["accuracy"] = proportion(int(np.trace(table[0])), int(table.sum()), level=level)
-        for name, count in group_metrics.RATES.items():
-            hits, of = count(table, positive)[:2]
-            found[name] = [proportion(int(hits[k, 0]), int(of[k, 0]), level=level) for k in range(len(chosen))]
-    else:
-        rates["accuracy"] = weighted_proportion(weighted.accuracy, i, level)
-        for name in group_metrics.RATES:
-            rate = weighted.rate(name, positive)
-            found[name] = [weighted_proportion(rate, (k, i), level) for k in range(len(chosen))]
-        by_label = dict(zip(rows, weighted.cell_worth[i].tolist(), strict=True))
-        worth = {"worth": float(weighted.worth[i]), "worth_by_label": by_label}
+    if uneven:
+        by_label = dict(zip(rows, every.cell_worth[i].tolist(), strict=True))
+        worth = {"worth": float(every.worth[i]), "worth_by_label": by_label}
     for position, k in enumerate(chosen):
         ending = f"[{counts.classes[k]}]" if len(chosen) > 1 else ""
         for name, figures in found.items():

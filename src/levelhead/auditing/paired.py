@@ -45,7 +45,6 @@ from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.names import Key, attribute_names, group_name, metric_of
 from levelhead.metrics.paired import Paired, paired_interval
 from levelhead.metrics.scores import student
-from levelhead.metrics.weighted import WeightedRate
 from levelhead.report.text import Record, estimate_from_dict, number, percent_interval, short
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import OTHER_SCORE, Rows, matched
@@ -305,7 +304,7 @@ class _Together:
     def worth(self, name: str, at: int, level: float) -> tuple[float, float, float]:
         """Return the effective shares of a rate's rows for an interval and a test, and Student's p."""
         one = self.rates[name]
-        rate = WeightedRate(one.value, one.total.astype(np.int64), one.worth, one.freedom)
+        rate = one.rate
         error, total = float(one.variance[at]) ** 0.5, one.total[at]
         p_value = 2 * stats.t.sf(abs(one.value[at]) / error, max(1.0, one.freedom[at])) if error > 0 else 0.0
         return float(rate.worth_at(level)[at] / total), float(rate.worth[at] / total), float(p_value)

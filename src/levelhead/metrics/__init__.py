@@ -9,7 +9,6 @@ from levelhead.metrics.intervals import (
     estimate_to_dict,
     metric_names,
     undefined_reason,
-    worst_class,
 )
 from levelhead.metrics.joint import JointRow, JointTable, joint
 from levelhead.metrics.names import METRICS, Metric, gaps
@@ -31,5 +30,4 @@ __all__ = [
     "metric_names",
     "proportion",
     "undefined_reason",
-    "worst_class",
 ]

@@ -152,11 +152,6 @@ class ClusteredCounts(WeightedCounts):
         return self._robust(self.members.group, len(self.counts.groups), right)
 
     @property
-    def accuracy_clusters(self) -> IntArray:
-        """Clusters of each group, (groups,)."""
-        return _known(self.accuracy.clusters)
-
-    @property
     def worth(self) -> FloatArray:
         """Effective sample size of each group for its accuracy, (groups,)."""
         return self.accuracy.worth
@@ -169,11 +164,9 @@ class ClusteredCounts(WeightedCounts):
     def enough(self, positive: int | None, min_count: int) -> Enough:
         """Ask for rows as :meth:`Enough.of` does, and for :data:`FEWEST` clusters under each rate."""
         by_rows = Enough.of(self.counts.table, positive, min_count)
-        rates = {
-            name: enough & (_known(self.rate(name, positive).clusters) >= FEWEST)
-            for name, enough in by_rows.rates.items()
-        }
-        return Enough(rates, by_rows.cells & (_known(self.cells.clusters) >= FEWEST))
+        clusters = {name: np.asarray(self.rate(name, positive).clusters) for name in by_rows.rates}
+        rates = {name: enough & (clusters[name] >= FEWEST) for name, enough in by_rows.rates.items()}
+        return Enough(rates, by_rows.cells & (np.asarray(self.cells.clusters) >= FEWEST))
 
     def undefined_reason(self, name: str, positive: int | None, min_count: int, enough: Enough) -> str | None:
         """Say why a metric cannot be computed; None if it can."""
@@ -199,10 +192,7 @@ class ClusteredCounts(WeightedCounts):
         cluster, rows = self.members.cluster, self.members.rows
         if asked is not None:
             unit, hit, cluster, rows = unit[asked], hit[asked], cluster[asked], rows[asked]
-        found = means_within(cluster, unit, units, hit, rows, spanning=spanning)
-        return WeightedRate(
-            found.value, found.total.astype(np.int64), found.worth, found.freedom, found.clusters, found.correlation
-        )
+        return means_within(cluster, unit, units, hit, rows, spanning=spanning).rate
 
 
 class Means(NamedTuple):
@@ -235,6 +225,12 @@ class Means(NamedTuple):
         by_rho = total**2 / np.maximum((1 - rho) * total + rho * np.bincount(own, n**2, units), 1)
         # Values that are all the same do not tell rho: as if the rows of a cluster were all alike.
         return np.where(mixed, np.minimum(np.minimum(robust, by_rho), total), kish)
+
+    @property
+    def rate(self) -> WeightedRate:
+        """The means as rates of rows, (units,)."""
+        rows = self.total.astype(np.int64)
+        return WeightedRate(self.value, rows, self.worth, self.freedom, self.clusters, self.correlation)
 
     def difference(self, first: int, second: int) -> tuple[float, float, float]:
         """Return the difference of two means, its variance, and its degrees of freedom (Welch)."""
@@ -301,8 +297,3 @@ def _stacked(rates: Sequence[WeightedRate]) -> WeightedRate:
     groups = parts["value"].shape[-1]
     filled = [np.zeros((groups, groups)) if one is None else one for one in spanning]
     return WeightedRate(**parts, correlation=None if all(one is None for one in spanning) else np.stack(filled))
-
-
-def _known(clusters: IntArray | None) -> IntArray:
-    assert clusters is not None  # clustered rates have them
-    return clusters

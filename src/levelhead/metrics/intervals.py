@@ -60,7 +60,7 @@ from levelhead.metrics.contrasts import FEW, BoolArray, Contrasts, Enough, Momen
 from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
 from levelhead.metrics.names import METRICS, gaps, metric_of
-from levelhead.types import ConfigError, DataError, Estimate, in_quotes, quoted
+from levelhead.types import ConfigError, Estimate, in_quotes
 
 MOST_REPLICATES = 1_000_000
 
@@ -454,17 +454,6 @@ def undefined_reason(
                 named = ", ".join(repr(str(groups[i])) for i in lacking)
                 return f"no {what} in group {named} (rows by group: {sizes})"
     return None
-
-
-@checked
-def worst_class(counts: Counts, name: str, positive: int | None = None, min_count: int = 0) -> int:
-    """Return the index of the class behind a gap that can be computed; arguments as for :func:`estimate`."""
-    enough = Enough.of(counts.table, positive, min_count)
-    gaps = Contrasts(counts.table, positive, enough, smooth=False).by_class(name)
-    compared = np.flatnonzero(enough.classes(name))
-    if not gaps.size:
-        raise DataError(f"No class can be compared in {quoted(name)}: {undefined_reason(counts, name, positive)}.")
-    return group_metrics.classes_compared(len(counts.classes), positive)[compared[gaps.argmax()]]
 
 
 @checked

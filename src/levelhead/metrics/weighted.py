@@ -16,7 +16,6 @@ Gaps come from intervals of all pairs that hold together (Bonferroni): the large
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -105,6 +104,12 @@ class WeightedCounts:
     counts: Counts
     weight: FloatArray
     square: FloatArray
+
+    @classmethod
+    def equal(cls, counts: Counts) -> WeightedCounts:
+        """Return rows that all weigh 1."""
+        ones = counts.table.astype(np.float64)
+        return cls(counts, ones, ones)
 
     def keep(self, groups: Sequence[Hashable]) -> WeightedCounts:
         """Return these groups alone."""
@@ -291,16 +296,14 @@ def _kept_pairs(groups: FloatArray) -> tuple[IntArray, IntArray]:
     return kept[first], kept[second]
 
 
-def weighted_worst_class(weighted: WeightedCounts, name: str, positive: int | None, min_count: int) -> int:
-    """Return the index of the class with the largest gap, of those that two groups have enough rows for."""
-    enough, metric = weighted.enough(positive, min_count), METRICS[name]
-    rates = {rate: weighted.rate(rate, positive).value for rate in metric.rates_used}
-    largest = {}
-    for k in np.flatnonzero(enough.classes(name)):
-        members = np.flatnonzero(enough.groups(name)[k])
-        largest[int(k)] = max(
-            max(sum(abs(rates[r][k, i] - rates[r][k, j]) for r in part) / len(part) for part in metric.rates)
-            for i, j in itertools.combinations(members, 2)
-        )
-    worst = max(largest, key=lambda k: largest[k])
-    return group_metrics.classes_compared(len(weighted.counts.classes), positive)[worst]
+def worst_class(rows: WeightedCounts, name: str, positive: int | None, min_count: int) -> int:
+    """Return the index of the class behind a gap, out of those that two groups have enough rows for."""
+    enough, metric = rows.enough(positive, min_count), METRICS[name]
+    rates = {rate: rows.rate(rate, positive).value for rate in metric.rates_used}
+    compared = np.flatnonzero(enough.classes(name))
+    gaps = []
+    for k in compared:
+        first, second = _kept_pairs(enough.groups(name)[k])
+        far = {rate: np.abs(value[k, first] - value[k, second]) for rate, value in rates.items()}
+        gaps.append(max((sum(far[rate] for rate in part) / len(part)).max() for part in metric.rates))
+    return group_metrics.classes_compared(len(rows.counts.classes), positive)[compared[np.argmax(gaps)]]
