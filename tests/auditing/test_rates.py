@@ -17,7 +17,6 @@ from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continu
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.page import audit_page
 from levelhead.auditing.rates import more_rates, rate_sentences
-from levelhead.cli.app import main
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.amplification import amplification_of, audited_amplification, signs
 from levelhead.metrics.between import ratio_of, unlike
@@ -41,6 +40,7 @@ def made(rows: int = 2000) -> pd.DataFrame:
 
 
 def test_rates_are_those_of_the_rows() -> None:
+    """And predictive parity is equal opportunity with label and prediction changed over."""
     rows = made()
     found = lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"], reference="m").rates["sex"]
     for sex, group in found.groups.items():
@@ -49,19 +49,9 @@ def test_rates_are_those_of_the_rows() -> None:
         assert group.precision.value == pytest.approx(own["y"][own["yhat"] == 1].mean())
         assert group.false_negative_rate.value == pytest.approx(missed)
         assert group.balanced_error.value == pytest.approx((missed + own["yhat"][own["y"] == 0].mean()) / 2)
-    shares = rows.groupby("sex")["yhat"].mean()
-    assert found.groups["f"].selection_ratio is not None
-    assert found.groups["f"].selection_ratio.value == pytest.approx(shares["f"] / shares["m"])
     assert found.groups["m"].selection_ratio is None
-    precision = {sex: rows["y"][(rows["yhat"] == 1) & (rows["sex"] == sex)].mean() for sex in "fm"}
-    assert found.predictive_parity.value == pytest.approx(abs(precision["f"] - precision["m"]))
-
-
-def test_predictive_parity_is_equal_opportunity_with_label_and_prediction_changed_over() -> None:
-    rows = made(600)
-    found = lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"]).rates["sex"].predictive_parity
     swapped = estimate(Counts.from_rows(rows["yhat"], rows["y"], rows["sex"]), "equal_opportunity", min_count=10)
-    assert found == swapped
+    assert found.predictive_parity == swapped
 
 
 def test_a_ratio_is_never_sure_of_itself() -> None:
@@ -98,9 +88,13 @@ def denials(shares: dict[str, tuple[int, int]] = DENIED) -> dict[str, list[str]]
     return {"group": [group for group, _ in rows], "answer": [answer for _, answer in rows]}
 
 
-def four_fifths(shares: dict[str, tuple[int, int]] = DENIED, **options: Any) -> list[str]:
+def ratios_of(shares: dict[str, tuple[int, int]] = DENIED, **options: Any) -> lh.AuditResult:
     rows = denials(shares)
-    result = lh.audit(rows["answer"], rows["answer"], sensitive_features=rows["group"], replicates=100, **options)
+    return lh.audit(rows["answer"], rows["answer"], sensitive_features=rows["group"], replicates=100, **options)
+
+
+def four_fifths(shares: dict[str, tuple[int, int]] = DENIED, **options: Any) -> list[str]:
+    result = ratios_of(shares, **options)
     said = result.to_dict()["rates"]["group"]["sentences"]
     text = " ".join(result.text(all=True).split())
     assert all(sentence in text for sentence in said)
@@ -112,24 +106,16 @@ def four_fifths(shares: dict[str, tuple[int, int]] = DENIED, **options: Any) -> 
 def test_without_a_favourable_class_there_is_no_four_fifths_verdict() -> None:
     """The positive class is "denied", the second in sorted order: its ratio would accuse the men."""
     ratios, question = four_fifths()
-    assert ratios == (
-        "By group, “denied” is predicted for men 0.62 times as often as for women, interval 0.55 to 0.70; "
-        "“approved” is predicted for women 0.40 times as often as for men, interval 0.31 to 0.51."
-    )
-    assert question == (
-        "For the four-fifths rule, name the favourable outcome: levelhead audit --favourable 'denied' or "
-        "--favourable 'approved' (favourable= in Python)."
-    )
+    assert "“denied” is predicted for men 0.62 times as often as for women, interval 0.55 to 0.70" in ratios
+    assert "“approved” is predicted for women 0.40 times as often as for men, interval 0.31 to 0.51" in ratios
+    assert "name the favourable outcome: levelhead audit --favourable 'denied' or --favourable 'approved'" in question
 
 
 @pytest.mark.parametrize("positive", [None, "denied", "approved"])
 def test_the_four_fifths_rule_is_about_the_favourable_class_whatever_is_positive(positive: str | None) -> None:
-    assert four_fifths(favourable="approved", positive=positive) == [
-        "By group, the favourable outcome “approved” goes to women 0.40 times as often as to men, "
-        "interval 0.31 to 0.51: below four fifths.",
-        "By group, the favourable outcome “approved” goes to others 0.44 times as often as to men, "
-        "interval 0.35 to 0.55: below four fifths.",
-    ]
+    said = four_fifths(favourable="approved", positive=positive)
+    assert ["0.40 times" in said[0], "0.44 times" in said[1]] == [True, True]
+    assert all(one.endswith(": below four fifths.") and "“approved” goes to " in one for one in said)
 
 
 def test_each_group_below_four_fifths_gets_its_sentence_and_no_other() -> None:
@@ -140,35 +126,16 @@ def test_each_group_below_four_fifths_gets_its_sentence_and_no_other() -> None:
     assert said[1].endswith("inconclusive against four fifths.")
     one = four_fifths({"a": (500, 500), "b": (490, 510)}, favourable="approved")
     assert [sentence.rpartition(": ")[2] for sentence in one] == ["not below four fifths."]
-
-
-def test_a_reference_group_is_that_of_four_fifths_too() -> None:
-    said = four_fifths(favourable="approved", reference="others")
-    assert len(said) == 1
-    assert "the favourable outcome “approved” goes to women 0.91 times as often as to others" in said[0]
-    json.dumps(said)
-
-
-def test_many_groups_below_four_fifths_are_counted_on_the_terminal() -> None:
-    shares = {f"g{place:02}": (100, 900) for place in range(14)} | {"best": (500, 500)}
-    rows = denials(shares)
-    result = lh.audit(
-        rows["answer"], rows["answer"], sensitive_features=rows["group"], favourable="approved", replicates=100
-    )
+    (said,) = four_fifths(favourable="approved", reference="others")
+    assert "the favourable outcome “approved” goes to women 0.91 times as often as to others" in said
+    many = {f"g{place:02}": (100, 900) for place in range(14)} | {"best": (500, 500)}
+    result = ratios_of(many, favourable="approved")
     assert len(result.to_dict()["rates"]["group"]["sentences"]) == 14
-    assert "And 4 more ratios below four fifths: in the JSON and on the page." in " ".join(
-        result.text(all=True).split()
-    )
+    assert "And 4 more ratios below four fifths: in the JSON" in " ".join(result.text(all=True).split())
 
 
 def test_the_json_has_both_outcomes_and_which_is_favourable() -> None:
-    rows = denials()
-    plain, named = (
-        lh.audit(
-            rows["answer"], rows["answer"], sensitive_features=rows["group"], favourable=one, replicates=100
-        ).to_dict()["rates"]["group"]
-        for one in (None, "approved")
-    )
+    plain, named = (ratios_of(favourable=one).to_dict()["rates"]["group"] for one in (None, "approved"))
     assert plain["favourable"] is None
     assert [one["outcome"] for one in plain["outcomes"]] == ["denied", "approved"]
     assert plain["outcomes"][1]["reference"] == "men"
@@ -181,16 +148,16 @@ def test_the_json_has_both_outcomes_and_which_is_favourable() -> None:
 
 def test_three_classes_have_a_favourable_one_beside_a_positive_one() -> None:
     label = ["approve", "refer", "deny"] * 100
-    group = ["a"] * 150 + ["b"] * 150
     predicted = ["approve"] * 100 + ["deny"] * 50 + ["approve"] * 40 + ["refer"] * 110
-    said = lh.audit(label, predicted, sensitive_features=group, positive="deny", favourable="approve", replicates=100)
-    assert "the favourable outcome “approve” goes to b 0.40 times" in str(said.to_dict()["rates"]["group"]["sentences"])
-    other = lh.audit(label, predicted, sensitive_features=group, positive="deny", replicates=100).to_dict()
-    assert "another class than the positive one is predicted for a" in other["rates"]["group"]["sentences"][0]
-    assert (
-        "four-fifths rule, name the favourable outcome: levelhead audit --favourable CLASS"
-        in other["rates"]["group"]["sentences"][1]
+    named, (ratios, question) = (
+        lh.audit(label, predicted, sensitive_features=["a"] * 150 + ["b"] * 150, replicates=100, **options).to_dict()[
+            "rates"
+        ]["group"]["sentences"]
+        for options in ({"positive": "deny", "favourable": "approve"}, {"positive": "deny"})
     )
+    assert "the favourable outcome “approve” goes to b 0.40 times" in str(named)
+    assert "another class than the positive one is predicted for a" in ratios
+    assert "name the favourable outcome: levelhead audit --favourable CLASS" in question
 
 
 def test_a_favourable_class_is_found_by_the_labels_word_and_among_scores() -> None:
@@ -209,62 +176,31 @@ def test_a_favourable_class_is_found_by_the_labels_word_and_among_scores() -> No
     assert scored["rates"]["sex"]["outcomes"] == plain["rates"]["sex"]["outcomes"]
 
 
+def of_selected(selected: np.ndarray, sizes: np.ndarray, **options: Any) -> Any:
+    """Return the ratios of groups, of whom so many are selected, and no row has the label 1."""
+    table, names = np.zeros((len(sizes), 2, 2), np.int64), list("abcdef")[: len(sizes)]
+    table[:, 0, 1], table[:, 0, 0] = selected, sizes - selected
+    return more_rates(Counts(table, tuple(names), (0, 1)), names, 1, options=AuditOptions(replicates=100), **options)
+
+
 def test_chance_puts_no_group_below_four_fifths() -> None:
     """Selected alike in 2% of 14,000 and of five times 60 rows: at most 5 of 100 audits may say "below"."""
     rng, sizes, below = np.random.default_rng(0), np.array([14_000, *(60,) * 5]), 0
-    names = [f"g{place}" for place in range(6)]
-    for _ in range(400):
-        selected = rng.binomial(sizes, 0.02)
-        table = np.zeros((6, 2, 2), np.int64)
-        table[:, 0, 1], table[:, 0, 0] = selected, sizes - selected
-        found = more_rates(
-            Counts(table, tuple(names), (0, 1)), names, 1, options=AuditOptions(replicates=100), favourable=1
-        )
+    for _ in range(200):
+        found = of_selected(rng.binomial(sizes, 0.02), sizes, favourable=1)
         below += any(sentence.endswith(": below four fifths.") for sentence in rate_sentences("g", found))
-    assert below <= 0.05 * 400
+    assert below <= 0.05 * 200
 
 
 def test_a_ratio_leaves_out_1_only_where_the_exact_test_agrees() -> None:
     rng, sizes = np.random.default_rng(1), np.array([3000, 60, 60, 25])
-    names = list("abcd")
-    for _ in range(60):
+    for _ in range(40):
         selected = rng.binomial(sizes, 0.03)
-        table = np.zeros((4, 2, 2), np.int64)
-        table[:, 0, 1], table[:, 0, 0] = selected, sizes - selected
-        found = more_rates(
-            Counts(table, tuple(names), (0, 1)), names, 1, options=AuditOptions(replicates=100), reference="a"
-        )
-        for place, name in enumerate(names[1:], 1):
+        found = of_selected(selected, sizes, reference="a")
+        for place, name in enumerate("bcd", 1):
             one = found.groups[name].selection_ratio
-            assert one is not None
             told = unlike(selected, sizes, np.array([place]), np.array([0]), 0.05 / 3)[0]
             assert told or one.low <= 1 <= one.high
-
-
-def test_what_is_said_of_four_fifths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made().to_csv(tmp_path / "p.csv", index=False)
-    with pytest.raises(SystemExit) as ended:
-        main(
-            [
-                "audit",
-                str(tmp_path / "p.csv"),
-                *["--label", "y", "--prediction", "yhat", "--group", "sex", "--reference", "m"],
-                *["--continuous", "age", "--favourable", "1", "--all"],
-                "--html",
-                str(tmp_path / "p.html"),
-            ]
-        )
-    assert not ended.value.code
-    said = " ".join(capsys.readouterr().out.split())
-    assert (
-        "By sex, the favourable outcome “1” goes to f 0.74 times as often as to m, interval 0.67 "
-        "to 0.82: inconclusive against four fifths." in said
-    )
-    assert "Precision, errors and ratios by group of sex, with 95% intervals" in said
-    assert "Along age, the positive rate runs from " in said
-    page = (tmp_path / "p.html").read_text()
-    assert "More metrics" in page
-    assert "Along numbers" in page
 
 
 def test_with_no_reference_ratios_are_to_the_highest_and_intervals_hold_for_any() -> None:
@@ -288,12 +224,9 @@ def test_rates_over_few_rows_are_undefined_with_a_reason() -> None:
     assert not result.rates["group"].predictive_parity.defined
     json.dumps(result.to_dict(), allow_nan=False)
     render(audit_page(result.to_dict()))
-
-
-def test_a_ratio_says_when_the_reference_group_is_the_small_one() -> None:
     label, group = [1] * 8 + [0] * 12 + [1, 0] * 20, ["a"] * 20 + ["b"] * 40
     ratio = lh.audit(label, [1] * 20 + [1, 0] * 20, sensitive_features=group).rates["group"].groups["b"]
-    assert ratio.true_positive_ratio.reason == "the reference group: 8 rows with the positive label, fewer than 10"
+    assert "the reference group: 8 rows with the positive label" in ratio.true_positive_ratio.reason
 
 
 @pytest.mark.parametrize("ages", [AGES, [1000 * age - 7 for age in AGES]])
@@ -320,11 +253,10 @@ def test_the_sentence_has_the_curve_at_both_ends_and_its_peak() -> None:
     points = {name: (round(at), round(100 * value, 1)) for name, (at, value) in found.points.items()}
     assert list(points) == ["start", "end", "peak"]
     assert points["peak"][1] == max(round(100 * value, 1) for _, value in found.curve)
-    assert continuous_sentence("age", found) == (
-        "Along age, the positive rate runs from {start[1]:.1f}% at {start[0]} to {end[1]:.1f}% at {end[0]}, with a "
-        "peak of {peak[1]:.1f}% at {peak[0]} (cubic fit, permutation p below 0.005).".format(**points)
-    )
-    assert "points from" not in continuous_sentence("age", found)
+    said = continuous_sentence("age", found)
+    assert "from {start[1]:.1f}% at {start[0]} to {end[1]:.1f}% at {end[0]}, with a peak of".format(**points) in said
+    assert "{peak[1]:.1f}% at {peak[0]} (cubic fit, permutation p below 0.005).".format(**points) in said
+    assert "points from" not in said
     assert found.to_dict()["points"]["peak"] == pytest.approx(found.points["peak"])
 
 
@@ -334,19 +266,17 @@ def test_a_low_between_the_ends_is_named_and_a_steady_curve_has_neither() -> Non
     assert "with a low of " in continuous_sentence("age", valley)
     steady = continuous_gap(np.arange(200) / 400, np.arange(200), title="age")
     assert set(steady.points) == {"start", "end"}
-    assert continuous_sentence("age", steady) == (
-        "Along age, the positive rate runs from 2.5% at 10 to 47.3% at 189 (cubic fit, permutation p below 0.005)."
-    )
+    assert "from 2.5% at 10 to 47.3% at 189 (cubic fit" in continuous_sentence("age", steady)
 
 
 def test_a_curve_that_chance_makes_is_not_decided_and_the_level_counts() -> None:
     chance = np.random.default_rng(5)
-    flat = continuous_gap((chance.random(300) < 0.3).astype(float), chance.random(300), title="age")
-    assert flat.range_p > 0.1
-    assert continuous_sentence("age", flat).startswith(
-        f"No change of the positive rate along age is detected (permutation p {flat.range_p:.2f}); a "
+    flat, lenient = (
+        continuous_gap((chance.random(300) < 0.3).astype(float), chance.random(300), title="age", level=level)
+        for level in (0.95, 0.01)
     )
-    lenient = continuous_gap((chance.random(300) < 0.3).astype(float), chance.random(300), level=0.01)
+    assert flat.range_p > 0.1
+    assert f"along age is detected (permutation p {flat.range_p:.2f}); a " in continuous_sentence("age", flat)
     assert "is detected" not in continuous_sentence("age", lenient)
 
 
@@ -371,12 +301,12 @@ def test_any_span_can_be_said(span: float) -> None:
 @pytest.mark.parametrize("slope", [0.0, 0.4])
 def test_the_interval_of_a_slope_holds_the_truth(slope: float) -> None:
     chance, held = np.random.default_rng(1), 0
-    for _ in range(500):
+    for _ in range(250):
         along = np.concatenate([[0.0, 1.0], chance.random(198)])
         decided = (chance.random(200) < 0.3 + slope * along).astype(float)
         one = continuous_gap(decided, along, permutations=1).slope
         held += one.low <= slope <= one.high
-    assert held / 500 > 0.92
+    assert held / 250 > 0.91
 
 
 def test_a_slope_is_least_squares_with_hc3() -> None:
@@ -404,32 +334,24 @@ def test_the_range_sees_an_inverted_u_that_a_slope_does_not() -> None:
 
 
 def test_the_test_of_the_range_rejects_no_more_than_it_says() -> None:
-    chance = np.random.default_rng(4)
-    rejected = [
-        continuous_gap(
-            (chance.random(100) < 0.3).astype(float), chance.random(100), permutations=99, seed=10**6 + at
-        ).range_p
-        <= 0.05
-        for at in range(400)
-    ]
-    assert 0.02 < np.mean(rejected) < 0.085
+    chance, rejected = np.random.default_rng(4), 0
+    for at in range(250):
+        decided, along = (chance.random(100) < 0.3).astype(float), chance.random(100)
+        rejected += continuous_gap(decided, along, permutations=59, seed=10**6 + at).range_p <= 0.05
+    assert 0.015 < rejected / 250 < 0.09
 
 
-def test_numbers_that_cannot_be_are_refused() -> None:
+def test_a_number_that_does_not_vary_has_no_slope() -> None:
     assert continuous_gap([0.0] * 30, [1.0] * 30, title="age").slope.reason == "every age is 1"
 
 
 def test_numbers_of_a_file_are_those_of_arrays(tmp_path: Path) -> None:
     rows = made(500)
-    rows["p"] = rows["yhat"] * 0.5 + 0.2
-    rows.to_csv(tmp_path / "p.csv", index=False)
+    rows.assign(p=rows["yhat"] * 0.5 + 0.2).to_csv(tmp_path / "p.csv", index=False)
     arrays = lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"], continuous=rows[["age"]]).continuous
-    text = lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], continuous=["age"]).continuous
-    scored = lh.audit_file(
-        tmp_path / "p.csv", "y", None, ["sex"], score="p", threshold=0.5, continuous=["age"]
-    ).continuous
-    assert arrays["age"].slope.value == pytest.approx(text["age"].slope.value)
-    assert scored["age"] == text["age"]
+    for prediction, options in (("yhat", {}), (None, {"score": "p", "threshold": 0.5})):
+        found = lh.audit_file(tmp_path / "p.csv", "y", prediction, ["sex"], continuous=["age"], **options).continuous
+        assert found["age"].slope.value == pytest.approx(arrays["age"].slope.value)
 
 
 def worked(task: np.ndarray, attribute: np.ndarray, predicted: np.ndarray) -> float:
@@ -456,30 +378,28 @@ def test_signs_that_are_chance_have_no_direction() -> None:
 def test_of_many_tiny_groups_that_are_alike_none_has_a_direction() -> None:
     """Labels and predictions as in 20 groups without any difference: in at most 5 of 100 audits may one be named."""
     rng, sizes, named = np.random.default_rng(0), np.geomspace(20, 20_000, 20).astype(int), 0
-    share = np.array([[0.88, 0.02], [0.03, 0.07]])
-    for _ in range(200):
+    share, names = np.array([[0.88, 0.02], [0.03, 0.07]]), tuple(f"g{at}" for at in range(20))
+    for _ in range(60):
         table = rng.multinomial(sizes, share.ravel()).reshape(20, 2, 2)
-        one = audited_amplification(table, tuple(f"g{at}" for at in range(20)), ("0", "1")).value
+        one = audited_amplification(table, names, ("0", "1")).value
         named += one.defined and not one.low <= 0 <= one.high
-    assert named <= 0.05 * 200
-    three = rng.multinomial(sizes, np.array([[0.5, 0.1, 0.1], [0.05, 0.1, 0.05], [0.02, 0.03, 0.05]]).ravel())
-    found = audited_amplification(three.reshape(20, 3, 3), tuple(f"g{at}" for at in range(20)), tuple("abc"))
-    assert len(found.pairs) == 60
+    assert named <= 0.05 * 60
+    three = rng.multinomial(sizes, np.array([0.5, 0.1, 0.1, 0.05, 0.1, 0.05, 0.02, 0.03, 0.05]))
+    assert len(audited_amplification(three.reshape(20, 3, 3), names, tuple("abc")).pairs) == 60
 
 
 @pytest.mark.parametrize("rows", [500, 2000])
 def test_the_interval_of_amplification_holds_the_truth(rows: int) -> None:
     shares = np.array([[[0.3, 0.1], [0.05, 0.1]], [[0.08, 0.07], [0.05, 0.25]]])
     train = (shares * 10**6).sum(-1).astype(np.int64)
-    per_group = shares.sum((1, 2))
-    moved = (shares.sum(1) - shares.sum(2)) / per_group[:, None]
+    moved = (shares.sum(1) - shares.sum(2)) / shares.sum((1, 2))[:, None]
     truth = (signs(train) * moved).mean()
     chance, held = np.random.default_rng(0), 0
-    for _ in range(600):
+    for _ in range(300):
         table = chance.multinomial(rows, shares.ravel() / shares.sum()).reshape(2, 2, 2)
         one = audited_amplification(table, ("a", "b"), ("0", "1"), train=train).value
         held += one.low <= truth <= one.high
-    assert held / 600 > 0.93
+    assert held / 300 > 0.92
 
 
 def test_an_audit_says_whether_predictions_amplify() -> None:
