@@ -90,52 +90,42 @@ def told():
 
 
 def test_other_functions_align_by_index():
-    exact = lh.explain_gap(LABEL, SCORE, sensitive_features=SEX, min_count=5)
-    same(lh.explain_gap(LABELS, shuffled(SCORE), sensitive_features=shuffled(SEX, 2, "group"), min_count=5), exact)
+    exact = lh.explain_gap(LABEL, SCORE, sensitive_features=SEX, min_count=5, replicates=100)
+    groups = shuffled(SEX, 2, "group")
+    same(lh.explain_gap(LABELS, shuffled(SCORE), sensitive_features=groups, min_count=5, replicates=100), exact)
     price = AGE * 100
     exact = lh.regression_audit(price, price + 5 * LABEL, sensitive_features=SEX, continuous={"age": AGE})
     found = lh.regression_audit(
-        pd.Series(price), shuffled(price + 5 * LABEL), sensitive_features=shuffled(SEX, name="group"),
-        continuous={"age": shuffled(AGE, 4)},
-    )  # fmt: skip
+        pd.Series(price), shuffled(price + 5 * LABEL), sensitive_features=groups, continuous={"age": shuffled(AGE, 4)}
+    )
     same(found, exact)
     known = pd.Series(np.where(np.arange(ROWS) % 2, SEX, None), dtype=object)
     exact = lh.indirect_audit(LABELS, PREDICTION, labelled=known)
     same(lh.indirect_audit(LABELS, shuffled(PREDICTION), labelled=shuffled(known)), exact)
-    rule = fit_rule(SCORE, SEX, metric="demographic_parity")
+    rule, counts = fit_rule(SCORE, SEX, metric="demographic_parity"), Counts.from_rows(LABEL, PREDICTION, SEX)
+    models = {"a": PREDICTION[None], "b": LABEL[None]}
     with told():
         assert fit_rule(pd.Series(SCORE), shuffled(SEX), metric="demographic_parity").to_dict() == rule.to_dict()
     with told():
         assert (rule.decide(pd.Series(SCORE), shuffled(SEX)) == rule.decide(SCORE, SEX)).all()
     with told():
         assert continuous_gap(LABELS, shuffled(AGE)) == continuous_gap(LABEL, AGE)
-
-
-def test_metrics_align_by_index():
-    counts = Counts.from_rows(LABEL, PREDICTION, SEX)
-    models = {"a": PREDICTION[None], "b": LABEL[None]}
     with told():
         assert (Counts.from_rows(LABELS, shuffled(PREDICTION), shuffled(SEX, 5)).table == counts.table).all()
     with told():
         assert joint(LABELS, shuffled(SEX), models, baseline="a") == joint(LABEL, SEX, models, baseline="a")
 
 
-def test_an_index_that_occurs_twice_in_one_order_is_by_position():
-    index = np.arange(ROWS) // 2
+def test_one_order_an_index_that_occurs_twice_and_one_index_alone_are_by_position():
+    twice, turned = np.arange(ROWS) // 2, np.arange(ROWS)[::-1]
     expected = lh.audit(LABEL, PREDICTION, sensitive_features=SEX)
-    found = lh.audit(pd.Series(LABEL, index), PREDICTION, sensitive_features=pd.Series(SEX, index))
-    assert found.metrics == expected.metrics
-    assert found.warnings == expected.warnings
-
-
-def test_two_orders_beside_labels_without_an_index_are_refused():
-    found = lh.audit(LABEL, pd.Series(PREDICTION), sensitive_features=pd.Series(SEX))
-    assert found.metrics == lh.audit(LABEL, PREDICTION, sensitive_features=SEX).metrics
-
-
-def test_one_index_alone_is_by_position():
-    found = lh.audit(LABEL, PREDICTION, sensitive_features=pd.Series(SEX, np.arange(ROWS)[::-1]))
-    assert found.metrics == lh.audit(LABEL, PREDICTION, sensitive_features=SEX).metrics
+    for label, prediction, groups in (
+        (pd.Series(LABEL, twice), PREDICTION, pd.Series(SEX, twice)),
+        (LABEL, pd.Series(PREDICTION), pd.Series(SEX)),
+        (LABEL, PREDICTION, pd.Series(SEX, turned)),
+    ):
+        found = lh.audit(label, prediction, sensitive_features=groups)
+        assert (found.metrics, found.warnings) == (expected.metrics, expected.warnings)
 
 
 # ---------------------------------------------------------------------------------------- matched by name
@@ -157,17 +147,19 @@ def test_names_of_a_class_label_are_groups():
 
 
 def test_names_of_a_class_label_match_predicted_names():
-    labels = class_labels(LABEL.tolist(), ["no", "yes"])
-    expected = lh.audit(np.where(LABEL, "yes", "no"), np.where(PREDICTION, "yes", "no"), sensitive_features=SEX)
-    texts = lh.audit(labels, np.where(PREDICTION, "yes", "no"), sensitive_features=SEX)
-    assert texts.metrics == expected.metrics
+    labels, names = class_labels(LABEL.tolist(), ["no", "yes"]), np.where(PREDICTION, "yes", "no")
+    expected = lh.audit(np.where(LABEL, "yes", "no"), names, sensitive_features=SEX)
     turned = class_labels((1 - PREDICTION).tolist(), ["yes", "no"])
-    assert lh.audit(labels, turned, sensitive_features=SEX).metrics == expected.metrics
+    for predicted in (names, turned):
+        assert lh.audit(labels, predicted, sensitive_features=SEX).metrics == expected.metrics
     assert lh.audit(labels, PREDICTION, against=turned, sensitive_features=SEX).against is not None
-    against = lh.audit(labels, np.where(PREDICTION, "yes", "no"), against=turned, sensitive_features=SEX).against
+    against = lh.audit(labels, names, against=turned, sensitive_features=SEX).against
     assert against.by_attribute["group"].groups["men"].rates["accuracy"].difference.value == 0
     indirect = lh.indirect_audit(labels, turned, shares={"women": 1 / 3})
     assert indirect.parts == lh.indirect_audit(LABEL, PREDICTION, shares={"women": 1 / 3}).parts
+    codes = lh.audit(class_labels(LABEL.tolist(), ["yes", "no"]), PREDICTION, sensitive_features=SEX)
+    assert codes.metrics == lh.audit(LABEL, PREDICTION, sensitive_features=SEX).metrics
+    assert any("position" in one and "yes" in one for one in codes.warnings)
 
 
 @pytest.mark.parametrize("favourable", ["yes", 0])
@@ -179,13 +171,6 @@ def test_the_favourable_class_goes_by_the_name_or_the_position_of_a_class_label(
         found = lh.audit(labels, predicted, sensitive_features=SEX, favourable=favourable, replicates=100).to_dict()
         (own,), (plain,) = (one["rates"]["group"]["outcomes"] for one in (found, expected))
         assert own["ratios"] == plain["ratios"]
-
-
-def test_numbers_beside_a_class_label_are_its_positions_and_that_is_said():
-    labels = class_labels(LABEL.tolist(), ["yes", "no"])
-    found = lh.audit(labels, PREDICTION, sensitive_features=SEX)
-    assert found.metrics == lh.audit(LABEL, PREDICTION, sensitive_features=SEX).metrics
-    assert any("position" in one and "yes" in one for one in found.warnings)
 
 
 # ------------------------------------------------------------------------------------------ nothing is merged
@@ -209,16 +194,17 @@ INTEGERS = {
 @pytest.mark.parametrize("form", INTEGERS)
 def test_integers_above_2_to_the_53_stay_apart_beside_missing_ones(form):
     ids = [None if row == 5 else BIG + row % 2 for row in range(ROWS)]
-    found = lh.audit(LABEL, PREDICTION, sensitive_features=INTEGERS[form](ids))
+    found = lh.audit(LABEL, PREDICTION, sensitive_features=INTEGERS[form](ids), replicates=100)
+    half = ROWS // 2
     assert {name: one.n for name, one in found.groups.items()} == {
-        str(BIG): ROWS // 2, str(BIG + 1): ROWS // 2 - 1, "(missing)": 1,
+        str(BIG): half, str(BIG + 1): half - 1, "(missing)": 1
     }  # fmt: skip
 
 
 def test_integers_of_every_size_in_a_list_stay_apart():
     for pair in ([2**63, -1], [2**64, 2**64 + 1], [BIG + 1, 0.5], [-(2**63), 2**63]):
-        found = lh.audit(LABEL, PREDICTION, sensitive_features=[pair[row % 2] for row in range(ROWS)])
-        assert set(found.groups) == set(map(str, pair))
+        groups = [pair[row % 2] for row in range(ROWS)]
+        assert set(lh.audit(LABEL, PREDICTION, sensitive_features=groups, replicates=100).groups) == set(map(str, pair))
 
 
 def test_masked_arrays_keep_their_mask_everywhere():
@@ -251,13 +237,9 @@ def test_scores_of_every_tensor_are_taken(kind):
         "list of tensors": lambda: list(plain.clone().requires_grad_() * 1),
         "numpy scalars": lambda: [np.float32(one) for one in SCORE],
     }[kind]()
-    rounded = SCORE.astype(np.float32) if kind == "numpy scalars" else None
-    if rounded is None:
-        rounded = plain if isinstance(given, list) else given.detach()
-        rounded = rounded.double().numpy()
-    found = lh.audit(torch.from_numpy(LABEL), scores=given, sensitive_features=SEX)
-    assert found.metrics == lh.audit(LABEL, scores=rounded, sensitive_features=SEX).metrics
-    assert lh.audit(LABEL, scores=rounded, sensitive_features=torch.tensor(LABEL)).metrics
+    rounded = np.array([one.item() for one in given])
+    found = lh.audit(torch.from_numpy(LABEL), scores=given, sensitive_features=torch.tensor(LABEL))
+    assert found.metrics == lh.audit(LABEL, scores=rounded, sensitive_features=LABEL).metrics
     predicted = [torch.tensor(int(one)) for one in PREDICTION]
     assert lh.audit(LABEL, predicted, sensitive_features=SEX).metrics["accuracy"].value == (LABEL == PREDICTION).mean()
 
@@ -266,67 +248,71 @@ TENTHS = np.arange(ROWS) * 7 % 11 / 10
 F4, F2 = TENTHS.astype(np.float32), TENTHS.astype(np.float16)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        F4,
-        F2,
-        list(F4),
-        list(F2),
-        pd.Series(F4),
-        pd.Series(F2),
-        pd.Index(F4),
-        pd.Series(F4).astype("category"),
-        pd.Series(F4).astype("Sparse[float32]"),
-        pd.Series(F4).astype("Float32"),
-        pd.Series(F4).astype("float[pyarrow]"),
-        pd.Series(list(F4), dtype=object),
-        np.ma.masked_array(F4),
-        pyarrow.array(F4),
-        pyarrow.array(F2),
-        torch.from_numpy(F4),
-        torch.from_numpy(F2),
-        torch.from_numpy(TENTHS).bfloat16(),
-        list(torch.from_numpy(F4)),
-    ],
-    ids=lambda one: f"{type(one).__name__} {getattr(one, 'dtype', '')}",
-)
-def test_numbers_of_fewer_bits_are_what_they_are_printed_as(given):
-    """0.7 in float32 lies below 0.7 in float64; NumPy and torch compare it with 0.7 as equal."""
+NARROW = {
+    "float32": F4,
+    "float16": F2,
+    "list": list(F4),
+    "series": pd.Series(F4),
+    "index": pd.Index(F4),
+    "category": pd.Series(F4).astype("category"),
+    "sparse": pd.Series(F4).astype("Sparse[float32]"),
+    "Float32": pd.Series(F4).astype("Float32"),
+    "pandas arrow": pd.Series(F4).astype("float[pyarrow]"),
+    "objects": pd.Series(list(F4), dtype=object),
+    "masked": np.ma.masked_array(F4),
+    "arrow": pyarrow.array(F2),
+    "tensor": torch.from_numpy(F2),
+    "bfloat16": torch.from_numpy(TENTHS).bfloat16(),
+    "list of tensors": list(torch.from_numpy(F4)),
+}
+
+
+def of_numbers(given):
+    """Return what scores, weights, groups, predictions and proxies lead to, and decisions by a threshold."""
     options = {"sensitive_features": SEX, "replicates": 100}
-    for call in (
-        lambda one: lh.audit(LABEL, scores=one, threshold=0.7, **options),
-        lambda one: lh.audit(LABEL, PREDICTION, sample_weight=one, **options),
-        lambda one: lh.audit(LABEL, PREDICTION, sensitive_features={"g": one}, bins={"g": [0.3, 0.7]}, replicates=100),
-        lambda one: lh.regression_audit(AGE, one, sensitive_features=SEX),
-        lambda one: lh.indirect_audit(LABEL, PREDICTION, labelled=SEX, proxies=one, replicates=100),
-    ):
-        same(call(given), call(TENTHS))
     rule = lh.BiasRule("demographic_parity", threshold=0.7).fit(TENTHS, LABEL, sensitive_features=SEX)
-    decided = rule.predict(TENTHS, sensitive_features=SEX)
-    assert (rule.predict(given, sensitive_features=SEX) == decided).all()
+    found = (
+        lh.audit(LABEL, scores=given, threshold=0.7, **options),
+        lh.audit(LABEL, PREDICTION, sample_weight=given, **options),
+        lh.audit(LABEL, PREDICTION, sensitive_features={"g": given}, bins={"g": [0.3, 0.7]}, replicates=100),
+        lh.regression_audit(AGE, given, sensitive_features=SEX),
+        lh.indirect_audit(LABEL, PREDICTION, labelled=SEX, proxies=given, replicates=100),
+    )
+    records = [{**one.to_dict(), "warnings": None} for one in found]
+    return records, rule.predict(given, sensitive_features=SEX).tolist()
+
+
+@pytest.fixture(scope="module")
+def of_tenths():
+    return of_numbers(TENTHS)
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_numbers_of_fewer_bits_are_what_they_are_printed_as(kind, of_tenths):
+    """0.7 in float32 lies below 0.7 in float64; NumPy and torch compare it with 0.7 as equal."""
+    assert of_numbers(NARROW[kind]) == of_tenths
 
 
 def test_a_reference_is_a_number_or_a_dict_too():
     groups = {"sex": LABEL[::-1], "age": np.where(AGE > 40, "old", "young")}
-    expected = lh.audit(LABEL, PREDICTION, sensitive_features=groups, reference="sex=1").to_dict()
-    for given in (1, np.int64(1), {"sex": 1}, {"sex": "1"}, [1], {"sex": np.int64(1)}):
-        assert lh.audit(LABEL, PREDICTION, sensitive_features=groups, reference=given).to_dict() == expected
-    both = lh.audit(LABEL, PREDICTION, sensitive_features=groups, reference={"sex": 1, "age": "old"})
+    options = {"sensitive_features": groups, "replicates": 100}
+    expected = lh.audit(LABEL, PREDICTION, reference="sex=1", **options).to_dict()
+    for given in (1, {"sex": 1}, {"sex": "1"}, [1], {"sex": np.int64(1)}):
+        assert lh.audit(LABEL, PREDICTION, reference=given, **options).to_dict() == expected
+    both = lh.audit(LABEL, PREDICTION, reference={"sex": 1, "age": "old"}, **options)
     assert both.more["reference"] == {"sex": "1", "age": "old"}
     truth = lh.audit(LABEL, PREDICTION, sensitive_features=LABEL[::-1] == 1, reference=True)
     assert truth.more["reference"] == {"group": "True"}
 
 
 def test_continuous_takes_an_array_or_a_series():
-    expected = lh.audit(LABEL, PREDICTION, sensitive_features=SEX, continuous={"age": AGE}).continuous["age"]
+    options = {"sensitive_features": SEX, "replicates": 100}
+    expected = lh.audit(LABEL, PREDICTION, continuous={"age": AGE}, **options).continuous["age"]
     for given in (AGE, AGE.tolist(), torch.from_numpy(AGE), pd.Series(AGE), pyarrow.array(AGE)):
-        found = lh.audit(LABEL, PREDICTION, sensitive_features=SEX, continuous=given).continuous
-        assert list(found) == ["number"]
-        assert found["number"].slope == expected.slope
-        numbers = lh.regression_audit(AGE, AGE + LABEL, sensitive_features=SEX, continuous=given).continuous
-        assert list(numbers) == ["number"]
-    named = lh.audit(LABEL, PREDICTION, sensitive_features=SEX, continuous=pd.Series(AGE, name="age")).continuous
+        found = lh.audit(LABEL, PREDICTION, continuous=given, **options).continuous
+        assert {name: one.slope for name, one in found.items()} == {"number": expected.slope}
+    assert list(lh.regression_audit(AGE, AGE + LABEL, sensitive_features=SEX, continuous=AGE).continuous) == ["number"]
+    named = lh.audit(LABEL, PREDICTION, continuous=pd.Series(AGE, name="age"), **options).continuous
     assert named == {"age": expected}
 
 
