@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from huggingface_hub.errors import StrictDataclassFieldValidationError
-from tiny_models import batch, build, named
+from tiny_models import batch, build, make
 from transformers import (
     ViTForImageClassification,
 )
@@ -56,7 +56,7 @@ def test_training_loss_is_task_plus_alignment_and_evaluation_loss_is_the_task(fa
 
 
 def test_positional_labels_and_tuples(family, labels):
-    model = attach(build(family)).train()
+    model = make("attach", family).train()
     inputs = batch(family)
     expected = model(**inputs, labels=labels).loss
     loss, logits = model(**inputs, labels=labels, return_dict=False)[:2]
@@ -71,7 +71,7 @@ def test_positional_labels_and_tuples(family, labels):
 
 
 def test_gradients_reach_everything_that_alignment_trains(family, labels):
-    model = attach(build(family)).train()
+    model = make("attach", family).train()
     model(**batch(family))
     alignment(model, labels).backward()
     value = (
@@ -81,9 +81,6 @@ def test_gradients_reach_everything_that_alignment_trains(family, labels):
         assert parameter.grad is not None
         assert parameter.grad.abs().sum() > 0
     assert model.classifier.weight.grad is None
-
-
-# The new name does not exist in the older transformers that are supported.
 
 
 @pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated:FutureWarning")
@@ -97,7 +94,7 @@ def test_reentrant_checkpointing_is_refused(labels):
 
 
 def test_deepcopy_after_a_step_and_no_graph_stays_alive(family, labels):
-    model = attach(build(family)).train()
+    model = make("attach", family).train()
     model(**batch(family), labels=labels).loss.backward()
     model(**batch(family))  # a reading is waiting, with a graph that cannot be copied
     twin = copy.deepcopy(model).eval()
@@ -110,7 +107,7 @@ def test_deepcopy_after_a_step_and_no_graph_stays_alive(family, labels):
 
 
 def test_two_networks_from_one_config_do_not_share_the_switch(labels):
-    config = named("vit").config(num_labels=3)
+    config = build("vit").config
     torch.manual_seed(0)
     first, second = ViTForImageClassification(config), ViTForImageClassification(config)
     before = second(**batch("vit")).logits
@@ -123,7 +120,7 @@ def test_two_networks_from_one_config_do_not_share_the_switch(labels):
 
 
 def test_autocast(family, labels):
-    model = attach(build(family)).train()
+    model = make("attach", family).train()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = model(**batch(family), labels=labels).loss
     loss.backward()
@@ -132,7 +129,7 @@ def test_autocast(family, labels):
 
 
 def test_alignment_weights(family, labels):
-    model = attach(build(family)).train()
+    model = make("attach", family).train()
     model(**batch(family))
     plain = alignment(model, labels)
     model(**batch(family))
@@ -142,7 +139,7 @@ def test_alignment_weights(family, labels):
 
 
 def test_alignment_needs_a_pass_of_its_own(family, labels):
-    model = attach(build(family)).train()
+    model = make("attach", family).train()
     with pytest.raises(ConfigError, match="no training forward pass"):
         alignment(model, labels)
     model(**batch(family))
@@ -155,7 +152,7 @@ def test_alignment_needs_a_pass_of_its_own(family, labels):
 
 def test_training_without_the_alignment_term_is_refused(family, labels):
     """What label smoothing in Trainer does: labels are taken away, and the loss is computed outside."""
-    model = attach(build(family)).train()
+    model = make("attach", family).train()
     logits = model(**batch(family)).logits
     with pytest.raises(LevelheadError, match="label_smoothing_factor"):
         F.cross_entropy(logits, labels).backward()
@@ -288,15 +285,6 @@ def test_explicit_switches_reach_the_standardizer(family):
     debias = debiased_attention(model).debias
     assert (debias.statistics, debias.absolute, debias.scale) == ("feature", False, False)
     assert "deviation" in dict(debias.query.named_buffers())
-
-
-def test_position_statistics_on_text_need_the_length(labels):
-    with pytest.raises(ConfigError, match="example_inputs"):
-        attach(build("bert"), DebiasConfig(statistics="position"))
-    model = attach(build("bert"), DebiasConfig(statistics="position"), example_inputs=batch("bert")).train()
-    model(**batch("bert"), labels=labels)
-    with pytest.raises(ValueError, match="7 tokens and got 9"):
-        model(input_ids=torch.ones(6, 9, dtype=torch.int64), labels=labels)
 
 
 def test_readout_none_aligns_by_the_mean_query(labels):

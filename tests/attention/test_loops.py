@@ -4,7 +4,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from test_trainer import Examples, InOrder, arguments
-from tiny_models import batch, make
+from tiny_models import batch, fit, make
 
 from levelhead.attention.aligning import debiased_attention
 
@@ -15,22 +15,8 @@ def optimizer_of(model):
     return torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-2)
 
 
-def in_epochs():
-    """Yield the batches of three epochs; without shuffling."""
-    for _ in range(STEPS // 2):
-        yield from torch.utils.data.DataLoader(Examples("bert"), batch_size=6)
-
-
 def with_torch(model, folder):
-    optimizer, losses = optimizer_of(model), []
-    model.train()
-    for inputs in in_epochs():
-        loss = model(**inputs).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return fit(model, Examples("bert").inputs * (STEPS // 2))
 
 
 def with_accelerate(model, folder):
@@ -59,9 +45,8 @@ def with_trainer(model, folder):
 
     optimizer = optimizer_of(model)
     schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
-    Spy(
-        model, arguments(folder, max_steps=STEPS), train_dataset=Examples("bert"), optimizers=(optimizer, schedule)
-    ).train()
+    given = arguments(folder, max_steps=STEPS)
+    Spy(model, given, train_dataset=Examples("bert"), optimizers=(optimizer, schedule)).train()
     return losses
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import named
-from transformers import BertModel, RobertaConfig, RobertaModel, ViTConfig, ViTModel
+from tiny_models import backbone
 
 from levelhead.attention import DebiasConfig, append_encoder
 from levelhead.attention.parts import last_hidden_state
@@ -25,15 +24,20 @@ def batch(left: bool = False) -> dict[str, torch.Tensor]:
 
 
 def appended(kind: str = "bert", debias: DebiasConfig | None = DebiasConfig()) -> Any:  # noqa: B008  (frozen)
-    torch.manual_seed(0)
-    size: Any = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-    plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    backbone = (
-        BertModel(named("bert").config(num_labels=3, **plain))
-        if kind == "bert"
-        else RobertaModel(RobertaConfig(**size, **plain, vocab_size=20, max_position_embeddings=20, pad_token_id=0))
-    )
-    return append_encoder(backbone, 3, False, debias).double()
+    below = backbone(kind)
+    torch.manual_seed(1)
+    return append_encoder(below, 3, False, debias).double()
+
+
+def assert_the_same(whole: Any, other: Any, outputs: list[Any]) -> None:
+    """Logits, loss, gradients, and the statistics, which are those of one batch."""
+    torch.testing.assert_close(outputs[1].logits, outputs[0].logits, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(outputs[1].loss, outputs[0].loss, rtol=1e-10, atol=1e-12)
+    for output in outputs:
+        output.loss.backward()
+    gradients = [{n: p.grad for n, p in model.named_parameters() if p.grad is not None} for model in (whole, other)]
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(dict(other.named_buffers()), dict(whole.named_buffers()))
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
@@ -48,16 +52,7 @@ def test_loss_gradients_and_statistics_are_the_same(kind: str, parts: int) -> No
     outputs = [model(**batch(), labels=labels) for model in (whole, divided)]
     assert len(rows) == min(parts, len(LENGTHS))
     assert sum(rows) < len(LENGTHS) * 9  # less padding
-    torch.testing.assert_close(outputs[1].logits, outputs[0].logits, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(outputs[1].loss, outputs[0].loss, rtol=1e-10, atol=1e-12)
-    for output in outputs:
-        output.loss.backward()
-    for (name, one), other in zip(whole.named_parameters(), divided.parameters(), strict=True):
-        assert (one.grad is None) == (other.grad is None), name
-        if one.grad is not None:
-            torch.testing.assert_close(other.grad, one.grad, rtol=1e-8, atol=1e-10, msg=name)
-    for (name, buffer), other in zip(whole.named_buffers(), divided.buffers(), strict=True):
-        torch.testing.assert_close(other, buffer, msg=name)
+    assert_the_same(whole, divided, outputs)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "padding is text", "position ids", "pictures"])
@@ -65,9 +60,7 @@ def test_loss_gradients_and_statistics_are_the_same(kind: str, parts: int) -> No
 def test_few_rows_at_a_time_give_the_gradients_of_the_whole_batch(kind: str, rows: int) -> None:
     inputs: dict[str, torch.Tensor] = batch()
     if kind == "pictures":
-        torch.manual_seed(0)
-        size: Any = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-        whole = append_encoder(ViTModel(ViTConfig(**size, image_size=8, patch_size=4)), 3, False).double().train()
+        whole = appended("vit").train()
         inputs = {"pixel_values": torch.randn(7, 3, 8, 8, dtype=torch.float64)}
     else:
         whole = appended("roberta" if kind == "roberta" else "bert").train()
@@ -85,16 +78,8 @@ def test_few_rows_at_a_time_give_the_gradients_of_the_whole_batch(kind: str, row
     outputs = [model(**inputs, labels=labels) for model in (whole, chunked)]
     assert sum(sizes) == 7
     assert max(sizes) <= rows
-    torch.testing.assert_close(outputs[1].logits, outputs[0].logits, rtol=1e-10, atol=1e-12)
-    for output in outputs:
-        output.loss.backward()
+    assert_the_same(whole, chunked, outputs)
     assert sum(sizes) == (14 if rows < 7 else 7)  # every part ran once more
-    for (name, one), other in zip(whole.named_parameters(), chunked.parameters(), strict=True):
-        assert (one.grad is None) == (other.grad is None), name
-        if one.grad is not None:
-            torch.testing.assert_close(other.grad, one.grad, rtol=1e-8, atol=1e-10, msg=name)
-    for (name, buffer), other in zip(whole.named_buffers(), chunked.buffers(), strict=True):
-        torch.testing.assert_close(other, buffer, msg=name)  # the statistics are those of one batch
 
 
 def test_dropout_is_the_same_in_the_second_pass() -> None:

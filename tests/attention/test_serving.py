@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny_models import backbone, build
+from tiny_models import backbone, build, fit
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoTokenizer,
@@ -34,12 +34,7 @@ def folder(request, tmp_path_factory):
     if tokens.pad_token is None:
         tokens.pad_token = tokens.eos_token
     inputs = tokens(TEXTS, padding=True, return_tensors="pt", return_token_type_ids=False)
-    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-2)
-    for _ in range(5):
-        loss = model.train()(**inputs, labels=torch.arange(len(TEXTS)) % 3).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    fit(model, [inputs] * 5, torch.arange(len(TEXTS)) % 3)
     model.eval().save_pretrained(place)
     tokens.save_pretrained(place)
     (place / "README.md").write_text("---\nlibrary_name: levelhead\n---\nLoad it with levelhead.\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,6 +178,17 @@ def step(model: Any, inputs: dict[str, torch.Tensor], labels: torch.Tensor = LAB
     loss: torch.Tensor = model.train()(**inputs, labels=labels).loss
     loss.backward()
     return loss
+
+
+def fit(model: Any, batches: Iterable[dict[str, torch.Tensor]], labels: torch.Tensor = LABELS) -> list[float]:
+    """Take a step on each batch; return their losses."""
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2)
+    losses = []
+    for inputs in batches:
+        optimizer.zero_grad()
+        losses.append(step(model, inputs, labels).item())
+        optimizer.step()
+    return losses
 
 
 def trained(model: Any, inputs: dict[str, torch.Tensor], labels: torch.Tensor = LABELS) -> Any:

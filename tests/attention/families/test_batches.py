@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import LABELS, TEXTS, make, named
+from tiny_models import TEXTS, batch, fit, make, named
 
 # The same sums in another order: a few units in the last place of float32 on logits of about 0.1.
 CLOSE = {"atol": 2e-6, "rtol": 1e-4}
@@ -26,13 +26,8 @@ CASES = [
 @functools.cache
 def trained(name, kind):
     """A model whose statistics and weights have moved."""
-    model = make(kind, named(name)).train()
-    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-2)
-    for seed in range(3):
-        loss = model(**named(name).batch(seed), labels=LABELS).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    model = make(kind, name)
+    fit(model, (batch(name, seed) for seed in range(3)))
     return model.eval()
 
 

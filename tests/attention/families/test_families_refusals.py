@@ -4,6 +4,8 @@ import pytest
 
 from refusals import Row, check, rows
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")  # of peft
+
 
 @pytest.mark.parametrize("row", rows(__file__))
 def test_it_is_refused(row: Row, folder_of_its_own: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
-from tiny_models import LABELS, Rows, make, named, step
+from tiny_models import LABELS, Rows, fit, make, named
 
 import levelhead as lh
 from levelhead.attention.aligning import debiased_attention
@@ -55,16 +55,6 @@ def case(request):
     return named(request.param[0]), request.param[1]
 
 
-def fitted(model, family, steps):
-    """Losses of so many steps over two batches."""
-    optimizer, losses = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2), []
-    for number in range(steps):
-        optimizer.zero_grad()
-        losses.append(step(model, family.batch(number % 2)).item())
-        optimizer.step()
-    return losses
-
-
 def test_train_save_and_load(case, tmp_path):
     family, kind = case
     base, config = wrap(family, kind)
@@ -72,7 +62,7 @@ def test_train_save_and_load(case, tmp_path):
     plain = lh.describe(base)
     model = peft.get_peft_model(base, config)
     frozen = {name: p.clone() for name, p in model.named_parameters() if not p.requires_grad}
-    losses = fitted(model, family, 12)
+    losses = fit(model, (family.batch(number % 2) for number in range(12)))
     adapters = [p for name, p in model.named_parameters() if "lora_B" in name]
     assert adapters
     assert all(p.grad.abs().sum() > 0 for p in adapters)
@@ -143,7 +133,7 @@ def test_lora_config_saves_what_is_needed(case, target, tmp_path):
     adapted = [path for path, part in model.named_modules() if hasattr(part, "lora_A")]
     assert adapted
     assert not [path for path in adapted if "modules_to_save" in path or "original_module" in path]
-    fitted(model, family, 2)
+    fit(model, (family.batch(0), family.batch(1)))
     assert all(p.grad is not None for p in model.alignment_head.parameters() if p.requires_grad)
     model.eval().save_pretrained(tmp_path / "adapter")
     loaded = lh.from_pretrained(tmp_path / "adapter")
