@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +83,11 @@ def write_utkface(root: Path, columns: dict[str, list[int]]) -> None:
 
 
 def test_a_missing_sensitive_column_is_found_before_hours_of_training(tmp_path: Path) -> None:
-    write_utkface(tmp_path / "without", {})
-    write_utkface(tmp_path / "with", {"race": [0, 1, 0, 1]})
-    for name, root in (("without", tmp_path / "without"), ("with", tmp_path / "with")):
-        cells = cells_of(tmp_path / "runs", data={"name": "utkface64", "root": str(root)})
-        if name == "with":
+    for name, columns in (("without", {}), ("with", {"race": [0, 1, 0, 1]})):
+        write_utkface(tmp_path / name, columns)
+        cells = cells_of(tmp_path / "runs", data={"name": "utkface64", "root": str(tmp_path / name)})
+        with nullcontext() if columns else pytest.raises(DataError, match="race"):
             check_cells(cells)
-        else:
-            with pytest.raises(DataError, match="race"):
-                check_cells(cells)
 
 
 @pytest.mark.parametrize("method", ["dsa", "dam+dsa"])

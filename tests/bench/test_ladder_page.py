@@ -25,27 +25,20 @@ def test_the_tables_are_those_of_the_aggregate() -> None:
 
 def test_the_sentences_before_the_table_say_what_the_table_says() -> None:
     page = " ".join((ROOT / "docs" / "ladder.md").read_text(encoding="utf-8").split())
-    rows = {
-        line.split(" | ")[0][2:]: line.strip("| ").split(" | ")
-        for line in ladder.gains(read_json(RESULT)).splitlines()
-        if line.startswith("| ")
-    }
-    shares = {name: cells[1].strip("-+%") for name, cells in rows.items()}
-    smaller = {name: cells[3].split(" / ")[0] for name, cells in rows.items()}
-    assert (
-        f"reduces the gap by a median of {shares['identities']}%**. The reduction is decided on "
-        f"{smaller['identities']} of 14 tasks" in page
-    )
-    assert f"with shuffled ids, reduces it by {shares['identities, shuffled']}%" in page
-    assert (
-        f"median difference is {rows['identities'][2].strip('-')} points, decided on {rows['identities'][4]} of 14"
-        in page
-    )
-    assert f"200 group labels reduce the gap by {shares['few-label, 200 rows']}%" in page
-    assert f"{rows['few-label, 200 rows'][2].strip('-')} points more than their placebo" in page
-    assert f"reduces the gap by {shares['colour planes']}%, {rows['colour planes'][2].strip('-')} points more" in page
-    removed = "a random direction, removed"
-    assert f"reduces the gap by a median of {shares[removed]}%, decided on {smaller[removed]} of 15" in page
+    lines = [line for line in ladder.gains(read_json(RESULT)).splitlines() if line.startswith("| ")]
+    rows = {line.split(" | ")[0][2:]: line.strip("| ").split(" | ") for line in lines}
+    for name, words in (
+        ("identities", "reduces the gap by a median of {share}%**. The reduction is decided on {smaller} of 14"),
+        ("identities", "median difference is {over} points, decided on {decided} of 14 tasks"),
+        ("identities, shuffled", "with shuffled ids, reduces it by {share}%"),
+        ("few-label, 200 rows", "200 group labels reduce the gap by {share}%"),
+        ("few-label, 200 rows", "{over} points more than their placebo"),
+        ("colour planes", "reduces the gap by {share}%, {over} points more"),
+        ("a random direction, removed", "reduces the gap by a median of {share}%, decided on {smaller} of 15"),
+    ):
+        _, share, over, smaller, decided, *_ = rows[name]
+        found = {"share": share.strip("-+%"), "over": over.strip("-"), "smaller": smaller.split(" / ")[0]}
+        assert words.format(**found, decided=decided) in page, name
     assert f"Each of {read_json(RESULT)['settings_tried']} variants per task was stopped" in page
 
 

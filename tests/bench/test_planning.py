@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 from scipy import stats
 
+from command_line import run, said
 from fold_runs import BASE, fake, grid
 from levelhead.bench.grid import Grid, make_cells, remember, run_grid
 from levelhead.bench.planning import DISAGREEMENT, OVER_SEEDS, SHARED, assumed, columns, from_pilot, show_plan
-from levelhead.cli.app import main
 from levelhead.metrics.joint import joint
 from levelhead.storage import write_json
 
@@ -42,9 +43,13 @@ def test_more_seeds_know_more_but_never_less_than_what_all_share() -> None:
 def test_the_rarest_cells_decide_and_an_empty_one_is_named() -> None:
     many = assumed(np.array([[400, 400], [400, 400], [20, 30], [500, 500]]))
     assert many.row == pytest.approx(DISAGREEMENT * (1 / 20 + 1 / 30 + 2 / 400) / 4)
-    empty = assumed(np.array([[400, 0], [400, 400]]))
-    assert math.isnan(empty.row)
-    assert empty.basis == "a group has no row of a label"
+    for counts, least, why in (
+        (np.array([[400, 0], [400, 400]]), 1, "a group has no row of a label"),
+        (np.empty((1, 2), np.int64), 10, "fewer than two groups have 10 rows of each label"),
+    ):
+        nothing = assumed(counts, least)
+        assert math.isnan(nothing.row)
+        assert nothing.basis == why
 
 
 def draw(seeds: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
@@ -66,8 +71,6 @@ class Pilot:
     """Stands for a set of runs: what :func:`from_pilot` asks of it."""
 
     def __init__(self, label: np.ndarray, group: np.ndarray, predictions: dict[str, np.ndarray]) -> None:
-        import pandas as pd
-
         self.predictions = predictions
         frame = pd.DataFrame({"label": label.astype(str), "side": group})
         self.runs = [type("Run", (), {"predictions": frame})]
@@ -86,7 +89,7 @@ class Pilot:
 def test_what_a_pilot_predicts_is_near_what_comes_out() -> None:
     rng = np.random.default_rng(0)
     ratios = []
-    for _ in range(12):
+    for _ in range(5):
         label, group, predictions = draw(10, rng)
         pilot = {name: values[:5] for name, values in predictions.items()}
         noise = from_pilot(Pilot(label, group, pilot), "erm", "dam")  # type: ignore[arg-type]
@@ -109,37 +112,41 @@ def test_a_pilot_that_answers_alike_promises_no_width(seeds: int) -> None:
     assert noise.basis == "dam and erm answer alike in the pilot, in the groups that make the gaps"
 
 
+SMALL = [f"--set=data.{split}_size=60" for split in ("train", "validation", "test")]
+
+
 def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = remember(grid(3, (0, 1)), tmp_path)
-    cells = make_cells(plan, tmp_path)
+    cells = make_cells(remember(grid(3, (0, 1)), tmp_path), tmp_path)
     run_grid([cell for cell in cells if cell.experiment.seed == 0], launch=fake)
-    before = sorted(str(file) for file in tmp_path.rglob("*"))
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", str(tmp_path), "--resume", "--plan"])
-    assert not ended.value.code
-    printed = " ".join(capsys.readouterr().out.split())
+    before = sorted(tmp_path.rglob("*"))
+    assert run("compare", tmp_path, "--resume", "--plan") == 0
+    printed = said(capsys)
     # Six of twelve runs are done, in 2 seconds each.
     assert "6 of 12 runs are missing: about 12 seconds of one core (measured on runs that are done)" in printed
     assert "All rows, in 3 folds: 200 rows" in printed
     assert "EOd difference of dam to erm" in printed
-    assert "from a pilot of 1 seed of dam and erm; the variance over seeds is assumed" in " ".join(printed.split())
-    assert sorted(str(file) for file in tmp_path.rglob("*")) == before
-    monkeypatch.setattr(
-        "levelhead.bench.planning.predicted", lambda cells, folder, console: {c.folder: 3600.0 for c in cells}
-    )
-    sizes = [f"--set=data.{split}_size=60" for split in ("train", "validation", "test")]
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", "--data", "portraits", *sizes, "--out", str(tmp_path / "new"), "--plan", "--workers", "2"])
-    assert not ended.value.code
-    printed = " ".join(capsys.readouterr().out.split())
-    assert (
-        "6 of 6 runs are missing: about 6.0 hours of one core, 3.0 hours with 2 at a time (from a few steps of each)"
-        in printed
-    )
+    assert "from a pilot of 1 seed of dam and erm; the variance over seeds is assumed" in printed
+    assert sorted(tmp_path.rglob("*")) == before
+    monkeypatch.setattr("levelhead.bench.planning.predicted", lambda cells, *_: {one.folder: 3600.0 for one in cells})
+    assert run("compare", "--data", "portraits", *SMALL, "--out", tmp_path / "new", "--plan", "--workers", "2") == 0
+    printed = said(capsys)
+    assert "6 of 6 runs are missing: about 6.0 hours of one core, 3.0 hours with 2 at a time" in printed
     assert "Test split: 60 rows" in printed
     assert not (tmp_path / "new").exists()
+
+
+def test_a_variant_that_fails_while_it_is_timed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def times(cells: Any, folder: Path, console: Any) -> dict[Path, float]:
+        return {cell.folder: 60.0 for cell in cells if cell.row != "dam"}
+
+    monkeypatch.setattr("levelhead.bench.planning.predicted", times)
+    command = ("compare", "--data", "portraits", "--methods", "erm,dam", *SMALL)
+    assert run(*command, "--out", tmp_path / "new", "--plan") != 0
+    assert "Cannot plan until these runs work (reasons above): dam." in said(capsys)
 
 
 @pytest.mark.parametrize("piloted", [False, True])
@@ -147,16 +154,15 @@ def test_variants_on_several_data_sets_are_planned_with_those_on_the_same_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, piloted: bool
 ) -> None:
     rows = {
-        f"{name} {size}": {"method.name": name, "data.test_size": size} for size in (40, 80) for name in ("erm", "dam")
+        f"{who} {size}": {"method.name": who, "data.test_size": size} for size in (40, 80) for who in ("erm", "dam")
     }
-    cells = make_cells(
-        Grid(BASE, rows | {"alone": {"method.name": "erm", "data.test_size": 60}}, (0, 1), folds=3), tmp_path
-    )
+    rows["alone"] = {"method.name": "erm", "data.test_size": 60}
+    cells = make_cells(Grid(BASE, rows, (0, 1), folds=3), tmp_path)
     if piloted:
         run_grid([cell for cell in cells if cell.experiment.seed == 0 and cell.row != "alone"], launch=fake)
     monkeypatch.setattr("levelhead.bench.planning.predicted", lambda cells, *_: {cell.folder: 1.0 for cell in cells})
     show_plan(cells, tmp_path, workers=1, console=Console(width=300), min_count=1)
-    told = " ".join(capsys.readouterr().out.split())
+    told = said(capsys)
     for size, count in ((40, 200), (80, 240)):
         assert f"All rows, in 3 folds of erm {size}; dam {size}: {count} rows" in told
         assert f"EOd difference of dam {size} to erm {size}" in told
@@ -172,30 +178,11 @@ def test_a_refit_is_planned_as_a_refit_and_not_as_a_training(
     cells = make_cells(Grid(BASE, rows, (0, 1), folds=3), tmp_path)
     run_grid([cell for cell in cells if cell.row == "erm"], launch=fake)
     show_plan(cells, tmp_path, workers=1, console=Console(width=300))
-    told = " ".join(capsys.readouterr().out.split())
+    told = said(capsys)
     assert "6 of 12 runs are missing: about 0 seconds of one core" in told
     assert "6 refits, of seconds each, not counted" in told
     one = next(cell for cell in cells if cell.row == "decorrelation")
     fake(one)
     write_json(one.folder / "cost.json", {"seconds": 3602.0, "refit_seconds": 2.0})
     show_plan(cells, tmp_path, workers=1, console=Console(width=300))
-    assert "5 of 12 runs are missing: about 10 seconds of one core" in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_variant_that_fails_while_it_is_timed_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def times(cells: Any, folder: Path, console: Any) -> dict[Path, float]:
-        return {cell.folder: 60.0 for cell in cells if cell.row != "dam"}
-
-    monkeypatch.setattr("levelhead.bench.planning.predicted", times)
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", "--data", "portraits", "--methods", "erm,dam", "--out", str(tmp_path / "new"), "--plan"])
-    assert ended.value.code
-    assert "Cannot plan until these runs work (reasons above): dam." in " ".join(capsys.readouterr().err.split())
-
-
-def test_groups_that_no_gap_compares_promise_nothing() -> None:
-    few = assumed(np.empty((1, 2), np.int64), 10)
-    assert math.isnan(few.row)
-    assert few.basis == "fewer than two groups have 10 rows of each label"
+    assert "5 of 12 runs are missing: about 10 seconds of one core" in said(capsys)

@@ -6,22 +6,14 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from test_grid import BASE
 
-from levelhead.bench.grid import compare_methods, make_cells, run_grid
+from levelhead.bench.grid import compare_methods, complete, make_cells, run_grid
 from levelhead.bench.ray_cluster import connected
 from levelhead.bench.tables import collect
-from levelhead.runs.evaluate import evaluate_run
-from levelhead.runs.train import train_run
 from levelhead.types import ConfigError
-
-BASE: dict[str, Any] = {
-    "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 80, "correlation": 0.5},
-    "model": {"hidden_size": 16, "layers": 2, "heads": 2},
-    "train": {"epochs": 2, "batch_size": 16, "device": "cpu", "threads": 1},
-}
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +47,7 @@ def two_nodes() -> Iterator[str]:
 def test_a_cluster_gives_the_table_of_a_local_run(two_nodes: str, tmp_path: Path) -> None:
     grid = compare_methods(BASE, ["erm", "balanced"], [0], {})
     for cell in make_cells(grid, tmp_path / "local"):  # in this process, because starting others takes seconds each
-        train_run(cell.experiment, cell.folder)
-        evaluate_run(cell.folder)
+        complete(cell.experiment, cell.folder)
     with connected(two_nodes, tmp_path / "ray") as (launch, slots):
         assert slots == 2
         assert run_grid(make_cells(grid, tmp_path / "ray"), workers=slots, launch=launch) == []
