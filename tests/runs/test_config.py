@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -52,52 +51,24 @@ def test_settings_override_anything() -> None:
     assert (experiment.train.epochs, experiment.method.debias.alpha, experiment.seed) == (7, 0, 9)  # type: ignore[attr-defined]
     assert RECIPE["train"]["epochs"] == 2
     assert RECIPE["method"]["debias"] == {"top_t": 3}
-
-
-def test_no_is_a_word_and_false_is_a_boolean() -> None:
-    changed = override(RECIPE, ["train.precision=no", "train.keep_epochs=false"])
-    experiment = build_experiment(changed)
+    experiment = build_experiment(override(RECIPE, ["train.precision=no", "train.keep_epochs=false"]))
     assert (experiment.train.precision, experiment.train.keep_epochs) == ("no", False)
 
 
-def test_a_wrong_path_is_not_taken_for_the_name_of_a_recipe(tmp_path: Path) -> None:
+def test_a_recipe_is_found_by_its_name_or_its_path() -> None:
     assert find_recipe("recipes/portraits_dam.yaml").is_file()
     assert find_recipe("portraits_dam").is_file()
-    for wrong in (tmp_path / "portraits_dam.yaml", "portraits_dam.v2"):
-        with pytest.raises(ConfigError, match="no recipe"):
-            find_recipe(wrong)
 
 
-def test_a_file_that_is_no_recipe_is_named_in_one_line_and_not_shown(tmp_path: Path) -> None:
-    secret = "the diagnosis of patient 4711, 1\n"
+def test_a_table_is_no_recipe_and_the_line_to_type_instead_works(tmp_path: Path) -> None:
     table = tmp_path / "my texts.csv"
-    table.write_text("text,label\n" + secret * 20_000)
-    with pytest.raises(
-        ConfigError, match=r"my texts.csv is a csv, not a recipe. To audit .*: levelhead audit '.*'"
-    ) as no:
+    table.write_text("text,label\n" + "the diagnosis of patient 4711, 1\n" * 20_000)
+    with pytest.raises(ConfigError, match=r"my texts\.csv is a csv, not a recipe") as no:
         read_recipe(table)
-    assert f"data.folder={tmp_path} --set data.file='my texts.csv'" in str(no.value)
     assert "4711" not in str(no.value)
-    *_, line = str(no.value).split("in it: ")  # the line to type is one that works
+    *_, line = str(no.value).split("in it: ")
     told = load_experiment("hatexplain_erm_le", [word for word in shlex.split(line)[3:] if "=" in word])
     assert (told.data.folder, told.data.file) == (str(tmp_path), "my texts.csv")  # type: ignore[attr-defined]
-    for content, message in (
-        (secret.encode() * 3, "must hold the sections data, method, model and train; it holds a text"),
-        (b"- 4711\n- 4712", "it holds a list"),
-        (b"4711", "it holds a number"),
-        (b"4711: [", r"not valid YAML: line 1, column 8: "),
-        (b"4711\xff", "is not UTF-8 text, at byte 4: it is no recipe"),
-        (b"x: " + b"4711" * 300_000, "is longer than 1,000,000 bytes: it is no recipe"),
-    ):
-        (tmp_path / "wrong.yaml").write_bytes(content)
-        with pytest.raises(ConfigError, match=message) as no:
-            read_recipe(tmp_path / "wrong.yaml")
-        assert "4711" not in str(no.value).replace(str(tmp_path), "")
-    os.mkfifo(tmp_path / "pipe.yaml")
-    with pytest.raises(ConfigError, match="is not a file"):
-        read_recipe(tmp_path / "pipe.yaml")
-    with pytest.raises(ConfigError, match=r"There is no recipe 'x+…'"):
-        find_recipe("x" * 5000)
 
 
 def test_a_recipe_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
@@ -113,10 +84,6 @@ def test_data_root_and_seed_come_from_the_command_line(tmp_path: Path) -> None:
 def test_tasks_have_recipes() -> None:
     assert task_recipe("utkface64") == "utkface64_erm_small"
     assert task_recipe("portraits") == "portraits_erm"
-    with pytest.raises(
-        ConfigError, match=r"Did you mean 'utkface64'\? Known: celeba64_attractive, celeba64_blond, celeba_blond, hate"
-    ):
-        task_recipe("utkface")
 
 
 def test_every_recipe_is_made_again_from_its_record() -> None:
@@ -135,8 +102,6 @@ def test_options_beside_a_preset_win_one_by_one() -> None:
     debias = build_experiment(recipe).method.debias  # type: ignore[attr-defined]
     assert debias.notebook.queue == 0
     assert debias.notebook.off_by_one
-    with pytest.raises(ConfigError, match=r"Unknown key method\.debias\.notebook\.quue\. Did you mean 'queue'"):
-        build_experiment(override(recipe, ["method.debias.notebook.quue=3"]))
 
 
 def test_registered_names_have_one_separator() -> None:

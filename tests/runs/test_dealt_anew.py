@@ -8,17 +8,13 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from test_own_csv import own, recipe
+from own_csv import FOUR, letters, trained_on
 
 import levelhead as lh
 from levelhead.data import SPLITS
 from levelhead.runs.evaluate import _refuse_dealing_anew, evaluate_run
 from levelhead.runs.folder import load_run
-from levelhead.runs.recipe import build_experiment
-from levelhead.runs.train import train_run
 from levelhead.types import ConfigError
-
-__all__ = ["own"]
 
 PORTRAITS = {"name": "portraits", "train_size": 40, "validation_size": 20, "test_size": 20}
 
@@ -99,20 +95,18 @@ def test_a_data_set_without_places_refuses_options_that_always_deal(tmp_path: Pa
 
 
 def test_groups_of_one_table_for_each_split_are_evaluated(own: Path, tmp_path: Path) -> None:
-    rows = pd.read_csv(own / "letters.csv").assign(region=["north", "north", "south", "south"] * 40)
+    rows = pd.read_csv(own / "letters.csv").assign(region=FOUR * 40)
     for split, part in zip(SPLITS, (rows[:80], rows[80:110], rows[110:]), strict=True):
         part.to_csv(own / f"{split}.csv", index=False)
-    train_run(build_experiment(recipe(own, file=None)), tmp_path / "run")
-    result = evaluate_run(tmp_path / "run", settings=("data.sensitive=region",), out=tmp_path / "by-region")
+    folder = trained_on(own, file=None)
+    result = evaluate_run(folder, settings=("data.sensitive=region",), out=tmp_path / "by-region")
     assert isinstance(result, lh.AuditResult)
     assert sorted(result.groups) == ["north", "south"]
 
 
 def test_rows_of_another_file_that_were_trained_on_are_counted(own: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run, rows = own.parent / "run", pd.read_csv(own / "letters.csv")
-    train_run(build_experiment(recipe(own, "erm")), run)
-    with caplog.at_level("WARNING"):
-        evaluate_run(run)
+    run, rows = trained_on(own), pd.read_csv(own / "letters.csv")
+    evaluate_run(run)
     assert "was trained on" not in caplog.text
     trained = load_run(run).data.examples("train").inputs.texts
     again = rows[rows["message"].isin(trained)].assign(letter="x")  # under another name, in another order
@@ -128,10 +122,8 @@ def test_rows_of_another_file_that_were_trained_on_are_counted(own: Path, caplog
 
 
 def test_own_test_texts_that_training_holds_too_are_counted(own: Path, caplog: pytest.LogCaptureFixture) -> None:
-    rows = pd.read_csv(own / "letters.csv")
-    split = ["test" if row < 60 else "validation" if row < 90 else "train" for row in range(len(rows))]
-    rows["message"] = [rows["message"][row + 100] if row < 20 else text for row, text in enumerate(rows["message"])]
-    rows.assign(split=split).to_csv(own / "letters.csv", index=False)
-    train_run(build_experiment(recipe(own, "erm", split_column="split")), own.parent / "run")
-    evaluate_run(own.parent / "run")
+    texts = pd.read_csv(own / "letters.csv")["message"].tolist()
+    split = ["test"] * 60 + ["validation"] * 30 + ["train"] * 70
+    letters(own, message=texts[100:120] + texts[20:], split=split)
+    evaluate_run(trained_on(own, split_column="split"))
     assert "20 of 60 test rows (33%) hold an input that" in caplog.text

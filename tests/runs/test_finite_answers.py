@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from test_refit import RECIPE
 
+from command_line import run, said
 from levelhead.bench.tables import collect
-from levelhead.cli.app import main
 from levelhead.runs.folder import predictions_table
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.refit import Refitting
@@ -31,47 +31,35 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def spoil(run: Path, value: float, part: str) -> None:
-    file = run / "model" / "model.safetensors"
-    tensors = load_file(file)
-    chosen = [name for name in tensors if part in name]
-    assert chosen
-    for name in chosen:
-        tensors[name][..., -1] = value
-    save_file(tensors, file, {"format": "pt"})
-
-
 @pytest.fixture
 def spoiled(trained: Path, tmp_path: Path) -> Callable[[float, str], Path]:
     def copy(value: float, part: str) -> Path:
         shutil.copytree(trained, tmp_path / "run")
-        spoil(tmp_path / "run", value, part)
+        file = tmp_path / "run" / "model" / "model.safetensors"
+        tensors = load_file(file)
+        chosen = [name for name in tensors if part in name]
+        assert chosen
+        for name in chosen:
+            tensors[name][..., -1] = value
+        save_file(tensors, file, {"format": "pt"})
         return tmp_path / "run"
 
     return copy
 
 
-@pytest.mark.parametrize(
-    ("value", "part"), [(math.nan, "classifier"), (math.inf, "classifier"), (math.nan, "layernorm")]
-)
+@pytest.mark.parametrize(("value", "part"), [(math.inf, "classifier"), (math.nan, "layernorm")])
 def test_an_evaluation_names_the_first_rows_and_saves_nothing(
     value: float, part: str, spoiled: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = spoiled(value, part)
-    with pytest.raises(SystemExit) as ended:
-        main(["evaluate", str(run)])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert "are not finite for 300 of 300 rows of the test split (rows 0, 1, 2, 3, 4, ..., counted from 0)" in said
-    assert not list(run.glob("*-test*"))
+    folder = spoiled(value, part)
+    assert run("evaluate", folder) == 2
+    assert "for 300 of 300 rows of the test split (rows 0, 1, 2, 3, 4, ..., counted from 0)" in said(capsys)
+    assert not list(folder.glob("*-test*"))
     with pytest.raises(LevelheadError):
-        collect([run], "test")
-
-
-def test_a_refit_refuses_what_the_last_layer_gets(spoiled: Any) -> None:
-    run = spoiled(math.nan, "layernorm")
-    with pytest.raises(LevelheadError, match=r"inputs of the last layer of .* are not finite for 120 of 120 rows"):
-        Refitting(run).inputs("validation")
+        collect([folder], "test")
+    if part == "layernorm":  # a refit refuses what the last layer gets
+        with pytest.raises(LevelheadError, match=r"inputs of the last layer of .* are not finite for 120 of 120 rows"):
+            Refitting(folder).inputs("validation")
 
 
 def test_no_table_of_predictions_holds_probabilities_that_are_not_finite() -> None:

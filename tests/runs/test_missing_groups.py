@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from test_own_csv import own, recipe
+from own_csv import letters, recipe, trained_on
 
 import levelhead as lh
 from command_line import run, said
@@ -23,20 +23,14 @@ from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.types import DataError
 
-__all__ = ["own"]
+SOME = ["", "north", "south", "south"] * 40
 
 
 @pytest.fixture
-def trained(own: Path, tmp_path: Path) -> Path:
+def trained(own: Path) -> Path:
     """A run of erm on a csv where every seventh row has no group."""
-    frame = pd.concat([pd.read_csv(own / "letters.csv")] * 3).assign(letter=range(480))
-    sites = [None if row % 7 == 0 else ["north", "south"][row // 2 % 2] for row in range(480)]
-    frame.assign(site=sites, message=[f"{text} {row}" for row, text in enumerate(frame["message"])]).to_csv(
-        own / "letters.csv", index=False
-    )
-    folder = tmp_path / "run"
-    train_run(build_experiment(recipe(own, "erm", sensitive="site", id_column="letter")), folder)
-    return folder
+    letters(own, 3, site=[None if row % 7 == 0 else ["north", "south"][row // 2 % 2] for row in range(480)])
+    return trained_on(own, sensitive="site", id_column="letter")
 
 
 def test_rows_without_a_group_stop_neither_evaluate_nor_refit(
@@ -64,56 +58,46 @@ def test_rows_without_a_group_stop_neither_evaluate_nor_refit(
 def test_fewer_validation_rows_than_a_method_is_told_are_named_before_any_work(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("work began")
-
-    monkeypatch.setattr("levelhead.runs.refit.Refitting.__init__", never)
+    monkeypatch.setattr("levelhead.runs.refit.Refitting.__init__", lambda *_, **__: pytest.fail("work began"))
     before = {file.name for file in trained.iterdir()}
-    assert run("refit", trained, "--out", tmp_path / "refit") == 2
-    text = said(capsys)
-    assert "method.rows is 200, and there are only" in text
-    assert "lower it with --few-groups" in text
-    assert not (tmp_path / "refit").exists()
-    assert {file.name for file in trained.iterdir()} == before
-    # So are groups in a file that cannot be read.
     (tmp_path / "few.csv").write_text("row,group\n900,a\n")
-    arguments = ("--method", "few-label", "--groups", tmp_path / "few.csv", "--out", tmp_path / "refit")
-    assert run("refit", trained, *arguments) == 2
-    assert "is not the position of a validation row" in said(capsys)
-    assert not (tmp_path / "refit").exists()
+    few = ("--method", "few-label", "--groups", tmp_path / "few.csv")
+    for more, message in (((), "lower it with --few-groups"), (few, "is not the position of a validation row")):
+        assert run("refit", trained, *more, "--out", tmp_path / "refit") == 2
+        assert message in said(capsys)
+        assert not (tmp_path / "refit").exists()
+        assert {file.name for file in trained.iterdir()} == before
 
 
 def test_compare_names_too_many_rows_to_be_told_before_the_first_run(
-    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    sizes = [f"--set=data.{split}_size=60" for split in ("train", "validation", "test")]
     arguments = ("--data", "portraits", "--methods", "erm,few-label", "--few-groups", 5000, "--seeds", "0")
-    assert run("compare", *arguments, "--out", tmp_path / "out") == 2
+    assert run("compare", *arguments, *sizes, "--out", tmp_path / "out") == 2
     assert "--few-groups" in said(capsys)
     assert not list(tmp_path.glob("out/*/seed-0"))
 
 
 def test_training_on_groups_needs_the_group_of_every_row(own: Path) -> None:
-    frame = pd.read_csv(own / "letters.csv").assign(site=["", "north", "south", "south"] * 40)
-    frame.to_csv(own / "letters.csv", index=False)
+    letters(own, site=SOME)
     data = build_experiment(recipe(own, sensitive="site")).data
     assert data.groups("test")[0].values.min() == -1
     assert data.require_groups("test", partly=True)
     with pytest.raises(DataError, match=r"rows of the train split have no group in 'site', and this needs the group"):
         data.require_groups("train")
-    frame.assign(site="").to_csv(own / "letters.csv", index=False)
+    letters(own, site="")
     with pytest.raises(DataError, match="'site' is empty in"):
         data.groups("test")
 
 
-def test_a_method_of_ones_own_that_needs_all_groups_says_so() -> None:
-    class Peeking(Method):
-        uses_validation_groups = True
+class Peeking(Method):
+    """A method of one's own that needs every group."""
 
-        def stages(self, lab: object) -> Iterator[Stage]:  # type: ignore[override]
-            yield from ()
+    uses_validation_groups = True
 
-    with pytest.raises(DataError, match="1 of 3 validation rows have no group"):
-        Peeking().validation_groups(lambda: torch.tensor([0, -1, 1]), 3, 0)
+    def stages(self, lab: object) -> Iterator[Stage]:  # type: ignore[override]
+        yield from ()
 
 
 def test_few_labels_are_drawn_from_rows_that_have_a_group() -> None:
@@ -133,8 +117,7 @@ def test_few_labels_are_drawn_from_rows_that_have_a_group() -> None:
 def test_a_selector_by_gaps_needs_every_group_before_inputs_are_prepared(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = pd.read_csv(own / "letters.csv").assign(site=["", "north", "south", "south"] * 40)
-    frame.to_csv(own / "letters.csv", index=False)
+    letters(own, site=SOME)
     base = recipe(own, sensitive="site")
     base["train"]["select"] = "ORACLE_val_equalized_odds"
     (cell,) = make_cells(compare_methods(base, ["erm"], [0], {}), tmp_path / "runs")

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from test_refit import RECIPE
 
+from command_line import run, said
 from levelhead.auditing.overall import Overall
 from levelhead.bench.tables import collect
-from levelhead.cli.app import main
 from levelhead.data.base import Split
 from levelhead.data.portraits import Portraits
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
+from levelhead.storage import read_json
 from levelhead.types import ConfigError
 
 ROWS, PEOPLE = 240, 60
@@ -31,53 +32,43 @@ def people_of(data: Portraits, split: Split) -> Sequence[str]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("people") / "run"
-    experiment = build_experiment(
-        {
-            "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": ROWS},
-            "method": {"name": "erm"},
-            "model": {"hidden_size": 16, "layers": 2, "heads": 2},
-            "train": {"epochs": 1, "batch_size": 32, "device": "cpu"},
-        }
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes = {"train_size": 64, "validation_size": 32, "test_size": ROWS}
+    train_run(
+        build_experiment(RECIPE | {"data": {"name": "portraits", **sizes}}), place := tmp_path_factory.mktemp("a")
     )
-    train_run(experiment, folder)
-    return folder
+    return place
 
 
 def test_evaluate_goes_by_person_where_the_data_set_knows_people(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alone = evaluate_run(run).to_dict()
+    alone = evaluate_run(folder).to_dict()
     assert "clusters" not in alone
     monkeypatch.setattr(Portraits, "people", people_of)
-    with pytest.raises(SystemExit):
-        main(["evaluate", str(run)])
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"Intervals are clustered by person: {ROWS} rows in {PEOPLE} clusters, the largest of 4." in said
-    frame = pd.read_parquet(run / "predictions-test.parquet")
+    assert run("evaluate", folder) == 0
+    assert f"Intervals are clustered by person: {ROWS} rows in {PEOPLE} clusters, the largest of 4." in said(capsys)
+    frame = pd.read_parquet(folder / "predictions-test.parquet")
     assert frame["cluster"].nunique() == PEOPLE
-    together = json.loads((run / "evaluation-test.json").read_text())
+    together = read_json(folder / "evaluation-test.json")
     assert together["clusters"]["column"] == "person"
     assert {*alone, "run", "clusters"} == {*together}
     explained = tmp_path / "explained.json"
     middle = frame.filter(like="probability_").iloc[:, 1].median()
-    with pytest.raises(SystemExit):
-        main(["explain", str(run), "--threshold", str(middle), "--json", str(explained)])
+    run("explain", folder, "--threshold", middle, "--json", explained)
     assert f"in {PEOPLE} clusters" in explained.read_text()
-    table = collect([run], "test")[0].compare("erm")
-    assert f"{ROWS} rows in {PEOPLE} clusters" in table.warnings[0]
+    assert f"{ROWS} rows in {PEOPLE} clusters" in collect([folder], "test")[0].compare("erm").warnings[0]
 
 
-def test_a_column_of_the_predictions_can_be_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_of_the_predictions_can_be_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Portraits, "ids", people_of)
-    assert evaluate_run(run, cluster="id").to_dict()["clusters"]["column"] == "id"
-    evaluate_run(run)
-    group = collect([run], "test")[0]
+    assert evaluate_run(folder, cluster="id").to_dict()["clusters"]["column"] == "id"
+    evaluate_run(folder)
+    group = collect([folder], "test")[0]
     assert not [one for one in group.compare("erm").warnings if "clusters" in one]
     assert f"{PEOPLE} clusters" in group.compare("erm", cluster="id").warnings[0]
     with pytest.raises(ConfigError, match=r"no column 'who' to cluster by\. Columns: id, "):
-        evaluate_run(run, cluster="who")
+        evaluate_run(folder, cluster="who")
 
 
 def test_areas_of_copied_rows_are_no_surer_than_those_of_the_rows() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from command_line import run, said
+from levelhead.bench.comparison import Comparison
 from levelhead.bench.grid import compare_methods, make_cells, remember, run_grid
 from levelhead.bench.refitting import refit_cells
 from levelhead.bench.tables import collect
-from levelhead.cli.app import app
 from levelhead.data import DATASETS
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.finished import open_finished
@@ -24,7 +25,7 @@ from levelhead.runs.recipe import build_experiment
 from levelhead.runs.refit import Refitting, refit_run
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_json
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 from tiny import slow_but
 
 RECIPE: dict[str, Any] = {
@@ -33,6 +34,7 @@ RECIPE: dict[str, Any] = {
     "model": {"hidden_size": 16, "layers": 1, "heads": 2},
     "train": {"epochs": 1, "batch_size": 16, "device": "cpu", "threads": 1},
 }
+BASE = {key: value for key, value in RECIPE.items() if key != "method"}
 Portraits = DATASETS["portraits"]
 OPTIONS: dict[str, dict[str, Any]] = {
     "afr": {"holdout": 0},
@@ -44,11 +46,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("erm") / "run"
     train_run(build_experiment(RECIPE), folder)
     evaluate_run(folder)
     return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    """A run that a test may change."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 def recipe(name: str) -> dict[str, Any]:
@@ -57,13 +65,13 @@ def recipe(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", slow_but(["few-label"], OPTIONS))
 def test_a_refit_gives_what_training_the_method_gives(
-    name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = {"train": 96, "validation": 120}
     of_three = {split: [f"{split} {row // 3}" for row in range(size)] for split, size in sizes.items()}
     monkeypatch.setattr(Portraits, "people", lambda self, split: of_three.get(split))
     experiment = build_experiment(recipe(name))
-    refit_run(Refitting(run), experiment, tmp_path / "refit")
+    refit_run(Refitting(finished), experiment, tmp_path / "refit")
     train_run(experiment, tmp_path / "trained")
     evaluate_run(tmp_path / "trained")
     found, expected = (load_file(tmp_path / kind / "model" / "model.safetensors") for kind in ("refit", "trained"))
@@ -76,52 +84,43 @@ def test_a_refit_gives_what_training_the_method_gives(
     for key in ("oracle", "told", "selected_by"):
         assert metrics[0][key] == metrics[1][key]
     cost = read_json(tmp_path / "refit" / "cost.json")
-    assert cost["seconds"] > read_json(run / "cost.json")["seconds"]
+    assert cost["seconds"] > read_json(finished / "cost.json")["seconds"]
     assert cost["refit_seconds"] < 10
-    (group,) = collect([run, tmp_path / "refit"], "test")
+    (group,) = collect([finished, tmp_path / "refit"], "test")
     label = group.compare("erm").label(list(group.compare("erm").table.rows)[1])
     marks = {"few-label": "FEW GROUPS 60", "identities": "IDENTITIES", "afr": "afr"}
     assert marks.get(name, "ORACLE") in label
 
 
-def test_what_the_last_layer_gets_is_computed_once_and_damage_is_noticed(run: Path, tmp_path: Path) -> None:
-    kept = run / "last-layer-validation.safetensors"
+def test_what_the_last_layer_gets_is_computed_once_and_damage_is_noticed(copy: Path) -> None:
+    kept = copy / "last-layer-validation.safetensors"
     kept.unlink(missing_ok=True)
-    first = Refitting(run).inputs("validation").features
+    first = Refitting(copy).inputs("validation").features
     written = kept.stat().st_mtime_ns
-    again = Refitting(run)
+    again = Refitting(copy)
     assert torch.equal(again.inputs("validation").features, first)
     assert kept.stat().st_mtime_ns == written
     logits = again.logits(again.model, "validation")
-    expected = pd.read_parquet(run / "predictions-validation.parquet").filter(like="probability_").to_numpy()
+    expected = pd.read_parquet(copy / "predictions-validation.parquet").filter(like="probability_").to_numpy()
     assert np.allclose(logits.softmax(-1), expected, atol=1e-5)
     kept.write_bytes(kept.read_bytes()[:100])
-    assert torch.equal(Refitting(run).inputs("validation").features, first)
+    assert torch.equal(Refitting(copy).inputs("validation").features, first)
+
+
+def test_rows_that_have_changed_since_the_training_are_not_refitted_on(copy: Path, tmp_path: Path) -> None:
+    data = read_json(copy / "data.json")
+    write_json(copy / "data.json", {**data, "validation": {**data["validation"], "fingerprint": "of other rows"}})
+    with pytest.raises(DataError, match="validation rows have changed since"):
+        refit_run(Refitting(copy), build_experiment(recipe("decorrelation")), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.slow  # two processes that import torch
 @pytest.mark.long
-def test_rows_that_have_changed_since_the_training_are_not_refitted_on(run: Path, tmp_path: Path) -> None:
-    before = read_json(run / "data.json")
-    changed = {**before, "validation": {**before["validation"], "fingerprint": "of other rows"}}
-    write_json(run / "data.json", changed)
-    try:
-        with pytest.raises(DataError, match="validation rows have changed since"):
-            refit_run(Refitting(run), build_experiment(recipe("decorrelation")), tmp_path / "new")
-    finally:
-        write_json(run / "data.json", before)
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_grid_refits_the_run_that_it_trains_anyway(tmp_path: Path) -> None:
-    grid = compare_methods(
-        {key: value for key, value in RECIPE.items() if key != "method"},
-        ["few-label", "erm", "afr", "dam", "dam+few-label"],
-        [0],
-        {"method.rows": [60]},
-    )
-    cells = make_cells(remember(grid, tmp_path), tmp_path)
-    by_row = {cell.row: cell for cell in cells}
+    methods = ["few-label", "erm", "afr", "dam", "dam+few-label"]
+    grid = compare_methods(BASE, methods, [0], {"method.rows": [60]})
+    by_row = {cell.row: cell for cell in make_cells(remember(grid, tmp_path), tmp_path)}
     few, debiased = by_row["few-label, rows 60"], by_row["dam+few-label, rows 60"]
     assert few.refitted == by_row["erm"].folder
     assert debiased.refitted == by_row["dam"].folder
@@ -134,8 +133,7 @@ def test_a_grid_refits_the_run_that_it_trains_anyway(tmp_path: Path) -> None:
 
 
 def test_a_grid_refits_a_run_that_an_earlier_comparison_left(tmp_path: Path) -> None:
-    recipe = {key: value for key, value in RECIPE.items() if key != "method"}
-    grid = compare_methods(recipe, ["few-label", "erm"], [0], {"method.rows": [60]})
+    grid = compare_methods(BASE, ["few-label", "erm"], [0], {"method.rows": [60]})
     (few,) = make_cells(grid, tmp_path, rows=["few-label, rows 60"])
     assert few.refitted is None
     (erm,) = make_cells(grid, tmp_path, rows=["erm"])
@@ -149,95 +147,60 @@ def test_a_grid_refits_a_run_that_an_earlier_comparison_left(tmp_path: Path) -> 
 
 
 def test_the_command(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from levelhead.bench.comparison import Comparison
-
-    file = tmp_path / "groups_60.csv"
+    file, out = tmp_path / "groups_60.csv", tmp_path / "out"
     file.write_text("row,group\n" + "".join(f"{row},{'ab'[row % 3 == 0]}\n" for row in range(60)))
-    out = tmp_path / "out"
-    options = ["--method", "afr,few-label", "--groups", str(file), "--try", "method.gamma=0", "--out", str(out)]
-    app(["refit", str(run), *options], standalone_mode=False)
-    printed = " ".join(capsys.readouterr().out.split())
+    options = ("--method", "afr,few-label", "--groups", file, "--try", "method.gamma=0", "--out", out)
+    assert run("refit", finished, *options) == 0
+    printed = said(capsys)
     assert "afr, gamma 0" in printed
     assert "changes in points" in printed
     (folder,) = out.glob("few-label-*/seed-0")
     assert read_json(folder / "metrics.json")["told"] == "FEW GROUPS of groups_60.csv"
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    assert config["method"]["groups"] == str(file)
-    app(["refit", str(run), *options], standalone_mode=False)  # again: the same folders, written again
-    picture = tmp_path / "ladder.svg"
+    assert yaml.safe_load((folder / "config.yaml").read_text())["method"]["groups"] == str(file)
+    assert run("refit", finished, *options) == 0  # again: the same folders, written again
+    picture, record = tmp_path / "ladder.svg", tmp_path / "l.json"
     monkeypatch.setattr(Comparison, "learned", True)  # a few steps teach the run nothing, which is refused
-    app(
-        [
-            *("figure", "ladder", str(run), str(out), "--out", str(picture), "--json", str(tmp_path / "l.json")),
-            *("--min-count", "1"),
-        ],
-        standalone_mode=False,
-    )
-    steps = read_json(tmp_path / "l.json")["steps"]
-    assert [step["knew"] for step in steps] == ["class labels only", "group labels of a few rows"]
+    assert run("figure", "ladder", finished, out, "--out", picture, "--json", record, "--min-count", "1") == 0
+    knew = [step["knew"] for step in read_json(record)["steps"]]
+    assert knew == ["class labels only", "group labels of a few rows"]
     assert picture.stat().st_size > 1000
 
 
 def test_the_file_of_groups_never_opens_the_sensitive_column(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from levelhead.data.portraits import Portraits
-
     file = tmp_path / "few.csv"
     file.write_text("row,group\n" + "".join(f"{row},{row % 2}\n" for row in range(40)))
-    (cell,) = refit_cells(open_finished(run), "few-label", tmp_path / "out", groups=file)
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("the sensitive column was opened")
-
-    monkeypatch.setattr(Portraits, "groups", refuse)
-    refit_run(Refitting(run), cell.experiment, cell.folder, evaluate=False)
+    (cell,) = refit_cells(open_finished(copy), "few-label", tmp_path / "out", groups=file)
+    monkeypatch.setattr(Portraits, "groups", lambda *_: pytest.fail("the sensitive column was opened"))
+    refit_run(Refitting(copy), cell.experiment, cell.folder, evaluate=False)
     assert (cell.folder / "metrics.json").exists()
     assert not (cell.folder / "evaluation-test.json").exists()
 
 
 def test_debiased_attention_stays_under_the_new_last_layer(tmp_path: Path) -> None:
-    base = build_experiment(RECIPE | {"method": {"name": "dam", "debias": {"alpha": 0.5}}})
-    train_run(base, tmp_path / "dam")
-    (cell,) = refit_cells(open_finished(tmp_path / "dam"), "decorrelation", tmp_path / "out")
+    folder = tmp_path / "dam"
+    train_run(build_experiment(RECIPE | {"method": {"name": "dam", "debias": {"alpha": 0.5}}}), folder)
+    (cell,) = refit_cells(open_finished(folder), "decorrelation", tmp_path / "out")
     assert cell.row == "dam+decorrelation"
     assert cell.experiment.method.debias.alpha == 0.5  # type: ignore[attr-defined]
-    refit_run(Refitting(tmp_path / "dam"), cell.experiment, cell.folder)
-    before, after = (load_file(folder / "model" / "model.safetensors") for folder in (tmp_path / "dam", cell.folder))
+    refit_run(Refitting(folder), cell.experiment, cell.folder)
+    before, after = (load_file(one / "model" / "model.safetensors") for one in (folder, cell.folder))
     changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
     assert changed == {"classifier.weight", "classifier.bias"}
 
 
 def test_a_method_that_has_too_few_rows_is_named_and_the_others_are_shown(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, line = tmp_path / "out", ["refit", str(run), "--try", "method.smallest_group=60", "--out"]
-    app([*line, str(out), "--method", "afr,dfr"], standalone_mode=False)
-    printed = " ".join(capsys.readouterr().out.split())
+    out = tmp_path / "out"
+    command = ("refit", finished, "--try", "method.smallest_group=60", "--out", out, "--method")
+    assert run(*command, "dfr") == 2
+    assert "at least 60 are needed" in said(capsys)
+    assert run(*command, "afr,dfr") == 0
+    printed = said(capsys)
     assert "Left out dfr, smallest_group 60: The smallest class of a group has" in printed
     assert "changes in points" in printed
     assert [one.parent.name.partition("-")[0] for one in out.glob("*/seed-0")] == ["afr"]
-    with pytest.raises(DataError, match="at least 60 are needed"):
-        app([*line, str(out), "--method", "dfr"], standalone_mode=False)
-
-
-def test_what_cannot_be_refitted_is_refused(run: Path, tmp_path: Path) -> None:
-    finished = open_finished(run)
-    with pytest.raises(ConfigError, match=r"does not refit a last layer\. Known: afr"):
-        refit_cells(finished, "jtt", tmp_path)
-    with pytest.raises(ConfigError, match="give one of them"):
-        refit_cells(finished, "few-label", tmp_path, groups=tmp_path / "a.csv", few_groups=20)
-    with pytest.raises(ConfigError, match="are for few-label"):
-        refit_cells(finished, "dfr", tmp_path, few_groups=20)
-    other = replace(build_experiment(recipe("decorrelation")), seed=1)
-    with pytest.raises(ConfigError, match="with the same data, network, training options and seed"):
-        refit_run(Refitting(run), other, tmp_path / "x")
-    with pytest.raises(ConfigError, match="cannot be refitted by afr"):
-        refit_run(Refitting(run), build_experiment(RECIPE | {"method": {"name": "afr"}}), tmp_path / "x")
-    few = build_experiment(RECIPE | {"method": {"name": "few-label", "rows": 200}})
-    with pytest.raises(ConfigError, match="only 120 validation rows"):
-        refit_run(Refitting(run), few, tmp_path / "x")
-    with pytest.raises(DataError, match="is not a run folder"):
-        Refitting(tmp_path)  # no run at all

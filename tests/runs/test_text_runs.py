@@ -1,6 +1,5 @@
 """From a recipe with texts and a frozen backbone to an evaluated, bounded, served run."""
 
-import json
 import shutil
 import warnings
 from dataclasses import replace
@@ -17,6 +16,7 @@ from levelhead.models.networks import load_backbone, load_tokenizer
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import Experiment, build_experiment
 from levelhead.runs.train import train_run
+from levelhead.storage import read_json
 from levelhead.types import DataError
 from words import save_tiny_backbone
 
@@ -49,7 +49,7 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
 def test_a_run_on_texts_from_train_to_pipeline(experiment: Experiment, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train_run(experiment, run)
-    cost = json.loads((run / "cost.json").read_text())
+    cost = read_json(run / "cost.json")
     assert cost["trained_parameters"] < cost["parameters"]
     assert (run / "epochs" / "stage-0-epoch-0.safetensors").stat().st_size < 4.5 * cost["trained_parameters"] + 20_000
     shutil.rmtree(tmp_path / "backbone")  # the run folder holds all it needs
@@ -57,11 +57,8 @@ def test_a_run_on_texts_from_train_to_pipeline(experiment: Experiment, tmp_path:
     load_tokenizer.cache_clear()
     evaluate_run(run)
     assert (run / "predictions-test-epochs.parquet").exists()
-    classify = pipeline(
-        "text-classification",
-        model=lh.from_pretrained(run / "model"),
-        tokenizer=AutoTokenizer.from_pretrained(run / "model"),
-    )
+    model, tokenizer = lh.from_pretrained(run / "model"), AutoTokenizer.from_pretrained(run / "model")
+    classify = pipeline("text-classification", model=model, tokenizer=tokenizer)
     assert classify("the gardener was pleased .")[0]["label"] in ("annoyed", "pleased")
     assert "levelhead" in (run / "model" / "README.md").read_text()
 
@@ -69,10 +66,8 @@ def test_a_run_on_texts_from_train_to_pipeline(experiment: Experiment, tmp_path:
 def test_features_in_the_loop_end_in_the_same_predictions(experiment: Experiment, tmp_path: Path) -> None:
     train_run(experiment, tmp_path / "kept")
     train_run(replace(experiment, model=replace(experiment.model, features=False)), tmp_path / "looped")
-    kept, looped = (
-        json.loads((tmp_path / run / "metrics.json").read_text())["validation"]["val_loss"]
-        for run in ("kept", "looped")
-    )
+    found = [read_json(tmp_path / run / "metrics.json")["validation"] for run in ("kept", "looped")]
+    kept, looped = (one["val_loss"] for one in found)
     assert kept == pytest.approx(looped, abs=0.02)  # features are kept in half precision
 
 
