@@ -193,6 +193,6 @@ def test_the_benchmark_of_language_models(
     assert len((here / "runs" / "pairs" / "answers-pairs.jsonl").read_text().splitlines()) == 13
     compare = ["levelhead", "lm", "compare", "runs/pairs", "runs/pairs", "--data-root", "data", "--json", "same.json"]
     assert run(compare) == 0
-    paired = read_json(here / "same.json")["differences"][0]["paired"]  # the answers were scored again
+    paired = read_json(here / "same.json")["benchmarks"][0]["overall"][0]["difference"]
     assert (paired["value"], paired["high"]) == (0, pytest.approx(1 - 0.025 ** (1 / 12)))
     assert run(["levelhead", "report", "runs/pairs", "--html", "page.html"]) == 0

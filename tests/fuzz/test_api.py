@@ -345,7 +345,6 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "pretrain": (lh.pretrain, lambda: {"pictures": None, "folder": "out"}),
     "lm.Klaad": (lh.lm.Klaad, dict),
     "lm.collate": (lh.lm.collate, lambda: {"tokenizer": None, "triplets": []}),
-    "lm.attention_gaps": (lh.lm.attention_gaps, lambda: {"model": tiny(), "tokenizer": None, "triplets": []}),
     "lm.train_klaad": (lh.lm.train_klaad, lambda: {"model": tiny(), "tokenizer": None, "triplets": []}),
     "lm.load_klaad": (lh.lm.load_klaad, lambda: {"recipe": "nowhere.yaml"}),
     "lm.comparison_summary": (lh.lm.comparison_summary, lambda: {"before": Path("a"), "after": Path("b")}),

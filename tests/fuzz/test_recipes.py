@@ -19,7 +19,7 @@ from shares import cases
 
 from levelhead.bench.grid import find_grid, make_cells, parse_methods, parse_options, parse_seeds, read_grid
 from levelhead.cli.app import main
-from levelhead.lm.klaad_training import find_klaad_recipe, load_klaad
+from levelhead.lm.klaad_training import load_klaad
 from levelhead.runs.recipe import find_recipe, load_experiment, read_recipe, recipe_folder, task_recipe
 from levelhead.types import LONGEST_MESSAGE, LevelheadError
 
@@ -266,7 +266,7 @@ def test_lists_of_methods_seeds_and_values() -> None:
         for parse in (parse_methods, parse_seeds, lambda one: parse_options([one, "a=1"])):
             attempt(f"{parse} {text[:60]!r}", lambda parse=parse, text=text: parse(text))
         attempt(f"--try {text[:60]!r}", lambda text=text: parse_options([f"method.upweight={text}"]))
-        for find in (find_recipe, find_grid, task_recipe, find_klaad_recipe):
+        for find in (find_recipe, find_grid, task_recipe, load_klaad):
             attempt(f"{find.__name__} {text[:60]!r}", lambda find=find, text=text: find(text))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,18 +16,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+import levelhead.lm.triplets
 
-@dataclass(frozen=True)
-class Triplet:
-    stereotype: str
-    anti_stereotype: str
-    unrelated: str
-    context: str = ""
-    term: str = "bird"
-    bias_type: str = "kind"
-    task: str = "intrasentence"
-
-
+Triplet = partial(levelhead.lm.triplets.Triplet, term="bird", bias_type="kind")
 TRIPLETS = [
     Triplet("a red bird sings all day", "a red bird sleeps all day", "a red bird stone all day"),
     Triplet("the owl is awake", "the owl is fast asleep now", "the owl is a house", term="owl"),

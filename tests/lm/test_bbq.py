@@ -237,17 +237,6 @@ def test_what_the_file_does_not_say_is_left_out_and_not_counted_against_the_ster
     assert crossed["accuracy_disambiguated"].value == 0
 
 
-def test_intervals_draw_templates_not_items() -> None:
-    """Copies of the same templates narrow nothing: the interval of 100 copies is that of one."""
-    items = make_items(40, "disambig")
-    chosen = [0 if row // 4 % 2 else 2 for row in range(40)]
-    once = BBQ().score(items, answer(items, chosen)).overall["bias_disambiguated"]
-    copies = [Item(f"{item.id}/{copy}", item.content) for copy in range(20) for item in items]
-    often = BBQ().score(copies, answer(copies, chosen * 20)).overall["bias_disambiguated"]
-    assert (often.low, often.high) == (once.low, once.high)
-    assert once.high - once.low > 0.5
-
-
 def test_options_are_chosen_by_likelihood_per_token_or_in_sum() -> None:
     item = make_items(1, context="A {lamp}.", question="Which?")[0]
     found = [[(-6.0, 4), (-4.0, 2), (-9.0, 9)]]
@@ -317,15 +306,10 @@ def test_a_limit_draws_over_templates_conditions_and_polarities(tmp_path: Path) 
     assert take(BBQ(), items[::-1], 10) == fewer[::-1]
 
 
-def test_a_template_can_list_the_options_and_is_checked() -> None:
-    item = make_items(1, context="A.", question="B?")[0]
-    assert BBQ(template="{context} {question} {ans0}, {ans1} or {ans2}? ").prompt(item) == (
-        "A. B? The lamp, Not known or The kettle?"
-    )
-
-
 def test_generated_answers_are_greedy_and_matched_to_options() -> None:
     items = make_items(2, context="A.", question="B?")
+    listed = BBQ(template="{context} {question} {ans0}, {ans1} or {ans2}? ").prompt(items[0])
+    assert listed == "A. B? The lamp, Not known or The kettle?"
     model, given = ask(BBQ(choose="generate"), [" The kettle was.", " Who else"], items)
     assert model.asked == ["A. B? Answer:", "A. B? Answer:", True]
     assert given == {items[0].id: {"text": " The kettle was."}, items[1].id: {"text": " Who else"}}

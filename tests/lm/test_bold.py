@@ -68,7 +68,7 @@ def test_prompts_are_read_from_both_layouts_without_empty_ones(tmp_path: Path, c
     groups = {"lamps": {"Desk": ["A ", " ", "B "]}, "pots": {"Pot": ["C "]}}
     first = BOLD().read(write(tmp_path / "a", groups))
     with caplog.at_level(logging.WARNING):
-        second = BOLD(domains=("race",)).read(write(tmp_path / "b", groups, packed=True))
+        second = BOLD().read(write(tmp_path / "b", groups, ["race"], packed=True))
     assert [item.content["domain"] for item in first[::3]] == list(DOMAINS)
     assert [item.id for item in second] == ["race/lamps/Desk/0", "race/lamps/Desk/2", "race/pots/Pot/0"]
     assert second == [item for item in first if item.content["domain"] == "race"]

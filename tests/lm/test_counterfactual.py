@@ -121,8 +121,8 @@ def test_a_word_that_is_not_read_has_no_effect_beyond_the_same_prompt(tmp_path: 
     assert "In place" not in page
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3])
-def test_a_limit_keeps_whole_templates(tmp_path: Path, limit: int) -> None:
+def test_a_limit_keeps_whole_templates(tmp_path: Path) -> None:
+    limit = 2
     pytest.importorskip("vaderSentiment")
     benchmark = Counterfactual(templates=templates(tmp_path, 3), swap=SWAP)
     scores = run_benchmark(benchmark, Ruled(0.7, 0.3), None, tmp_path / f"{limit}", limit=limit)
@@ -132,15 +132,12 @@ def test_a_limit_keeps_whole_templates(tmp_path: Path, limit: int) -> None:
     assert {name: one.value for name, one in scores.overall.items()} == {
         name: one.value for name, one in expected.overall.items()
     }
-
-
-def test_a_limit_of_a_table_counts_the_rows_of_each_group(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     rows = [f"The {who} {at} was,{who},{at}" for who in ("lamp", "kettle") for at in range(4)]
     path.write_text("\n".join(["text,group,pair", *rows]) + "\n", encoding="utf-8")
     for columns in ("text=text,group=group", "text=text,group=group,template=pair"):
         benchmark = Counterfactual(templates=path, columns=columns)
-        found = take(benchmark, benchmark.read(None), 2)
+        found = take(benchmark, benchmark.read(None), limit)
         assert [item.content["text"] for item in found] == [row.split(",")[0] for row in rows[:2] + rows[4:6]]
 
 

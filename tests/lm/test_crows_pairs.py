@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import levelhead.lm.crows_pairs as crows_pairs
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.score import score_answers
@@ -76,18 +75,6 @@ def test_ties_after_rounding_leave_the_numerator_alone() -> None:
     assert tied["stereotype_score"].reason == "every stereo pair is a tie"
 
 
-def test_the_causal_figure_has_its_own_name_and_no_rounding() -> None:
-    items = [*pairs(2, 1), Item("z", {"stereo_antistereo": "stereo", "bias_type": "furniture"})]
-    values = [(-1.0001, -1.0004), (-7.0, -3.0), (-3.0, -5.0), (-2.0, -2.0)]
-    answers = [answer(item, *value, CAUSAL) for item, value in zip(items, values, strict=True)]
-    scores = score_answers(items, answers)
-    assert set(scores.overall) == {"causal_stereotype_likelier"} == set(scores.units)
-    assert scores.overall["causal_stereotype_likelier"].value == 0.5
-    assert any("not comparable with the masked metric" in note for note in scores.notes)
-    assert scores.parts["furniture"]["causal_stereotype_likelier"].value == 0
-    assert scores.parts["fruit"]["causal_stereotype_likelier"].value == pytest.approx(2 / 3)
-
-
 @pytest.mark.parametrize("gz", [False, True])
 def test_the_released_table_is_read(tmp_path: Path, gz: bool) -> None:
     write(tmp_path, gz=gz)
@@ -106,13 +93,14 @@ class Lengths:
 
     def __init__(self, causal: bool) -> None:
         self.causal = causal
-        self.calls: list[int] = []
 
-    def log_likelihoods(self, texts: Sequence[str], names: Sequence[str]) -> list[float]:
+    def option_log_likelihoods(
+        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str]
+    ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
         assert self.causal
-        assert len(names) == len(texts)
-        self.calls.append(len(texts))
-        return [-float(len(text)) for text in texts]
+        assert set(contexts) == {""}
+        for index in reversed(range(len(options))):
+            yield index, [(-float(len(text)), 1) for text in options[index]]
 
     def shared_pseudo_log_likelihoods(
         self, sentences: Sequence[tuple[str, str]], names: Sequence[str]
@@ -139,19 +127,19 @@ def test_a_masked_model_is_asked_for_shared_tokens(tmp_path: Path) -> None:
     assert list(scores.parts) == ["fruit", "furniture"]
 
 
-def test_a_causal_model_is_asked_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_causal_model_is_asked_for_whole_sentences(tmp_path: Path) -> None:
     write(tmp_path)
-    monkeypatch.setattr(crows_pairs, "CHUNK", 2)
-    benchmark, model = CrowSPairs(), Lengths(True)
+    benchmark = CrowSPairs()
     items = benchmark.read(tmp_path)
-    answers = list(benchmark.ask(model, items))  # type: ignore[arg-type]
-    assert model.calls == [4, 2]
-    assert [(one.id, one.content["sent_more"], one.content["sent_less"]) for one in answers] == [
-        (row[0], -len(row[1]), -len(row[2])) for row in ROWS
-    ]
+    answers = list(benchmark.ask(Lengths(True), items))  # type: ignore[arg-type]
+    assert {one.id: (one.content["sent_more"], one.content["sent_less"]) for one in answers} == {
+        row[0]: (-len(row[1]), -len(row[2])) for row in ROWS
+    }
     assert {one.content["measure"] for one in answers} == {CAUSAL}
-    overall = benchmark.score(items, answers).overall
-    assert overall["causal_stereotype_likelier"].value == pytest.approx(1 / 3)
+    scores = benchmark.score(items, answers)
+    assert set(scores.overall) == {"causal_stereotype_likelier"} == set(scores.units)
+    assert scores.overall["causal_stereotype_likelier"].value == pytest.approx(1 / 3)
+    assert any("not comparable with the masked metric" in note for note in scores.notes)
 
 
 @pytest.mark.data

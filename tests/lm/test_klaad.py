@@ -20,10 +20,9 @@ from transformers import (
 )
 
 from levelhead.lm.capture import NAME, captured, prepare, release
-from levelhead.lm.gap_analysis import attention_gaps, attention_received, summarized, token_gaps
+from levelhead.lm.gap_analysis import attention_received
 from levelhead.lm.klaad import (
     PRESETS,
-    Aligned,
     Klaad,
     TripletBatch,
     attention_divergences,
@@ -32,10 +31,8 @@ from levelhead.lm.klaad import (
     cross_entropies,
     likelihood_gap,
     pooled,
-    shared_tokens,
     triplet_losses,
 )
-from levelhead.lm.triplets import Triplet as RealTriplet
 
 STEREOTYPE = torch.tensor([[[1.0, 0, 0], [0.6, 0.4, 0], [0.7, 0.2, 0.1]]])
 ANTI = torch.tensor([[[1.0, 0, 0], [0.5, 0.5, 0], [0.5, 0.3, 0.2]]])
@@ -98,26 +95,28 @@ def test_divergence_ignores_padding_and_the_future() -> None:
     torch.testing.assert_close(attention_kl(anti, stereotype, rows), attention_kl(ANTI, STEREOTYPE, ALL))
 
 
-def test_heads_are_averaged_before_or_after() -> None:
+def test_heads_are_averaged_before_or_after_and_a_detached_target_does_not_move() -> None:
     # Two heads that swap their attention: their mean is the same in both sentences, each head is not.
     heads = torch.stack([ANTI[0], STEREOTYPE[0]])[None]
     weights = torch.cat([heads, heads.flip(1)])
-    places = Aligned.of(TripletBatch(*[torch.ones(3, 3, dtype=torch.long)] * 4, torch.arange(3).expand(2, 1, 3)))
+    places = torch.arange(3).expand(2, 1, 3)
     assert mean_divergence(Klaad(), weights, places).item() == pytest.approx(0, abs=1e-6)
     both = (attention_kl(ANTI, STEREOTYPE, ALL) + attention_kl(STEREOTYPE, ANTI, ALL)) / 2
     torch.testing.assert_close(mean_divergence(Klaad(per_head=True), weights, places), both)
+    weights = torch.stack([STEREOTYPE, ANTI]).requires_grad_()
+    moved, stays = (
+        torch.autograd.grad(mean_divergence(Klaad(detach_target=detach), weights, places), weights)[0]
+        for detach in (False, True)
+    )
+    assert moved[1].abs().max() > stays[1].abs().max() == 0
+    torch.testing.assert_close(stays[0], moved[0])
 
 
-@pytest.mark.parametrize(("margin", "loss"), [(0.3, 1.5), (0.5, 1.7)])
-def test_triplet_loss_by_hand(margin: float, loss: float) -> None:
+def test_triplet_loss_and_pooling_by_hand() -> None:
     s, a, u = torch.tensor([[1.0, 0]]), torch.tensor([[0.0, 1]]), torch.tensor([[0.6, 0.8]])
-    assert triplet_losses(s, a, u, margin).tolist() == pytest.approx([loss])
+    assert [triplet_losses(s, a, u, margin).item() for margin in (0.3, 0.5)] == pytest.approx([1.5, 1.7])
     assert triplet_losses(s, s, u, 0.1).tolist() == [0]  # near enough
-
-
-def test_pooling_leaves_out_padding() -> None:
-    hidden = torch.tensor([[[3.0, 0], [0, 8], [99, 99]]])
-    mask = torch.tensor([[1, 1, 0]])
+    hidden, mask = torch.tensor([[[3.0, 0], [0, 8], [99, 99]]]), torch.tensor([[1, 1, 0]])
     assert pooled(hidden, mask, normalized=False).tolist() == [[1.5, 4]]
     assert pooled(hidden, mask, "last").tolist() == [[0, 1]]
     assert pooled(hidden, mask).norm().item() == pytest.approx(1)
@@ -135,13 +134,7 @@ def test_batch_has_three_sentences_a_triplet(batch: TripletBatch) -> None:
     assert words.decode(batch.input_ids[6][batch.target[6]]) == "it sleeps"
     assert batch.target[0].sum() == 6  # no context: the whole sentence
     assert batch.shared[:, 1].T.tolist()[:3] == [[0, 0], [1, 1], [2, 2]]
-    assert (batch.shared[:, 1] >= 0).sum() == 6
-
-
-def test_positions_that_belong_together(batch: TripletBatch) -> None:
-    # Pair 1 has 4 and 6 tokens, three of them in common.
-    assert Aligned.of(batch).rows.sum(-1).tolist() == [5, 3, 5, 6]
-    assert shared_tokens([5, 1, 2], [9, 8, 1, 2]) == [(1, 2), (2, 3)]
+    assert (batch.shared[0] >= 0).sum(-1).tolist() == [5, 3, 5, 6]  # pair 1 has 4 and 6 tokens, three in common
 
 
 def test_target_of_a_slow_tokenizer_begins_after_the_common_tokens() -> None:
@@ -212,17 +205,6 @@ def test_captured_attention_and_hidden_states_are_those_of_transformers(
     assert model.config._attn_implementation == attention
     again = model(input_ids=ids, attention_mask=mask)
     assert again.logits.equal(before.logits)
-
-
-def test_without_padding_the_future_stays_hidden() -> None:
-    # transformers passes no mask at all then.
-    model = language_model("llama", attention="sdpa").eval()
-    ids = torch.randint(2, 30, (2, 6), generator=torch.Generator().manual_seed(0))
-    with captured(model, ids, hidden=False) as seen:
-        model(input_ids=ids, attention_mask=torch.ones_like(ids))
-    assert seen.attention is not None
-    assert not seen.attention.triu(1).any()
-    assert seen.hidden is None
 
 
 @pytest.mark.parametrize(
@@ -440,19 +422,6 @@ def test_options_change_what_they_name(batch: TripletBatch) -> None:
         assert differing == {part}, options
 
 
-def test_detached_target_moves_the_stereotype_alone() -> None:
-    weights = torch.stack([STEREOTYPE, ANTI]).requires_grad_()
-    places = Aligned.of(TripletBatch(*[torch.ones(3, 3, dtype=torch.long)] * 4, torch.arange(3).expand(2, 1, 3)))
-    gradients = {}
-    for detach in (False, True):
-        (gradients[detach],) = torch.autograd.grad(
-            mean_divergence(Klaad(detach_target=detach), weights, places), weights
-        )
-    assert gradients[False][1].abs().max() > 0
-    assert gradients[True][1].abs().max() == 0
-    torch.testing.assert_close(gradients[True][0], gradients[False][0])
-
-
 def test_a_batch_does_not_depend_on_the_padding_of_others() -> None:
     model = language_model("llama").eval()
     long = Triplet("a red bird sings all day " * 3, "a red bird sleeps all day " * 3, "stone house", term="wren")
@@ -461,38 +430,9 @@ def test_a_batch_does_not_depend_on_the_padding_of_others() -> None:
     alone = klaad(model, collate(words, TRIPLETS[1:2]))[1]["kl"]
     other = klaad(model, collate(words, [long]))[1]["kl"]
     both = klaad(model, collate(words, [TRIPLETS[1], long]))[1]["kl"]
-    counts = [Aligned.of(collate(words, [one])).rows.sum() for one in (TRIPLETS[1], long)]
+    counts = [(collate(words, [one]).shared[0] >= 0).sum() for one in (TRIPLETS[1], long)]
     expected = (alone * counts[0] + other * counts[1]) / (counts[0] + counts[1])
     torch.testing.assert_close(both, expected, rtol=1e-4, atol=1e-7)
-
-
-def test_training_on_the_divergence_lowers_it(batch: TripletBatch) -> None:
-    model = language_model("llama").train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    klaad = Klaad(weights=(0, 1, 0))
-    values = []
-    for _ in range(15):
-        loss, _ = klaad(model, batch)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        values.append(loss.item())
-    assert values[-1] < 0.5 * values[0]
-
-
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_low_rank_adapters_learn(batch: TripletBatch) -> None:
-    peft = pytest.importorskip("peft")
-    model = peft.get_peft_model(
-        language_model("llama").train(), peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
-    )
-    loss, logs = Klaad()(model, batch)
-    loss.backward()
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    assert gradients
-    assert all("lora" in name for name in gradients)
-    assert any("layers.1." in name and gradient.abs().max() > 0 for name, gradient in gradients.items())
-    assert logs.keys() >= {"ce", "kl", "triplet"}
 
 
 def test_entropy_is_one_for_even_attention_and_zero_for_a_single_token() -> None:
@@ -519,38 +459,3 @@ def test_attention_received_leaves_out_padded_queries() -> None:
     attention = torch.tensor([[[1.0, 0, 0], [0.4, 0.6, 0], [9, 9, 9]]])
     heads = torch.stack([attention, attention], dim=1)
     assert attention_received(heads, torch.tensor([[1, 1, 0]])).tolist() == [pytest.approx([0.7, 0.3, 0])]
-
-
-def test_attention_gaps_by_hand() -> None:
-    # One word became two: a unit of its own, whose attention is the mean of both.
-    gaps, bearing = token_gaps(
-        torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.4, 0.1, 0.2, 0.3]), [1, 2, 3], [1, 8, 9, 3]
-    )
-    assert bearing.tolist() == [False, True, False]
-    assert gaps.tolist() == pytest.approx([0.1, 0.15, 0.1])
-    elsewhere = torch.tensor([0.2, 0.1]), torch.tensor([False, True])
-    nothing = torch.tensor([0.2, 0.1]), torch.tensor([False, False])
-    found = summarized([(gaps, bearing), elsewhere, nothing])
-    assert (found.share, found.pairs, found.left_out) == (0.5, 2, 1)
-    assert found.chance == pytest.approx((1 / 3 + 1 / 2) / 2)
-    assert (found.bearing, found.other) == pytest.approx((0.125, 0.4 / 3))
-
-
-def test_attention_gaps_of_a_model() -> None:
-    model = language_model("gpt2").train()
-    model.transformer.h[0].eval()
-    found = attention_gaps(model, tokenizer(), TRIPLETS, batch_size=3)
-    assert found == attention_gaps(model, tokenizer(), TRIPLETS, batch_size=4) or found.pairs == 4
-    assert found.chance == pytest.approx((1 / 6 + 1 / 4 + 1 / 6 + 1 / 7) / 4)
-    assert 0 < found.bearing < 1
-    assert model.training
-    assert not model.transformer.h[0].training
-    assert model.transformer.h[-1].attn.config is model.config
-
-
-def test_triplets_that_levelhead_reads_fit() -> None:
-    read = [RealTriplet(**vars(one)) for one in TRIPLETS]
-    own, theirs = collate(tokenizer(), TRIPLETS), collate(tokenizer(), read)
-    assert own.input_ids.equal(theirs.input_ids)
-    for row, text in enumerate(text for part in zip(*(one.texts for one in read), strict=True) for text in part):
-        assert theirs.input_ids[row][theirs.attention_mask[row].bool()].tolist() == tokenizer()(text)["input_ids"]

@@ -37,7 +37,6 @@ from levelhead.lm.runner import (
     run_benchmark,
     score_predictions,
     scores_file,
-    scores_from_dict,
     scores_to_dict,
 )
 from levelhead.lm.stereoset import StereoSet
@@ -135,7 +134,7 @@ def test_answers_and_scores_are_kept(tmp_path: Path) -> None:
     record = read_json(scores_file(tmp_path, "parity"))
     assert (record["items"], record["asked"], record["model"], record["limit"]) == (12, 12, "oracle", None)
     assert record["overall"]["nothing"] == {"value": None, "low": None, "high": None, "n": 12, "reason": "never"}
-    assert scores_to_dict(scores_from_dict(record)) == scores_to_dict(scores)
+    assert record.items() >= scores_to_dict(scores).items()
 
 
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -220,24 +219,12 @@ def test_options_are_written_and_read_back_alike(tmp_path: Path, monkeypatch: py
     assert benchmarks_of(tmp_path) == {"parity": benchmark}
 
 
-@pytest.mark.parametrize(
-    "made", [BBQ(categories=("Age",), per_template=2), BOLD(per_group=3), StereoSet(terms=frozenset("ab"))]
-)
+@pytest.mark.parametrize("made", [BBQ(per_template=2), BOLD(per_group=3), StereoSet(terms=frozenset("ab"))])
 def test_the_options_of_each_benchmark_are_fields_and_come_back(tmp_path: Path, made: Any) -> None:
     assert made.free_options <= {field.name for field in dataclasses.fields(made)}
     record = {"options": json.loads(json.dumps(options_of(made)))}
     write_json(scores_file(tmp_path, made.name), record)
     assert benchmarks_of(tmp_path) == {made.name: made}
-
-
-def test_a_limit_that_leaves_few_clusters_says_so(tmp_path: Path) -> None:
-    assert ask(tmp_path, Oracle()).notes == ("a note", "Texts begin somehow.")
-    (_, note, _) = ask(tmp_path, Oracle(), limit=3).notes
-    assert note.startswith("--limit 3 leaves fewer than 10 items")
-    assert "in all, low: not every figure there has an interval" in note
-    assert read_json(scores_file(tmp_path, "parity"))["notes"][1] == note
-    (_, note, _) = ask(tmp_path, Oracle(), limit=6).notes  # ten items, of which four are low
-    assert "in low: not every figure there has an interval" in note
 
 
 def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
@@ -283,18 +270,6 @@ def test_runs_are_compared_over_the_same_items(tmp_path: Path) -> None:
     assert by_name["low", "accuracy"].paired.reason == "no interval: all items agree"
 
 
-def test_without_the_data_kept_scores_are_compared_without_an_interval(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    ask(one, Oracle(wrong_from=6))
-    ask(two, Oracle(wrong_from=9))
-    for benchmarks, text in (({"parity": Parity()}, "is missing"), ({}, "there is no such benchmark")):
-        found, notes = compare_runs(one, two, benchmarks, tmp_path / "absent")
-        assert text in notes[0]
-        assert found[0].paired.value == 0.25
-        assert "no interval" in str(found[0].paired.reason)
-        assert found[0].to_dict()["paired"]["low"] is None
-
-
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     """The two verbs, with the toy benchmark as the only one there is, and an oracle in the place of a model."""
@@ -330,9 +305,9 @@ def test_the_verbs_from_model_to_comparison(
     call(commands, "bench", "parity", "--model", "models/9", "--out", "after", "--limit", "8")
     out = call(commands, "lm-compare", "runs/lm-6", "after", "--json", "both.json")
     assert "differences are after minus lm-6" in out
-    (first, *_) = read_json(Path("both.json"))["differences"]
-    assert first["paired"]["value"] == 0.25
-    assert first["paired"]["low"] is not None
+    (first, *_) = read_json(Path("both.json"))["benchmarks"][0]["overall"]
+    assert first["difference"]["value"] == 0.25
+    assert first["difference"]["low"] is not None
 
 
 def test_a_model_in_a_folder_of_that_name_is_called_after_the_run(

@@ -17,12 +17,11 @@ from typer.testing import CliRunner
 
 from levelhead.cli.lm import lm_app
 from levelhead.cli.report import page_of
-from levelhead.lm.intervals import cluster_count, paired_difference
+from levelhead.lm.intervals import clusters_in, paired_difference
+from levelhead.lm.page import samples_page
 from levelhead.lm.runner import scores_to_dict
-from levelhead.lm.samples import read_log
-from levelhead.lm.samples_page import samples_page, samples_summary
+from levelhead.lm.samples import read_log, samples_summary
 from levelhead.report import render
-from levelhead.report.blocks import p_cell
 from levelhead.types import DataError
 
 DATE = "2026-01-02T03-04-05.678901"
@@ -92,22 +91,17 @@ def test_a_metric_that_one_of_three_logs_lacks_is_compared_between_the_others(tm
     assert pairs == {"acc": [("m0", "m1"), ("m0", "m2"), ("m1", "m2")], "acc_norm": [(first, second)]}
     assert f"m{without} has no acc_norm to compare." in record["notes"]
     assert set(record["headlines"]) == {"acc", "acc_norm"}
-    assert f"acc norm: m{second[1]} minus m{first[1]}" in render(samples_page(record))
+    assert f"acc norm, m{second[1]} minus m{first[1]}" in render(samples_page(record))
 
 
 def test_an_accuracy_is_the_harness_own(tmp_path: Path) -> None:
     path = write(tmp_path, sums(RIGHT))
-    results = path.parent / f"results_{DATE}.json"
-    results.write_text(json.dumps({"results": {"sums": {"acc,none": 0.75, "acc_norm,none": 1.0}}}))
     log = read_log(path)
     assert (log.name, log.task, log.lines, log.notes) == ("small", "sums", 40, [])
     found = log.rows.score("sums", None)
     assert {name: figure.value for name, figure in found.overall.items()} == {"acc": 0.75, "acc_norm": 1.0}
     assert found.overall["acc"].low < 0.75 - 0.09 < 0.75 + 0.09 < found.overall["acc"].high
     assert {part: some["acc"].value for part, some in found.parts.items()} == {"even": 1.0, "odd": 0.5}
-    results.write_text(json.dumps({"results": {"sums": {"acc,none": 0.7}}}))
-    (note,) = read_log(path).notes
-    assert note == f"acc is 0.75 over the lines of {path.name}, and 0.7 in {results.name}."
 
 
 def test_lines_of_an_early_version_are_the_same_documents(tmp_path: Path) -> None:
@@ -139,15 +133,6 @@ def test_filters_are_scores_of_their_own(tmp_path: Path) -> None:
     found = read_log(write(tmp_path, records)).rows.score("sums", None)
     values = {name: figure.value for name, figure in found.overall.items()}
     assert values == {"exact_match (strict-match)": 0.0, "exact_match (flexible-extract)": 0.5}
-
-
-def test_filters_of_an_early_log_that_names_none_are_told_apart(tmp_path: Path) -> None:
-    lines = [line(n, {"question": str(n)}, ["text"], exact_match=value) for value in (0.0, 1.0) for n in range(20)]
-    found = read_log(write(tmp_path, [early(one) for one in lines])).rows.score("sums", None)
-    assert {name: figure.value for name, figure in found.overall.items()} == {
-        "exact_match": 0.0,
-        "exact_match (filter 2)": 1.0,
-    }
 
 
 def test_a_cut_last_line_is_left_out(tmp_path: Path) -> None:
@@ -194,7 +179,7 @@ def test_bbq_is_scored_by_templates_and_every_word_for_unknown_is_unknown(tmp_pa
     assert values["accuracy_disambiguated"] == pytest.approx(0.6)
     assert values["bias_disambiguated"] == pytest.approx(2 * 4 / 16 - 1)  # 4 lamps of 16 that are named
     assert values["bias_ambiguous"] == pytest.approx(0.0)
-    assert cluster_count(found.overall["accuracy_ambiguous"]) == 5
+    assert clusters_in(found.overall["accuracy_ambiguous"].sample) == 5
     assert set(found.parts) == {"Things"}
 
 
@@ -247,7 +232,7 @@ def test_sentences_of_winogender_that_differ_in_the_pronoun_are_drawn_together(t
         for n, gender in enumerate(["male", "female", "neutral"] * 12)
     ]
     found = read_log(write(tmp_path, records, "winogender_all")).rows.score("winogender_all", None)
-    assert cluster_count(found.overall["acc"]) == 12
+    assert clusters_in(found.overall["acc"].sample) == 12
     assert set(found.parts) == {"male", "female", "neutral"}
 
 
@@ -270,7 +255,7 @@ def test_discrimination_is_a_difference_of_log_odds_between_groups(tmp_path: Pat
         "log odds of yes, black minus white": pytest.approx(0.5),
         "log odds of yes, female minus male": pytest.approx(-0.25),
     }
-    assert cluster_count(found.overall["log odds of yes, female minus male"]) == 12
+    assert clusters_in(found.overall["log odds of yes, female minus male"].sample) == 12
 
 
 def test_models_are_compared_over_common_documents_with_holms_correction(tmp_path: Path) -> None:
@@ -302,35 +287,27 @@ def test_models_are_compared_over_common_documents_with_holms_correction(tmp_pat
     assert paired_difference(first, second).defined
 
 
-def test_two_logs_of_one_model_are_numbered(tmp_path: Path) -> None:
+def test_two_logs_of_one_model_are_numbered_and_other_names_do_not_matter(tmp_path: Path) -> None:
     paths = [write(tmp_path / name, sums(RIGHT)) for name in "ab"]
     record = samples_summary([read_log(path) for path in paths])
     assert [log["name"] for log in record["logs"]] == ["small, log 1", "small, log 2"]
     assert f"small, log 2: {paths[1]}." in record["notes"]
     assert {one["p"] for one in record["differences"]} == {1.0}
-
-
-def test_logs_under_other_names_are_compared_by_their_documents(tmp_path: Path) -> None:
-    paths = [write(tmp_path, sums(RIGHT)).rename(tmp_path / f"{name}.jsonl") for name in ("old", "new")]
-    record = samples_summary([read_log(path) for path in paths])
-    assert ([log["name"] for log in record["logs"]], record["documents"]) == (["old", "new"], len(RIGHT))
+    record = samples_summary([read_log(path.rename(path.parents[2] / f"{path.parts[-3]}.jsonl")) for path in paths])
+    assert ([log["name"] for log in record["logs"]], record["documents"]) == (["a", "b"], len(RIGHT))
     assert samples_page(record)["finding"].startswith("On an unnamed task none of")
 
 
-def test_the_worst_category_has_an_interval_for_the_choice(tmp_path: Path) -> None:
-    right = [float(n % 2 == 0 or n % 8 == 1) for n in range(80)]
-    (log,) = samples_summary([read_log(write(tmp_path, sums(right)))])["logs"]
-    worst = next(one for one in log["worst"] if one["score"] == "acc")
-    assert (worst["part"], worst["of"], worst["figure"]["value"]) == ("odd", 2, 0.25)
-    plain = log["scores"]["parts"]["odd"]["acc"]
-    assert worst["figure"]["low"] < plain["low"] <= plain["high"] < worst["figure"]["high"]
-
-
-def test_fields_of_a_document_are_clusters_and_categories(tmp_path: Path) -> None:
+def test_fields_of_a_document_are_clusters_and_categories_if_it_has_one(tmp_path: Path) -> None:
     path = write(tmp_path, sums(RIGHT))
     found = read_log(path, cluster="subject", by="question").rows.score("sums", None)
-    assert cluster_count(found.overall["acc"]) == 2
+    assert clusters_in(found.overall["acc"].sample) == 2
     assert len(found.parts) == 40
+    kinds = ["A"] * 12 + ["B"] * 12 + [None] * 12  # the last ones counted as the first category that was read
+    records = [line(n, {"q": n, "category": kind}, [-1.0], acc=float(kind == "A")) for n, kind in enumerate(kinds)]
+    found = read_log(write(tmp_path, records)).rows.score("sums", None)
+    assert {name: part["acc"].value for name, part in found.parts.items()} == {"A": 1.0, "B": 0.0}
+    assert found.overall["acc"].value == pytest.approx(12 / 36)
 
 
 def test_the_command_prints_and_writes(tmp_path: Path) -> None:
@@ -364,19 +341,6 @@ def test_the_memory_of_a_long_log_is_some_numbers_a_line(tmp_path: Path) -> None
     assert peak < 3e6
 
 
-def test_documents_without_a_category_are_in_none(tmp_path: Path) -> None:
-    """They counted as the first category that was read."""
-    kinds = ["A"] * 12 + ["B"] * 12 + [None] * 12
-    records = [
-        line(number, {"q": number, "category": kind}, [-1.0, -2.0], acc=float(kind == "A"))
-        for number, kind in enumerate(kinds)
-    ]
-    log = read_log(write(tmp_path, records))
-    found = log.rows.score("sums", None)
-    assert {name: part["acc"].value for name, part in found.parts.items()} == {"A": 1.0, "B": 0.0}
-    assert found.overall["acc"].value == pytest.approx(12 / 36)
-
-
 def test_a_metric_of_other_documents_has_no_difference(tmp_path: Path) -> None:
     """Each model lacks other documents of the same clusters: their means differ, and no pair does."""
     logs = []
@@ -388,7 +352,3 @@ def test_a_metric_of_other_documents_has_no_difference(tmp_path: Path) -> None:
         logs.append(read_log(write(tmp_path, records, model=model), cluster="block"))
     first, second = (log.rows.score("sums", None).overall["acc"] for log in logs)
     assert not paired_difference(first, second).defined
-
-
-def test_no_p_value_is_shown_as_0() -> None:
-    assert [p_cell(p, 4)["text"] for p in (1e-9, 0.0123, 1.0)] == ["< 0.0001", "0.0123", "1.0000"]

@@ -153,17 +153,6 @@ def test_all_parts_agree_with_counters_per_term(tmp_path: Path) -> None:
     icat = scores.parts["furniture"]["icat"]
     assert math.isnan(icat.low)  # one term has no interval
     assert math.isnan(icat.high)
-    assert any("furniture has 1 target terms" in note for note in scores.notes)
-
-
-def test_the_interval_of_icat_reaches_above_its_replicates_where_neither_side_wins() -> None:
-    """With SS at one half every replicate of ICAT lies below LMS; the interval must still hold what was measured."""
-    items = items_of({f"term{number}": 10 for number in range(40)})
-    answers = [ranked(item, int(item.id[-1]) < 5 + (item.content["target"] > "term2") * 2 - 1, 2) for item in items]
-    overall = score_answers(items, answers).overall
-    assert overall["icat"].low < overall["icat"].value < overall["icat"].high <= 1
-    ss = overall["stereotype_score"]
-    assert overall["icat"].high == pytest.approx(min(1, 2 * ss.high, 2 * (1 - ss.low)))
 
 
 @pytest.mark.parametrize("name", ["dev.json", "dev.json.gz", "stereoset_dev.jsonl", "stereoset_dev.jsonl.gz"])

@@ -15,7 +15,7 @@ import pytest
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import score as bbq
 from levelhead.lm.crows_pairs import score as crows_pairs
-from levelhead.lm.intervals import bootstrap, ratio
+from levelhead.lm.intervals import bootstrap, paired_difference, ratio
 from levelhead.lm.perplexity import score as perplexity
 from levelhead.lm.stereoset import score as stereoset
 from levelhead.types import Estimate
@@ -215,6 +215,9 @@ def test_perplexity_and_bits_of_documents_of_different_lengths() -> None:
     ):
         drawn = bootstrap(list(zip(costs, sizes, strict=True)), None, statistic)
         assert ends(overall[name]) == pytest.approx(ends(drawn))
+    others = documents(texts, costs, [*tokens[:-1], 5]).overall  # of another tokenizer
+    assert paired_difference(overall["bits_per_byte"], others["bits_per_byte"]).value == 0
+    assert not paired_difference(overall["perplexity_per_token"], others["perplexity_per_token"]).defined
 
 
 @pytest.mark.parametrize(

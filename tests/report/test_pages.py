@@ -89,7 +89,6 @@ def summary_of_models() -> dict[str, Any]:
             }
         ],
         "notes": ["something to know"],
-        "examples": None,
     }  # fmt: skip
 
 
@@ -414,11 +413,6 @@ def test_language_models_name_what_is_decided() -> None:
         "1 of 2 scores differs measurably between lm-before and lm-after (unadjusted): stereoset: stereotype score "
         "(−0.1000, interval [−0.1500, −0.0500])."
     )
-    example = {"domain": "d", "group": "g", "prompt": "p", "before": "<b>one</b>", "after": "two"}
-    page = language_model_page(summary_of_models(), examples=[example])
-    html = render(page)
-    assert "keep this page on your machine" in html
-    assert "<b>one" not in html
 
 
 @pytest.mark.parametrize("values", [[0.0], [0.0, 0.0], [-3.4, 3.9], [1e-6, 2e-6], [0.0, 1e6], [math.nan, 1.0]], ids=str)

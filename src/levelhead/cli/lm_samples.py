@@ -15,8 +15,8 @@ def score_samples(
     samples: Sequence[Path], cluster: str, by: str, json_file: Path | None, html_file: Path | None, console: Terminal
 ) -> None:
     """Score logs, compare their models, print, and write what is requested."""
-    from levelhead.lm.samples import read_log
-    from levelhead.lm.samples_page import samples_page, samples_summary
+    from levelhead.lm.page import samples_page
+    from levelhead.lm.samples import read_log, samples_summary
     from levelhead.report.terminal import drawn
 
     record = samples_summary([read_log(path, cluster=cluster, by=by) for path in samples])

@@ -91,12 +91,12 @@ PAGES = {
     "explanation": "auditing.explain_page:explain_page",
     "indirect audit": "auditing.unknown.page:indirect_page",
     "inspection": "inspecting.page:inspection_page",
-    "language models": "lm.page:models_page",
+    "language models": "lm.page:language_model_page",
     "plan": "auditing.plan:plan_page",
     "regression audit": "auditing.regression_page:regression_page",
     "rule": "auditing.rule_page:rule_page",
     "scores": "lm.page:bench_page",
-    "sample logs": "lm.samples_page:samples_page",
+    "sample logs": "lm.page:samples_page",
     "two models": "own.page:two_models_page",
 }
 """By the ``kind`` of a JSON, the function that makes its page: it takes the JSON, ``source`` and ``command``."""

@@ -15,7 +15,6 @@ _HOME = {
     "Klaad": "klaad",
     "TripletBatch": "klaad",
     "collate": "klaad",
-    "attention_gaps": "gap_analysis",
     "comparison_summary": "comparison",
     "load_klaad": "klaad_training",
     "train_klaad": "klaad_training",

@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -71,17 +71,6 @@ class Scores:
 
 Headline = tuple[Literal["bias", "utility", "both"], Literal["high", "low", "half", "zero"], float | None]
 """What a main score tells of, where its ideal lies, and the ideal if there is one."""
-
-
-def without_lead(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options without an empty lead, as answers are kept that know no leads."""
-    return options if options.get("lead") else {name: value for name, value in options.items() if name != "lead"}
-
-
-def refuse_lead(lead: str, model: LanguageModel, benchmark: str) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` for a lead before the sentences of a masked model."""
-    if lead and not model.causal:
-        raise ConfigError(f"{benchmark}: other wordings are for causal models; {model.name} is a masked one.")
 
 
 def answers_by_id(items: Sequence[Item], answers: Sequence[Answer], benchmark: str) -> dict[str, Answer]:
@@ -151,7 +140,7 @@ class Benchmark(ABC):
     category, of each of which a run's ``limit`` takes the first items. Where ``cell_keys`` name what items are built
     from (such as BBQ's question templates), it draws them spread over these cells. Where ``whole_key`` is given, items
     of one such content belong together, and a limit counts contents instead of items. ``headlines`` are the main scores
-    by name.
+    by name. ``causal_only``: a masked model cannot be asked.
     """
 
     name: ClassVar[str]
@@ -161,6 +150,7 @@ class Benchmark(ABC):
     cell_keys: ClassVar[tuple[str, ...]] = ()
     whole_key: ClassVar[str] = ""
     headlines: ClassVar[Mapping[str, Headline]] = {}
+    causal_only: ClassVar[bool] = False
 
     @abstractmethod
     def read(self, root: Path | None) -> list[Item]:
@@ -174,7 +164,8 @@ class Benchmark(ABC):
 
         ``levelhead lm bench`` calls it for every benchmark before any item is asked.
         """
-        return
+        if self.causal_only and not model.causal:
+            raise ConfigError(f"{self.name} is for causal models, which continue a text; {model.name} is a masked one.")
 
     @abstractmethod
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
@@ -213,6 +204,28 @@ class Benchmark(ABC):
         wanted = {item.id for item in items}
         lines = [line for line in json_lines(path.read_bytes().rstrip() + b"\n", path)[0] if "benchmark" not in line]
         return [answer for answer in (answer_of(line, path) for line in lines) if answer.id in wanted]
+
+
+@dataclass(frozen=True)
+class SentenceBenchmark(Benchmark):
+    """Base of those that compare whole sentences: a causal model reads a ``lead`` before each, if one is given."""
+
+    lead: str = ""
+
+    def check(self, model: LanguageModel) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` for a lead before the sentences of a masked model."""
+        if self.lead and not model.causal:
+            raise ConfigError(f"{self.name}: other wordings are for causal models; {model.name} is a masked one.")
+
+    def wordings(self) -> dict[str, tuple[Benchmark, ...]]:
+        """Return the items behind each of the leads."""
+        return {name: (replace(self, lead=lead),) for name, lead in LEADS.items()}
+
+    @classmethod
+    def asking(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that answers depend on; without an empty lead, as answers are kept that know no leads."""
+        needed = super().asking(options)
+        return needed if needed.get("lead") else {name: value for name, value in needed.items() if name != "lead"}
 
 
 def answer_of(line: Mapping[str, Any], path: Path) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -52,9 +52,13 @@ def shared_prefix(first: list[int], second: list[int]) -> int:
     return next((place for place in range(length) if first[place] != second[place]), length)
 
 
-def shared_positions(first: list[int], second: list[int]) -> list[tuple[int, int]]:
-    """Return the positions of the tokens that both hold, in order, as pairs."""
-    blocks = difflib.SequenceMatcher(None, first, second).get_matching_blocks()
+def shared_positions(first: Sequence[int], second: Sequence[int], autojunk: bool = True) -> list[tuple[int, int]]:
+    """Return the positions of the tokens that both hold, in order, as pairs; ``autojunk`` is difflib's.
+
+    >>> shared_positions([1, 7, 2, 3], [1, 8, 9, 2, 3])
+    [(0, 0), (2, 3), (3, 4)]
+    """
+    blocks = difflib.SequenceMatcher(None, first, second, autojunk).get_matching_blocks()
     return [(block.a + step, block.b + step) for block in blocks for step in range(block.size)]
 
 
@@ -67,3 +71,8 @@ def uniform_draws(seed: int, text: str, count: int) -> np.ndarray:
 def until(tokens: list[int], ends: set[int]) -> list[int]:
     """Return the tokens before the first that ends a text."""
     return tokens[: next((place for place, token in enumerate(tokens) if token in ends), len(tokens))]
+
+
+def name_of(names: Sequence[str] | None, index: int) -> str:
+    """Return what an error calls the text at ``index``: its name, or the index where no names are given."""
+    return str(index) if names is None else names[index]

@@ -1,11 +1,10 @@
-"""Two `lm-bias` runs side by side as one plain dict, for a report page; and generations side by side, kept apart.
+"""Two `lm-bias` runs side by side as one plain dict, for a report page.
 
 Figures are aggregates. Sentences, prompts and generations are never in the summary.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,10 @@ from levelhead.arrays import checked
 from levelhead.lm.base import Benchmark
 from levelhead.lm.benchmarks import class_of
 from levelhead.lm.prompts import ONE_WORDING, prompt_differences, prompts_lacking
-from levelhead.lm.runner import ScoreDifference, compare_runs, kept_answers, scored, scores_file, take
+from levelhead.lm.runner import ScoreDifference, compare_runs, scored, scores_file
 from levelhead.metrics import estimate_to_dict
 from levelhead.runs.recipe import build_options, refuse_own_code
-from levelhead.storage import read_json, write_json
-from levelhead.types import DataError
-
-EXAMPLES = "examples-bold.json"
+from levelhead.storage import read_json
 
 
 @checked
@@ -29,6 +25,7 @@ def comparison_summary(before: Path | str, after: Path | str, root: Path | str |
 
     Keys::
 
+        kind              "language models"
         before, after     {"folder", "models": {benchmark: name}}
         headlines         list of {"benchmark", "part", "score", "unit", "side": bias | utility | both, "better",
                           "ideal", "before", "after", "difference"}: utility beside bias. "better" is where the ideal
@@ -38,41 +35,30 @@ def comparison_summary(before: Path | str, after: Path | str, root: Path | str |
                           "overall": [figure, ...], "categories": {part: [figure, ...]}}
                           with figure = {"score", "before", "after", "difference"}
         prompt_noise      what :func:`levelhead.lm.prompts.prompt_differences` finds where both have all wordings
-        notes             list of sentences: what has no paired interval, no score in common, or no difference over
+        notes             list of sentences: what has no score in common, or no difference over
                           wordings, and why
-        examples          name of the file of generations in the folder of ``after``, or null; see write_examples
 
     Every "before", "after" and "difference" of a figure is {"value", "low", "high", "n"}, plus "reason" where it, or
     its interval, is undefined, and "corrected" where there is a value with less bias. Undefined numbers are null.
-    "difference" is after minus before, drawn over the same items; it has an interval where the data are below ``root``
-    (None: ``$LEVELHEAD_DATA``, then ``data``).
+    "difference" is after minus before, drawn over the same items; which needs the data below ``root`` (None:
+    ``$LEVELHEAD_DATA``, then ``data``).
 
     Raises :class:`~levelhead.types.DataError` if the folders share no benchmark, or if options or items differ.
     """
     before, after, root = Path(before), Path(after), None if root is None else Path(root)
-    return summarized(before, after, *compare_runs(before, after, benchmarks_of(before), root), root)
-
-
-def summarized(
-    before: Path,
-    after: Path,
-    differences: Sequence[ScoreDifference],
-    notes: Sequence[str],
-    root: Path | None = None,
-) -> dict[str, Any]:
-    """Return :func:`comparison_summary` of what :func:`~levelhead.lm.runner.compare_runs` found."""
+    differences, notes = compare_runs(before, after, benchmarks_of(before), root)
     names = list(dict.fromkeys(difference.benchmark for difference in differences))
     records = {name: [read_json(scores_file(folder, name)) for folder in (before, after)] for name in names}
     noise, unequal = _prompt_noise(before, after, names, root)
     by_name = {name: [one for one in differences if one.benchmark == name] for name in names}
     return {
+        "kind": "language models",
         "before": {"folder": before.name, "models": {name: records[name][0].get("model") for name in names}},
         "after": {"folder": after.name, "models": {name: records[name][1].get("model") for name in names}},
         "headlines": [line for name in names for line in _headlines(by_name[name], records[name][0])],
         "benchmarks": [_benchmark(name, by_name[name], records[name]) for name in names],
         "prompt_noise": noise,
         "notes": [*notes, *unequal],
-        "examples": EXAMPLES if (after / EXAMPLES).is_file() else None,
     }
 
 
@@ -86,39 +72,6 @@ def benchmarks_of(folder: Path) -> dict[str, Benchmark]:
         if (cls := class_of(record | {"benchmark": name}, running=True)) is not None:
             found[name] = build_options(cls, record.get("options") or {}, str(path))
     return found
-
-
-def write_examples(before: Path, after: Path, root: Path | None = None, *, count: int = 12) -> Path:
-    """Write prompts of BOLD with both models' continuations into the folder of ``after``, and return the file.
-
-    They are for a look on this machine: generations can be offensive, and the prompts are other people's sentences.
-    ``count`` prompts are drawn, spread over the groups and the same ones each time.
-
-    Raises :class:`~levelhead.types.DataError` if one of the folders has no answers to BOLD.
-    """
-    benchmark = benchmarks_of(before).get("bold")
-    if benchmark is None:
-        raise DataError(f"{before} has no scores of BOLD: run `levelhead lm bench bold` into both folders.")
-    items = take(benchmark, benchmark.read(root), read_json(scores_file(before, "bold"))["limit"])
-    first, second = (kept_answers(folder, benchmark, items) for folder in (before, after))
-    groups: dict[str, list[Any]] = {}
-    for item in sorted(items, key=lambda item: hashlib.blake2b(item.id.encode()).digest()):
-        if item.id in first and item.id in second:
-            groups.setdefault(item.content["group"], []).append(item)
-    rounds = [group[turn] for turn in range(max(map(len, groups.values()), default=0)) for group in groups.values()
-              if turn < len(group)]  # fmt: skip
-    examples = [
-        {
-            "domain": item.content["domain"],
-            "group": item.content["group"],
-            "prompt": item.content["prompt"],
-            "before": first[item.id].content["continuation"],
-            "after": second[item.id].content["continuation"],
-        }
-        for item in rounds[:count]
-    ]
-    write_json(after / EXAMPLES, {"before": before.name, "after": after.name, "examples": examples})
-    return after / EXAMPLES
 
 
 def _prompt_noise(
@@ -136,11 +89,7 @@ def _prompt_noise(
                 reasons = " and ".join(f"{folder} {reason}" for folder, reason in lacks.items() if reason)
                 notes.append(f"{name}: no difference over wordings, because {reasons}.")
             continue
-        try:
-            limit = read_json(scores_file(before, name)).get("limit")
-            found += prompt_differences(benchmark, before, after, root, limit)
-        except DataError:  # without the data; the plain differences say so
-            continue
+        found += prompt_differences(benchmark, before, after, root, read_json(scores_file(before, name)).get("limit"))
     return found, notes
 
 

@@ -21,8 +21,8 @@ from functools import partial
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
+from levelhead.lm.batches import name_of
 from levelhead.lm.transport import RefusedError, Request, Transport, UnreadableAnswerError
-from levelhead.report.text import counted
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 PROBE = "The kettle stands on the table, and the lamp stands on the shelf."
@@ -54,8 +54,7 @@ class Usage:
     """Requests and tokens, as the server counts them; ``uncounted`` requests came without counts, or negative ones.
 
     ``repeats``: second tries. ``withheld``: answers that a filter of the server held back. ``cut``: answers of which
-    nothing was left when the tokens ran out. ``items``: stored answers from these requests. ``unknown``: stored
-    answers of a stopped run, whose requests were not recorded.
+    nothing was left when the tokens ran out.
     """
 
     requests: int = 0
@@ -65,8 +64,6 @@ class Usage:
     repeats: int = 0
     withheld: int = 0
     cut: int = 0
-    items: int = 0
-    unknown: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         """Return what was used in all."""
@@ -80,8 +77,6 @@ class Usage:
         said = f"{self.requests:,} requests{again}: {tokens}"
         said += f"; the server gave no usable counts for {self.uncounted:,}." if self.uncounted else "."
         said += f" A filter of the server withheld {self.withheld:,} answers." if self.withheld else ""
-        lost = counted(self.unknown, "answer")
-        said += f" Requests of {lost} from a stopped run are not counted." if self.unknown else ""
         return said + (
             f" {self.cut:,} answers were cut before a text began: raise --max-new-tokens." if self.cut else ""
         )
@@ -222,7 +217,7 @@ class Endpoint:
                 path = "chat/completions" if chat else "completions"
                 named = {self._spelling.get(name, name): value for name, value in payload.items()}
                 named.pop("", None)
-                yield Request(index, path, named, self._text, _name(names, index))
+                yield Request(index, path, named, self._text, name_of(names, index))
 
         feed = requests()
         self._agree(next(requests(), None))
@@ -269,7 +264,7 @@ class Endpoint:
     ) -> Iterator[Request[tuple[int, int], tuple[float, int]]]:
         for index, (context, more) in enumerate(zip(contexts, options, strict=True)):
             for place, option in enumerate(more):
-                name = _name(names, index)
+                name = name_of(names, index)
                 if not option:
                     raise DataError(f"Option {place} of item {name} has no tokens: there is nothing to score.")
                 before = context or self.begin_with
@@ -380,7 +375,3 @@ def _address(url: str) -> str:
         )
     path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
     return f"{parts.scheme}://{parts.netloc}{path}/"
-
-
-def _name(names: Sequence[str] | None, index: int) -> str:
-    return str(index) if names is None else names[index]

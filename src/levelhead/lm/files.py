@@ -1,4 +1,4 @@
-"""Files that benchmarks read: UTF-8 text, also gzipped, and JSON, whole or one object a line.
+"""Files that benchmarks read: UTF-8 text, also gzipped; JSON, whole or one object a line; columns of tables.
 
 Errors name file and line, and never quote the text: benchmarks hold stereotypes.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from levelhead.data.text_files import read_columns, table_header
 from levelhead.storage import refuse_strange_files
 from levelhead.types import DataError, reason_of
 
@@ -52,3 +53,19 @@ def objects_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if not isinstance(record, dict):
             raise DataError(f"{where} is no JSON object.")
         yield where, record
+
+
+def filled_columns(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Return columns of a table, and those of ``optional`` that are there.
+
+    Raises :class:`~levelhead.types.DataError` for a missing column, and for an empty cell of ``columns``.
+    """
+    found = read_columns(path, [*columns, *(name for name in table_header(path) if name in optional)])
+    for name in columns:
+        empty = [row for row, cell in enumerate(found[name]) if not cell.strip()]
+        if empty:
+            count = len(found[name])
+            raise DataError(
+                f"{path}: {len(empty)} of {count} rows have no {name or 'number'}, first row {empty[0]} (from 0)."
+            )
+    return found

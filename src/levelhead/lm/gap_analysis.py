@@ -7,7 +7,6 @@ The motivation of KLAAD: its authors report that the largest gap lies on bias-be
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,33 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from levelhead.arrays import checked
 from levelhead.attention.interface import evaluating
 from levelhead.lm.capture import captured, release
-from levelhead.lm.klaad import TripletLike, attention_entropy, check_triplets, collate, cross_entropies
+from levelhead.lm.klaad import attention_entropy, check_triplets, collate, cross_entropies
+from levelhead.lm.triplets import Triplet
 from levelhead.training.finite import refuse_not_finite
-from levelhead.types import ConfigError, DataError
-
-
-@dataclass(frozen=True)
-class AttentionGaps:
-    """What :func:`attention_gaps` found.
-
-    Attributes:
-        share: of the pairs, how many have their largest gap on a bias-bearing token (ties count in part).
-        chance: the same if the largest gap fell on any token alike: mean of bias-bearing tokens / tokens.
-        bearing: mean gap of bias-bearing tokens, in attention received per query.
-        other: mean gap of all other tokens.
-        pairs: how many pairs these figures are based on.
-        left_out: pairs without a replaced token, or with nothing else.
-    """
-
-    share: float
-    chance: float
-    bearing: float
-    other: float
-    pairs: int
-    left_out: int
 
 
 @dataclass(frozen=True)
@@ -110,40 +87,8 @@ def token_gaps(
     return (torch.stack(gaps) if gaps else stereotype.new_zeros(0)), torch.tensor(bearing, dtype=torch.bool)
 
 
-def summarized(pairs: Sequence[tuple[Tensor, Tensor]]) -> AttentionGaps:
-    """Summarise what :func:`token_gaps` gave for each pair.
-
-    Errors: :class:`~levelhead.types.DataError` if no pair has both kinds of token.
-    """
-    found = [PairGaps(gaps, bearing, math.nan, math.nan) for gaps, bearing in pairs]
-    used = [pair for pair in found if pair.used]
-    if not used:
-        raise DataError("No pair has both replaced and common tokens: the attention gap is undefined.")
-    return AttentionGaps(
-        share=sum(pair.hit for pair in used) / len(used),
-        chance=sum(pair.chance for pair in used) / len(used),
-        bearing=float(torch.cat([pair.gaps[pair.bearing] for pair in used]).mean()),
-        other=float(torch.cat([pair.gaps[~pair.bearing] for pair in used]).mean()),
-        pairs=len(used),
-        left_out=len(pairs) - len(used),
-    )
-
-
-@checked
-def attention_gaps(
-    model: nn.Module, tokenizer: Any, triplets: Sequence[TripletLike], batch_size: int = 16
-) -> AttentionGaps:
-    """Compare the last layer's attention in the stereotypical and anti-stereotypical sentences of ``triplets``.
-
-    See :func:`pair_gaps` for how the model is run, and for errors.
-    """
-    return summarized([(pair.gaps, pair.bearing) for pair in pair_gaps(model, tokenizer, triplets, batch_size)])
-
-
 @torch.no_grad()
-def pair_gaps(
-    model: nn.Module, tokenizer: Any, triplets: Sequence[TripletLike], batch_size: int = 16
-) -> list[PairGaps]:
+def pair_gaps(model: nn.Module, tokenizer: Any, triplets: Sequence[Triplet], batch_size: int = 16) -> list[PairGaps]:
     """Measure each pair of stereotype and anti-stereotype, in the order of ``triplets``.
 
     The model is run in evaluation mode on the device where its first parameter lies; its mode and its way of attending
@@ -151,8 +96,6 @@ def pair_gaps(
     :class:`~levelhead.UnsupportedModelError` for a model that gives no attention weights.
     """
     check_triplets(tokenizer, triplets)
-    if batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size} is below 1.")
     device = next(model.parameters()).device
     order = sorted(range(len(triplets)), key=lambda row: len(f"{triplets[row].context} {triplets[row].stereotype}"))
     found: dict[int, PairGaps] = {}

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from levelhead.inspecting.source import RunFigure
 from levelhead.lm.base import model_name
 from levelhead.lm.gap_analysis import PairGaps, pair_gaps
-from levelhead.lm.intervals import FEW_CLUSTERS, bootstrap, paired_difference, ratio
-from levelhead.lm.klaad import TripletLike, collate
+from levelhead.lm.intervals import bootstrap, paired_difference, ratio
+from levelhead.lm.klaad import collate
 from levelhead.lm.stereoset.data import read_terms, same_term
 from levelhead.lm.triplets import Triplet, known_held_out, may_have_seen_all, split_terms, terms_held_out
 from levelhead.metrics import estimate_to_dict
-from levelhead.report.text import counted
 from levelhead.types import ConfigError, DataError, Estimate, listed, quoted
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class GapReport(RunFigure):
 
 def gap_report(
     model: LanguageModel,
-    triplets: Sequence[TripletLike],
+    triplets: Sequence[Triplet],
     *,
     against: LanguageModel | None = None,
     selection: str = "",
@@ -164,9 +163,6 @@ def gap_report(
     notes.append("The t statistic takes pairs as independent, as the paper seems to; the intervals do not.")
     if not named:
         notes.append("Triplets have no target terms, so intervals draw pairs: too narrow if pairs share a term.")
-    if terms < FEW_CLUSTERS:
-        why = "" if limit is None else f" (--limit {limit})"
-        notes.append(f"{counted(terms, 'target term')}{why}: too few for intervals.")
     return GapReport(
         names={side: model_name(one.name) for side, one in sides.items()},
         after=figures["after"],
@@ -181,7 +177,7 @@ def gap_report(
     )
 
 
-def _measured(model: LanguageModel, triplets: Sequence[TripletLike]) -> list[PairGaps]:
+def _measured(model: LanguageModel, triplets: Sequence[Triplet]) -> list[PairGaps]:
     if not model.causal:
         raise ConfigError(f"{model.name} is a masked language model: attention gaps are those of a causal one.")
     for row, triplet in enumerate(triplets):

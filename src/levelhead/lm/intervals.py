@@ -173,14 +173,6 @@ def p_value(difference: Estimate) -> float:
     return float(2 * stats.t.sf(abs(difference.value) / spread, clusters_in(sample) - 1))
 
 
-def at_level(figure: Estimate, level: float) -> Estimate:
-    """Return an estimate of :func:`bootstrap` with the interval of another level."""
-    sample = getattr(figure, "sample", None)
-    if sample is None:
-        return figure
-    return _estimate(sample, figure.reason or "", replicates=10_000, level=level)
-
-
 def pooled(figures: Sequence[Estimate]) -> Estimate:
     """Estimate the mean of figures of the same items: all are computed from the same draws, items alone are drawn.
 
@@ -307,12 +299,6 @@ def _same_rows(a: Sample, b: Sample) -> bool:
     return np.array_equal(a.clusters, b.clusters)
 
 
-def cluster_count(figure: Estimate) -> int | None:
-    """Return how many clusters (or single rows) the interval of an estimate draws from; None if it does not tell."""
-    sample = getattr(figure, "sample", None)
-    return None if sample is None else clusters_in(sample)
-
-
 def clusters_in(sample: Sample) -> int:
     """Return how many clusters, or single rows, a bootstrap of a sample draws from."""
     return len(sample.values) if sample.clusters is None else len(np.unique(sample.clusters))
@@ -335,9 +321,7 @@ def group_means(values: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.float6
     return np.concatenate([sums, np.ones((len(names), 1))], axis=1), names
 
 
-def _estimate(
-    sample: Sample, reason: str, *, replicates: int = REPLICATES, seed: int = 0, level: float = LEVEL
-) -> Estimate:
+def _estimate(sample: Sample, reason: str, *, replicates: int = REPLICATES, seed: int = 0) -> Estimate:
     rows = sample.values
     if not len(rows):
         return Estimate.undefined("there are no items")
@@ -354,11 +338,11 @@ def _estimate(
         rare = f"{replicates - len(drawn)} of {replicates} replicates are undefined ({reason})"
         return SampledEstimate.without_interval(value, len(rows), rare, sample=sample)
     if not _constant(drawn):
-        low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+        low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     elif sample.ends is None:
         return SampledEstimate(value, np.nan, np.nan, len(rows), AGREE, sample=sample)
     else:
-        other = 1 - ((1 - level) / 2) ** (1 / _informed(sample))
+        other = 1 - ((1 - LEVEL) / 2) ** (1 / _informed(sample))
         low, high = (value + other * (end - value) for end in sample.ends)
     return SampledEstimate(value, float(low), float(high), len(rows), sample=sample)
 

@@ -14,20 +14,21 @@ made here. Every choice is a named option of :class:`Klaad`.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from levelhead.arrays import check_fields, checked, shown
+from levelhead.lm.batches import shared_positions
 from levelhead.lm.capture import captured
 from levelhead.lm.loading import Beginning
+from levelhead.lm.triplets import Triplet
 from levelhead.types import ConfigError, DataError, listed
 
 IGNORED = -100  # label of a token that cross-entropy leaves out
@@ -42,26 +43,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 
 SENTENCES = ("stereotype", "anti_stereotype", "unrelated")
-
-
-class TripletLike(Protocol):
-    """Three sentences that differ in how they finish a thought; ``levelhead.lm.triplets.Triplet`` is one.
-
-    ``context`` goes before each sentence where ``task`` begins with ``inter``; elsewhere it is not read.
-    """
-
-    @property
-    def stereotype(self) -> str: ...  # noqa: D102
-    @property
-    def anti_stereotype(self) -> str: ...  # noqa: D102
-    @property
-    def unrelated(self) -> str: ...  # noqa: D102
-    @property
-    def context(self) -> str | None: ...  # noqa: D102
-    @property
-    def term(self) -> str: ...  # noqa: D102
-    @property
-    def task(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -91,18 +72,8 @@ class TripletBatch:
         return replace(self, **{name: tensor.to(device) for name, tensor in vars(self).items()})
 
 
-def shared_tokens(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the positions of the tokens that two sentences have in common, in order, by difflib on token ids.
-
-    >>> shared_tokens([1, 7, 2, 3], [1, 8, 9, 2, 3])
-    [(0, 0), (2, 3), (3, 4)]
-    """
-    blocks = difflib.SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks()
-    return [(block.a + step, block.b + step) for block in blocks for step in range(block.size)]
-
-
 @checked
-def collate(tokenizer: Any, triplets: Sequence[TripletLike], max_length: int | None = None) -> TripletBatch:
+def collate(tokenizer: Any, triplets: Sequence[Triplet], max_length: int | None = None) -> TripletBatch:
     """Tokenize triplets into one batch.
 
     Texts begin as in scoring (:class:`~levelhead.lm.loading.Beginning`). Longer ones are cut to ``max_length`` tokens.
@@ -127,7 +98,7 @@ def collate(tokenizer: Any, triplets: Sequence[TripletLike], max_length: int | N
     for row, (ids, own) in enumerate(encoded):
         input_ids[row, : len(ids)], mask[row, : len(ids)] = torch.tensor(ids), 1
         target[row, : len(ids)] = torch.tensor(own)
-    pairs = [shared_tokens(encoded[row][0], encoded[count + row][0]) for row in range(count)]
+    pairs = [shared_positions(encoded[row][0], encoded[count + row][0], autojunk=False) for row in range(count)]
     shared = torch.full((2, count, max(1, *map(len, pairs))), -1)
     for row, matches in enumerate(pairs):
         if matches:
@@ -135,7 +106,7 @@ def collate(tokenizer: Any, triplets: Sequence[TripletLike], max_length: int | N
     return TripletBatch(input_ids, mask, input_ids.masked_fill(mask == 0, IGNORED), target, shared)
 
 
-def check_triplets(tokenizer: Any, triplets: Sequence[TripletLike]) -> None:
+def check_triplets(tokenizer: Any, triplets: Sequence[Triplet]) -> None:
     """Raise :class:`~levelhead.types.ConfigError` or ``DataError`` for what is no tokenizer, or no triplet."""
     if not callable(tokenizer):
         raise ConfigError(f"tokenizer is {shown(tokenizer)}; it takes a tokenizer of transformers.")
@@ -144,14 +115,14 @@ def check_triplets(tokenizer: Any, triplets: Sequence[TripletLike]) -> None:
             raise DataError(f"triplets[{place}] is {shown(triplet)}; a triplet has the texts {listed(SENTENCES)}.")
 
 
-def text_before(triplet: TripletLike) -> str:
+def text_before(triplet: Triplet) -> str:
     """Return the context that is read before each sentence: that of an inter-sentence triplet, otherwise none."""
     context = triplet.context or ""
     return context if context.strip() and triplet.task.startswith("inter") else ""
 
 
 def _encode(
-    tokenizer: Any, beginning: Beginning, triplet: TripletLike, sentence: str, max_length: int | None
+    tokenizer: Any, beginning: Beginning, triplet: Triplet, sentence: str, max_length: int | None
 ) -> tuple[list[int], list[bool]]:
     """Return token ids, and which of them belong to the sentence and not to its context."""
     context = text_before(triplet)
@@ -257,30 +228,12 @@ def likelihood_gap(sums: Tensor, counts: Tensor) -> Tensor:
     return anti - stereotype
 
 
-@dataclass(frozen=True)
-class Aligned:
-    """Positions of the tokens that stereotype and anti-stereotype have in common.
-
-    ``stereotype`` and ``anti`` (B, R) int64 index the tokens of either; ``rows`` (B, R) bool: False where a pair has
-    fewer than R.
-    """
-
-    stereotype: Tensor
-    anti: Tensor
-    rows: Tensor
-
-    @classmethod
-    def of(cls, batch: TripletBatch) -> Aligned:
-        """Return the positions that are compared in each pair of a batch."""
-        return cls(batch.shared[0].clamp(min=0), batch.shared[1].clamp(min=0), batch.shared[0] >= 0)
-
-    @staticmethod
-    def pair(attention: Tensor, index: Tensor) -> Tensor:
-        """Return ``attention`` (B, heads, L, L) at the positions ``index`` (B, R): (B, heads, R, R)."""
-        heads, width = attention.shape[1], index.shape[1]
-        across = index[:, None, None, :].expand(-1, heads, attention.shape[2], -1)
-        down = index[:, None, :, None].expand(-1, heads, -1, width)
-        return attention.gather(3, across).gather(2, down)
+def at_positions(attention: Tensor, index: Tensor) -> Tensor:
+    """Return ``attention`` (B, heads, L, L) at the positions ``index`` (B, R): (B, heads, R, R)."""
+    heads, width = attention.shape[1], index.shape[1]
+    across = index[:, None, None, :].expand(-1, heads, attention.shape[2], -1)
+    down = index[:, None, :, None].expand(-1, heads, -1, width)
+    return attention.gather(3, across).gather(2, down)
 
 
 @dataclass(frozen=True)
@@ -376,12 +329,11 @@ class Klaad:
         if of_kl:
             assert seen.attention is not None
             weights = seen.attention[:pairs]
-            places = Aligned.of(batch)
-            divergences, counted = self._divergences(weights, places)
+            divergences, counted = self._divergences(weights, batch.shared)
             found.append((divergences.sum(), counted.sum()))
             with torch.no_grad():
                 found.append((attention_entropy(weights, mask[:pairs]).sum(), pairs))
-                found.append((2 * places.rows.sum().float(), mask[:pairs].sum()))
+                found.append(((batch.shared >= 0).sum().float(), mask[:pairs].sum()))
         if of_triplet:
             assert seen.hidden is not None
             vectors = pooled(seen.hidden, mask, self.pooling, normalized=self.normalize)
@@ -399,14 +351,11 @@ class Klaad:
         loss = torch.stack([weight * means[name] for name, weight in weights if weight]).sum()
         return loss, {name: value.detach() for name, value in means.items()}
 
-    def _divergences(self, weights: Tensor, places: Aligned) -> tuple[Tensor, Tensor]:
+    def _divergences(self, weights: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
         """Return the attention divergences of ``weights`` (2B, heads, L, L) by row, and which rows count."""
         weights = weights.float() if self.per_head else weights.float().mean(1, keepdim=True)
-        stereotype, anti = weights.chunk(2)
-        target = Aligned.pair(anti, places.anti)
-        return attention_divergences(
-            target.detach() if self.detach_target else target,
-            Aligned.pair(stereotype, places.stereotype),
-            places.rows,
-            eps=self.eps,
+        stereotype, anti = (
+            at_positions(side, index.clamp(min=0)) for side, index in zip(weights.chunk(2), shared, strict=True)
         )
+        target = anti.detach() if self.detach_target else anti
+        return attention_divergences(target, stereotype, shared[0] >= 0, eps=self.eps)

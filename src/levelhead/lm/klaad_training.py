@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,10 +21,10 @@ from torch import Tensor, distributed, nn
 from levelhead.arrays import check_fields, checked
 from levelhead.distributed import gather_rows, shares
 from levelhead.lm.capture import release
-from levelhead.lm.klaad import Klaad, TripletBatch, TripletLike, check_triplets, collate
+from levelhead.lm.klaad import Klaad, TripletBatch, check_triplets, collate
 from levelhead.lm.loading import Beginning, load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
-from levelhead.lm.triplets import TRAINING
+from levelhead.lm.triplets import TRAINING, Triplet
 from levelhead.loading import without_bars
 from levelhead.runs.recipe import build_options, find_recipe, override, plain_options, read_recipe
 from levelhead.storage import read_json, refuse_strange_files, write_json, writing
@@ -121,18 +121,9 @@ def load_klaad(recipe: str | Path, settings: Iterable[str] = ()) -> KlaadConfig:
     Sections: ``klaad`` (fields of :class:`~levelhead.lm.klaad.Klaad`; ``preset`` names published weights), ``train``,
     ``model`` and ``seed``. Errors: :class:`~levelhead.types.ConfigError` that names the key.
     """
-    return build_klaad(override(read_recipe(find_klaad_recipe(recipe)), settings))
-
-
-def build_klaad(content: Mapping[str, Any]) -> KlaadConfig:
-    """Make a training from a recipe's content. Errors: :class:`~levelhead.types.ConfigError` that names the key."""
-    config: KlaadConfig = build_options(KlaadConfig, content, "recipe")
+    path = find_recipe(recipe, "lm", "KLAAD recipe", "klaad_*.yaml")
+    config: KlaadConfig = build_options(KlaadConfig, override(read_recipe(path), settings), "recipe")
     return config
-
-
-def find_klaad_recipe(recipe: str | Path) -> Path:
-    """Return a recipe's path from its path or its name in ``recipes/lm``."""
-    return find_recipe(recipe, "lm", "KLAAD recipe", "klaad_*.yaml")
 
 
 def load_language_model(config: KlaadModel) -> tuple[nn.Module, Any]:
@@ -164,7 +155,7 @@ def load_language_model(config: KlaadModel) -> tuple[nn.Module, Any]:
     return model, tokenizer
 
 
-def refuse_shared_terms(train: Sequence[TripletLike], held_out: Sequence[TripletLike]) -> None:
+def refuse_shared_terms(train: Sequence[Triplet], held_out: Sequence[Triplet]) -> None:
     """Raise :class:`~levelhead.types.DataError` if a target term is on both sides: the held-out one was trained."""
     nameless = sum(not triplet.term.strip() for triplet in [*train, *held_out])
     if held_out and nameless:
@@ -181,11 +172,11 @@ def refuse_shared_terms(train: Sequence[TripletLike], held_out: Sequence[Triplet
 def train_klaad(
     model: nn.Module,
     tokenizer: Any,
-    triplets: Sequence[TripletLike],
+    triplets: Sequence[Triplet],
     config: KlaadConfig | None = None,
     folder: Path | None = None,
     *,
-    held_out: Sequence[TripletLike] = (),
+    held_out: Sequence[Triplet] = (),
     progress: Progress = silent,
 ) -> nn.Module:
     """Train ``model`` on ``triplets`` and return it, in evaluation mode.
@@ -232,7 +223,7 @@ def train_klaad(
     return model.eval()
 
 
-def _refuse_cut_pairs(tokenizer: Any, triplets: Sequence[TripletLike], longest: int | None) -> None:
+def _refuse_cut_pairs(tokenizer: Any, triplets: Sequence[Triplet], longest: int | None) -> None:
     """Raise :class:`~levelhead.types.DataError` where two sentences differ beyond ``longest`` tokens alone."""
     cut = 0
     for triplet in triplets if longest is not None else ():
@@ -245,7 +236,7 @@ def _refuse_cut_pairs(tokenizer: Any, triplets: Sequence[TripletLike], longest: 
         )
 
 
-def _settings(config: KlaadConfig, triplets: Sequence[TripletLike]) -> dict[str, Any]:
+def _settings(config: KlaadConfig, triplets: Sequence[Triplet]) -> dict[str, Any]:
     """Return what a training's folder says about it."""
     texts = [[one.stereotype, one.anti_stereotype, one.unrelated, one.context, one.term, one.task] for one in triplets]
     digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
@@ -253,7 +244,7 @@ def _settings(config: KlaadConfig, triplets: Sequence[TripletLike]) -> dict[str,
 
 
 def _refuse_changes(
-    folder: Path, config: KlaadConfig, triplets: Sequence[TripletLike], beginning: Beginning, accelerator: Any
+    folder: Path, config: KlaadConfig, triplets: Sequence[Triplet], beginning: Beginning, accelerator: Any
 ) -> None:
     """Write the settings of a new training; raise :class:`ConfigError` where the folder holds another one's."""
     wanted = _settings(config, triplets)
@@ -285,8 +276,8 @@ class _Training:
         self,
         model: nn.Module,
         tokenizer: Any,
-        triplets: Sequence[TripletLike],
-        held_out: Sequence[TripletLike],
+        triplets: Sequence[Triplet],
+        held_out: Sequence[Triplet],
         config: KlaadConfig,
         folder: Path | None,
         accelerator: Any,
@@ -334,10 +325,10 @@ class _Training:
         """Return the triplets of an epoch in order: a function of seed and epoch alone."""
         return torch.randperm(len(self.triplets), generator=epoch_generator(self.config.seed, 0, epoch)).tolist()
 
-    def _batch(self, triplets: Sequence[TripletLike]) -> TripletBatch:
+    def _batch(self, triplets: Sequence[Triplet]) -> TripletBatch:
         return collate(self.tokenizer, triplets, self.config.train.max_length).to(self.accelerator.device)
 
-    def _loss(self, triplets: Sequence[TripletLike]) -> tuple[Tensor, dict[str, Tensor]]:
+    def _loss(self, triplets: Sequence[Triplet]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return loss and parts of a batch, on every process the same; each runs its share of the triplets."""
         klaad, counts = self.config.klaad, shares(len(triplets))
         start = sum(counts[: self.accelerator.process_index])

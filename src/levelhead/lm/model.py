@@ -32,7 +32,7 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor
 
-from levelhead.lm.batches import SPREAD, batches, shared_positions, shared_prefix, uniform_draws, until
+from levelhead.lm.batches import SPREAD, batches, name_of, shared_positions, shared_prefix, uniform_draws, until
 from levelhead.lm.loading import Beginning, load_checkpoint, place_of, to_device, tokens_known
 from levelhead.loading import refuse_empty_tokenizer, refuse_unknown_tokens
 from levelhead.storage import hash_tensors
@@ -63,8 +63,7 @@ class _Question:
 class LanguageModel:
     """A causal or masked language model with its tokenizer; all methods keep the indices of their arguments.
 
-    ``causal`` is False for a masked model. ``long_texts`` says what happens to a context with an option beyond the
-    model's limit: ``error``, or ``cut`` the context from the left. ``batch_tokens`` bounds a batch (None: 2,048 on a
+    ``causal`` is False for a masked model. ``batch_tokens`` bounds a batch (None: 2,048 on a
     CPU, 8,192 elsewhere). A tokenizer without padding token is fine. Texts are read as they stand, see
     :meth:`dialogues` for chat templates.
     """
@@ -76,14 +75,13 @@ class LanguageModel:
         *,
         causal: bool,
         name: str = "model",
-        long_texts: Literal["error", "cut"] = "error",
         batch_tokens: int | None = None,
     ) -> None:
         refuse_empty_tokenizer("--model", name, tokenizer)
         if not causal and tokenizer.mask_token_id is None:
             raise ConfigError(f"--model {name} is a masked language model, and its tokenizer has no mask token.")
         self.network = network.eval()
-        self.tokenizer, self.causal, self.name, self.long_texts = tokenizer, causal, name, long_texts
+        self.tokenizer, self.causal, self.name = tokenizer, causal, name
         self.device = next(network.parameters()).device
         self.batch_tokens = batch_tokens or (2048 if self.device.type == "cpu" else 8192)
         takes = inspect.signature(network.forward).parameters
@@ -101,7 +99,6 @@ class LanguageModel:
         device: str = "auto",
         *,
         dtype: Literal["auto", "float32", "bfloat16", "float16"] = "float32",
-        long_texts: Literal["error", "cut"] = "error",
         allow_mismatched_weights: bool = False,
     ) -> LanguageModel:
         """Load a model by its name on the Hugging Face Hub, or from a folder that ``save_pretrained`` wrote.
@@ -123,10 +120,10 @@ class LanguageModel:
             allow_mismatched_weights=allow_mismatched_weights,
         )
         to_device(network, device)
-        return cls(network, tokenizer, causal=causal, name=place, long_texts=long_texts)
+        return cls(network, tokenizer, causal=causal, name=place)
 
     def fingerprint(self) -> str:
-        """Return a hash of what answers depend on: weights, their type, the vocabulary, and ``long_texts``."""
+        """Return a hash of what answers depend on: weights, their type, and the vocabulary."""
         return self._fingerprint
 
     @cached_property
@@ -134,7 +131,7 @@ class LanguageModel:
         digest = hashlib.blake2b(digest_size=16)
         hash_tensors(digest, self.network.state_dict())
         digest.update(repr(sorted(self.tokenizer.get_vocab().items())).encode())
-        digest.update(f"{type(self.network).__name__} {self.long_texts}".encode())
+        digest.update(f"{type(self.network).__name__} error".encode())
         bos = self.tokenizer.bos_token_id
         if self.causal and self.beginning.every != (() if bos is None else (bos,)):
             digest.update(repr(self.beginning.every).encode())  # kept answers of other beginnings are another model's
@@ -203,7 +200,7 @@ class LanguageModel:
         # Without a beginning, nothing predicts the first token. Some have two (GLM-4): neither belongs to the text.
         start = max(1, len(self.beginning.every), len(self.beginning.alone))
         for index, row in enumerate(rows):
-            name = _name(names, index)
+            name = name_of(names, index)
             if len(row) == len(self.beginning.every):
                 raise DataError(f"Text {name} has no tokens: there is nothing to score.")
             rows[index] = row = [*self.beginning.alone, *row]
@@ -240,7 +237,7 @@ class LanguageModel:
         for index, ids in enumerate(self._unwarned(texts)):
             first = 0 if head else 1
             if len(ids) <= first:
-                raise DataError(f"Text {_name(names, index)} has fewer than {first + 1} tokens: nothing to score.")
+                raise DataError(f"Text {name_of(names, index)} has fewer than {first + 1} tokens: nothing to score.")
             counts[index], totals[index], left[index] = len(ids) - first, 0.0, 0
             room, begin, done = longest - len(head), 0, first
             while done < len(ids):
@@ -366,7 +363,7 @@ class LanguageModel:
         ids = [self._known(self.tokenizer(list(pair)).input_ids) for pair in pairs]
         for index, (first, second) in enumerate(ids):
             for row in (first, second):
-                self._check(len(row), f"A sentence of pair {_name(names, index)}")
+                self._check(len(row), f"A sentence of pair {name_of(names, index)}")
             alike = first == second
             shared = [(at, at) for at in range(len(first))] if alike else shared_positions(first, second)
             shared = shared[1:-1]
@@ -411,7 +408,7 @@ class LanguageModel:
         self._require(True, "generation")
         rows = [row or list(self.beginning.alone) for row in self._encode(prompts)]
         for index, row in enumerate(rows):
-            name = _name(names, index)
+            name = name_of(names, index)
             if not row:
                 raise DataError(f"Prompt {name} has no tokens, and the tokenizer has no beginning-of-sequence token.")
             self._check(len(row) + max_new_tokens, f"Prompt {name} with {max_new_tokens} new tokens")
@@ -419,7 +416,7 @@ class LanguageModel:
         lengths = [len(row) + max_new_tokens for row in rows]
         for batch in batches(lengths, self.batch_tokens, most=self._positions, equal=True):
             uniforms = None if greedy else torch.from_numpy(np.stack([draws[index] for index in batch]))
-            named = [_name(names, index) for index in batch]
+            named = [name_of(names, index) for index in batch]
             new = self._continue([rows[index] for index in batch], uniforms, max_new_tokens, named)
             for index, tokens in zip(batch, new, strict=True):
                 yield index, self._text(rows[index], tokens)
@@ -575,7 +572,7 @@ class LanguageModel:
         texts = [context + option for context, more in zip(contexts, options, strict=True) for option in more]
         wholes = iter(self._encode(texts))
         for index, (head, more) in enumerate(zip(heads, options, strict=True)):
-            rows, starts, name = [], [], _name(names, index)
+            rows, starts, name = [], [], name_of(names, index)
             for number in range(len(more)):
                 row = next(wholes)
                 start = shared_prefix(head, row)
@@ -590,29 +587,18 @@ class LanguageModel:
                         "a beginning-of-sequence nor an end-of-sequence token: give it a context."
                     )
                 rows, starts = [[*self.beginning.alone, *row] for row in rows], [start + 1 for start in starts]
-            yield self._cut(_Question(index, rows, starts), name)
+            self._check(max(map(len, rows), default=0), f"Item {name} with its longest option")
+            yield _Question(index, rows, starts)
 
-    def _cut(self, question: _Question, name: str) -> _Question:
-        """Cut a context that is too long from the left, equally for all options, or raise."""
-        longest = max(map(len, question.rows), default=0)
-        if self.longest is None or longest <= self.longest:
-            return question
-        cut, kept = longest - self.longest, len(self.beginning.every)
-        if self.long_texts == "error" or question.common < cut:
-            hint = ' Or load the model with long_texts="cut".' if self.long_texts == "error" else ""
-            self._check(longest, f"Item {name} with its longest option", hint)
-        rows = [row[:kept] + row[kept + cut :] for row in question.rows]
-        return _Question(question.index, rows, [start - cut for start in question.starts])
-
-    def _check(self, length: int, what: str, hint: str = "") -> None:
+    def _check(self, length: int, what: str) -> None:
         if self.longest is not None and length > self.longest:
             raise DataError(
-                f"{what} has {length} tokens, and {self.name} takes {self.longest}: shorten or leave it out.{hint}"
+                f"{what} has {length} tokens, and {self.name} takes {self.longest}: shorten or leave it out."
             )
 
     def _refuse_not_finite(self, values: Sequence[float], items: Sequence[int], names: Sequence[str] | None) -> None:
         """Raise :class:`~levelhead.types.LevelheadError` that names the items whose value is no finite number."""
-        bad = [_name(names, item) for value, item in zip(values, items, strict=True) if not math.isfinite(value)]
+        bad = [name_of(names, item) for value, item in zip(values, items, strict=True) if not math.isfinite(value)]
         if bad := list(dict.fromkeys(bad)):
             raise LevelheadError(
                 f"{self.name} gives no finite number for {len(bad)} of the {len(set(items))} items asked together: "
@@ -663,7 +649,3 @@ class LanguageModel:
     def _positions(self) -> int:
         """The number of positions whose logits are held at a time."""
         return max(1, LOGITS // self.network.config.get_text_config().vocab_size)
-
-
-def _name(names: Sequence[str] | None, index: int) -> str:
-    return str(index) if names is None else names[index]

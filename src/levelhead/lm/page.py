@@ -1,10 +1,10 @@
-"""The pages of language models on the bias benchmarks: of one, of two side by side, and of the attention gap."""
+"""The pages of language models: one on benchmarks, two side by side, several by their logs, and the attention gap."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from levelhead.report import blocks
@@ -18,17 +18,15 @@ _CAUTION = (
 )
 _BETTER = {"high": "larger", "low": "smaller", "half": "nearer to 0.5", "zero": "nearer to 0"}
 _SIDES = {"bias": "bias", "utility": "utility", "both": "bias and utility"}
-_SHOWN = ("before", "after", "difference", "figure")
+_SHOWN = ("before", "after", "difference")
 _NAMED = 3
 
 
-def language_model_page(summary: Record, *, examples: Sequence[Record] = ()) -> Record:
+def language_model_page(summary: Record, *, source: str = "") -> Record:
     """Summarise what ``levelhead lm compare`` found.
 
     Args:
         summary: of :func:`levelhead.lm.comparison_summary`.
-        examples: generations side by side (``domain``, ``group``, ``prompt``, ``before``, ``after``), if the page is to
-            show them. They can be offensive: such a page is for the own machine.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -38,24 +36,15 @@ def language_model_page(summary: Record, *, examples: Sequence[Record] = ()) -> 
     parts = [blocks.part([blocks.section("Utility beside bias", main)])]
     for benchmark in summary["benchmarks"]:
         parts.append(blocks.part(_benchmark(benchmark, names), title=benchmark.get("title") or benchmark["name"]))
-    terms = [STATISTICS[name] for name in ("interval_over_items", "undefined")]
-    ending = [blocks.section("Definitions", [blocks.terms(terms), blocks.paragraph(_CAUTION)])]
-    if examples:
-        ending.insert(0, blocks.section("Generations side by side", _examples(examples, names)))
     listed = ", ".join(benchmark["name"] for benchmark in summary["benchmarks"])
     return blocks.page(
         "Language models",
         language_model_sentence(summary["headlines"], names, tables=bool(summary["benchmarks"])),
-        [*parts, blocks.part(ending)],
+        [*parts, _definitions()],
         title=f"{names[0]} and {names[1]}",
         about=f"{names[0]} and {names[1]}" + (f" on {listed}" if listed else ""),
         cautions=summary["notes"],
     )
-
-
-def models_page(record: Record, *, source: str = "") -> Record:
-    """Summarise the JSON of ``levelhead lm compare``, or a summary alone."""
-    return language_model_page(record.get("summary") or record)
 
 
 def bench_page(record: Record, *, source: str = "") -> Record:
@@ -87,7 +76,7 @@ def scores_page(records: Sequence[Record], *, name: str) -> Record:
                     which = {"benchmark": record["benchmark"], "part": part, "score": score, "figure": figure}
                     main.append(which | dict(zip(("side", "better", "ideal"), known, strict=True)))
     rows: list[tuple[object, Sequence[Record]]] = [(_named(one), [_about(one), _cell(one["figure"])]) for one in main]
-    notes = ["95% intervals are unadjusted.", *_unbounded([{"figure": one["figure"]} for one in main])]
+    notes = ["95% intervals are unadjusted.", *_unbounded(one["figure"] for one in main)]
     shown = blocks.table("The main scores", ["Score", "Tells of", "Value"], rows, notes=notes, text_columns=[1])
     parts = [blocks.part([blocks.section("Utility beside bias", [shown])])]
     for record, benchmark in zip(records, classes, strict=True):
@@ -95,13 +84,11 @@ def scores_page(records: Sequence[Record], *, name: str) -> Record:
         about: Record = {field: getattr(card, field, None) for field in ("caution", "citation", "licence", "url")}
         about |= {"items": record.get("items"), "limit": record.get("limit")}
         parts.append(blocks.part(_scores(record, about), title=getattr(card, "title", "") or record["benchmark"]))
-    terms = [STATISTICS[key] for key in ("interval_over_items", "undefined")]
-    parts.append(blocks.part([blocks.section("Definitions", [blocks.terms(terms), blocks.paragraph(_CAUTION)])]))
     model, listed = short(name, 60), ", ".join(record["benchmark"] for record in records)
     return blocks.page(
         "Language model",
         scores_sentence(main, model),
-        parts,
+        [*parts, _definitions()],
         title=model,
         about=f"{model} on {listed}",
     )
@@ -126,6 +113,90 @@ def scores_sentence(main: Sequence[Record], name: str) -> str:
     told = f": {_some(named)}." if named else "; that is a finding about these items, not about the model."
     differ = "differs measurably from its ideal" if len(figures) == 1 else "differ measurably from their ideal"
     return f"{len(apart)} of {counted(len(figures), 'bias score')} of {name} {differ}{told}"
+
+
+def samples_page(record: Record, *, source: str = "") -> Record:
+    """Summarise what :func:`levelhead.lm.samples.samples_summary` returns."""
+    names = [short(log["name"], 60) for log in record["logs"]]
+    scores = [log["scores"] for log in record["logs"]]
+    caption = f"{record['task']}, {counted(record['documents'], 'document')}"
+    units = {score: unit for one in scores for score, unit in one["units"].items()}
+    notes = ["95% intervals, unadjusted.", *_units(units)]
+    figures = {score: [one["overall"].get(score) for one in scores] for score in units}
+    found = [_side_by_side(caption, "Score", figures, names, notes)]
+    if record["differences"]:
+        rows: list[tuple[object, Sequence[Record]]] = [
+            (_difference_name(one), [_cell(one["difference"], signed=True), blocks.p_cell(one["p_holm"], 4)])
+            for one in record["differences"]
+        ]
+        notes = ["Differences are over the same documents. p is adjusted by Holm over this table; intervals are not."]
+        columns = ["Difference", "Value", "p, adjusted"]
+        found.append(blocks.table("Paired differences", columns, rows, notes=notes, where=blocks.BOTH))
+    categories = []
+    for score in record["headlines"]:
+        parts = dict.fromkeys(part for one in scores for part in one["parts"])
+        figures = {part: [one["parts"].get(part, {}).get(score) for one in scores] for part in parts}
+        if any(figure and figure["value"] is not None for some in figures.values() for figure in some):
+            categories.append(_side_by_side(f"{spaced(score)} by category", "Category", figures, names))
+    sections = [blocks.section("Scores", found), blocks.section("Categories", categories)]
+    if record["notes"]:
+        sections.append(blocks.section("Notes", [blocks.bullets(record["notes"], where=blocks.BOTH)]))
+    about = f"{record['task']}: {counted(record['documents'], 'document')}, {joined(names)}"
+    return blocks.page(
+        "Sample logs", samples_sentence(record), [blocks.part(sections)], title=record["task"], about=about
+    )
+
+
+def samples_sentence(record: Record) -> str:
+    """Say what a model scores, or which of several differ."""
+    task, logs = record["task"], record["logs"]
+    if len(logs) == 1:
+        figures = logs[0]["scores"]["overall"]
+        said = [f"{spaced(score)} {_said(figures[score])}" for score in record["headlines"][:_NAMED]]
+        return f"{short(logs[0]['name'], 60)} on {task}, {counted(record['documents'], 'document')}: {joined(said)}."
+    apart = [one for one in record["differences"] if one["p_holm"] is not None and one["p_holm"] < 0.05]
+    of = counted(len(record["differences"]), "paired difference")
+    if not apart:
+        return f"On {task} none of {of} between models is decided at 5% after Holm's correction."
+    said = [f"{_difference_name(one)}: {_said(one['difference'], signed=True)}" for one in apart]
+    return f"On {task} {len(apart)} of {of} are decided at 5% after Holm's correction: {_some(said)}."
+
+
+def _difference_name(one: Record) -> str:
+    return f"{spaced(one['score'])}, {short(one['second'], 60)} minus {short(one['first'], 60)}"
+
+
+def _said(record: Record, *, signed: bool = False) -> str:
+    figure = estimate_from_dict(record)
+    if not figure.defined:
+        return f"undefined ({figure.reason})"
+    return f"{_number(figure.value, signed=signed)} {_span(figure, signed=signed) or 'no interval'}"
+
+
+def _side_by_side(
+    caption: str, head: str, figures: Mapping[str, Sequence[Record | None]], names: Sequence[str],
+    notes: Sequence[str] = (),
+) -> Record:  # fmt: skip
+    """Return a table of figures by name, with a column a model."""
+    rows = [(spaced(name), [_cell(one) for one in some]) for name, some in figures.items() if any(some)]
+    return blocks.table(caption, [head, *names], rows, notes=notes, where=blocks.BOTH)
+
+
+def _definitions() -> Record:
+    terms = [STATISTICS[key] for key in ("interval_over_items", "undefined")]
+    return blocks.part([blocks.section("Definitions", [blocks.terms(terms), blocks.paragraph(_CAUTION)])])
+
+
+def _units(units: Mapping[str, str]) -> list[str]:
+    return [f"{spaced(score)}: {unit}" for score, unit in units.items()]
+
+
+def _by_score(figures: Iterable[tuple[str, str, Record]]) -> dict[str, list[tuple[str, Record]]]:
+    """Return figures of (part, score, figure) by score."""
+    found: dict[str, list[tuple[str, Record]]] = {}
+    for part, score, one in figures:
+        found.setdefault(spaced(score), []).append((spaced(part), one))
+    return found
 
 
 def gap_page(record: Record, *, picture: Path | None = None, source: str = "") -> Record:
@@ -242,11 +313,10 @@ def _span(figure: Estimate, *, signed: bool = False) -> str:
     return interval(figure.low, figure.high, _digits(figure.value), signed=signed)
 
 
-def _cell(record: Record, *, signed: bool = False) -> Record:
-    figure = estimate_from_dict(record)
-    if not figure.defined:
-        return blocks.undefined_cell(figure.reason)
-    return blocks.cell(_number(figure.value, signed=signed), _span(figure, signed=signed) or "no interval")
+def _cell(record: Record | None, *, signed: bool = False) -> Record:
+    if record is None:
+        return blocks.no_cell()
+    return blocks.figure_cell(record, _digits(record.get("value") or 0), scale=1, signed=signed)
 
 
 def _cells(one: Record) -> list[Record]:
@@ -264,7 +334,8 @@ def _headlines(headlines: Sequence[Record], names: tuple[str, str]) -> list[Reco
         f"Difference: {names[1]} minus {names[0]}, over the same items. 95% intervals are unadjusted for the number "
         "of scores."
     ]
-    return [blocks.table("The main scores", columns, rows, notes=[*notes, *_unbounded(headlines)], text_columns=[1])]
+    notes += _unbounded(one[side] for one in headlines for side in _SHOWN)
+    return [blocks.table("The main scores", columns, rows, notes=notes, text_columns=[1])]
 
 
 def _noisy_differences(found: Sequence[Record], names: tuple[str, str]) -> list[Record]:
@@ -288,9 +359,9 @@ def _about(one: Record) -> Record:
     return blocks.cell(_SIDES[one["side"]], f"better: {_BETTER[one['better']]}{ideal}")
 
 
-def _unbounded(ones: Sequence[Record]) -> list[str]:
+def _unbounded(records: Iterable[Record]) -> list[str]:
     """Say once why figures have no interval."""
-    figures = [estimate_from_dict(one[side]) for one in ones for side in _SHOWN if side in one]
+    figures = map(estimate_from_dict, records)
     without = (one.reason for one in figures if one.defined and not _bounded(one) and one.reason)
     few = re.compile(r"[\d,]+ (item|cluster)s?, and (\d+) are needed")
     reasons = dict.fromkeys(few.sub(r"fewer than \2 \1s", reason) for reason in without)
@@ -300,15 +371,12 @@ def _unbounded(ones: Sequence[Record]) -> list[str]:
 def _benchmark(benchmark: Record, names: tuple[str, str]) -> list[Record]:
     columns = ["Score", *names, "Difference"]
     rows = [(spaced(one["score"]), _cells(one)) for one in benchmark["overall"]]
-    units = [f"{spaced(score)}: {unit}" for score, unit in benchmark["units"].items()]
-    figures = [*benchmark["overall"], *(one for some in benchmark["categories"].values() for one in some)]
+    parts = [(part, one["score"], one) for part, some in benchmark["categories"].items() for one in some]
+    every = [*benchmark["overall"], *(one for *_, one in parts)]
+    notes = [*_units(benchmark["units"]), *_unbounded(one[side] for one in every for side in _SHOWN)]
     whole = f"The whole of {short(benchmark['name'], 60)}; differences are {names[1]} minus {names[0]}"
-    found = [blocks.table(whole, columns, rows, notes=[*units, *_unbounded(figures)], where=blocks.BOTH)]
-    by_score: dict[str, list[tuple[str, Record]]] = {}
-    for part, figures in benchmark["categories"].items():
-        for one in figures:
-            by_score.setdefault(spaced(one["score"]), []).append((spaced(part), one))
-    for score, ones in by_score.items():
+    found = [blocks.table(whole, columns, rows, notes=notes, where=blocks.BOTH)]
+    for score, ones in _by_score(parts).items():
         found.append(_forest(score, ones, names))
         found.append(
             blocks.table(
@@ -322,22 +390,20 @@ def _benchmark(benchmark: Record, names: tuple[str, str]) -> list[Record]:
 
 def _scores(record: Record, about: Record) -> list[Record]:
     """Return the sections of one model's benchmark."""
-    units = [f"{spaced(score)}: {unit}" for score, unit in record["units"].items()]
-    every = [
-        (spaced(part) or "all", spaced(score), figure)
-        for part, figures in {"": record["overall"], **record["parts"]}.items()
-        for score, figure in figures.items()
-    ]
-    reasons = [f"{part}, {score}: {figure['reason']}." for part, score, figure in every if figure.get("reason")]
+    units = _units(record["units"])
+    parts = [(part, score, figure) for part, some in record["parts"].items() for score, figure in some.items()]
+    every = [*(("all", score, figure) for score, figure in record["overall"].items()), *parts]
+    reasons = [f"{spaced(part)}, {spaced(score)}: {figure['reason']}." for part, score, figure in every
+               if figure.get("reason")]  # fmt: skip
     rows = [(spaced(score), [_cell(figure)]) for score, figure in record["overall"].items()]
-    whole = [{"figure": figure} for some in (record["overall"], *record["parts"].values()) for figure in some.values()]
+    without = _unbounded(figure for *_, figure in every)
     found = [
-        blocks.table("The whole benchmark", ["Score", "Value"], rows, notes=[*units, *_unbounded(whole)]),
+        blocks.table("The whole benchmark", ["Score", "Value"], rows, notes=[*units, *without]),
         blocks.table(
             f"{short(record['benchmark'], 60)}, {counted(about['items'] or 0, 'item')}: scores with 95% intervals",
             ["Part", "Score", "Value", "Items"],
             [
-                (part, [blocks.cell(score), _cell(figure), blocks.cell(f"{figure['n']:,}")])
+                (spaced(part), [blocks.cell(spaced(score)), _cell(figure), blocks.cell(f"{figure['n']:,}")])
                 for part, score, figure in every
             ],
             notes=[*units, *reasons],
@@ -346,11 +412,7 @@ def _scores(record: Record, about: Record) -> list[Record]:
         ),
     ]
     found += [*_tests(record.get("tests") or []), *_prompt_noise(record.get("prompt_noise"))]
-    by_score: dict[str, list[tuple[str, Record]]] = {}
-    for part, figures in record["parts"].items():
-        for score, figure in figures.items():
-            by_score.setdefault(spaced(score), []).append((spaced(part), figure))
-    for score, ones in by_score.items():
+    for score, ones in _by_score(parts).items():
         drawn = [(part, estimate_from_dict(figure)) for part, figure in ones]
         found.append(
             blocks.forest(
@@ -405,6 +467,7 @@ def _prompt_noise(noise: Record | None) -> list[Record]:
     same: list[tuple[object, Sequence[Record]]] = [
         (f"One answer under {names[key]}", [_cell(figure)]) for key, figure in noise["consistency"].items() if figure
     ]
+    notes += [noise["used"]] if "used" in noise else []
     return [
         blocks.table(f"Over {prompts}", columns, rows, notes=notes, text_columns=[4], where=blocks.BOTH),
         blocks.table("Consistency", ["Share of items", "Value"], same, where=blocks.BOTH),
@@ -429,13 +492,3 @@ def _forest(score: str, ones: Sequence[tuple[str, Record]], names: tuple[str, st
         ends=("lower", "higher"),
         folded=f"{score} by category, drawn",
     )
-
-
-def _examples(examples: Sequence[Record], names: tuple[str, str]) -> list[Record]:
-    rows = [
-        (f"{one['domain']}, {one['group']}", [blocks.cell(one[key]) for key in ("prompt", "before", "after")])
-        for one in examples
-    ]
-    caution = "Generations can be offensive, and prompts are other people’s sentences: keep this page on your machine."
-    shown = blocks.table("Continuations of BOLD", ["Prompt of", "Prompt", *names], rows, text_columns=[1, 2, 3])
-    return [blocks.paragraph(caution, strong=True), shown]

@@ -32,7 +32,6 @@ UNDER_PROMPT_NOISE = "not distinguishable under prompt noise"
 NOT_APART = "not distinguishable"
 UNDECIDED = "no interval"
 ONE_WORDING = "was asked in one wording"
-SUMMED = "Over all"
 
 
 @dataclass(frozen=True)
@@ -65,24 +64,23 @@ def prompts_lacking(benchmark: Benchmark, folder: Path) -> str | None:
     :data:`ONE_WORDING` where no other wording was asked.
     """
     try:
-        prompts = prompts_of(benchmark, folder)
+        files = [scores_file(prompt.folder, benchmark.name) for prompt in prompts_of(benchmark, folder)]
     except ConfigError:
         return ONE_WORDING
-    files = [scores_file(prompt.folder, benchmark.name) for prompt in prompts]
-    there = [file for file in files if file.is_file()]
-    summed = "prompt_noise" in read_json(files[0])
-    if not summed and len(there) < 2:
+    records = [read_json(file) for file in files if file.is_file()]
+    if len(records) == 1 and "prompt_noise" not in records[0]:
         return ONE_WORDING
-    again = "run it again with --prompt-noise"
-    if len(there) < len(files):
-        return f"has scores of {len(there)} of {len(files)} prompts: {again}"
-    if len({read_json(file).get("fingerprint") for file in files}) > 1:
-        return f"has the answers of two models, one of them to the other wordings: {again} into a new folder"
-    return None if summed else f"was last scored without --prompt-noise: {again}"
+    if (
+        len(records) == len(files)
+        and "prompt_noise" in records[0]
+        and len({one["fingerprint"] for one in records}) == 1
+    ):
+        return None
+    return "lacks prompts, or holds those of two models: run it again with --prompt-noise, into a new folder"
 
 
 def prompt_noise(benchmark: Benchmark, folder: Path, root: Path | None, limit: int | None) -> dict[str, Any]:
-    """Sum up the answers to all prompts, and write it into the scores of ``folder``, with an endpoint's usage for all.
+    """Sum up the answers to all prompts, and write it into the scores of ``folder``.
 
     Returns a dict with the keys::
 
@@ -94,6 +92,7 @@ def prompt_noise(benchmark: Benchmark, folder: Path, root: Path | None, limit: i
                             ideal than their mean
         consistency         {"prompts", "wordings", "orders"}: share of items with one answer under all of them;
                             "orders" is null where no option is listed
+        usage, used         of an endpoint: the requests of all prompts, and the sentence
     """
     prompts, answered, scores = _scored(benchmark, folder, root, limit)
     found = {
@@ -103,23 +102,13 @@ def prompt_noise(benchmark: Benchmark, folder: Path, root: Path | None, limit: i
                    if name in scores[0].overall],
         "consistency": _consistency(prompts, answered),
     }  # fmt: skip
-    file = scores_file(folder, benchmark.name)
-    record = read_json(file)
-    write_json(file, record | _used(record, prompts, benchmark.name) | {"prompt_noise": found})
+    files = [scores_file(prompt.folder, benchmark.name) for prompt in prompts]
+    records = [read_json(file) for file in files]
+    if "usage" in records[0]:
+        total = functools.reduce(operator.add, map(usage_of, records))
+        found |= {"usage": asdict(total), "used": f"Over all {len(prompts)} prompts: {total}"}
+    write_json(files[0], records[0] | {"prompt_noise": found})
     return found
-
-
-def _used(record: dict[str, Any], prompts: Sequence[Prompt], name: str) -> dict[str, Any]:
-    """Return what changes in the scores of the first prompt where an endpoint's usage is that of all ``prompts``."""
-    first = usage_of(record)
-    if first is None:
-        return {}
-    files = [file for prompt in prompts[1:] if (file := scores_file(prompt.folder, name)).is_file()]
-    others = [used for file in files if (used := usage_of(read_json(file))) is not None]
-    total = functools.reduce(operator.add, others, first)
-    notes = [note for note in record["notes"] if note != str(first) and not note.startswith(SUMMED)]
-    said = f"{SUMMED} {len(prompts)} prompts, {total}"
-    return {"usage": asdict(total), "usage_first": asdict(first), "notes": [*notes, said]}
 
 
 def prompt_differences(

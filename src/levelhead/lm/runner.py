@@ -31,9 +31,8 @@ from levelhead.lm.base import (
     whole_characters,
 )
 from levelhead.lm.benchmarks import recorded_class
-from levelhead.lm.intervals import FEW_CLUSTERS, cluster_count, paired_difference
+from levelhead.lm.intervals import paired_difference
 from levelhead.metrics import estimate_to_dict
-from levelhead.report.text import estimate_from_dict
 from levelhead.storage import check_outputs, read_json, refuse_strange_files, write_json, writing
 from levelhead.types import ConfigError, DataError, Estimate, LevelheadError, quoted
 
@@ -57,11 +56,6 @@ class ScoreDifference:
     first: Estimate
     second: Estimate
     paired: Estimate
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        estimates = {name: estimate_to_dict(getattr(self, name)) for name in ("first", "second", "paired")}
-        return {"benchmark": self.benchmark, "part": self.part, "score": self.score} | estimates
 
 
 def run_benchmark(
@@ -116,14 +110,14 @@ def run_benchmark(
                 _append(file, {"id": answer.id, "item": hashes[answer.id], "content": content})
                 answers[answer.id] = Answer(answer.id, content)
                 advance()
-    scores = _scored(benchmark, items, [answers[item.id] for item in items if item.id in answers], limit)
+    scores = benchmark.score(items, [answers[item.id] for item in items if item.id in answers])
     if model.causal:
         asked = [UNASKED_CHAT] if model.has_chat_template and not getattr(benchmark, "chat", True) else []
         scores = dataclasses.replace(scores, notes=(*scores.notes, str(model.beginning), *asked))
     used = None
     if hasattr(model, "spent"):
-        before = usage_of(earlier) if kept and earlier.get("fingerprint") == fingerprint else None
-        used = _used(before, model.spent(), kept, len(missing))
+        same = kept and earlier.get("fingerprint") == fingerprint
+        used = model.spent() + usage_of(earlier if same else {})
     if used is not None and used.requests:
         scores = dataclasses.replace(scores, notes=(*scores.notes, str(used)))
     options = options_of(benchmark)
@@ -136,22 +130,12 @@ def run_benchmark(
     return scores
 
 
-def _used(before: Usage | None, now: Usage, kept: int, asked: int) -> Usage:
-    """Return what the answers of a run took: what is recorded of those ``kept``, and what was used for new ones."""
-    recorded = 0 if before is None else before.items + before.unknown
-    now = dataclasses.replace(now, items=asked, unknown=max(0, kept - recorded))
-    return now if before is None else before + now
-
-
-def usage_of(record: dict[str, Any]) -> Usage | None:
-    """Return what kept scores record of requests: of one prompt alone where they sum up several; None without any."""
+def usage_of(record: dict[str, Any]) -> Usage:
+    """Return what kept scores record of requests."""
     from levelhead.lm.endpoint import Usage
 
-    found = record.get("usage_first", record.get("usage"))
     names = {field.name for field in dataclasses.fields(Usage)}
-    if not found:
-        return None
-    return Usage(**{"items": record.get("asked", 0)} | {name: value for name, value in found.items() if name in names})
+    return Usage(**{name: value for name, value in (record.get("usage") or {}).items() if name in names})
 
 
 def score_predictions(
@@ -167,44 +151,19 @@ def score_predictions(
     if not file.is_file():
         raise DataError(f"{file} is missing: --predictions names a file of answers, one JSON object per line.")
     answers = [Answer(one.id, whole_characters(one.content)) for one in benchmark.read_predictions(file, items)]
-    return _scored(benchmark, items, answers, limit), len(items)
-
-
-def _scored(benchmark: Benchmark, items: Sequence[Item], answers: Sequence[Answer], limit: int | None) -> Scores:
-    """Score, and say where a limit has left too few clusters for an interval."""
-    scores = benchmark.score(items, answers)
-    few = (
-        []
-        if limit is None
-        else [
-            part or "all"
-            for part, figures in {"": scores.overall, **scores.parts}.items()
-            if any((cluster_count(figure) or FEW_CLUSTERS) < FEW_CLUSTERS for figure in figures.values())
-        ]
-    )
-    if not few:
-        return scores
-    shown = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
-    return dataclasses.replace(
-        scores,
-        notes=(
-            *scores.notes,
-            f"--limit {limit} leaves fewer than {FEW_CLUSTERS} items, or clusters of items drawn together, in {shown}: "
-            "not every figure there has an interval.",
-        ),
-    )
+    return benchmark.score(items, answers), len(items)
 
 
 def compare_runs(
     first: Path, second: Path, benchmarks: dict[str, Benchmark], root: Path | None
 ) -> tuple[list[ScoreDifference], list[str]]:
-    """Compare the scores of two run folders; also return notes on what has no paired interval, or no common score.
+    """Compare the scores of two run folders; also return notes on what has no common score.
 
-    ``benchmarks`` by name, with the options of the runs; answers are scored again, so that the difference is drawn over
-    the same items. Without the data, or where a benchmark is not in ``benchmarks``, the kept scores are compared
-    without an interval of their difference.
+    ``benchmarks`` by name, with the options of the runs; others are left out, with a note. Answers are scored again, so
+    that differences are drawn over the same items.
 
-    Raises :class:`~levelhead.types.DataError` if the folders share no benchmark, or if their options or items differ.
+    Raises :class:`~levelhead.types.DataError` if the folders share no benchmark, if their options or items differ, or
+    without the data.
     """
     for folder in (first, second):
         refuse_strange_files(folder)
@@ -217,9 +176,7 @@ def compare_runs(
     found: list[ScoreDifference] = []
     notes: list[str] = []
     for name in names:
-        kept = [
-            _with_defaults(read_json(scores_file(folder, name)), benchmarks.get(name)) for folder in (first, second)
-        ]
+        kept = [read_json(scores_file(folder, name)) for folder in (first, second)]
         # Of one benchmark's items a smaller --limit takes some of those of a larger one: equal counts are equal items.
         for key, text in (("options", "other options"), ("items", "another number of items")):
             if kept[0].get(key) != kept[1].get(key):
@@ -227,38 +184,22 @@ def compare_runs(
                     f"{name} was run with {text} in {first} ({kept[0].get(key)}) and in {second} "
                     f"({kept[1].get(key)}): run one of them again like the other."
                 )
-        both, unscored = [scores_from_dict(record) for record in kept], ""
-        if name in benchmarks:
-            try:
-                both = [_rescored(benchmarks[name], folder, root, kept[0]["limit"]) for folder in (first, second)]
-            except (DataError, ConfigError) as error:
-                unscored = f"answers were not scored again: {error}"
-        else:
-            unscored = "there is no such benchmark to score with."
+        if name not in benchmarks:
+            notes.append(f"{name}: there is no such benchmark to score with, so it is not compared.")
+            continue
+        both = [_rescored(benchmarks[name], folder, root, kept[0]["limit"]) for folder in (first, second)]
         differences = list(_differences(*both))
         if not differences:
             theirs = "; ".join(", ".join(scores.overall) or "none" for scores in both)
             notes.append(f"{name}: the two models have no score in common ({theirs}).")
-        elif unscored:
-            notes.append(f"{name}: differences have no interval, because {unscored}")
         found += differences
     return found, notes
-
-
-def _with_defaults(record: dict[str, Any], benchmark: Benchmark | None) -> dict[str, Any]:
-    """Return kept scores whose options have those that are newer than the file."""
-    kept = record.get("options")
-    if isinstance(kept, dict) and dataclasses.is_dataclass(benchmark):
-        fields = dataclasses.fields(benchmark)
-        plain = {one.name: one.default for one in fields if one.default is not dataclasses.MISSING}
-        record["options"] = json.loads(json.dumps(plain, default=_plain)) | kept
-    return record
 
 
 def _rescored(benchmark: Benchmark, folder: Path, root: Path | None, limit: int | None) -> Scores:
     items = take(benchmark, benchmark.read(root), limit)
     answers = kept_answers(folder, benchmark, items)
-    return _scored(benchmark, items, [answers[item.id] for item in items if item.id in answers], limit)
+    return benchmark.score(items, [answers[item.id] for item in items if item.id in answers])
 
 
 def kept_answers(folder: Path, benchmark: Benchmark, items: Sequence[Item]) -> dict[str, Answer]:
@@ -280,10 +221,7 @@ def _differences(first: Scores, second: Scores) -> Iterator[ScoreDifference]:
         for score in before:
             if score in after:
                 a, b = before[score], after[score]
-                paired = paired_difference(a, b)
-                if not paired.defined and a.defined and b.defined:
-                    paired = Estimate.without_interval(b.value - a.value, min(a.n, b.n), paired.reason)
-                yield ScoreDifference(first.benchmark, part, score, a, b, paired)
+                yield ScoreDifference(first.benchmark, part, score, a, b, paired_difference(a, b))
 
 
 def take(benchmark: Benchmark, items: Sequence[Item], limit: int | None) -> list[Item]:
@@ -336,22 +274,6 @@ def scores_to_dict(scores: Scores) -> dict[str, Any]:
         "notes": list(scores.notes),
         **({"tests": [dict(test) for test in scores.tests]} if scores.tests else {}),
     }
-
-
-def scores_from_dict(record: dict[str, Any]) -> Scores:
-    """Return the scores that :func:`scores_to_dict` wrote."""
-
-    def figures(some: dict[str, Any]) -> dict[str, Estimate]:
-        return {name: estimate_from_dict(figure) for name, figure in some.items()}
-
-    return Scores(
-        record["benchmark"],
-        figures(record["overall"]),
-        {part: figures(some) for part, some in record["parts"].items()},
-        record["units"],
-        tuple(record["notes"]),
-        tuple(record.get("tests", ())),
-    )
 
 
 def options_of(benchmark: Benchmark) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -35,11 +36,14 @@ from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.data import SENTENCES
 from levelhead.lm.crows_pairs.score import FULL
 from levelhead.lm.crows_pairs.score import score_answers as score_crows_pairs
-from levelhead.lm.intervals import SHARE, bootstrap, ratio
-from levelhead.storage import read_json
+from levelhead.lm.intervals import SHARE, bootstrap, p_value, paired_difference, ratio
+from levelhead.lm.runner import scores_to_dict
+from levelhead.metrics import estimate_to_dict, holm
+from levelhead.metrics.intervals import finite_or_none
+from levelhead.report.text import joined
 from levelhead.types import ConfigError, DataError, Estimate, quoted, reason_of
 
-NAMED = re.compile(r"samples_(.+?)_(\d{4}-\d\d-\d\dT.+)")
+NAMED = re.compile(r"samples_(.+?)_\d{4}-\d\d-\d\dT.+")
 ABOUT = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics", "doc_hash"}
 ABOUT |= {"prompt_hash", "target_hash"}
 CATEGORIES = ("category", "bias_type", "gender", "subject", "domain")
@@ -105,10 +109,7 @@ def read_log(path: Path, *, cluster: str = "", by: str = "") -> SampleLog:
         lines += 1
     if rows is None:
         raise DataError(f"{path} holds no whole line of a log.")
-    log = SampleLog(model, path, named[1] if named else UNNAMED, rows, lines, notes)
-    if named:
-        log.notes += _checked(log, path.parent / f"results_{named[2]}.json")
-    return log
+    return SampleLog(model, path, named[1] if named else UNNAMED, rows, lines, notes)
 
 
 def _records(path: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -286,8 +287,6 @@ class _Metrics:
         self.cluster, self.by, self.columns = cluster, by, dict[str, _Column]()
         self.categories: dict[str, int] = {}
         self.not_finite = 0
-        self.first: int | None = None
-        self.turn = 1
 
     def add(self, record: Mapping[str, Any], key: int, where: str) -> None:
         doc = record["doc"]
@@ -298,7 +297,7 @@ class _Metrics:
         fields = (self.cluster,) if self.cluster else fields
         cluster = _hashed([doc[name] for name in fields]) if fields else _hashed(_document(record))
         category = self._category(doc)
-        kind = record.get("filter") or self._turn(key)
+        kind = str(record.get("filter", "none"))
         named = record.get("metrics")
         names = named if isinstance(named, list) else [name for name in record if name not in ABOUT]
         for name in names:
@@ -309,12 +308,6 @@ class _Metrics:
                     continue
                 column = name if kind == "none" else f"{name} ({kind})"
                 self.columns.setdefault(column, _Column()).add(key, float(value), cluster, category)
-
-    def _turn(self, key: int) -> str:
-        """Name the filter of a log that names none: its documents come again, from the first one on, for each."""
-        self.turn += key == self.first
-        self.first = key if self.first is None else self.first
-        return "none" if self.turn == 1 else f"filter {self.turn}"
 
     def _category(self, doc: Mapping[str, Any]) -> int:
         name = self.by or next((name for name in CATEGORIES if isinstance(doc.get(name), str | int)), "")
@@ -407,21 +400,6 @@ def _difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return ratio(sums[:, :2]) - ratio(sums[:, 2:])
 
 
-def _checked(log: SampleLog, results: Path) -> list[str]:
-    """Compare means with the harness's own aggregate where its results stand beside the log; return notes."""
-    if not results.is_file() or not isinstance(log.rows, _Metrics):
-        return []
-    record = read_json(results)
-    theirs = (record.get("results") or {}).get(log.task, {}) if isinstance(record, dict) else {}
-    notes = []
-    for name, column in log.rows.columns.items():
-        metric, _, kind = name.rstrip(")").partition(" (")
-        value, own = theirs.get(f"{metric},{kind or 'none'}"), float(np.mean(column.values))
-        if isinstance(value, float) and math.isfinite(value) and abs(value - own) > 1e-6:
-            notes.append(f"{name} is {own:.6g} over the lines of {log.path.name}, and {value:.6g} in {results.name}.")
-    return notes
-
-
 def common_documents(logs: Sequence[SampleLog]) -> tuple[NDArray[np.int64], list[str]]:
     """Return the documents that all logs hold, in order, and notes on the others.
 
@@ -447,18 +425,56 @@ def common_documents(logs: Sequence[SampleLog]) -> tuple[NDArray[np.int64], list
     return common, notes
 
 
-def worst_parts(scores: Scores, headlines: Mapping[str, Headline]) -> Iterator[tuple[str, str, int]]:
-    """Yield each main score with the category that is farthest from its best value, and of how many it is that.
+def samples_summary(logs: Sequence[SampleLog]) -> dict[str, Any]:
+    """Score the documents that all logs hold, and compare every two models over them.
 
-    Categories of fewer than ten clusters do not take part.
+    Keys::
+
+        task, documents   name of the task, and number of common documents
+        logs              list of {"name", "file", "lines", "scores"}: scores of
+                          :func:`~levelhead.lm.runner.scores_to_dict`
+        headlines         names of the main scores of any log
+        differences       list of {"score", "first", "second", "difference", "p", "p_holm"}: second minus first over the
+                          same documents; ``p_holm`` is adjusted over the whole list (Holm)
+        notes             list of sentences
+
+    Raises the errors of :func:`common_documents`.
     """
-    for score, (_, better, ideal) in headlines.items():
-        figures = {part: some[score] for part, some in scores.parts.items() if score in some}
-        enough = {part: figure for part, figure in figures.items() if not math.isnan(figure.low)}
+    common, notes = common_documents(logs)
+    names = _names(logs)
+    scores = [log.rows.score(log.task, common) for log in logs]
+    every = dict.fromkeys(score for found in scores for score in found.overall)
+    known = {score: headline for log in logs for score, headline in log.rows.headlines.items()}
+    headlines = {score: headline for score, headline in known.items() if score in every}
+    main = list(headlines or every)
+    records = []
+    for log, name, found in zip(logs, names, scores, strict=True):
+        numbered = [] if name == log.name else [f"{log.path}."]
+        notes += [f"{name}: {note}" for note in (*numbered, *log.notes, *found.notes)]
+        if absent := [score for score in main if score not in found.overall]:
+            notes.append(f"{name} has no {joined(absent)} to compare.")
+        about = {"name": name, "file": log.path.name, "lines": log.lines}
+        records.append({**about, "scores": scores_to_dict(found)})
+    differences: list[dict[str, Any]] = []
+    for (first, one), (second, other) in itertools.combinations(list(zip(names, scores, strict=True)), 2):
+        for score in (score for score in main if score in one.overall and score in other.overall):
+            paired = paired_difference(one.overall[score], other.overall[score])
+            both = {"score": score, "first": first, "second": second, "difference": estimate_to_dict(paired)}
+            differences.append(both | {"p": p_value(paired)})
+    for found_p, adjusted in zip(differences, holm([each["p"] for each in differences]), strict=True):
+        found_p |= {"p": finite_or_none(found_p["p"]), "p_holm": finite_or_none(adjusted)}
+    return {
+        "kind": "sample logs",
+        "task": logs[0].task,
+        "documents": len(common),
+        "logs": records,
+        "headlines": main,
+        "differences": differences,
+        "notes": list(dict.fromkeys(notes)),
+    }
 
-        def distance(part: str, better: str = better, ideal: float | None = ideal, some: Any = enough) -> float:
-            value = some[part].value
-            return abs(value - (ideal or 0.0)) if better in ("half", "zero") else -value if better == "high" else value
 
-        if len(enough) > 1:
-            yield score, max(enough, key=distance), len(enough)
+def _names(logs: Sequence[SampleLog]) -> list[str]:
+    """Return the models' names, numbered where two are alike."""
+    plain = [log.name for log in logs]
+    return [name if plain.count(name) == 1 else f"{name}, log {at}" for at, name in enumerate(plain, start=1)]

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from levelhead.data.text_files import TABLE_SUFFIXES, read_columns, table_header
+from levelhead.data.text_files import TABLE_SUFFIXES
+from levelhead.lm.files import filled_columns
 from levelhead.lm.stereoset.data import INTER, INTRA, read_stereoset, read_terms, same_term, stereoset_file
 from levelhead.storage import write_text
 from levelhead.types import ConfigError, DataError
@@ -45,12 +46,6 @@ class Triplet:
     term: str = ""
     bias_type: str = ""
     task: str = INTRA
-
-    @property
-    def texts(self) -> tuple[str, str, str]:
-        """The three texts that a model reads: stereotype, anti-stereotype, unrelated, after the context if inter."""
-        before = f"{self.context} " if self.task == INTER else ""
-        return before + self.stereotype, before + self.anti_stereotype, before + self.unrelated
 
 
 @dataclass(frozen=True)
@@ -198,13 +193,7 @@ def refuse_trained_terms(place: str, split: TermSplit) -> None:
 
 
 def _table(path: Path) -> list[Triplet]:
-    header = table_header(path)
-    optional = [name for name in OPTIONAL if name in header]
-    columns = read_columns(path, [*COLUMNS, *optional])
-    for name in COLUMNS:
-        empty = [row for row, cell in enumerate(columns[name]) if not cell.strip()]
-        if empty:
-            raise DataError(f"{path}: {len(empty)} rows have no sentence {name!r}, first row {empty[0]} (from 0).")
+    columns = filled_columns(path, COLUMNS, OPTIONAL)
     rows = len(columns["stereo"])
     context, term, bias_type = (columns.get(name, [""] * rows) for name in OPTIONAL)
     return [

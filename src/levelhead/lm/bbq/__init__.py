@@ -43,7 +43,7 @@ ORDERS = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 class BBQ(Benchmark):
     """Two people, a question about one of them, and three answers: either person, or "unknown".
 
-    ``categories`` limits what is read, and ``per_template`` draws this many items of each question template, condition
+    ``per_template`` draws this many items of each question template, condition
     and polarity (the same ones always). ``template`` makes the prompt from {context} and {question} ({ans0}, {ans1},
     {ans2} if the prompt shall list the options, in the ``order`` of their numbers); an option follows after one blank.
     ``choose`` says how an answer is found: ``mean`` log-likelihood per token of each option, ``sum`` of it (longer
@@ -54,7 +54,6 @@ class BBQ(Benchmark):
     :mod:`levelhead.lm.bbq.tables`.
     """
 
-    categories: tuple[str, ...] = ()
     per_template: int | None = None
     template: str = PLAIN
     order: tuple[int, int, int] = (0, 1, 2)
@@ -66,13 +65,14 @@ class BBQ(Benchmark):
     columns: str = ""
 
     name: ClassVar[str] = "bbq"
+    causal_only: ClassVar[bool] = True
     headlines: ClassVar[Mapping[str, Headline]] = {
         "bias_ambiguous": ("bias", "zero", 0.0),
         "bias_disambiguated": ("bias", "zero", 0.0),
         "accuracy_ambiguous": ("bias", "high", 1.0),
         "accuracy_disambiguated": ("utility", "high", 1.0),
     }
-    free_options: ClassVar[frozenset[str]] = frozenset({"categories", "per_template", "file", "columns"})
+    free_options: ClassVar[frozenset[str]] = frozenset({"per_template", "file", "columns"})
     cell_keys: ClassVar[tuple[str, ...]] = ("category", "question_index", "condition", "polarity")
     card: ClassVar[Card] = Card(
         title="BBQ, the Bias Benchmark for Question Answering",
@@ -123,7 +123,7 @@ class BBQ(Benchmark):
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the items, see :func:`levelhead.lm.bbq.data.read_items`."""
-        items = read_items(root, self.categories) if self.file is None else read_table(self.file, self.columns)
+        items = read_items(root) if self.file is None else read_table(self.file, self.columns)
         if tuple(self.order) != ORDERS[0]:
             items = [self._ordered(item) for item in items]
         if self.per_template is None:
@@ -176,14 +176,8 @@ class BBQ(Benchmark):
         return self.template.format(context=content["context"], question=content["question"], **options).rstrip()
 
     def check(self, model: LanguageModel) -> None:
-        """Raise :class:`~levelhead.types.ConfigError` for a masked model, which has no continuations.
-
-        With ``chat``, also for one without a chat template.
-        """
-        if not model.causal:
-            raise ConfigError(
-                "BBQ scores how a model continues a prompt, and a masked model does not. Use a causal one."
-            )
+        """Raise :class:`~levelhead.types.ConfigError` for a masked model, or with ``chat`` one without template."""
+        super().check(model)
         if self.chat:
             model.dialogues(["A question?"], self.system)
 

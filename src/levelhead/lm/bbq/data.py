@@ -27,7 +27,7 @@ from typing import Any
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
 from levelhead.lm.files import objects_of
-from levelhead.types import ConfigError, DataError, quoted, require_columns
+from levelhead.types import DataError, quoted, require_columns
 
 FOLDERS = ("bbq", "BBQ", "BBQ-main")
 METADATA = "additional_metadata.csv"
@@ -63,8 +63,8 @@ NAME_PREFIX = re.compile(r"^[MF]-")  # a proper name's tag has the gender first:
 logger = logging.getLogger(__name__)
 
 
-def read_items(root: Path | None, categories: Sequence[str] = ()) -> list[Item]:
-    """Read the items of ``categories`` (all that are there by default), in the order of files and lines.
+def read_items(root: Path | None) -> list[Item]:
+    """Read the items of all categories that are there, in the order of files and lines.
 
     The content of an item: ``category``, ``part`` (category, with "(names)" for templates of proper names),
     ``question_index``, ``condition`` (ambig, disambig), ``polarity`` (neg, nonneg), ``context``, ``question``,
@@ -73,20 +73,14 @@ def read_items(root: Path | None, categories: Sequence[str] = ()) -> list[Item]:
     (derived too, but both people are of the stereotyped groups, or neither is), ``nobody`` (their csv says that
     nobody is the target), or ``missing`` (the file does not say which group; ``biased`` is empty).
 
-    Raises:
-        DataError: if there is no file, if a line is broken, or if an id comes twice; names file and item.
-        ConfigError: if a category is not there.
+    Raises :class:`~levelhead.types.DataError` if there is no file, if a line is broken, or if an id comes twice; it
+    names file and item.
     """
     files = _files(dataset_folder(root, *FOLDERS))
-    absent = [name for name in categories if name not in files]
-    if absent:
-        raise ConfigError(f"BBQ has no file of category {absent[0]!r}. There are: {', '.join(files)}.")
     targets = _owners_targets(next(iter(files.values())).parent)
     items: list[Item] = []
     seen: dict[str, str] = {}
-    for name, path in files.items():
-        if categories and name not in categories:
-            continue
+    for path in files.values():
         for where, record in objects_of(path):
             item = item_of(record, targets, where)
             if item.id in seen:

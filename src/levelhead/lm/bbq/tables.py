@@ -38,9 +38,8 @@ def read_table(path: Path, columns: str) -> list[Item]:
     missing = [name for name in NEEDED if name not in named]
     if missing or ("choices" not in named and not set(OPTIONS) <= named.keys()):
         raise ConfigError(f"--columns must name {listed(missing or ['choices'])}. Known: {listed(KNOWN)}.")
-    if absent := [column for name, column in named.items() if column not in there and name not in VALUES]:
-        raise DataError(f"{path} has no column {quoted(absent[0])}. There are: {listed(there)}.")
-    cells = read_columns(path, [column for column in dict.fromkeys(named.values()) if column in there])
+    kept = [column for name, column in named.items() if column in there or name not in VALUES]
+    cells = read_columns(path, list(dict.fromkeys(kept)))
     rows = len(next(iter(cells.values())))
     items = [
         _item({name: cells[column][row] if column in cells else column for name, column in named.items()}, row, path)

@@ -25,13 +25,12 @@ SHARES = ("sentiment_positive_gap", "sentiment_negative_gap", "sentiment_neutral
 class BOLD(Benchmark):
     """Continue the beginnings of sentences about people; score the continuations, and compare groups in a domain.
 
-    ``domains`` limits what is read, and ``per_group`` draws this many prompts of each group (the same ones always; from
+    ``per_group`` draws this many prompts of each group (the same ones always; from
     all its articles, while a run's ``limit`` takes the first). Continuations are sampled with ``seed``, up to
     ``max_new_tokens`` tokens (``greedy``: the likeliest token each). ``classifiers`` add toxicity, regard and the like
     to the sentiment, see :mod:`levelhead.lm.bold.score`.
     """
 
-    domains: tuple[str, ...] = ()
     per_group: int | None = None
     seed: int = 0
     max_new_tokens: int = 20
@@ -39,7 +38,8 @@ class BOLD(Benchmark):
     classifiers: tuple[TextClassifier, ...] = ()
 
     name: ClassVar[str] = "bold"
-    free_options: ClassVar[frozenset[str]] = frozenset({"domains", "per_group", "classifiers"})
+    causal_only: ClassVar[bool] = True
+    free_options: ClassVar[frozenset[str]] = frozenset({"per_group", "classifiers"})
     category_key: ClassVar[str] = "group"
     card: ClassVar[Card] = Card(
         title="BOLD, the Bias in Open-ended Language generation Dataset",
@@ -60,7 +60,7 @@ class BOLD(Benchmark):
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the prompts, see :func:`levelhead.lm.bold.data.read_items`."""
-        items = read_items(root, self.domains)
+        items = read_items(root)
         return items if self.per_group is None else drawn_by(items, ("domain", "group"), self.per_group)
 
     def check(self, model: LanguageModel) -> None:
@@ -68,8 +68,7 @@ class BOLD(Benchmark):
 
         Such as those of a classifier that cannot be loaded; see :func:`levelhead.lm.bold.score.check_scorers`.
         """
-        if not model.causal:
-            raise ConfigError(f"BOLD is for causal models, which continue a text; {model.name} is a masked one.")
+        super().check(model)
         check_scorers(self.classifiers)
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:

@@ -10,14 +10,13 @@ A file nests group, entity (the article), prompts. A few prompts are released em
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
 from levelhead.lm.files import json_of, text_of
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 FOLDERS = ("bold", "BOLD", "bold-main")
 DOMAINS = ("gender", "political_ideology", "profession", "race", "religious_ideology")
@@ -25,37 +24,26 @@ DOMAINS = ("gender", "political_ideology", "profession", "race", "religious_ideo
 logger = logging.getLogger(__name__)
 
 
-def read_items(root: Path | None, domains: Sequence[str] = ()) -> list[Item]:
-    """Read the prompts of ``domains`` (all five by default); content: ``domain``, ``group``, ``entity``, ``prompt``.
+def read_items(root: Path | None) -> list[Item]:
+    """Read the prompts of the domains that are there; content: ``domain``, ``group``, ``entity``, ``prompt``.
 
     The id is domain/group/entity/position of the prompt, from 0, counting empty ones.
 
-    Raises:
-        ConfigError: for a domain that BOLD does not have.
-        DataError: if a file is missing or broken; names file, group and entity.
+    Raises :class:`~levelhead.types.DataError` if there is no file; for a broken one it names file, group and entity.
     """
-    unknown = [name for name in domains if name not in DOMAINS]
-    if unknown:
-        raise ConfigError(f"BOLD has no domain {unknown[0]!r}. Its domains: {', '.join(DOMAINS)}.")
     folder = dataset_folder(root, *FOLDERS)
+    places = [folder / part / f"{domain}_prompt.json{ending}" for domain in DOMAINS for part in ("", "prompts")
+              for ending in ("", ".gz")]  # fmt: skip
+    files = {path.name.partition("_prompt")[0]: path for path in places if path.is_file()}
+    if not files:
+        raise DataError(f"{folder} holds no prompts of BOLD (gender_prompt.json, ..., here or in prompts/).")
     items: list[Item] = []
-    for domain in domains or DOMAINS:
-        path = _file(folder, domain)
+    for domain, path in files.items():
         found, empty = _items(domain, json_of(text_of(path), str(path)), path)
         if empty:
             logger.warning("%s: left out %d empty prompts of %d.", path, empty, len(found) + empty)
         items += found
     return items
-
-
-def _file(folder: Path, domain: str) -> Path:
-    names = [f"{domain}_prompt.json", f"{domain}_prompt.json.gz"]
-    for path in (place / name for place in (folder, folder / "prompts") for name in names):
-        if path.is_file():
-            return path
-    raise DataError(
-        f"{folder} holds neither {names[0]} nor {names[1]}, nor does prompts/ in it. Add it, or name domains."
-    )
 
 
 def _items(domain: str, groups: Any, path: Path) -> tuple[list[Item], int]:

@@ -41,6 +41,7 @@ class Counterfactual(Benchmark):
     seed: int = 0
 
     name: ClassVar[str] = "counterfactual"
+    causal_only: ClassVar[bool] = True
     whole_key: ClassVar[str] = "template"
     free_options: ClassVar[frozenset[str]] = frozenset({"templates", "swap", "columns", "draws", "classifiers"})
     card: ClassVar[Card] = Card(
@@ -81,13 +82,12 @@ class Counterfactual(Benchmark):
 
         See :func:`levelhead.lm.bold.score.check_scorers`, if any text is to be continued.
         """
-        _refuse_masked(model)
+        super().check(model)
         if any(item.content["kind"] == GENERATED for item in self.read(None)):
             check_scorers(self.classifiers)
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield ``value`` (log odds or log-likelihood, nats), or ``continuation``."""
-        _refuse_masked(model)
         by_kind: dict[str, list[Item]] = {ODDS: [], LIKELIHOOD: [], GENERATED: []}
         for item in items:
             by_kind[item.content["kind"]].append(item)
@@ -114,8 +114,3 @@ class Counterfactual(Benchmark):
             return scores
         note = "No column names templates: the first row of one group is compared with the first of another, and so on."
         return replace(scores, notes=(*scores.notes, note))
-
-
-def _refuse_masked(model: LanguageModel) -> None:
-    if not model.causal:
-        raise ConfigError("Counterfactual prompts are for causal models, which continue a text.")

@@ -21,10 +21,10 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-from levelhead.data.text_files import read_columns, table_header
 from levelhead.lm.base import Item
+from levelhead.lm.files import filled_columns, text_of
 from levelhead.plain_yaml import read_yaml
-from levelhead.types import ConfigError, DataError, listed, quoted, reason_of
+from levelhead.types import ConfigError, DataError, listed, quoted
 
 KNOWN = ("text", "group", "template", "option", "against")
 GENERATED, ODDS, LIKELIHOOD = "generated", "log odds", "log-likelihood"
@@ -78,10 +78,7 @@ def read_templates(path: Path, swaps: Sequence[str], draws: int) -> list[Item]:
         ConfigError: for swaps that do not fit the fields.
     """
     groups, words = swaps_of(swaps)
-    try:
-        record = read_yaml(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {reason_of(error)}.") from error
+    record = read_yaml(text_of(path), str(path))
     templates = record.get("templates") if isinstance(record, dict) else None
     if not isinstance(templates, list) or not templates:
         raise DataError(f"{path} needs a list `templates` of texts with fields such as {{person}}.")
@@ -116,16 +113,11 @@ def read_table(path: Path, columns: Mapping[str, str]) -> list[Item]:
     missing = [name for name in ("text", "group") if name not in columns]
     if missing or ("option" in columns) != ("against" in columns):
         raise ConfigError(f"--columns must name {listed(missing or ['option', 'against'])}, as NAME=COLUMN.")
-    there = table_header(path)
-    if absent := [column for column in columns.values() if column not in there]:
-        raise DataError(f"{path} has no column {quoted(absent[0])}. There are: {listed(there)}.")
-    cells = read_columns(path, list(dict.fromkeys(columns.values())))
+    cells = filled_columns(path, list(dict.fromkeys(columns.values())))
     seen: Counter[str] = Counter()
     items = []
     for row in range(len(cells[columns["text"]])):
         own = {name: cells[column][row] for name, column in columns.items()}
-        if empty := [columns[name] for name, cell in own.items() if not cell.strip()]:
-            raise DataError(f"{path}: row {row} (from 0) has no {quoted(empty[0])}.")
         group = own["group"]
         template = own.get("template", str(seen[group]))
         seen[group] += 1

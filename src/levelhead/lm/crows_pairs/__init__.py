@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import Card
-from levelhead.lm.base import LEADS, Answer, Benchmark, Headline, Item, Scores, refuse_lead, without_lead
+from levelhead.lm.base import Answer, Headline, Item, Scores, SentenceBenchmark
 from levelhead.lm.crows_pairs.data import read_crows_pairs
 from levelhead.lm.crows_pairs.score import FULL, SHARED, score_answers
 
@@ -17,17 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CrowSPairs"]
 
-CHUNK = 128  # pairs asked at once: enough to batch by length, few enough to lose little by a stop
-
 
 @dataclass(frozen=True)
-class CrowSPairs(Benchmark):
-    """CrowS-Pairs. What is measured follows from the kind of model.
-
-    A causal model reads a ``lead`` before each sentence, if one is given.
-    """
-
-    lead: str = ""
+class CrowSPairs(SentenceBenchmark):
+    """CrowS-Pairs. What is measured follows from the kind of model."""
 
     name: ClassVar[str] = "crows-pairs"
     headlines: ClassVar[Mapping[str, Headline]] = {
@@ -50,10 +43,6 @@ class CrowSPairs(Benchmark):
         """Read the pairs of the released table in ``crows_pairs/`` below ``root``."""
         return read_crows_pairs(root)
 
-    def check(self, model: LanguageModel) -> None:
-        """Raise :class:`~levelhead.types.ConfigError` for a masked model behind a ``lead``."""
-        refuse_lead(self.lead, model, "CrowS-Pairs")
-
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield the log-likelihoods of both sentences of each pair: of the shared tokens, or of all if causal."""
         self.check(model)
@@ -64,32 +53,14 @@ class CrowSPairs(Benchmark):
                 shared = {"sent_more": more, "sent_less": less, "tokens": tokens, "measure": SHARED}
                 yield Answer(items[row].id, shared)
             return
-        if self.lead:
-            names = [item.id for item in items]
-            options = [[f" {sentence}" for sentence in pair] for pair in pairs]
-            for row, found in model.option_log_likelihoods([self.lead] * len(items), options, names):
-                (more, _), (less, _) = found
-                yield Answer(items[row].id, {"sent_more": more, "sent_less": less, "measure": FULL})
-            return
-        for start in range(0, len(pairs), CHUNK):
-            texts = [sentence for pair in pairs[start : start + CHUNK] for sentence in pair]
-            names = [item.id for item in items[start : start + CHUNK] for _ in range(2)]
-            values = model.log_likelihoods(texts, names)
-            for item, more, less in zip(items[start : start + CHUNK], values[::2], values[1::2], strict=True):
-                yield Answer(item.id, {"sent_more": more, "sent_less": less, "measure": FULL})
-
-    def wordings(self) -> dict[str, tuple[Benchmark, ...]]:
-        """Return the pairs behind each of the leads."""
-        return {name: (replace(self, lead=lead),) for name, lead in LEADS.items()}
+        options = [[f" {sentence}" if self.lead else sentence for sentence in pair] for pair in pairs]
+        names = [item.id for item in items]
+        for row, ((more, _), (less, _)) in model.option_log_likelihoods([self.lead] * len(items), options, names):
+            yield Answer(items[row].id, {"sent_more": more, "sent_less": less, "measure": FULL})
 
     def choice(self, item: Item, answer: Answer) -> bool:
         """Return whether the more stereotyping sentence is likelier."""
         return bool(answer.content["sent_more"] > answer.content["sent_less"])
-
-    @classmethod
-    def asking(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that answers depend on."""
-        return without_lead(super().asking(options))
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Return the published metric of masked models, or the causal figure; see the module ``score``."""

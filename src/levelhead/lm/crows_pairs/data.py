@@ -10,12 +10,12 @@ It may be gzipped (``.gz``). ``sent_more`` is the more stereotyping sentence in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from levelhead.data.base import dataset_folder
-from levelhead.data.text_files import read_columns, table_file, table_header
+from levelhead.data.text_files import table_file, table_header
 from levelhead.lm.base import Item
+from levelhead.lm.files import filled_columns
 from levelhead.types import DataError, quoted
 
 SENTENCES = ("sent_more", "sent_less")
@@ -36,12 +36,9 @@ def read_crows_pairs(root: Path | None) -> list[Item]:
         dataset_folder(root, "crows_pairs"), "crows_pairs_anonymized", "crows_pairs", suffixes=(".csv", ".csv.gz")
     )
     numbered = NUMBER in table_header(path)
-    columns = read_columns(path, [*FIELDS, NUMBER] if numbered else FIELDS)
+    columns = filled_columns(path, [NUMBER, *FIELDS] if numbered else FIELDS)
     rows = range(len(columns["sent_more"]))
     ids = columns[NUMBER] if numbered else [str(row) for row in rows]
-    _refuse_empty(ids, "number", path)
-    for field in FIELDS:
-        _refuse_empty(columns[field], field, path)
     seen: set[str] = set()
     for row in rows:
         if columns["stereo_antistereo"][row] not in DIRECTIONS:
@@ -53,9 +50,3 @@ def read_crows_pairs(root: Path | None) -> list[Item]:
             raise DataError(f"{path}: the pair {quoted(ids[row])} is there twice, again in row {row} (from 0).")
         seen.add(ids[row])
     return [Item(ids[row], {field: columns[field][row] for field in FIELDS}) for row in rows]
-
-
-def _refuse_empty(cells: Sequence[str], column: str, path: Path) -> None:
-    empty = [row for row, cell in enumerate(cells) if not cell.strip()]
-    if empty:
-        raise DataError(f"{path}: {len(empty)} of {len(cells)} rows have no {column}, first row {empty[0]} (from 0).")

@@ -31,6 +31,7 @@ class Perplexity(Benchmark):
     stride: int | None = None
 
     name: ClassVar[str] = "perplexity"
+    causal_only: ClassVar[bool] = True
     headlines: ClassVar[Mapping[str, Headline]] = {
         "perplexity_per_token": ("utility", "low", None),
         "bits_per_byte": ("utility", "low", None),
@@ -62,8 +63,7 @@ class Perplexity(Benchmark):
 
     def check(self, model: LanguageModel) -> None:
         """Raise :class:`~levelhead.types.ConfigError` for a masked model, an endpoint, and a ``stride`` too long."""
-        if not model.causal:
-            raise ConfigError(f"Perplexity is for causal models, and {model.name} is a masked one: leave it out.")
+        super().check(model)
         list(model.window_log_likelihoods([], self.stride, []))
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:

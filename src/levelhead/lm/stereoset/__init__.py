@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
-from levelhead.lm.base import LEADS, Answer, Benchmark, Headline, Item, Scores, refuse_lead, without_lead
+from levelhead.lm.base import Answer, Headline, Item, Scores, SentenceBenchmark
 from levelhead.lm.stereoset.data import INTER, SENTENCES, keep_terms, read_stereoset, stereoset_file
 from levelhead.lm.stereoset.score import PSEUDO, score_answers
 from levelhead.types import ConfigError
@@ -20,7 +20,7 @@ __all__ = ["StereoSet"]
 
 
 @dataclass(frozen=True)
-class StereoSet(Benchmark):
+class StereoSet(SentenceBenchmark):
     """The options of StereoSet.
 
     Compared is the mean log-probability of a token, as in the owners' code for generative models: sentences differ in
@@ -29,12 +29,11 @@ class StereoSet(Benchmark):
     context is the same for all three, and in a mean over the whole text it would favour long sentences) or the whole
     text, context and sentence ("whole"). A masked model is always requested the whole text.
     ``terms`` keep only the items of these target terms: the held-out ones of a
-    model that was trained on StereoSet. A causal model reads a ``lead`` before each text, if one is given.
+    model that was trained on StereoSet.
     """
 
     intersentence: Literal["given_context", "whole"] = "given_context"
     terms: frozenset[str] | None = None
-    lead: str = ""
 
     name: ClassVar[str] = "stereoset"
     headlines: ClassVar[Mapping[str, Headline]] = {
@@ -64,29 +63,16 @@ class StereoSet(Benchmark):
         items = read_stereoset(stereoset_file(root))
         return items if self.terms is None else keep_terms(items, self.terms)
 
-    def check(self, model: LanguageModel) -> None:
-        """Raise :class:`~levelhead.types.ConfigError` for a masked model behind a ``lead``."""
-        refuse_lead(self.lead, model, "StereoSet")
-
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield the log-likelihoods of the three sentences of each item, with their numbers of tokens."""
         self.check(model)
         return self._ask_causal(model, items) if model.causal else _ask_masked(model, items)
-
-    def wordings(self) -> dict[str, tuple[Benchmark, ...]]:
-        """Return the items behind each of the leads."""
-        return {name: (replace(self, lead=lead),) for name, lead in LEADS.items()}
 
     def choice(self, item: Item, answer: Answer) -> bool:
         """Return whether the stereotype is likelier than its opposite."""
         values, tokens = answer.content, answer.content["tokens"]
         pro, anti = (values[name] / tokens[name] for name in ("stereotype", "anti_stereotype"))
         return bool(pro > anti)
-
-    @classmethod
-    def asking(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that answers depend on."""
-        return without_lead(super().asking(options))
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Return stereotype score, language modeling score and ICAT; see :mod:`levelhead.lm.stereoset.score`."""

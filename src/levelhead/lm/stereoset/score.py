@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id, finite_number
-from levelhead.lm.intervals import FEW_CLUSTERS, Statistic, bootstrap, group_means, least
+from levelhead.lm.intervals import Statistic, bootstrap, group_means, least
 from levelhead.lm.stereoset.data import INTER, SENTENCES, TASKS
 from levelhead.types import DataError, Estimate, quoted
 
@@ -62,9 +62,6 @@ def score_answers(items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
     parts = {}
     for name, chosen in _subsets(items).items():
         parts[name] = _estimates([items[row] for row in chosen], [outcomes[row] for row in chosen])
-        terms = parts[name]["icat"].n
-        if terms < FEW_CLUSTERS:
-            notes.append(f"{name} has {terms} target terms, too few for an interval.")
     return Scores("stereoset", _estimates(items, outcomes), parts, UNITS, tuple(notes))
 
 
