@@ -40,6 +40,7 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import linalg, stats
+from sklearn.isotonic import IsotonicRegression
 from torch.nn import functional
 
 import levelhead as lh
@@ -60,7 +61,7 @@ from levelhead.methods.identities import between_people
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, PeopleRows, solve
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.between import holm
-from levelhead.metrics.ranking import area_under_roc, monotone_share
+from levelhead.metrics.ranking import area_under_roc
 from levelhead.runs.refit import Refitting
 from levelhead.storage import read_json, write_atomically, write_json
 from levelhead.types import Estimate
@@ -364,8 +365,14 @@ def _area(values: FloatArray, groups: IntArray) -> float:
 def monotone_shares(task: Task) -> dict[str, float]:
     """Say how far each label-only variant's score is a mere function of plain training's, on the test rows."""
     plain, held = score(task.layer, task.test.features), replace(task.held, groups=None)
+
+    def monotone(after: FloatArray) -> float:
+        """R^2 of the best monotone function of plain training's score, rising or falling."""
+        fits = (IsotonicRegression(increasing=rising).fit(plain, after) for rising in (True, False))
+        return max(float(fit.score(plain, after)) for fit in fits)
+
     return {
-        name: monotone_share(plain, score(method.refit(held), task.test.features))
+        name: monotone(score(method.refit(held), task.test.features))
         for name, (rung, method) in VARIANTS.items()
         if rung == 0
     }

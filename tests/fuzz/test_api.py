@@ -37,7 +37,7 @@ from levelhead.auditing.postprocess import fit_rule
 from levelhead.auditing.unknown import privacy
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.metrics.power import detectable_gap, rows_needed
-from levelhead.metrics.ranking import area_under_roc, monotone_share
+from levelhead.metrics.ranking import area_under_roc
 from levelhead.types import LevelheadError
 
 pytestmark = pytest.mark.slow
@@ -281,7 +281,6 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "area_under_roc": (
         area_under_roc, lambda: {"y_true": LABEL, "group": SEX, "scores": {"a": SCORE}, "positive": 1},
     ),
-    "monotone_share": (monotone_share, lambda: {"before": SCORE, "after": SCORE**2}),
     "detectable_gap": (detectable_gap, lambda: {"rate": 0.3, "first": 100, "second": 100}),
     "rows_needed": (rows_needed, lambda: {"gap": 0.2, "rate": 0.3, "shares": (0.5, 0.5)}),
     "Counts": (metrics.Counts, lambda: {"table": np.ones((1, 2, 2), int), "groups": ("a",), "classes": (0, 1)}),

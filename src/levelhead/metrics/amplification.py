@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 
 from levelhead.metrics.between import unlike
 from levelhead.metrics.clustered import Members
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import estimate_to_dict
 from levelhead.metrics.scores import student
 from levelhead.types import DataError, Estimate, printable
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

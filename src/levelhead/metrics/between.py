@@ -318,13 +318,10 @@ def fisher_p(hits: IntArray | FloatArray, rows: IntArray | FloatArray, first: In
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for testing several hypotheses (Holm 1979); NaN stays NaN and does not count."""
     values = floats_of(p_values, "p_values", dimensions=1)
+    order = np.argsort(values, kind="stable")[: np.count_nonzero(~np.isnan(values))]  # NaN comes last
+    times = len(order) - np.arange(len(order))
     adjusted = np.full(len(values), np.nan)
-    valid = np.flatnonzero(~np.isnan(values))
-    order = valid[np.argsort(values[valid], kind="stable")]
-    running = 0.0
-    for rank, position in enumerate(order):
-        running = max(running, min(1.0, (len(order) - rank) * values[position]))
-        adjusted[position] = running
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, times * values[order]))
     return adjusted.tolist()
 
 

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from levelhead.metrics.clustered import FEWEST
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.group import FloatArray
 from levelhead.metrics.scores import FEWEST as FEWEST_ROWS
-from levelhead.metrics.scores import Areas, FloatArray, IntArray, ScoreCounts, areas, placements
+from levelhead.metrics.scores import Areas, ScoreCounts, areas, placements
 from levelhead.types import DataError
 
 MOST_PARTS = 1 << 26

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-FloatArray = NDArray[np.float64]
+from levelhead.metrics.group import FloatArray
 
 STEPS = 80
 """Halvings of the bracket that holds a threshold: to the last digit of a float."""

@@ -100,17 +100,8 @@ def closed_form(joint: ArrayLike) -> _Solved:
         ratio = third / np.sqrt(np.where((c > 0).all(-1), c.prod(-1), np.nan))
         share = (1 - ratio / np.sqrt(4 + ratio**2)) / 2
         spread = np.sqrt(share * (1 - share))
-        gain = np.sqrt(
-            np.stack(
-                [
-                    c[..., 0] * c[..., 1] / c[..., 2],
-                    c[..., 0] * c[..., 2] / c[..., 1],
-                    c[..., 1] * c[..., 2] / c[..., 0],
-                ],
-                -1,
-            )
-        )
-        gain = gain / spread[..., None]
+        # J_j is the root of the product of all three covariances over the one that j has no part in, and over spread.
+        gain = np.sqrt(c.prod(-1))[..., None] / c[..., ::-1] / spread[..., None]
         return _Solved(share, mean - share[..., None] * gain, gain, c)
 
 

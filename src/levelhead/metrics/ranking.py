@@ -18,10 +18,10 @@ from scipy import optimize, stats
 from levelhead.arrays import checked, floats_of
 from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct, encode
+from levelhead.metrics.group import FloatArray
 from levelhead.metrics.seeds import OverSeeds, satterthwaite
 from levelhead.types import ConfigError, DataError, Estimate, listed, quoted
 
-FloatArray = NDArray[np.float64]
 Together = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Clusters of the positives and of the negatives, as codes."""
 
@@ -191,37 +191,3 @@ def area_under_roc(
                 difference = _difference((up, down), placed[baseline], level, together)
             result[name][where] = (own, difference)
     return result
-
-
-@checked
-def monotone_share(before: ArrayLike, after: ArrayLike) -> float:
-    """Return R^2 of the best monotone function of one score for another, rising or falling, between 0 and 1.
-
-    A score that is a rising function of another decides the same rows at every matched positive rate. Above about 0.97
-    a new score is the old one with another threshold, or the old one turned round. Needs neither labels nor groups.
-
-    Args:
-        before: (rows,) scores.
-        after: (rows,) scores of the same rows.
-
-    Returns:
-        the share of the variance of ``after``; NaN if it has none.
-
-    Examples:
-        >>> import numpy as np
-        >>> before = np.linspace(-3, 3, 101)
-        >>> print(round(monotone_share(before, np.exp(before)), 3), round(monotone_share(before, before**2), 1))
-        1.0 0.4
-    """
-    first, second = floats_of(before, "before"), floats_of(after, "after")
-    if first.shape != second.shape or first.ndim != 1 or not np.isfinite([first, second]).all():
-        raise DataError("Two scores of the same rows are needed, (rows,) finite numbers each.")
-    spread = float(((second - second.mean()) ** 2).sum())
-    if not spread:
-        return math.nan
-    # Rows with equal scores get one value: their mean, weighted by their number.
-    place = np.unique(first, return_inverse=True)[1]
-    rows = np.bincount(place).astype(float)
-    means = np.bincount(place, second) / rows
-    fits = [optimize.isotonic_regression(means, weights=rows, increasing=rising).x[place] for rising in (True, False)]
-    return 1 - min(float(((second - fit) ** 2).sum()) for fit in fits) / spread

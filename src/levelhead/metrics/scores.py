@@ -28,11 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.group import FloatArray
 from levelhead.metrics.implied import Regression, regress
 from levelhead.types import Estimate
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MOST_BINS = 1 << 16
 MOST_CELLS = 1 << 23
@@ -299,6 +298,14 @@ def calibration_p(counts: ScoreCounts, group: int) -> float:
     return min(1.0, max(0.0, 2 * tail))
 
 
+def _merged(counts: ScoreCounts, most: int) -> tuple[FloatArray, FloatArray]:
+    """Return rows and sums of scores in at most this many bins, of equal shares of all rows."""
+    total = counts.rows.sum((0, 1))
+    place = ((np.cumsum(total) - total / 2) * most // max(1, total.sum())).clip(max=most - 1).astype(np.int64)
+    starts = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
+    return np.add.reduceat(counts.rows, starts, axis=-1).astype(np.float64), np.add.reduceat(counts.sums, starts, -1)
+
+
 def squared_calibration_error(counts: ScoreCounts) -> FloatArray:
     """Squared calibration error of each group with the noise of its bins taken off, (groups,); can be below 0.
 
@@ -306,14 +313,8 @@ def squared_calibration_error(counts: ScoreCounts) -> FloatArray:
     equal shares of all rows and are the same for all groups. Bins with one row of a group say nothing about their own
     noise; they are left out, and n counts the rest.
     """
-    total = counts.rows.sum((0, 1))
-    place = np.minimum(
-        (np.cumsum(total) - total / 2) * CALIBRATION_BINS // max(1, total.sum()), CALIBRATION_BINS - 1
-    ).astype(np.int64)
-    starts = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
-    rows = np.add.reduceat(counts.rows, starts, axis=-1).astype(np.float64)
-    size, positives = rows.sum(1), rows[:, 1]
-    score = np.add.reduceat(counts.sums, starts, axis=-1).sum(1)
+    rows, sums = _merged(counts, CALIBRATION_BINS)
+    size, positives, score = rows.sum(1), rows[:, 1], sums.sum(1)
     with np.errstate(divide="ignore", invalid="ignore"):
         label = positives / size
         error = (label - score / size) ** 2 - label * (1 - label) / (size - 1)
@@ -337,12 +338,8 @@ class Lines(NamedTuple):
 
 def calibration_lines(counts: ScoreCounts) -> Lines:
     """Fit the logistic regressions; a perfectly calibrated score has slope 1 and intercept 0."""
-    rows, sums = counts.rows, counts.sums
-    if len(counts.edges) > LINE_BINS:
-        total = rows.sum((0, 1))
-        place = ((np.cumsum(total) - total / 2) * LINE_BINS // total.sum()).astype(np.int64)
-        starts = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
-        rows, sums = np.add.reduceat(rows, starts, axis=-1), np.add.reduceat(sums, starts, axis=-1)
+    many = len(counts.edges) > LINE_BINS
+    rows, sums = _merged(counts, LINE_BINS) if many else (counts.rows, counts.sums)
     size = rows.sum(1).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(size > 0, sums.sum(1) / size, 0.5)
@@ -370,14 +367,8 @@ def _line(log_odds: FloatArray, positives: FloatArray, size: FloatArray) -> tupl
         information = (weight * scaled**2).sum() - (weight * scaled).sum() ** 2 / weight.sum()
         slope, slope_error = float(fit.slope) / spread, float(information**-0.5) / spread
         beside = float(fit.intercept[0]) - slope * centre
-    intercept = 0.0
-    for _ in range(60):
-        expected = special.expit(log_odds + intercept)
-        weight = float((size * expected * (1 - expected)).sum())
-        move = float((positives - size * expected).sum()) / max(weight, 1e-300)
-        intercept += float(np.clip(move, -5, 5))
-        if abs(move) < 1e-10:
-            break
+    hits = positives.sum()
+    intercept = optimize.brentq(lambda one: hits - size @ special.expit(log_odds + one), -60.0, 60.0, xtol=1e-13)
     expected = special.expit(log_odds + intercept)
     return slope, slope_error, intercept, float((size * expected * (1 - expected)).sum()) ** -0.5, beside
 
