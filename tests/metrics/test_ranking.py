@@ -1,87 +1,171 @@
-"""Area under the ROC curve by group: worked numbers, coverage, undefined groups."""
+"""Areas under the ROC curve on small samples, against pairs counted one by one, SciPy and formulas written out."""
+
+from __future__ import annotations
 
 import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
+from sklearn.metrics import roc_auc_score
 
-from levelhead.metrics.ranking import _row_variance, area_under_roc, monotone_share, score_interval
-from levelhead.types import DataError
+from levelhead.metrics.ranking import MINIMUM, _placements, _row_variance, area_under_roc, score_interval
+from levelhead.types import Estimate
 
-
-def by_hand(labels, scores):
-    """Share of pairs in the right order, ties counting half."""
-    wins = [(p > n) + 0.5 * (p == n) for p in scores[labels == 1] for n in scores[labels == 0]]
-    return np.mean(wins)
-
-
-def test_equals_the_share_of_pairs_in_the_right_order():
-    rng = np.random.default_rng(0)
-    labels, groups = rng.integers(0, 2, 60), rng.integers(0, 2, 60)
-    scores = np.round(rng.normal(size=(3, 60)) + labels, 1)  # rounding makes ties
-    result = area_under_roc(labels, groups, {"a": scores}, positive=1)["a"]
-    assert result["all"][0].value == pytest.approx(np.mean([by_hand(labels, one) for one in scores]))
-    inside = groups == 1
-    assert result["1"][0].value == pytest.approx(np.mean([by_hand(labels[inside], one[inside]) for one in scores]))
-    assert result["1"][1] is None
+LABELS = np.array([1] * 12 + [0] * 15)
+ONE_GROUP = np.zeros(27, int)
+ONE_SEED = "one seed: its variance over seeds is unknown and not in the interval"
 
 
-def test_delong_variance_of_a_worked_example():
-    # Placements of the positives 1, 2/3, 1; of the negatives 1, 1, 2/3.
+def scores(seed: int, apart: float = 1.0) -> np.ndarray:
+    """Rounding makes ties."""
+    return np.round(np.random.default_rng(seed).normal(size=27) + apart * LABELS, 1)
+
+
+def placements(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Share of the negatives that each positive beats, and of the positives that each negative is beaten by."""
+    up, down = values[LABELS == 1][:, None], values[LABELS == 0]
+    beats = (up > down) + 0.5 * (up == down)
+    return beats.mean(1), beats.mean(0)
+
+
+def newcombe(area: float, positives: int, negatives: int, level: float = 0.95) -> tuple[float, float]:
+    """The two areas whose own standard error puts them just that far from the measured one (method 5)."""
+    z = stats.norm.ppf((1 + level) / 2)
+
+    def spread(theta: float) -> float:
+        more = (positives + negatives) / 2 - 1
+        inner = theta * (1 - theta) * (1 + more * ((1 - theta) / (2 - theta) + theta / (1 + theta)))
+        return math.sqrt(inner / (positives * negatives))
+
+    low = optimize.brentq(lambda theta: area - theta - z * spread(theta), 1e-9, area)
+    high = optimize.brentq(lambda theta: theta - area - z * spread(theta), area, 1 - 1e-9)
+    return float(low), float(high)
+
+
+def one(values: object, **options: object) -> Estimate:
+    return area_under_roc(LABELS, ONE_GROUP, {"a": values}, positive=1, **options)["a"]["all"][0]
+
+
+def difference(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> Estimate:
+    """Of the second to the first, which is the baseline."""
+    found = area_under_roc(LABELS, ONE_GROUP, {"a": first, "b": second}, positive=1, baseline="a", level=level)
+    assert found["a"]["all"][1] is None
+    moved = found["b"]["all"][1]
+    assert moved is not None
+    return moved
+
+
+def test_areas_and_placements_are_shares_of_pairs_in_the_right_order() -> None:
+    values, groups = np.stack([scores(seed) for seed in range(3)]), np.arange(27) % 2
+    up, down = _placements(values[:, LABELS == 1], values[:, LABELS == 0])
+    for seed in range(3):
+        np.testing.assert_allclose(up[seed], placements(values[seed])[0])
+        np.testing.assert_allclose(down[seed], placements(values[seed])[1])
+    found = area_under_roc(LABELS, groups, {"a": values}, positive=1)["a"]
+    for name, inside in (("all", groups >= 0), ("1", groups == 1)):
+        expected = np.mean([roc_auc_score(LABELS[inside], own[inside]) for own in values])
+        assert found[name][0].value == pytest.approx(expected)
+        assert found[name][1] is None
+
+
+@pytest.mark.parametrize("level", [0.95, 0.8])
+def test_the_area_of_one_seed_has_newcombes_interval(level: float) -> None:
+    area = float(placements(scores(0))[0].mean())
+    found = one(scores(0), level=level)
+    assert (found.value, found.low, found.high) == pytest.approx((area, *newcombe(area, 12, 15, level)))
+    assert (found.n, found.reason) == (27, ONE_SEED)
+    twice = one(np.stack([scores(0)] * 2), level=level)  # seeds that agree have the interval of their rows
+    assert (twice.value, twice.low, twice.high) == pytest.approx((found.value, found.low, found.high))
+    assert twice.reason is None
+    assert score_interval(0.9, 30, 50, stats.norm.ppf((1 + level) / 2)) == pytest.approx(newcombe(0.9, 30, 50, level))
+
+
+def test_the_order_of_no_rows_and_of_all_rows_reach_the_ends_and_are_not_certain() -> None:
+    below, above = score_interval(0.0, 12, 15, 1.96), score_interval(1.0, 12, 15, 1.96)
+    assert (below[0], above[1]) == (0, 1)
+    assert below[1] == pytest.approx(1 - above[0])
+    assert 0 < below[1] < 0.3
+    worst, best = one(-LABELS.astype(float)), one(np.tile(LABELS, (2, 1)))
+    assert (worst.value, worst.low, worst.high) == (0, 0, pytest.approx(below[1], abs=1e-4))
+    assert (best.value, best.low, best.high) == (1, pytest.approx(above[0], abs=1e-4), 1)
+
+
+def test_intervals_end_at_the_ends_of_their_scale_however_far_seeds_lie_apart() -> None:
+    apart = np.stack([scores(0, apart=9), scores(0, apart=-9)])
+    far, moved = one(apart), difference(apart, np.stack([scores(1), scores(2)]))
+    assert (far.low, far.high, moved.low, moved.high) == (0, 1, -1, 1)
+    assert 0 < far.value < 1
+    assert -1 < moved.value < 1
+
+
+@pytest.mark.parametrize("level", [0.95, 0.8])
+def test_a_difference_of_one_seed_has_welchs_interval_on_differences_of_placements(level: float) -> None:
+    first, second = scores(0), scores(1, apart=2)
+    up, down = (np.subtract(b, a) for a, b in zip(placements(first), placements(second), strict=True))
+    welch = stats.ttest_ind(up, down, equal_var=False).confidence_interval(level)
+    found = difference(first, second, level)
+    assert found.value == pytest.approx(up.mean())
+    assert found.high - found.low == pytest.approx(welch.high - welch.low)
+    assert found.high + found.low == pytest.approx(2 * up.mean())
+    assert (found.n, found.reason) == (27, ONE_SEED)
+    same = difference(np.stack([first, second]), np.stack([first, second]))
+    assert (same.value, math.isnan(same.low)) == (0, True)
+    assert str(same.reason).startswith("no interval")
+
+
+def test_the_variance_of_rows_adds_both_classes() -> None:
+    # DeLong's example: placements of the positives 1, 2/3, 1; of the negatives 1, 1, 2/3.
     variance, freedom = _row_variance(np.array([1, 2 / 3, 1]), np.array([1, 1, 2 / 3]))
-    assert variance == pytest.approx(2 * np.var([1, 2 / 3, 1], ddof=1) / 3)
-    assert freedom == pytest.approx(4)
+    assert (variance, freedom) == pytest.approx((2 * np.var([1, 2 / 3, 1], ddof=1) / 3, 4))
+    up, down = np.array([0.2, 0.4, 0.9]), np.array([0.1, 0.5, 0.6, 0.8])
+    parts = np.var(up, ddof=1) / 3, np.var(down, ddof=1) / 4
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2 / 3)
+    assert _row_variance(up, down) == pytest.approx((sum(parts), freedom))
 
 
-def test_the_score_interval_solves_its_equation():
-    low, high = score_interval(0.9, 30, 50, 1.96)
-    for area in (low, high):
-        spread = area * (1 - area) * (1 + 39 * ((1 - area) / (2 - area) + area / (1 + area))) / 1500
-        assert abs(0.9 - area) == pytest.approx(1.96 * math.sqrt(spread), abs=1e-6)
+def test_a_difference_needs_ten_rows_of_each_class_and_has_one_with_ten() -> None:
+    assert MINIMUM == 10
+    for positives, negatives, enough in ((10, 10, True), (9, 20, False), (20, 9, False)):
+        labels = np.repeat([1, 0], [positives, negatives])
+        values = np.random.default_rng(0).normal(size=len(labels))
+        found = area_under_roc(labels, labels * 0, {"a": values, "b": -values}, positive=1, baseline="a")
+        own, moved = found["b"]["all"]
+        assert (own.defined, moved.defined) == (True, enough)
+        if not enough:
+            assert (moved.reason, moved.n) == ("fewer than 10 rows of a class: too few for an interval", 29)
 
 
-def test_a_perfect_order_of_few_rows_is_not_certain():
-    labels = np.array([1] * 5 + [0] * 40)
-    area = area_under_roc(labels, np.zeros(45), {"a": np.tile(labels, (2, 1))}, positive=1)["a"]["all"][0]
-    assert area.value == area.high == 1
-    assert area.low < 0.9
-    one = area_under_roc(labels, np.zeros(45), {"a": labels}, positive=1)["a"]["all"][0]
-    assert "one seed" in one.reason
+def test_groups_are_apart_and_small_ones_say_what_they_lack() -> None:
+    labels = np.array([1, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0])
+    groups = np.array(["p"] * 4 + ["q"] * 4 + ["all"] * 4)
+    values = np.array([3, 1, 2, 0, 9, 9, 9, 9, 9, 9, 9, 9.0])
+    found = area_under_roc(labels, groups, {"a": values, "b": -values}, positive=1, baseline="a")
+    assert list(found) == ["a", "b"]
+    # A group that is called all is not all rows.
+    assert set(found["a"]) == {"all", "p", "q", "all (group)"}
+    assert [found[name]["p"][0].value for name in "ab"] == pytest.approx([3 / 4, 1 / 4])
+    assert found["a"]["p"][0].n == 4
+    for name in ("q", "all (group)"):  # one positive row, one negative row
+        own, moved = found["b"][name]
+        assert own.reason == moved.reason == f"group {name} has fewer than two rows of a class"
+        assert (own.n, moved.n, own.defined) == (4, 4, False)
+        assert found["a"][name][1] is None
+    alone = area_under_roc(labels, groups, {"a": values}, positive=1)["a"]
+    assert alone["p"][1] is alone["q"][1] is None
 
 
-def test_equal_scores_do_not_differ():
-    rng = np.random.default_rng(0)
-    labels, scores = rng.integers(0, 2, 50), rng.normal(size=(2, 50))
-    result = area_under_roc(labels, np.zeros(50), {"a": scores, "b": scores}, positive=1, baseline="a")
-    difference = result["b"]["all"][1]
-    assert difference.value == 0
-    assert math.isnan(difference.low)
-    assert str(difference.reason).startswith("no interval")
-    assert result["a"]["all"][1] is None
-
-
-def test_a_group_without_a_class_is_undefined():
-    labels, groups = np.array([0, 1, 0, 1, 1, 1]), np.array([0, 0, 0, 0, 1, 1])
-    result = area_under_roc(labels, groups, {"a": np.arange(6.0)}, positive=1)["a"]
-    assert math.isnan(result["1"][0].value)
-    assert "fewer than two" in result["1"][0].reason
-    with pytest.raises(DataError, match="finite"):
-        area_under_roc(labels, groups, {"a": np.full(6, np.nan)}, positive=1)
-
-
-def test_a_difference_needs_rows_of_both_classes():
-    labels = np.array([1] * 9 + [0] * 40)
-    scores = np.random.default_rng(0).normal(size=(2, 49))
-    result = area_under_roc(labels, np.zeros(49), {"a": scores, "b": -scores}, positive=1, baseline="a")["b"]["all"]
-    assert result[0].defined
-    assert "too few" in result[1].reason
+def test_any_label_can_be_the_positive_one_and_texts_can_be_numbers() -> None:
+    named = np.where(LABELS == 1, "yes", "no")
+    found = area_under_roc(named, ONE_GROUP, {"a": scores(0)}, positive="no")["a"]["all"][0]
+    assert found.value == pytest.approx(1 - one(scores(0)).value)
+    assert one([[f"{value}" for value in scores(0)]]).value == one(scores(0)).value
 
 
 @pytest.mark.parametrize(("positives", "negatives", "area"), [(100, 100, 0.76), (10, 300, 0.9), (44, 1000, 0.97)])
 @pytest.mark.slow
 @pytest.mark.long
-def test_coverage_over_rows_and_seeds(positives, negatives, area):
+def test_coverage_over_rows_and_seeds(positives: int, negatives: int, area: float) -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat([1, 0], [positives, negatives])
     distance = math.sqrt(2) * stats.norm.ppf(area)
@@ -89,43 +173,10 @@ def test_coverage_over_rows_and_seeds(positives, negatives, area):
     for _ in range(300):
         shared = rng.normal(size=len(labels)) + distance * labels
         # Each seed separates the classes a little better or worse.
-        scores = [shared + rng.normal(scale=0.1, size=(5, 1)) * labels for _ in range(2)]
-        one = area_under_roc(labels, labels * 0, {"a": scores[0], "b": scores[1]}, positive=1, baseline="a")
-        estimate, difference = one["a"]["all"][0], one["b"]["all"][1]
+        drawn = {name: shared + rng.normal(scale=0.1, size=(5, 1)) * labels for name in "ab"}
+        found = area_under_roc(labels, labels * 0, drawn, positive=1, baseline="a")
+        estimate, moved = found["a"]["all"][0], found["b"]["all"][1]
         hits += estimate.low <= area <= estimate.high
-        zero += difference.low <= 0 <= difference.high
+        zero += moved.low <= 0 <= moved.high
     assert 0.92 * 300 <= hits <= 0.995 * 300
     assert zero >= 0.92 * 300
-
-
-def test_reweighting_returns_a_function_of_the_score() -> None:
-    """For a calibrated score s a flexible second training gives s + log(w_1(p) / w_0(p)); values worked by hand."""
-
-    def afr(score: np.ndarray, gamma: float) -> np.ndarray:
-        return score + gamma * (1 - 2 / (1 + np.exp(-score)))
-
-    def jtt(score: np.ndarray, weight: float) -> np.ndarray:
-        return score - np.sign(score) * np.log(weight)
-
-    two, half = np.array([2.0]), np.array([-0.5])
-    assert afr(two, 4) == pytest.approx([-1.046377], abs=1e-6)
-    assert afr(half, 4) == pytest.approx([0.479675], abs=1e-6)
-    assert jtt(two, 3) == pytest.approx([0.901388], abs=1e-6)
-    assert jtt(half, 3) == pytest.approx([0.598612], abs=1e-6)
-    scores = np.linspace(-2, 2, 401)
-    assert (np.diff(afr(scores, 2)) > -1e-12).all()  # up to 2 the order stays
-    assert (np.diff(afr(scores, 4)) < 0).any()  # beyond, people change places
-    assert monotone_share(scores, afr(scores, 2)) == pytest.approx(1)
-    assert monotone_share(scores, afr(scores, 4)) > 0.9  # turned round
-    assert monotone_share(scores, np.random.default_rng(0).normal(size=401)) < 0.1
-    assert np.isnan(monotone_share(scores, np.zeros(401)))
-    assert monotone_share(np.zeros(4), np.arange(4.0)) == pytest.approx(0)
-    with pytest.raises(DataError, match="same rows"):
-        monotone_share(scores, scores[:-1])
-
-
-def test_a_group_that_is_called_all_is_not_all_rows() -> None:
-    label = np.arange(80) % 2
-    score, group = np.where(np.arange(80) < 40, label, 0.5), np.where(np.arange(80) < 40, "b", "all")
-    found = area_under_roc(label, group, {"erm": score}, positive=1)["erm"]
-    assert {name: one.value for name, (one, _) in found.items()} == {"all": 0.875, "b": 1.0, "all (group)": 0.5}
