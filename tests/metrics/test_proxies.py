@@ -13,17 +13,20 @@ from levelhead.metrics.proxies import by_proxies, closed_form
 
 Array = NDArray[np.float64]
 CLOSE = 1e-6
+SAYS = np.array([[[0.8, 0.2], [0.3, 0.7]], [[0.75, 0.25], [0.1, 0.9]], [[0.65, 0.35], [0.4, 0.6]]])
+"""P(proxy says | group) of three proxies, and of those of three groups."""
+RIGHT = np.full((3, 3), 0.1) + np.eye(3) * 0.7
+CELLS = np.array([[0.2, 0.1, 0.1, 0.1], [0.05, 0.1, 0.05, 0.1], [0.05, 0.05, 0.02, 0.08]])
 
 
 def world(n: float = 1.0) -> Array:
     """P(three proxies, label, prediction) where proxies err independently."""
-    accuracy = np.array([[[0.8, 0.2], [0.3, 0.7]], [[0.75, 0.25], [0.1, 0.9]], [[0.65, 0.35], [0.4, 0.6]]])
     share = np.array([0.6, 0.4])
     positive = np.array([0.3, 0.5])
     selected = np.array([[0.2, 0.7], [0.35, 0.9]])  # (group, label)
     label = np.stack([1 - positive, positive], -1)
     cells = share[:, None, None] * label[..., None] * np.stack([1 - selected, selected], -1)
-    return n * np.einsum("gi,gj,gk,gyh->ijkyh", *accuracy, cells)
+    return n * np.einsum("gi,gj,gk,gyh->ijkyh", *SAYS, cells)
 
 
 def test_closed_form_finds_shares_and_errors_of_three_proxies() -> None:
@@ -34,6 +37,12 @@ def test_closed_form_finds_shares_and_errors_of_three_proxies() -> None:
     assert solved.share == pytest.approx(0.4, abs=1e-12)
     np.testing.assert_allclose(solved.low, [0.2, 0.25, 0.35], atol=1e-12)
     np.testing.assert_allclose(solved.low + solved.gain, [0.7, 0.9, 0.6], atol=1e-12)
+
+
+def three_groups(worse: Array = RIGHT) -> Array:
+    """P(three proxies, label, prediction) of three groups; proxies are ``worse`` among rows predicted positive."""
+    parts = [np.einsum("gi,gj,gk,g->ijk", *[one] * 3, CELLS[:, at]) for at, one in enumerate([RIGHT, worse] * 2)]
+    return np.stack(parts, -1).reshape(3, 3, 3, 2, 2)
 
 
 @pytest.mark.parametrize("mode", ["global", "local", "auto"])
@@ -108,8 +117,7 @@ def test_the_interval_is_that_of_resampled_rows_and_as_wide_on_both_sides(mode: 
 def test_shares_and_accuracies_are_those_of_the_population() -> None:
     answer = by_proxies(world(2e6), replicates=100)
     np.testing.assert_allclose(answer.shares, [0.6, 0.4], atol=1e-9)
-    says = [[[0.8, 0.2], [0.3, 0.7]], [[0.75, 0.25], [0.1, 0.9]], [[0.65, 0.35], [0.4, 0.6]]]
-    np.testing.assert_allclose(answer.accuracy, says, atol=1e-9)
+    np.testing.assert_allclose(answer.accuracy, SAYS, atol=1e-9)
     assert (answer.statistic, answer.p_value) == (pytest.approx(0, abs=1e-4), pytest.approx(1))
     local = by_proxies(world(2e6), mode="local", replicates=100)
     np.testing.assert_allclose(local.shares, [0.6, 0.4], atol=1e-9)
@@ -135,12 +143,10 @@ def test_the_test_of_the_stronger_assumption_is_a_likelihood_ratio() -> None:
 
 def test_errors_that_depend_on_the_prediction_switch_to_the_weaker_assumption() -> None:
     counts = np.zeros((2, 2, 2, 2, 2))
-    accuracy = np.array([[[0.8, 0.2], [0.3, 0.7]], [[0.75, 0.25], [0.1, 0.9]], [[0.65, 0.35], [0.4, 0.6]]])
     cells = np.array([[[0.2, 0.1], [0.1, 0.2]], [[0.05, 0.1], [0.1, 0.15]]])
     for yhat in (0, 1):
-        own = accuracy.copy()
-        own[0, :, 1] -= 0.15 * yhat
-        own[0, :, 0] += 0.15 * yhat
+        own = SAYS.copy()
+        own[0] += 0.15 * yhat * np.array([1, -1])
         counts[..., yhat] = 1e5 * np.einsum("gi,gj,gk,gy->ijky", *own, cells[..., yhat])
     answer = by_proxies(counts, replicates=100)
     assert (answer.mode, answer.p_value < 1e-6, answer.statistic > 100) == ("local", True, True)
@@ -162,10 +168,7 @@ def test_proxies_of_impossible_errors_are_refused(mode: str) -> None:
 
 
 def test_the_interval_of_several_groups_is_students_over_warm_starts() -> None:
-    accuracy = np.array([np.full((3, 3), 0.1) + np.eye(3) * 0.7] * 3)
-    cells = np.array([[0.2, 0.1, 0.1, 0.1], [0.05, 0.1, 0.05, 0.1], [0.05, 0.05, 0.02, 0.08]])
-    joint = 30_000 * np.einsum("gi,gj,gk,gc->ijkc", *accuracy, cells).reshape(3, 3, 3, 2, 2)
-    counts = np.round(joint)
+    counts = np.round(30_000 * three_groups())
     found = [by_proxies(counts, mode="global", level=level, replicates=20, seed=1) for level in (0.9, 0.99)]
     for pair, wide in found[1].gaps["demographic_parity"].items():
         narrow = found[0].gaps["demographic_parity"][pair]
@@ -182,36 +185,27 @@ def test_the_interval_of_several_groups_is_students_over_warm_starts() -> None:
     assert arm / stats.t.ppf(1 - 0.1 / 6, 19) == pytest.approx(np.std(values, ddof=1), rel=0.5)
 
 
-def three_groups(*, local: bool = False) -> tuple[Array, Array]:
-    """P(three proxies, label, prediction) of three groups, whose errors may depend on the prediction; and the cells."""
-    accuracy = np.array([np.full((3, 3), 0.1) + np.eye(3) * 0.7] * 3)
-    worse = np.array([np.full((3, 3), 0.15) + np.eye(3) * 0.55] * 3) if local else accuracy
-    cells = np.array([[0.2, 0.1, 0.1, 0.1], [0.05, 0.1, 0.05, 0.1], [0.05, 0.05, 0.02, 0.08]])
-    parts = [np.einsum("gi,gj,gk,g->ijk", *(worse if at % 2 else accuracy), cells[:, at]) for at in range(4)]
-    return np.stack(parts, -1).reshape(3, 3, 3, 2, 2), cells
-
-
 def test_errors_of_several_groups_may_depend_on_the_prediction() -> None:
-    joint, cells = three_groups(local=True)
-    answer = by_proxies(1e6 * joint, mode="auto", replicates=4)
+    worse = np.full((3, 3), 0.15) + np.eye(3) * 0.55
+    answer = by_proxies(1e6 * three_groups(worse=worse), mode="auto", replicates=4)
     assert answer.mode == "local"
-    rate = cells[:, [1, 3]].sum(1) / cells.sum(1)
+    rate = CELLS[:, [1, 3]].sum(1) / CELLS.sum(1)
     for (a, b), figure in answer.gaps["demographic_parity"].items():
         assert figure.value == pytest.approx(rate[a] - rate[b], abs=1e-6)
         assert figure.low <= figure.value <= figure.high
-    np.testing.assert_allclose(answer.shares, cells.sum(1), atol=1e-6)
+    np.testing.assert_allclose(answer.shares, CELLS.sum(1), atol=1e-6)
     assert answer.accuracy.shape == (3, 3, 3)
     assert np.isnan(answer.accuracy).all()
 
 
 def test_the_fit_of_several_groups_is_tested_with_all_its_freedom() -> None:
-    joint, cells = three_groups()
+    joint = three_groups()
     answer = by_proxies(1e6 * joint, replicates=4)
     assert (answer.mode, answer.statistic, answer.p_value) == (
         "global", pytest.approx(0, abs=1e-2), pytest.approx(1, abs=1e-6),
     )  # fmt: skip
-    np.testing.assert_allclose(answer.shares, cells.sum(1), atol=1e-6)
-    np.testing.assert_allclose(answer.accuracy[1], np.full((3, 3), 0.1) + np.eye(3) * 0.7, atol=1e-6)
+    np.testing.assert_allclose(answer.shares, CELLS.sum(1), atol=1e-6)
+    np.testing.assert_allclose(answer.accuracy[1], RIGHT, atol=1e-6)
     counts = np.random.default_rng(5).multinomial(20_000, joint.ravel()).reshape(joint.shape)
     answer = by_proxies(counts, mode="global", replicates=4)
     assert answer.p_value == pytest.approx(stats.chi2.sf(answer.statistic, 107 - 11 - 18))
@@ -220,9 +214,7 @@ def test_the_fit_of_several_groups_is_tested_with_all_its_freedom() -> None:
 
 def test_groups_that_proxies_mix_up_are_refused() -> None:
     mixed = np.array([[0.4, 0.5, 0.1], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8]])
-    right = np.full((3, 3), 0.1) + np.eye(3) * 0.7
-    cells = np.array([[0.2, 0.1, 0.1, 0.1], [0.05, 0.1, 0.05, 0.1], [0.05, 0.05, 0.02, 0.08]])
-    joint = np.einsum("gi,gj,gk,gc->ijkc", mixed, right, right, cells).reshape(3, 3, 3, 2, 2)
+    joint = np.einsum("gi,gj,gk,gc->ijkc", mixed, RIGHT, RIGHT, CELLS).reshape(3, 3, 3, 2, 2)
     answer = by_proxies(1e6 * joint, mode="global", replicates=4)
     assert answer.refused.startswith("a proxy does not name the right group most often")
     assert answer.p_value == pytest.approx(1, abs=1e-6)
