@@ -27,7 +27,7 @@ coverage: $(INSTALLED)  ## run the tests of `make test` and print the share of l
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-fuzz: $(INSTALLED)  ## run every case of the tests that draw hostile input; the other targets run a third of them
+fuzz: $(INSTALLED)  ## run every case of the tests that draw hostile input; the other targets run a few of them
 	LEVELHEAD_FUZZ=full LEVELHEAD_LONG=1 $(BIN)/python $(PYTEST) tests/fuzz
 
 check: $(INSTALLED)  ## lint, formatting, types, and the ceilings of tools/ceilings.toml

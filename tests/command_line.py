@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 
-from levelhead.cli.app import main
+from levelhead.cli.app import app, main
+
+
+def _verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _verbs(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+VERBS = dict(_verbs(typer.main.get_command(app)))
+"""Every command of the app by its words, such as ``lm bench``."""
 
 
 def run(*arguments: object) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import sys
@@ -18,9 +19,12 @@ os.fsync = lambda descriptor: None
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+import typer.main  # noqa: E402
 
 SAFE_PATH = os.environ.get("PYTHONSAFEPATH")
 torch.set_num_threads(1)
+# Typer builds all commands anew at each call, which costs more than most commands that a test runs in its process.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 
 SLOW = {

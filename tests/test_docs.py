@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,9 @@ from unittest.mock import patch
 from urllib.parse import unquote
 
 import pytest
+import typer
 
+from levelhead.cli.app import app, main
 from levelhead.metrics.names import METRICS
 from scripts import load_script
 
@@ -76,7 +77,6 @@ def test_the_readme_shows_what_the_example_really_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from levelhead.auditing.example import EXAMPLE
-    from levelhead.cli.app import main
 
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
@@ -102,20 +102,10 @@ def commands_in_sentences(text: str) -> list[str]:
     return re.findall(r"`(levelhead [a-z-][^`{|\n]*)`", prose)
 
 
-@cache
-def whole_app() -> Any:
-    """Return the command line's own parser: typer builds all commands anew at each call, a fifth of a second."""
-    import typer
-
-    from levelhead.cli.app import app
-
-    return typer.main.get_command(app)
-
-
 def verb_of(line: str) -> tuple[Any, list[str]]:
     """Return the command line's own parser of the verb in ``line``, and the words behind it."""
     words = shlex.split(line, comments=True)[1:]
-    command = whole_app()
+    command: Any = typer.main.get_command(app)
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
         command = command.commands[words.pop(0)]
     return command, words

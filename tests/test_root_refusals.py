@@ -53,6 +53,8 @@ class Untyped(Focal):
 def modules(folder_of_its_own: None, own_modules: None) -> None:
     for name, code in OWN.items():
         Path(f"{name}.py").write_text(code)
+    Path("texts.csv").write_text("text,label\n" + '"the diagnosis of patient 4711",1\n' * 7000)
+    Path("bomb.yaml").write_text(bomb(12))
 
 
 def method(name: str) -> None:

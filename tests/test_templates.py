@@ -9,6 +9,7 @@ import shlex
 import sys
 import tomllib
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,10 +19,10 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 import levelhead as lh
+from command_line import run
 from levelhead import Batch
 from levelhead.auditing.parts import PARTS
 from levelhead.bench.grid import Cell
-from levelhead.cli.app import main
 from levelhead.data import DATASETS
 from levelhead.lm import BENCHMARKS
 from levelhead.methods import METHODS
@@ -47,7 +48,7 @@ def command_after(name: str) -> list[str]:
     """Return the words of the command in the block that follows the code of a template."""
     found = re.search(rf"# {name}\n.*?```\n.*?```\n(.*?)\n```", PAGE, flags=re.DOTALL)
     assert found is not None
-    return shlex.split(found[1])
+    return shlex.split(found[1])[1:]
 
 
 @pytest.fixture
@@ -58,13 +59,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Path(name).write_text(code, encoding="utf-8")
         monkeypatch.delitem(sys.modules, Path(name).stem, raising=False)
     return tmp_path
-
-
-def run(words: list[str], *more: str) -> int:
-    assert words[0] == "levelhead"
-    with pytest.raises(SystemExit) as ended:
-        main([*words[1:], *more])
-    return int(ended.value.code or 0)
 
 
 def test_there_is_a_template_of_each() -> None:
@@ -80,8 +74,7 @@ def test_the_method(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
     # In this process, because starting others takes seconds each.
     monkeypatch.setattr("levelhead.bench.grid.LocalProcesses.__call__", train)
-    words = command_after("focal.py")
-    assert run(words, *SMALL, *SMALL_PORTRAITS) == 0
+    assert run(*command_after("focal.py"), *SMALL, *SMALL_PORTRAITS) == 0
     printed = capsys.readouterr().out
     assert "[3/3]" in printed
     assert "focal:Focal" in printed
@@ -111,8 +104,8 @@ def test_the_data_set(here: Path) -> None:
         pixels = (rng.integers(0, 100, (rows, 3, 64, 64)) + 120 * on[:, None, None, None]).astype(np.uint8)
         columns = {"pixels": pixels, "on": on} | ({"hall": hall} if split == "test" else {})
         np.savez(here / "data" / "lamps" / f"{split}.npz", **columns)  # training does without the sensitive column
-    assert run(command_after("lamps.py"), *SMALL) == 0
-    assert run(["levelhead", "evaluate", "runs/lamps"]) == 0
+    assert run(*command_after("lamps.py"), *SMALL) == 0
+    assert run("evaluate", "runs/lamps") == 0
     evaluation = read_json(here / "runs" / "lamps" / "evaluation-test.json")
     assert evaluation["run"] | {"data": "lamps:Lamps", "attribute": "room"} == evaluation["run"]
 
@@ -123,11 +116,9 @@ def test_the_metric(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     lines = [",".join(row) for row, count in rows.items() for _ in range(count)]
     (here / "predictions.csv").write_text("label,prediction,group\n" + "\n".join(lines) + "\n", encoding="utf-8")
     words = command_after("fpr_gap.py")
-    monkeypatch.setattr(sys, "argv", words[1:])
-    try:
-        runpy.run_path(words[1], run_name="__main__")
-    finally:
-        METRICS.pop("predictive_equality", None)
+    monkeypatch.setattr(sys, "argv", words)
+    with patch.dict(METRICS):
+        runpy.run_path(words[0], run_name="__main__")
     assert re.search(r"Predictive equality gap +.*30\.0", capsys.readouterr().out)
 
 
@@ -153,7 +144,7 @@ def test_the_audit_question(here: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert found["parts"]["rank"]["places"]["group"]["a"]["value"] == pytest.approx(np.mean(np.arange(1, 11)) / 20)
     (here / "found.json").write_text(json.dumps(found), encoding="utf-8")
     monkeypatch.setattr(PARTS, "_registered", {})  # another process, which does not run the part's code
-    assert run(["levelhead", "report", "found.json", "--html", "again.html"]) == 0
+    assert run("report", "found.json", "--html", "again.html") == 0
     assert "Mean place by group" in (here / "again.html").read_text(encoding="utf-8")
     frame = result.to_frame()
     assert frame.loc[frame["figure"] == "place", "group"].tolist() == ["a", "b"]
@@ -187,12 +178,17 @@ def test_the_benchmark_of_language_models(
     tokenizer.save_pretrained(here / "MODEL")
     config = GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=32, bos_token_id=2)
     GPT2LMHeadModel(config).save_pretrained(here / "MODEL")
-    assert run(command_after("pairs.py")) == 0
+    assert run(*command_after("pairs.py")) == 0
     assert re.search(r"prefers first +│ 0\.[27]500", capsys.readouterr().out)
     assert read_json(here / "runs" / "pairs" / "scores-pairs.json")["items"] == 12
     assert len((here / "runs" / "pairs" / "answers-pairs.jsonl").read_text().splitlines()) == 13
+<<<<<<< HEAD
     compare = ["levelhead", "lm", "compare", "runs/pairs", "runs/pairs", "--data-root", "data", "--json", "same.json"]
     assert run(compare) == 0
     paired = read_json(here / "same.json")["benchmarks"][0]["overall"][0]["difference"]
+=======
+    assert run("lm", "compare", "runs/pairs", "runs/pairs", "--data-root", "data", "--json", "same.json") == 0
+    paired = read_json(here / "same.json")["differences"][0]["paired"]  # the answers were scored again
+>>>>>>> d572a053 (Build the command line once in the tests; walk its verbs in one place)
     assert (paired["value"], paired["high"]) == (0, pytest.approx(1 - 0.025 ** (1 / 12)))
-    assert run(["levelhead", "report", "runs/pairs", "--html", "page.html"]) == 0
+    assert run("report", "runs/pairs", "--html", "page.html") == 0

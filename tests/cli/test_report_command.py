@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from levelhead.cli.app import main
+from command_line import run
 from levelhead.cli.report import PAGES, WITHOUT_KIND, kind_of, page_of
 from levelhead.report.page import render
 from levelhead.runs.recipe import load_experiment
@@ -18,15 +18,6 @@ from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
 
 ROOT = Path(__file__).parents[2]
-
-
-def run(*arguments: str) -> int:
-    """Return the exit status, as a shell would see it."""
-    try:
-        main(list(arguments))
-    except SystemExit as leaving:
-        return int(leaving.code or 0)
-    return 0
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,9 @@ from types import SimpleNamespace, UnionType
 from typing import Any
 
 import pytest
-import typer
 from shares import cases
 
-from command_line import run
-from levelhead.cli.app import app, main
+from command_line import VERBS, run
 from words import save_tiny_backbone, word_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("no_hub")]
@@ -103,19 +101,6 @@ CHECKED = {"compare": 1, "demo": 1, "figure ladder": 2, "predict": 2, "pretrain"
 
 class Late(BaseException):
     """A command took too long; no ``except`` of a command catches it."""
-
-
-def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield each command under its present name."""
-    for name, command in (group or APP).commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
-
-
-APP = typer.main.get_command(app)  # built once: typer builds all commands again at each call, a fifth of a second
-VERBS = dict(commands())
 
 
 def kind_of(annotation: Any) -> type:
@@ -256,16 +241,18 @@ def test_odd_values_end_in_a_result_or_one_sentence(
     verb: str, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(place)
-    monkeypatch.setitem(main.__globals__, "app", APP)
     # Behind all checks, and longer than all tests together: runs of other processes, and pictures.
     monkeypatch.setattr("levelhead.cli.browser.build", lambda: SimpleNamespace(close=lambda **_: None))
     monkeypatch.setattr("levelhead.cli.browser.serve", lambda *_, **options: None)
     monkeypatch.setattr("levelhead.bench.running.run_all", lambda *_, **options: 1)
+    if verb == "demo":  # which looks at the groups of thousands of pictures
+        blank = lambda draws, noise, *_: (noise.transpose(0, 3, 1, 2), noise[..., 0])  # noqa: E731
+        monkeypatch.setattr("levelhead.data.portraits._paint", blank)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, path, **_: Path(path).touch())
     before, lines, wrong = state_of(place / "given"), lines_of(verb), []
     for row in LINES[verb]:
         assert run(*words_of(verb, row)) == CHECKED.get(verb, 0), (row, capfd.readouterr().err)
-    for words in (lines[at] for at in cases(len(lines))):
+    for words in (lines[at] for at in cases(len(lines), 6)):
         if problem := problem_of(words, capfd):
             wrong.append(f"{[word[:60] for word in words]}: {problem}")
         for path in place.iterdir():

@@ -1,32 +1,29 @@
 """Recipes and grids as nobody should write them: each ends in an experiment, or in one short sentence.
 
-Seeded, so that a failure comes again: its message names the case. No case may end in another error than levelhead's
-own, take ten seconds, change its file, or show in its error what the file holds.
+Seeded, so that a failure comes again: its message names the case. No case may change its file, or show in its error
+what the file holds.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from shares import cases
+from shares import attempt, cases
 
 from levelhead.bench.grid import find_grid, make_cells, parse_methods, parse_options, parse_seeds, read_grid
-from levelhead.cli.app import main
 from levelhead.lm.klaad_training import load_klaad
 from levelhead.runs.recipe import find_recipe, load_experiment, read_recipe, recipe_folder, task_recipe
-from levelhead.types import LONGEST_MESSAGE, LevelheadError
+from test_root_refusals import bomb
 
 pytestmark = pytest.mark.slow
 
 LONGEST_ECHO = 160  # characters of a file in a row that an error may repeat: two names
-SECONDS = 10
 
 PLAIN = ["portraits_dam", "utkface64_erm_small", "hatexplain_erm_le_small", "multinli_erm_ft", "hatexplain_dam_le"]
 PATHS = [
@@ -38,24 +35,7 @@ PATHS = [
     *("train.keep_epochs", "train.precision", "seed", "name", "", ".", "a.b.c", "train.", "..", "data.name.x"),
 ]
 TEXTS = [
-    *(
-        "",
-        " ",
-        "~",
-        "no",
-        "yes",
-        "True",
-        "null",
-        "1:30",
-        "1:30.5",
-        "190:20:30",
-        "010",
-        "0x1F",
-        "0o17",
-        "1_000",
-        "=",
-        "<<",
-    ),
+    *("", " ", "~", "no", "yes", "True", "null", "1:30", "1:30.5", "190:20:30", "010", "0x1F", "0o17", "1_000", "="),
     *("1e3", "1e-400", "1e400", ".inf", "-.inf", ".nan", "-0", "+1", "1.", "-1", "0", "3", "1.5", "2001-01-01", "<<"),
     *("9" * 5000, "-" + "9" * 5000, "9" * 5000 + ".5", str(2**63), str(2**64), str(-(2**63) - 1), "0x" + "f" * 5000),
     *("[" * 5000, "{" * 5000, "[" * 20 + "]" * 20, "[1, 2]", "{a: 1}", "{}", "[]", "{1: 2}", "{null: 1, ~: 2}"),
@@ -66,12 +46,6 @@ TEXTS = [
     *("val_loss", "../..", "/dev/null", "x" * 300),
 ]
 SECRET = "the diagnosis of patient 4711 is none of your business, and neither is that of patient 4712; "
-
-
-def bomb(levels: int, width: int) -> str:
-    lines = ["a0: &a0 [" + ", ".join(["x"] * width) + "]"]
-    lines += [f"a{i}: &a{i} [" + ", ".join([f"*a{i - 1}"] * width) + "]" for i in range(1, levels)]
-    return "\n".join(lines)
 
 
 FILES: list[bytes] = [
@@ -112,28 +86,17 @@ FILES: list[bytes] = [
 ]
 
 
-def attempt(case: str, action: Callable[[], Any], content: str = "") -> bool:
-    """Say whether it worked; anything but a result or one short sentence fails the test."""
-    began = time.process_time()
-    said = ""
-    try:
-        action()
-    except LevelheadError as error:
-        said = str(error)
-        assert said, case
-    except Exception as error:
-        raise AssertionError(f"{case} ended in {type(error).__name__}: {str(error)[:300]}") from error
-    assert time.process_time() - began < SECONDS, case
-    assert len(said) <= LONGEST_MESSAGE, case
-    assert all(character.isprintable() or character in "\u200c\u200d" for character in said), (case, said)
+def tried(case: str, action: Callable[[], Any], content: str = "") -> bool:
+    """Say whether it worked; the sentence that refuses it repeats no long part of a file."""
+    _, said = attempt(case, action)
     echoed = (said[start : start + LONGEST_ECHO] for start in range(max(0, len(said) - LONGEST_ECHO + 1)))
     assert not any(part in content for part in echoed), (case, said)
     return not said
 
 
-def attempt_file(case: str, file: Path, content: bytes, action: Callable[[], Any]) -> bool:
+def tried_file(case: str, file: Path, content: bytes, action: Callable[[], Any]) -> bool:
     file.write_bytes(content)
-    worked = attempt(case, action, content.decode("utf-8", "replace"))
+    worked = tried(case, action, content.decode("utf-8", "replace"))
     assert file.read_bytes() == content, f"{case} changed its file"
     return worked
 
@@ -154,7 +117,7 @@ def test_settings(chunk: int) -> None:
             settings.append(chance.choice(TEXTS))
         recipe = chance.choice(PLAIN)
         case = f"case {chunk}.{number}: {recipe} {[setting[:60] for setting in settings]}"
-        worked += attempt(case, lambda recipe=recipe, settings=settings: load_experiment(recipe, settings))
+        worked += tried(case, lambda recipe=recipe, settings=settings: load_experiment(recipe, settings))
     assert worked  # some of this is right: a test that only sees refusals would see nothing
 
 
@@ -176,7 +139,25 @@ def test_recipes_with_hostile_values(chunk: int, tmp_path: Path) -> None:
         place[last if chance.random() < 0.8 else text[:200]] = value
         written = json.dumps(recipe) if chance.random() < 0.5 else yaml.safe_dump(recipe, allow_unicode=True)
         case = f"case {chunk}.{number}: {parents} {last} {str(value)[:60]!r}"
-        attempt_file(case, file, written.encode("utf-8", "surrogatepass"), lambda: load_experiment(file))
+        tried_file(case, file, written.encode("utf-8", "surrogatepass"), lambda: load_experiment(file))
+
+
+def broken(lines: list[str], chance: random.Random) -> None:
+    """Repeat, cut, indent, lengthen or replace a line, or put an odd character into it."""
+    at = chance.randrange(len(lines))
+    line, place = lines[at], chance.randrange(len(lines[at]) + 1)
+    if chance.randrange(6) == 0:
+        lines.insert(at, chance.choice(lines))
+        return
+    lines[at] = chance.choice(
+        [
+            line[:place],
+            "  " * chance.randrange(3) + line.strip(),
+            line + chance.choice(TEXTS),
+            f"{line.partition(':')[0]}: {chance.choice(TEXTS)}",
+            line[:place] + chr(chance.choice((0, 9, 27, 58, 91, 123, 38, 42, 0x202E, 0x1F600))),
+        ]
+    )
 
 
 @pytest.mark.parametrize("chunk", range(4))
@@ -186,24 +167,8 @@ def test_recipes_with_broken_text(chunk: int, tmp_path: Path) -> None:
     for number in cases(60):
         lines = (recipe_folder() / f"{chance.choice(PLAIN)}.yaml").read_text(encoding="utf-8").splitlines()
         for _ in range(chance.choice((1, 2, 5))):
-            at = chance.randrange(len(lines))
-            kind = chance.randrange(6)
-            if kind == 0:
-                lines.insert(at, lines[chance.randrange(len(lines))])
-            elif kind == 1:
-                lines[at] = lines[at][: chance.randrange(len(lines[at]) + 1)]
-            elif kind == 2:
-                lines[at] = "  " * chance.randrange(3) + lines[at].strip()
-            elif kind == 3:
-                lines[at] += chance.choice(TEXTS)
-            elif kind == 4:
-                key = lines[at].partition(":")[0]
-                lines[at] = f"{key}: {chance.choice(TEXTS)}"
-            else:
-                start = chance.randrange(len(lines[at]) + 1)
-                lines[at] = lines[at][:start] + chr(chance.choice((0, 9, 27, 58, 91, 123, 38, 42, 0x202E, 0x1F600)))
-        text = "\n".join(lines)
-        attempt_file(f"case {chunk}.{number}", file, text.encode(), lambda: load_experiment(file))
+            broken(lines, chance)
+        tried_file(f"case {chunk}.{number}", file, "\n".join(lines).encode(), lambda: load_experiment(file))
 
 
 @pytest.mark.parametrize("number", range(len(FILES)))
@@ -215,9 +180,10 @@ def test_files_that_are_no_recipes(number: int, tmp_path: Path) -> None:
         "klaad.yaml": load_klaad,
         "texts.csv": load_experiment,
     }
-    for name, read in readers.items():
+    for at in cases(len(readers), 2):  # in turn: each file by two of them
+        name, read = list(readers.items())[(number + at) % len(readers)]
         file = tmp_path / name
-        attempt_file(f"file {number} as {name}", file, content, lambda file=file, read=read: read(file))
+        tried_file(f"file {number} as {name}", file, content, lambda file=file, read=read: read(file))
 
 
 @pytest.mark.parametrize("chunk", range(2))
@@ -226,9 +192,7 @@ def test_grids(chunk: int, tmp_path: Path) -> None:
     file = tmp_path / "grid.yaml"
     for number in cases(60):
         content: dict[str, Any] = {
-            "base": chance.choice(
-                ["portraits_erm", "portraits_erm", "nobody", {"data": {"name": "portraits"}}, [1], None]
-            ),
+            "base": chance.choice(["portraits_erm", "nobody", {"data": {"name": "portraits"}}, [1], None]),
             "seeds": chance.choice([[0], [0, 1], [0, 0], [True], [2**63], ["1"], "0-2", None, [-1], list(range(3000))]),
             "rows": {
                 chance.choice(["a", "b", *TEXTS])[:300]: chance.choice(
@@ -241,60 +205,14 @@ def test_grids(chunk: int, tmp_path: Path) -> None:
             ),
         }
         text = yaml.safe_dump(content, allow_unicode=True).encode("utf-8", "surrogatepass")
-        attempt_file(f"grid {chunk}.{number}", file, text, lambda: make_cells(read_grid(file), tmp_path / "runs"))
+        tried_file(f"grid {chunk}.{number}", file, text, lambda: make_cells(read_grid(file), tmp_path / "runs"))
 
 
 def test_lists_of_methods_seeds_and_values() -> None:
-    more = [
-        "0-4",
-        "4-0",
-        "0-99999999999",
-        "²",
-        "٣",
-        "0-",
-        "-1",
-        "0--1",
-        "1,,2",
-        "erm,",
-        ",",
-        "a=1,2",
-        "a=[1,2",
-        "=1",
-        "a=",
-    ]
-    for text in [*TEXTS, *more]:
+    more = ["0-4", "4-0", "0-99999999999", "²", "٣", "0-", "-1", "0--1", "1,,2", "erm,", ",", "a=1,2", "a=[1,2", "=1"]
+    for text in [*TEXTS, *more, "a="]:
         for parse in (parse_methods, parse_seeds, lambda one: parse_options([one, "a=1"])):
-            attempt(f"{parse} {text[:60]!r}", lambda parse=parse, text=text: parse(text))
-        attempt(f"--try {text[:60]!r}", lambda text=text: parse_options([f"method.upweight={text}"]))
+            tried(f"{parse} {text[:60]!r}", lambda parse=parse, text=text: parse(text))
+        tried(f"--try {text[:60]!r}", lambda text=text: parse_options([f"method.upweight={text}"]))
         for find in (find_recipe, find_grid, task_recipe, load_klaad):
-            attempt(f"{find.__name__} {text[:60]!r}", lambda find=find, text=text: find(text))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("texts.csv", FILES[8], "is a csv, not a recipe"),
-        ("bomb.yaml", FILES[22], "more than 20,000 values"),
-    ],
-)
-def test_the_command_line_says_one_sentence(
-    name: str,
-    content: bytes,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        main(["train", name, "--out", "run"])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("Error: ")
-    assert said.count("\n") == 1
-    assert message in said
-    assert len(said) < LONGEST_MESSAGE
-    assert "patient" not in said
-    assert sorted(file.name for file in tmp_path.iterdir()) == [name]
-    assert (tmp_path / name).read_bytes() == content
+            tried(f"{find.__name__} {text[:60]!r}", lambda find=find, text=text: find(text))
