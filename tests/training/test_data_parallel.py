@@ -142,19 +142,21 @@ def standardized(statistics: Any, dtype: torch.dtype, mean: float, rows: slice, 
     }
 
 
-EXTRAS: list[dict[str, Any]] = [{}, {"unbiased": True, "running": "std"}, {"statistics_gradient": False}]
+EXTRAS: list[dict[str, Any]] = [
+    {},
+    {"unbiased": True, "running": "std"},
+    {"statistics_gradient": False},
+    {"twice": True},
+]
+TWICE = len(EXTRAS) - 1
 CASES = [
-    *itertools.product(STATISTICS, (torch.float32, torch.float64), (0.0, 1000.0), range(len(EXTRAS))),
+    *itertools.product(STATISTICS, (torch.float32, torch.float64), (0.0, 1000.0), range(TWICE)),
+    ("feature", torch.float32, 0.0, TWICE),
 ]
 
 
 def check_statistics(rank: int, folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        str(case): standardized(*case[:3], CUT[rank], **EXTRAS[case[3]])  # type: ignore[arg-type]
-        for case in CASES
-    }
-    found["twice"] = standardized("feature", torch.float32, 0.0, CUT[rank], twice=True)
-    return found
+    return {str(case): standardized(*case[:3], CUT[rank], **EXTRAS[case[3]]) for case in CASES}  # type: ignore[arg-type]
 
 
 def tiny_bert(**debias: Any) -> Any:
@@ -387,6 +389,8 @@ def test_statistics_are_those_of_the_whole_batch(case: Any, folder: Path) -> Non
     whole = standardized(statistics, dtype, mean, slice(None), **EXTRAS[extra])
     # The running averages are kept in float32 whatever the input.
     torch.testing.assert_close(parts[0]["running"], whole["running"], rtol=1e-5, atol=1e-6)
+    if extra == TWICE:
+        assert whole["running"]["query.absolute_mean"].min() > 0.5
     if dtype == torch.float32 and mean:  # float32 has no digits left for outputs and gradients
         return
     tolerance = 1e-10 if dtype == torch.float64 else 1e-5
@@ -396,36 +400,18 @@ def test_statistics_are_those_of_the_whole_batch(case: Any, folder: Path) -> Non
             torch.testing.assert_close(joined, whole[name][position], rtol=tolerance, atol=tolerance)
 
 
-def test_the_second_mean_is_that_of_the_whole_batch(folder: Path) -> None:
-    first, second = (found["twice"]["running"] for found in results(folder, "statistics"))
-    assert_equal(first, second)
-    whole = standardized("feature", torch.float32, 0.0, slice(None), twice=True)["running"]
-    assert whole["query.absolute_mean"].min() > 0.5
-    torch.testing.assert_close(first, whole, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", BARE)
-def test_any_trainer_with_ddp_gets_the_joint_batch(kind: str, folder: Path) -> None:
-    parts = [found[kind] for found in results(folder, "bare")]
+@pytest.mark.parametrize(
+    ("trainer", "kind"), [*(("bare", kind) for kind in BARE), *(("sharded", kind) for kind in SHARDED)]
+)
+def test_any_trainer_with_ddp_or_fsdp_gets_the_joint_batch(trainer: str, kind: str, folder: Path) -> None:
+    parts = [found[kind] for found in results(folder, trainer)]
     whole = bare_step(kind, slice(None))
     assert_equal(parts[0]["state"], parts[1]["state"])
     assert parts[0]["gradients"].keys() == whole["gradients"].keys()
     torch.testing.assert_close((parts[0]["loss"] + parts[1]["loss"]) / 2, whole["loss"], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(parts[0]["gradients"], whole["gradients"], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(parts[0]["state"], whole["state"], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", SHARDED)
-def test_sharded_parameters_get_the_gradients_of_the_joint_batch(kind: str, folder: Path) -> None:
-    parts = [found[kind] for found in results(folder, "sharded")]
-    whole = bare_step(kind, slice(None))
-    assert_equal(parts[0]["state"], parts[1]["state"])
-    assert parts[0]["gradients"].keys() == whole["gradients"].keys()
-    torch.testing.assert_close((parts[0]["loss"] + parts[1]["loss"]) / 2, whole["loss"], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(parts[0]["gradients"], whole["gradients"], rtol=1e-4, atol=1e-5)
-    if (
-        kind == "plain"
-    ):  # fully_shard hooks into its layer, which then computes all rows, and keeps their queries' statistics
+    if (trainer, kind) == ("sharded", "plain"):
+        # fully_shard hooks into its layer, which then computes all rows, and keeps their queries' statistics.
         whole["state"] |= {name: parts[0]["state"][name] for name in whole["state"] if "debias.query." in name}
     torch.testing.assert_close(parts[0]["state"], whole["state"], rtol=0, atol=1e-5)
 
@@ -491,13 +477,11 @@ def test_what_was_not_tried_is_refused(kind: DistributedType, monkeypatch: pytes
         make_lab(None)
 
 
-def test_a_batch_smaller_than_the_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Accelerator, "num_processes", property(lambda self: 16))
-    with pytest.raises(ConfigError, match=r"train\.batch_size is 15, less than one row for each of the 16 processes"):
-        make_lab(None)
-
-
-def test_processes_that_accelerate_does_not_join_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_have_no_row_or_are_not_joined_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Accelerator, "num_processes", property(lambda self: 16))
+        with pytest.raises(ConfigError, match=r"batch_size is 15, less than one row for each of the 16 processes"):
+            make_lab(None)
     make_accelerator(TrainConfig(device="cpu"))  # fixes this process to be alone
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="launcher started 2 processes, and accelerate sees one"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -39,17 +39,15 @@ from levelhead.methods import (
 )
 from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
-from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
-from levelhead.runs.recipe import build_experiment
-from levelhead.runs.train import train_run
-from levelhead.storage import load_tensors, read_metrics, save_tensors
+from levelhead.objectives.cross_entropy import WeightedCrossEntropy
+from levelhead.storage import load_tensors, save_tensors, write_atomically, write_text
 from levelhead.training.checkpoint import forget_epochs, forget_progress
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
 from levelhead.training.loop import rescales
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.training.weights import WeightAverage, load_trained_state, trained_state
-from levelhead.types import Batch, ConfigError, DataError, LevelheadError
+from levelhead.types import Batch, DataError, LevelheadError
 from tiny import make_examples, make_texts, slow_but, tiny_bert, tiny_vit, told_groups
 
 QUICK: dict[str, Any] = {
@@ -61,26 +59,20 @@ QUICK: dict[str, Any] = {
 }
 
 
-def make_lab(
-    folder: Path | None = None,
-    progress: Any = None,
-    groups: Tensor | None = None,
-    known_groups: Tensor | None = None,
-    people: Tensor | None = None,
-    **options: Any,
-) -> Lab:
-    return Lab(
-        new_model=tiny_vit,
-        train=make_examples(50),
-        validation=make_examples(20, seed=1),
-        config=TrainConfig(**{**QUICK, **options}),
-        seed=3,
-        folder=folder,
-        groups=groups,
-        known_groups=known_groups,
-        people=people,
-        **({"progress": progress} if progress else {}),
-    )
+NETWORK = ("new_model", "groups", "known_groups", "people", "validation_groups", "train", "validation", "seed")
+
+
+def make_lab(folder: Path | None = None, progress: Any = None, **options: Any) -> Lab:
+    """A lab of noise pictures and a tiny network; ``options`` are those of the lab or of its training."""
+    own = {name: options.pop(name) for name in NETWORK if name in options}
+    given = {"new_model": tiny_vit, "train": make_examples(50), "validation": make_examples(20, seed=1), "seed": 3}
+    told = {"progress": progress} if progress else {}
+    return Lab(**(given | own), config=TrainConfig(**{**QUICK, **options}), folder=folder, **told)  # type: ignore[arg-type]
+
+
+def make_text_lab(folder: Path | None = None, progress: Any = None, **options: Any) -> Lab:
+    texts = {"new_model": tiny_bert, "train": make_texts(50), "validation": make_texts(20, seed=1), "batch_size": 7}
+    return make_lab(folder, progress, **(texts | options))
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
@@ -192,8 +184,6 @@ def test_only_the_kept_network_is_debiased() -> None:
     lab = make_lab()
     fit(DAM(base=Spy()), lab)
     assert not getattr(lab.new_model().config, "levelhead", None)
-    with pytest.raises(ConfigError, match="once"):
-        DAM(base=DAM())
 
 
 @pytest.mark.parametrize(
@@ -215,12 +205,6 @@ def test_the_ingredients_are_switches(options: dict[str, Any]) -> None:
     logits = lab.logits(model)
     assert torch.isfinite(logits).all()
     assert not torch.equal(logits, lab.logits(fit(DAM(), make_lab(epochs=1))))
-
-
-def test_gradient_accumulation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
-    with pytest.raises(ConfigError, match="does not accumulate"):
-        make_lab()
 
 
 @pytest.mark.parametrize(
@@ -257,7 +241,7 @@ def overfitting_lab(folder: Path | None = None, progress: Any = None, **options:
     return lab
 
 
-@pytest.mark.parametrize("name", ["erm", "dam", "two stages"])
+@pytest.mark.parametrize("name", ["dam", "two stages"])
 def test_patience_stops_after_the_best_epoch_with_the_same_weights(name: str, tmp_path: Path) -> None:
     """The scout of the two stages, which trains one epoch, is left alone."""
     method = {**KINDS, "two stages": TwoStages()}[name]
@@ -326,16 +310,12 @@ def test_a_run_that_is_resumed_on_another_device_says_so(tmp_path: Path, caplog:
     assert "was written on NVIDIA H100; this is cpu." in caplog.text
 
 
-def test_a_killed_run_without_a_checkpoint_starts_again(tmp_path: Path) -> None:
+def test_a_killed_run_without_a_checkpoint_starts_again_and_a_finished_one_is_loaded(tmp_path: Path) -> None:
     reference = weights(fit(ERM(), make_lab()))
     with pytest.raises(Killed):
         fit(ERM(), make_lab(tmp_path, progress=killer(4)))
     assert_identical(weights(fit(ERM(), make_lab(tmp_path))), reference)
-
-
-def test_a_warm_up_longer_than_the_training_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    fit(ERM(), make_lab(warmup_steps=1000))
-    assert "train.warmup_steps is 1000: it never reaches its learning rate" in caplog.text
+    assert_identical(weights(fit(ERM(), make_lab(tmp_path, progress=killer(1)))), reference)
 
 
 def test_a_training_on_the_cpu_leaves_a_gpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,41 +329,36 @@ def test_a_training_on_the_cpu_leaves_a_gpu_alone(tmp_path: Path, monkeypatch: p
     fit(ERM(), lab)
 
 
-def test_a_finished_run_is_loaded_not_trained(tmp_path: Path) -> None:
-    first = weights(fit(ERM(), make_lab(tmp_path)))
-    assert_identical(weights(fit(ERM(), make_lab(tmp_path, progress=killer(1)))), first)
+class Explodes(WeightedCrossEntropy):
+    """Its loss is NaN at the fifth step."""
 
-
-class Explodes(Objective):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model, self.calls = model, 0
+    calls = 0
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         self.calls += 1
-        loss = weighted_cross_entropy(self.model(**batch.inputs).logits, batch.labels, batch.weight)
-        return loss * (math.nan if self.calls == 5 else 1.0), {}
+        loss, logs = super().forward(batch)
+        return loss * (math.nan if self.calls == 5 else 1.0), logs  # type: ignore[operator]
 
 
-@dataclass(frozen=True)
-class Exploding(Method):
-    summary = "its loss is NaN at the fifth step"
+class SteepAtTheEnd(WeightedCrossEntropy):
+    """Its loss is finite and its derivative is not, from the third step on; ``kept`` are the weights before a step."""
 
-    def stages(self, lab: Lab) -> Iterator[Stage]:
-        yield Stage(Explodes(lab.new_model()))
-
-
-class SteepAtTheEnd(Objective):
-    """Its loss is finite and its derivative is not, from the third step on."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model, self.calls = model, 0
+    calls = 0
+    kept: ClassVar[list[Any]] = []
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         self.calls += 1
-        loss = weighted_cross_entropy(self.model(**batch.inputs).logits, batch.labels, batch.weight)
-        return loss + (0.0 if self.calls < 3 else (loss - loss.detach()).sqrt()), {}
+        self.kept[:] = [self.model, weights(self.model)]
+        loss, logs = super().forward(batch)
+        return loss + (0.0 if self.calls < 3 else (loss - loss.detach()).sqrt()), logs  # type: ignore[operator]
+
+
+class Infinite(WeightedCrossEntropy):
+    """Its loss is infinite at once."""
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, logs = super().forward(batch)
+        return loss * math.inf, logs  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -400,21 +375,12 @@ class Trains(Method):
 
 @pytest.mark.parametrize("clip", [None, 1.0])
 def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(clip: float | None) -> None:
-    kept: list[nn.Module] = []
-
-    class Watched(SteepAtTheEnd):
-        def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-            kept[:] = [self.model, weights(self.model)]  # type: ignore[list-item]
-            return super().forward(batch)
-
-    with pytest.raises(
-        LevelheadError,
-        match=r"gradient's norm is (nan|inf) at step 2 \(stage 1, epoch 0, batch 2; .* although the loss is finite.*"
-        r"Weights were not updated by this step\. Lower train\.learning_rate",
-    ) as caught:
-        fit(Trains(Watched), make_lab(gradient_clip=clip))
+    with pytest.raises(LevelheadError, match=r"gradient's norm is (nan|inf) at step 2 \(stage 1, epoch 0") as caught:
+        fit(Trains(SteepAtTheEnd), make_lab(gradient_clip=clip))
+    assert "Weights were not updated by this step. Lower train.learning_rate" in str(caught.value)
     assert "gradient_clip" not in str(caught.value)  # no clip mends it
-    assert_identical(weights(kept[0]), kept[1])  # type: ignore[arg-type]
+    model, before = SteepAtTheEnd.kept
+    assert_identical(weights(model), before)
 
 
 @pytest.mark.parametrize("rate", [1e30, 1e20])
@@ -424,10 +390,7 @@ def test_weights_that_are_not_finite_stop_the_run_at_the_step_that_made_them(
 ) -> None:
     done: list[int] = []
     lab = make_lab(tmp_path, learning_rate=rate, epochs=1, progress=lambda *told: done.append(told[1]))
-    with pytest.raises(
-        LevelheadError,
-        match=r"weights' norm is (inf|nan) after step 0 \(stage 1, epoch 0, batch 0; .*this step updated",
-    ) as caught:
+    with pytest.raises(LevelheadError, match=r"weights' norm is (inf|nan) after step 0 \(stage 1, epoch 0") as caught:
         fit(METHODS[kind](), lab)
     assert f"Lower train.learning_rate (now {rate:g})" in str(caught.value)
     assert "gradient_clip" not in str(caught.value)  # AdamW's steps do not depend on the gradient's size
@@ -447,18 +410,12 @@ def test_finite_weights_that_predict_nothing_are_not_kept(tmp_path: Path) -> Non
 
 
 def test_advice_leaves_out_what_cannot_help() -> None:
-    class Broken(WeightedCrossEntropy):
-        def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-            loss, logs = super().forward(batch)
-            return loss * math.inf, logs
-
-    with pytest.raises(LevelheadError) as caught:
-        fit(Trains(Broken), make_lab())
-    assert "loss is inf at step 0" in str(caught.value)
+    with pytest.raises(LevelheadError, match="loss is inf at step 0") as caught:
+        fit(Trains(Infinite), make_lab())
     for useless in ("learning_rate", "gradient_clip", "precision"):  # before any step, in full precision
         assert useless not in str(caught.value)
     with pytest.raises(LevelheadError) as caught:
-        fit(Exploding(), make_lab(gradient_clip=1.0))
+        fit(Trains(Explodes), make_lab(gradient_clip=1.0))
     assert "Lower train.learning_rate (now 0.003); or change the options" in str(caught.value)
 
 
@@ -478,32 +435,25 @@ def test_an_overflow_that_comes_from_scaling_for_fp16_is_left_to_the_scaler() ->
     assert not rescales(Scaler(1.0))
 
 
-def test_the_log_has_the_learning_rate_of_the_step_it_is_about(tmp_path: Path) -> None:
-    # It was the rate of the step after.
+def test_the_log_has_the_learning_rate_of_the_step_it_is_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     fit(ERM(), make_lab(tmp_path, epochs=2, learning_rate=0.1, warmup_steps=4, log_every=1))
     rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     rates = [row["learning_rate"] for row in rows if "learning_rate" in row]
     assert rates[:5] == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1])
-
-
-def test_a_learning_rate_that_no_step_can_take_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"learning_rate is 1e\+38 .* does not fit into a float32"):
-        make_lab(learning_rate=1e38)
-    with pytest.raises(ConfigError, match=r"weight_decay 1e\+20"):
-        make_lab(learning_rate=1e20, weight_decay=1e20)
-    fit(ERM(), make_lab(epochs=1, learning_rate=1e-30, weight_decay=1e20))
+    fit(ERM(), make_lab(warmup_steps=1000))
+    assert "train.warmup_steps is 1000: it never reaches its learning rate" in caplog.text
+    fit(ERM(), make_lab(epochs=1, learning_rate=1e-30, weight_decay=1e20))  # a step that a float32 holds
 
 
 def test_dro_dual_learns_from_a_batch_of_equal_losses() -> None:
-    lab = make_lab(epochs=2)
-
     def constant() -> nn.Module:
         model = tiny_vit()
         nn.init.zeros_(model.classifier.weight)
         return model
 
-    lab._new_model = constant
-    fit(DRO(variant="dual", alpha=0.05), lab)
+    fit(DRO(variant="dual", alpha=0.05), make_lab(new_model=constant, epochs=2))
 
 
 @dataclass(frozen=True)
@@ -514,14 +464,16 @@ class Peeking(Method):
         yield Stage(WeightedCrossEntropy(lab.new_model()), groups=lab.groups)
 
 
-class Recorder(Objective):
+class Recorder(WeightedCrossEntropy):
+    """Keeps its batches."""
+
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model, self.seen = model, []
+        super().__init__(model)
+        self.seen: list[Batch] = []
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         self.seen.append(batch)
-        return weighted_cross_entropy(self.model(**batch.inputs).logits, batch.labels, batch.weight), {}
+        return super().forward(batch)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -529,44 +481,29 @@ class Recording(Method):
     summary = "keeps its batches"
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
-        self_groups = None if lab._groups is None else lab.groups
-        stage = Stage(Recorder(lab.new_model()), epochs=1, weights=torch.arange(50.0), groups=self_groups)
-        yield stage
-        lab.seen = stage.objective.seen
+        groups, objective = None if lab._groups is None else lab.groups, Recorder(lab.new_model())
+        yield Stage(objective, epochs=1, weights=torch.arange(50.0), groups=groups)
+        lab.seen = objective.seen
 
 
-def test_batches_hold_positions_weights_and_no_group() -> None:
-    lab = make_lab()
-    fit(Recording(), lab)
-    index = torch.cat([batch.index for batch in lab.seen])
-    assert len(index) == 48
-    assert len(index.unique()) == 48
-    for batch in lab.seen:
-        assert batch.group is None
-        assert torch.equal(batch.weight, batch.index.float())
-        assert torch.equal(batch.labels, lab.labels[batch.index])
-
-
-def test_batches_hold_groups_where_they_are_declared() -> None:
-    groups = torch.arange(50) % 3
+@pytest.mark.parametrize("groups", [None, torch.arange(50) % 3], ids=["hidden", "declared"])
+def test_batches_hold_positions_weights_and_no_group_but_where_it_is_declared(groups: Tensor | None) -> None:
     lab = make_lab(groups=groups)
     fit(Recording(), lab)
+    index = torch.cat([batch.index for batch in lab.seen])
+    assert len(index) == len(index.unique()) == 48
     for batch in lab.seen:
-        assert torch.equal(batch.group, groups[batch.index])
+        assert batch.group is None if groups is None else torch.equal(batch.group, groups[batch.index])
+        assert torch.equal(batch.weight, batch.index.float())
+        assert torch.equal(batch.labels, lab.labels[batch.index])
 
 
 @pytest.mark.parametrize("name", SELECTORS)
 def test_the_kept_model_is_the_one_the_selector_likes_best(name: str) -> None:
     selector = SELECTORS[name]
-    options: dict[str, Any] = {"select": name, "epochs": 4, "learning_rate": 2e-2}
     groups = torch.arange(20) % 4 // 2
-    lab = Lab(
-        new_model=tiny_vit,
-        train=make_examples(50),
-        validation=make_examples(20, seed=1),
-        config=TrainConfig(**{**QUICK, **options}),
-        validation_groups=groups if selector.uses_groups else None,
-    )
+    seen = groups if selector.uses_groups else None
+    lab = make_lab(validation_groups=seen, select=name, epochs=4, learning_rate=2e-2)
     model = fit(Trains(validation_parts=groups if selector.uses_parts else None), lab)
     validation = make_examples(20, seed=1)
     with torch.no_grad():
@@ -590,23 +527,12 @@ def test_the_worst_part_is_that_with_the_lowest_accuracy() -> None:
     assert SELECTORS["val_worst_inferred"].score(logits, labels, parts % 4) == 0.5
 
 
-def test_a_method_that_infers_no_parts_cannot_be_selected_by_them() -> None:
-    lab = make_lab(select="val_worst_inferred")
-    with pytest.raises(ConfigError, match=r"val_worst_inferred, and stage 1 of this method infers no parts"):
-        fit(ERM(), lab)
-    recipe = {"data": {"name": "portraits"}, "train": {"select": "val_worst_inferred"}, "method": {"name": "dam+jtt"}}
-    with pytest.raises(ConfigError, match=r"method dam\+jtt infers no parts .*val_worst_class"):
-        build_experiment(recipe)
-    assert build_experiment(recipe | {"method": {"name": "dam+xrm"}}).method.infers_parts
-
-
 @pytest.mark.parametrize("method", [XRM(single_part="keep"), GEORGE()], ids=["xrm", "george"])
 def test_a_method_that_infers_parts_can(method: Method) -> None:
     lab = make_lab(select="val_worst_inferred")
     fit(method, lab)
-    scores = [row["val_worst_inferred"] for row in lab.history if row["stage"] == 1]
-    assert len(scores) == 3
-    assert not [row for row in lab.history if row["stage"] == 0 and "val_worst_inferred" in row]
+    assert [row["stage"] for row in lab.history if "val_worst_inferred" in row] == [1] * 3
+    assert DAM(base=method).infers_parts
 
 
 def test_the_cosine_schedule_warms_up_and_ends_at_zero() -> None:
@@ -642,26 +568,26 @@ def test_an_average_of_the_weights_is_scored_and_kept() -> None:
     assert_identical(weights(model), seen[-1])  # training continues from the last weights
 
 
-def test_an_average_over_one_step_is_the_last_weights() -> None:
-    plain, averaged = make_lab(max_steps=1), make_lab(max_steps=1, average=0.9)
-    assert_identical(weights(fit(ERM(), plain)), weights(fit(ERM(), averaged)))
-    longer = fit(ERM(), make_lab(average=0.9))
-    assert weights(longer)["classifier.weight"].ne(weights(fit(ERM(), make_lab()))["classifier.weight"]).any()
+def test_an_average_over_one_step_is_the_last_weights_and_clipping_bounds_the_step() -> None:
+    free = weights(fit(ERM(), make_lab(max_steps=1)))
+    assert_identical(free, weights(fit(ERM(), make_lab(max_steps=1, average=0.9))))
+    for options in ({"average": 0.9}, {"gradient_clip": 1e-6}):
+        changed = weights(fit(ERM(), make_lab(epochs=1, **options)))  # type: ignore[arg-type]
+        plain = weights(fit(ERM(), make_lab(epochs=1)))
+        assert any(not torch.equal(plain[name], changed[name]) for name in plain)
 
 
-@pytest.mark.parametrize("method", [DAM(), JTT()])
-def test_training_with_an_average_resumes_bit_for_bit(method: Method, tmp_path: Path) -> None:
-    whole = weights(fit(method, make_lab(average=0.9)))
+@pytest.mark.parametrize(
+    ("method", "lab", "options"),
+    [(DAM(), make_lab, {"average": 0.9}), (ERM(), make_text_lab, {"length_bucketing": True})],
+    ids=["average", "buckets"],
+)
+def test_options_of_the_training_resume_bit_for_bit(method: Method, lab: Any, options: Any, tmp_path: Path) -> None:
+    whole = weights(fit(method, lab(**options)))
     with pytest.raises(Killed):
-        fit(method, make_lab(tmp_path, killer(4), average=0.9, checkpoint_seconds=0))
-    assert_identical(weights(fit(method, make_lab(tmp_path, average=0.9, checkpoint_seconds=0))), whole)
-    assert_identical(weights(fit(method, make_lab(tmp_path, average=0.9))), whole)
-
-
-def test_clipping_bounds_the_step() -> None:
-    free = weights(fit(ERM(), make_lab(epochs=1)))
-    clipped = weights(fit(ERM(), make_lab(epochs=1, gradient_clip=1e-6)))
-    assert any(not torch.equal(free[name], clipped[name]) for name in free)
+        fit(method, lab(tmp_path, killer(4), **options, checkpoint_seconds=0))
+    assert_identical(weights(fit(method, lab(tmp_path, **options, checkpoint_seconds=0))), whole)
+    assert_identical(weights(fit(method, lab(tmp_path, **options))), whole)
 
 
 def test_mixed_precision_trains() -> None:
@@ -669,7 +595,7 @@ def test_mixed_precision_trains() -> None:
 
     AcceleratorState._reset_state()
     try:
-        lab = make_lab(precision="bf16", epochs=15)
+        lab = make_lab(precision="bf16", epochs=8)
         model = fit(METHODS["dam"](), lab)
         assert (lab.logits(model).argmax(-1) == lab.labels).double().mean() > 0.9
     finally:
@@ -677,8 +603,6 @@ def test_mixed_precision_trains() -> None:
 
 
 def test_storage_keeps_the_old_file_when_writing_fails(tmp_path: Path) -> None:
-    from levelhead.storage import write_atomically, write_text
-
     file = tmp_path / "file.txt"
     write_text(file, "old")
 
@@ -700,18 +624,6 @@ def test_checkpoints_hold_no_pickle(tmp_path: Path) -> None:
     assert "generator.cpu" in tensors
 
 
-def make_text_lab(folder: Path | None = None, progress: Any = None, **options: Any) -> Lab:
-    return Lab(
-        new_model=tiny_bert,
-        train=make_texts(50),
-        validation=make_texts(20, seed=1),
-        config=TrainConfig(**{**QUICK, "batch_size": 7, **options}),
-        seed=3,
-        folder=folder,
-        **({"progress": progress} if progress else {}),
-    )
-
-
 def padding(lengths: Tensor, order: Tensor, size: int) -> int:
     batches = lengths[order[: len(order) // size * size]].view(-1, size)
     return int((batches.amax(dim=1, keepdim=True) - batches).sum())
@@ -731,16 +643,9 @@ def test_length_bucketing_changes_the_neighbours_and_nothing_else() -> None:
         assert not torch.equal(longest, longest.sort().values)
         assert torch.equal(order, lab._order(stage, 0, epoch))
     assert not torch.equal(lab._order(stage, 0, 0), lab._order(stage, 0, 1))
-
-
-def test_length_bucketing_keeps_repeated_and_sampled_rows() -> None:
-    lab, plain = make_text_lab(length_bucketing=True), make_text_lab()
-    objective = WeightedCrossEntropy(lab.new_model())
-    for stage in (
-        Stage(objective, rows=torch.cat([torch.arange(50), torch.full((30,), 4)])),
-        Stage(objective, sampling=(lab.labels == 1).double()),
-    ):
-        order, unsorted = lab._order(stage, 0, 0), plain._order(stage, 0, 0)
+    repeated = Stage(stage.objective, rows=torch.cat([torch.arange(50), torch.full((30,), 4)]))
+    for other in (repeated, Stage(stage.objective, sampling=(lab.labels == 1).double())):  # which it keeps
+        order, unsorted = lab._order(other, 0, 0), plain._order(other, 0, 0)
         assert sorted(order.tolist()) == sorted(unsorted[: len(unsorted) // 7 * 7].tolist())
 
 
@@ -754,30 +659,16 @@ def test_windows_keep_far_rows_apart() -> None:
     assert set(lengths[apart].view(-1, 2).diff(dim=1).abs().flatten().tolist()) == {2}
 
 
-def test_training_on_buckets_resumes_bit_for_bit(tmp_path: Path) -> None:
-    reference = weights(fit(ERM(), make_text_lab(tmp_path / "a", length_bucketing=True)))
-    with pytest.raises(Killed):
-        fit(ERM(), make_text_lab(tmp_path / "b", length_bucketing=True, progress=killer(10), checkpoint_seconds=0))
-    assert_identical(weights(fit(ERM(), make_text_lab(tmp_path / "b", length_bucketing=True))), reference)
-
-
 def test_bucketing_debiased_attention_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    fit(DAM(), make_text_lab(length_bucketing=True))
-    assert "statistics of one length alone" in caplog.text
-    caplog.clear()
-    fit(ERM(), make_text_lab(length_bucketing=True))
-    fit(DAM(), make_text_lab())
+    fit(ERM(), make_text_lab(length_bucketing=True, max_steps=1))
+    fit(DAM(), make_text_lab(max_steps=1))
     assert "statistics of one length" not in caplog.text
+    fit(DAM(), make_text_lab(length_bucketing=True, max_steps=1))
+    assert "statistics of one length alone" in caplog.text
 
 
 def test_a_frozen_part_is_not_counted_as_trained() -> None:
-    def half_frozen() -> nn.Module:
-        model = tiny_bert()
-        model.bert.requires_grad_(False)
-        return model
-
-    lab = make_text_lab()
-    lab._new_model = half_frozen
+    lab = make_lab(new_model=half_frozen)
     model = fit(ERM(), lab)
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     assert lab.work.backward / lab.work.forward == pytest.approx(trained / sum(p.numel() for p in model.parameters()))
@@ -807,27 +698,17 @@ def half_frozen() -> nn.Module:
     return model
 
 
-def make_frozen_lab(folder: Path | None, progress: Any = None, **options: Any) -> Lab:
-    return Lab(
-        new_model=half_frozen,
-        train=make_examples(50),
-        validation=make_examples(20, seed=1),
-        config=TrainConfig(**{**QUICK, "keep_epochs": True, **options}),
-        folder=folder,
-        **({"progress": progress} if progress else {}),
-    )
-
-
 def test_checkpoints_hold_what_is_trained_and_resume_bit_for_bit(tmp_path: Path) -> None:
-    reference = weights(fit(ERM(), make_frozen_lab(None)))
+    frozen: dict[str, Any] = {"new_model": half_frozen, "keep_epochs": True}
+    reference = weights(fit(ERM(), make_lab(**frozen)))
     with pytest.raises(Killed):
-        fit(ERM(), make_frozen_lab(tmp_path, progress=killer(5), checkpoint_seconds=0))
+        fit(ERM(), make_lab(tmp_path, killer(5), **frozen, checkpoint_seconds=0))
     head = {"classifier.weight", "classifier.bias"}
     assert set(load_tensors(tmp_path / "epochs/stage-0-epoch-0.safetensors")[0]) == head
     assert not (tmp_path / "checkpoints/stage-0-best.safetensors").exists(), "it is one of the epochs"
     names = {name for name in load_tensors(tmp_path / "checkpoints/stage-0.safetensors")[0] if "objective" in name}
     assert names == {f"objective.model.{name}" for name in head}
-    assert_identical(weights(fit(ERM(), make_frozen_lab(tmp_path))), reference)
+    assert_identical(weights(fit(ERM(), make_lab(tmp_path, **frozen))), reference)
 
 
 def test_epochs_are_kept_of_the_last_stage_alone(tmp_path: Path) -> None:
@@ -858,39 +739,27 @@ def test_buffers_and_tied_weights_are_kept() -> None:
     assert not {"0.weight", "2.weight"} & set(trained_state(model))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda tensors: tensors.pop("1.bias"), r"File x does not fit this model: it lacks 1\.bias\. It was"),
-        (lambda tensors: tensors.update({"0.weight": torch.ones(2, 2)}), r"it has besides 0\.weight"),
-        (lambda tensors: tensors.update({"1.bias": torch.ones(3)}), r"it has in another shape 1\.bias"),
-    ],
-)
-def test_loading_demands_exactly_what_is_trained(change: Any, message: str) -> None:
+def test_loading_demands_exactly_what_is_trained() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[0].requires_grad_(False)
-    before, tensors = weights(model), weights(model[1])
-    tensors = {f"1.{name}": tensor + 1 for name, tensor in tensors.items()}
-    change(tensors)
-    with pytest.raises(DataError, match=message):
-        load_trained_state(model, tensors, "File x")
-    assert_identical(weights(model), before)
-    load_trained_state(model, {name: before[name] + 1 for name in ("1.weight", "1.bias")})
-    assert torch.equal(model[1].bias, before["1.bias"] + 1)
-    assert torch.equal(model[0].bias, before["0.bias"])
+    before = weights(model)
+    wanted = {name: before[name] + 1 for name in ("1.weight", "1.bias")}
+    for tensors, message in (
+        ({"1.weight": wanted["1.weight"]}, r"File x does not fit this model: it lacks 1\.bias\. It was"),
+        (wanted | {"0.weight": torch.ones(2, 2)}, r"it has besides 0\.weight"),
+        (wanted | {"1.bias": torch.ones(3)}, r"it has in another shape 1\.bias"),
+    ):
+        with pytest.raises(DataError, match=message):
+            load_trained_state(model, tensors, "File x")
+        assert_identical(weights(model), before)
+    load_trained_state(model, wanted)
+    assert_identical(weights(model), before | wanted)
 
 
-def test_where_no_epoch_has_a_score_the_last_one_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Of 20 validation rows no two groups have 10 of each label, so that no epoch has a gap: the first was kept."""
-    recipe = {
-        "data": {"name": "portraits", "train_size": 48, "validation_size": 20, "test_size": 40, "correlation": 0.95},
-        "method": {"name": "erm"},
-        "model": {"hidden_size": 16, "layers": 2, "heads": 2},
-        "train": {"epochs": 3, "batch_size": 16, "device": "cpu", "select": "ORACLE_val_equalized_odds"},
-    }
-    train_run(build_experiment(recipe), tmp_path / "run")
+def test_where_no_epoch_has_a_score_the_last_one_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """Each group is of one class, so that no epoch has a gap."""
+    lab = make_lab(select="ORACLE_val_equalized_odds", validation_groups=torch.arange(20) % 2)
+    logits = lab.logits(fit(ERM(), lab))
     assert "ORACLE_val_equalized_odds is undefined in every epoch: the last one is kept." in caplog.text
-    history = read_metrics(tmp_path / "run")
-    last = history["history"][-1]
-    assert history["validation"]["val_loss"] == pytest.approx(last["val_loss"])
-    assert last["epoch"] == 2
+    assert torch.equal(logits, lab.logits(fit(ERM(), again := make_lab(select="last"))))
+    assert len(again.history) == 3
