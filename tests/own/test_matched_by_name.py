@@ -26,9 +26,8 @@ def network(classes: tuple[str, ...] | None, turned: bool = False) -> ViTForImag
         config.label2id = {name: place for place, name in enumerate(classes)}
     model = ViTForImageClassification(config).eval()
     if turned:
-        with torch.no_grad():
-            model.classifier.weight.copy_(model.classifier.weight.flip(0))
-            model.classifier.bias.copy_(model.classifier.bias.flip(0))
+        for tensor in model.classifier.parameters():
+            tensor.data.copy_(tensor.data.flip(0))
     return model
 
 
@@ -41,13 +40,8 @@ def rows(label: Any) -> list[dict[str, Any]]:
 def data_set(names: list[str], codes: list[int]) -> Any:
     datasets = pytest.importorskip("datasets")
     content = {"pixel_values": [row["pixel_values"].numpy() for row in rows(codes)], "label": codes}
-    features = datasets.Features(
-        {
-            "pixel_values": datasets.Array3D((3, 8, 8), "float32"),
-            "label": datasets.ClassLabel(names=names),
-        }
-    )
-    return datasets.Dataset.from_dict(content, features=features).with_format("torch")
+    kinds = {"pixel_values": datasets.Array3D((3, 8, 8), "float32"), "label": datasets.ClassLabel(names=names)}
+    return datasets.Dataset.from_dict(content, features=datasets.Features(kinds)).with_format("torch")
 
 
 def figures(found: lh.ModelComparison) -> tuple[float, float]:
@@ -71,13 +65,13 @@ def test_two_models_with_their_classes_in_another_order_are_matched_by_name() ->
 def test_class_labels_of_the_rows_are_matched_by_name() -> None:
     model = network(("no", "yes"))
     expected = figures(lh.compare_models(model, model, rows(LABEL)))
-    turned = data_set(["yes", "no"], (1 - LABEL).tolist())
-    assert figures(lh.compare_models(model, model, turned)) == expected
-    assert figures(lh.compare_models(model, model, data_set(["no", "yes"], LABEL.tolist()))) == expected
-    loud = data_set(["YES", "NO"], (1 - LABEL).tolist())
-    assert figures(lh.compare_models(model, model, loud)) == expected
-    numbers = data_set(["0", "1"], LABEL.tolist())
-    assert figures(lh.compare_models(model, model, numbers)) == expected
+    for names, codes in (
+        (["yes", "no"], 1 - LABEL),
+        (["no", "yes"], LABEL),
+        (["YES", "NO"], 1 - LABEL),
+        (["0", "1"], LABEL),
+    ):
+        assert figures(lh.compare_models(model, model, data_set(names, codes.tolist()))) == expected, names
 
 
 def test_positions_of_a_model_without_names_are_those_of_the_rows() -> None:

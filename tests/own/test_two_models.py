@@ -66,10 +66,8 @@ def test_figures_are_those_of_the_rows() -> None:
     assert found.different == 30
     assert found.changes["true_positive_rate"].new == 0.5
     assert "No groups were given" in found.text(all=True)
-    assert found.sentence == (
-        "debiased is right for 75.0% of 40 rows, plain for 50.0%: a change of +25.0 points, interval −1.6 to +49.2; "
-        "inconclusive."
-    )
+    for figure in ("75.0% of 40 rows", "50.0%", "+25.0 points", "−1.6 to +49.2", "inconclusive"):
+        assert figure in found.sentence
 
 
 def test_groups_are_audited_as_the_audit_does() -> None:
@@ -94,24 +92,24 @@ def test_groups_are_audited_as_the_audit_does() -> None:
 
 def test_clusters_widen_every_interval_and_not_those_of_groups_alone() -> None:
     rows, people = [*ROWS] * 8, [*range(40)] * 8
-    alone, together = compare(rows), compare(rows, cluster=people)
-    by_group = compare(rows, groups="site", cluster=people)
-    width = {
-        name: found.changes["accuracy"].difference.high - found.changes["accuracy"].difference.low
-        for name, found in (("alone", alone), ("together", together), ("by group", by_group))
-    }
-    assert width["together"] == width["by group"] > 2.5 * width["alone"]  # 40 independent rows, not 320
+    alone, together, by_group = (
+        compare(rows),
+        compare(rows, cluster=people),
+        compare(rows, groups="site", cluster=people),
+    )
+
+    def width(change: Any) -> float:
+        return float(change.difference.high - change.difference.low)
+
+    whole = width(alone.changes["accuracy"])
+    # 40 independent rows, not 320
+    assert width(together.changes["accuracy"]) == width(by_group.changes["accuracy"]) > 2.5 * whole
     assert "Intervals are clustered: 320 rows in 40 clusters." in together.warnings
-    audited = by_group.audit.against.by_attribute["site"].metrics["accuracy"].difference
-    assert audited.high - audited.low > 2 * width["alone"]
-    balanced = together.changes["balanced_accuracy"].difference
-    assert balanced.high - balanced.low > 2 * width["alone"]
+    assert width(by_group.audit.against.by_attribute["site"].metrics["accuracy"]) > 2 * whole
+    assert width(together.changes["balanced_accuracy"]) > 2 * whole
     assert compare(cluster=range(40)).changes["accuracy"] == compare().changes["accuracy"]  # each row its own
-
-
-def test_clusters_are_matched_by_their_pandas_index() -> None:
-    rows, people = pd.DataFrame([*ROWS] * 2), pd.Series([*range(40)] * 2, name="person")
-    found, moved = compare(rows, cluster=people), compare(rows, cluster=people.sample(frac=1, random_state=0))
+    frame, index = pd.DataFrame([*ROWS] * 2), pd.Series([*range(40)] * 2, name="person")
+    found, moved = compare(frame, cluster=index), compare(frame, cluster=index.sample(frac=1, random_state=0))
     assert moved.changes["accuracy"] == found.changes["accuracy"]
     assert any("matched by their pandas index" in one for one in moved.warnings)
 
@@ -138,10 +136,9 @@ def test_rates_are_about_a_class_that_occurs_and_a_warning_names_it() -> None:
     assert not any("rates are about" in one for one in alone.warnings)
     assert by_group.audit is not None
     assert (by_group.audit.positive, by_group.changes["selection_rate"].new) == ("no", 1.0)
-    said = "Labels and predictions of debiased have only the class “no”: rates are about “no”."
-    assert said in by_group.warnings
     none = compare([row | {"answers": torch.tensor([0, 0])} for row in rows])
-    assert "Labels and predictions have only the class “no”: rates are about “no”." in none.warnings
+    for found, whose in ((by_group, "Labels and predictions of debiased"), (none, "Labels and predictions")):
+        assert f"{whose} have only the class “no”: rates are about “no”." in found.warnings
 
 
 @pytest.mark.parametrize("groups", [None, "site"])
@@ -149,11 +146,10 @@ def test_the_class_of_the_rates_stands_in_the_file_and_over_the_table(groups: An
     found = compare(groups=groups, positive="no")
     kept = found.to_dict()
     assert found.positive == kept["positive"] == "no"
-    title = "Every figure over all rows, percent; rates are about “no”; changes with their 95% intervals"
-    assert title in found.to_html()
+    assert "percent; rates are about “no”; changes" in found.to_html()
     assert "rates are about “no”" in " ".join(found.text(all=True).split())
     del kept["positive"]  # a file that does not name it
-    assert "Every figure over all rows, percent; changes" in str(two_models_page(kept))
+    assert "percent; changes" in str(two_models_page(kept))
 
 
 def three_classes() -> list[Any]:
@@ -162,25 +158,19 @@ def three_classes() -> list[Any]:
     return [Answers(network(**three), column) for column in (0, 1)]
 
 
-def test_no_class_is_named_where_each_is_set_against_the_rest() -> None:
+def test_classes_of_three_or_more_are_named_where_rates_are_about_one() -> None:
     models = three_classes()
-    found = lh.compare_models(*models, [*ROWS, ROWS[0] | {"labels": 2}])
+    found = lh.compare_models(*models, [*ROWS, ROWS[0] | {"labels": 2}])  # each class is set against the rest
     assert found.positive is None
     assert "true_positive_rate[z]" in found.changes
     assert "rates are about" not in found.to_html()
-
-
-def test_two_of_three_classes_are_named() -> None:
-    models = three_classes()
     said = "have only the classes “x” and “y”: rates are about “y”."
     assert any(one.endswith(said) for one in lh.compare_models(*models, ROWS).warnings)
     named = lh.compare_models(*models, ROWS, positive="x", groups="site", favourable="y")
     assert named.audit is not None
     assert named.audit.positive == "x"
     assert not any("rates are about" in one for one in named.warnings)
-
-
-def test_named_classes_may_be_late_among_more_classes_than_rows() -> None:
+    # Named classes may be late among more classes than rows.
     many = {"id2label": {at: f"class {at}" for at in range(50)}, "label2id": {f"class {at}": at for at in range(50)}}
     models = [Answers(network(**many), column) for column in (0, 1)]
     rows = [row | {"labels": 48 + row["labels"]} for row in ROWS]
@@ -189,13 +179,12 @@ def test_named_classes_may_be_late_among_more_classes_than_rows() -> None:
     assert found.audit.positive == "class 48"
 
 
-@pytest.mark.parametrize(
-    "groups", ["site", ["site"], {"site": list("aabb") * 10}, pd.DataFrame({"site": list("aabb") * 10})]
-)
-def test_groups_may_be_given_in_many_ways(groups: Any) -> None:
-    found = compare(groups=groups)
-    assert found.audit is not None
-    assert list(found.audit.groups) == ["a", "b"]
+def test_groups_may_be_given_in_many_ways() -> None:
+    column = {"site": list("aabb") * 10}
+    for groups in ("site", ["site"], column, pd.DataFrame(column)):
+        found = compare(groups=groups)
+        assert found.audit is not None
+        assert list(found.audit.groups) == ["a", "b"]
 
 
 def test_page_and_notebook_show_it(tmp_path: Path) -> None:
@@ -219,16 +208,14 @@ def test_the_finding_of_a_page_is_the_gap() -> None:
     page = compare(groups="site").to_html()
     assert "The measured gap in equalized odds changed from" in page
     same = lh.compare_models(answering(0), answering(0), ROWS, groups="site", names=ROLES)
-    assert same.sentence == (
-        "debiased and plain predict the same class for all 40 rows, 50.0% correct: no difference on these rows."
-    )
-
-
-def test_a_constant_model_is_named_before_any_gap() -> None:
+    assert "predict the same class for all 40 rows, 50.0% correct" in same.sentence
     rows = [row | {"answers": torch.tensor([int(row["labels"]), 1])} for row in ROWS]
-    assert compare(rows, groups="site").warnings[0] == (
-        "debiased predicts “yes” for every row: its gaps of 0 say nothing."
-    )
+    assert compare(rows, groups="site").warnings[0].startswith("debiased predicts “yes” for every row")
+    one = compare(ROWS[:1], groups="site")  # of one class
+    assert one.rows == 1
+    assert one.audit is not None
+    assert not one.audit.metrics["equalized_odds"].defined
+    assert "undefined" in one.text(all=True)
 
 
 def test_folders_models_and_frames(tmp_path: Path) -> None:
@@ -274,11 +261,3 @@ def test_group_columns_are_not_opened_while_models_predict(monkeypatch: pytest.M
     found = compare(dataset, groups="site")
     assert found.audit is not None
     assert len(seen) == 2
-
-
-def test_one_row_of_one_class() -> None:
-    found = compare(ROWS[:1], groups="site")
-    assert found.rows == 1
-    assert found.audit is not None
-    assert not found.audit.metrics["equalized_odds"].defined
-    assert "undefined" in found.text(all=True)
