@@ -1,8 +1,9 @@
-"""Small noise pictures for the tests of data sets."""
+"""Small noise pictures and changed files for the tests of data sets."""
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -15,3 +16,10 @@ def picture(seed: int, size: int | tuple[int, int] = 64, kind: str = "PNG") -> b
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
     Image.fromarray(pixels).save(buffer, kind)
     return buffer.getvalue()
+
+
+def replace(file: Path, before: str, after: str) -> None:
+    """Write a text in place of another one that a file holds."""
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))

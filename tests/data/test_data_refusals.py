@@ -5,11 +5,6 @@ import pytest
 from refusals import Row, check, rows
 
 
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEVELHEAD_CACHE", "off")
-
-
 @pytest.mark.parametrize("row", rows(__file__))
 def test_it_is_refused(row: Row, folder_of_its_own: None, capsys: pytest.CaptureFixture[str]) -> None:
     check(row, globals(), capsys)

@@ -106,12 +106,6 @@ def write_csv(root: Path) -> Path:
     return root
 
 
-def replace(file: Path, before: str, after: str) -> None:
-    text = file.read_text()
-    assert before in text
-    file.write_text(text.replace(before, after))
-
-
 def test_the_layouts_tell_the_same(tmp_path: Path) -> None:
     written = [
         HateXplain(write_owners(tmp_path / "owners", corpus())),

@@ -27,17 +27,6 @@ from levelhead.data import DATASETS, SPLITS, DataSet
 KNOWN = Path(__file__).with_name("sets.txt")
 
 
-def celeba64(root: Path) -> None:
-    rows = range(12)
-    columns = {"Blond_Hair": [row % 3 == 0 for row in rows], "Male": [row % 2 == 0 for row in rows]}
-    test_parquet.write(root / "celeba64", {**columns, "celeb_id": [row // 2 for row in rows]})
-
-
-def utkface64(root: Path) -> None:
-    columns = {"gender": [row % 2 for row in range(12)], "race": [row % 5 for row in range(12)]}
-    test_parquet.write(root / "utkface64", columns)
-
-
 def faces(root: Path) -> None:
     test_utkface_folder.write(root, [row // 4 % 5 for row in range(120)])
 
@@ -66,13 +55,13 @@ def hatexplain(form: Callable[..., Path]) -> Callable[[Path], object]:
 DEALT = {"split_column": None, "validation_share": 0.3, "test_share": 0.3}
 ONE = {"path": "pets", "validation_split": None, "test_split": None, "validation_share": 0.3, "test_share": 0.3}
 SETS: dict[str, tuple[str, Callable[[Path], object], dict[str, Any]]] = {
-    "celeba64": ("celeba64", celeba64, {}),
-    "celeba64 by another": ("celeba64", celeba64, {"target": "Male", "sensitive": "Blond_Hair"}),
+    "celeba64": ("celeba64", test_parquet.celeba, {}),
+    "celeba64 by another": ("celeba64", test_parquet.celeba, {"target": "Male", "sensitive": "Blond_Hair"}),
     "celeba": ("celeba", test_celeba_folder.write, {"sensitive": ("Male", "Smiling")}),
     "celeba as csv": ("celeba", lambda root: test_celeba_folder.write(root, kind="csv"), {"target": "Smiling"}),
-    "utkface64": ("utkface64", utkface64, {}),
-    "utkface64 by race": ("utkface64", utkface64, {"sensitive": "race"}),
-    "utkface64 of white": ("utkface64", utkface64, {"target": "white", "sensitive": "gender"}),
+    "utkface64": ("utkface64", test_parquet.utkface, {}),
+    "utkface64 by race": ("utkface64", test_parquet.utkface, {"sensitive": "race"}),
+    "utkface64 of white": ("utkface64", test_parquet.utkface, {"target": "white", "sensitive": "gender"}),
     "utkface": ("utkface", faces, {"sensitive": "race", "image_size": 16, "split_seed": 1}),
     "utkface of white": (
         "utkface",
@@ -139,8 +128,7 @@ def told(name: str, data: DataSet) -> Iterator[str]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SETS)
-def test_a_set_is_what_it_was(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEVELHEAD_CACHE", "off")
+def test_a_set_is_what_it_was(name: str, tmp_path: Path) -> None:
     kind, write, options = SETS[name]
     write(tmp_path)
     assert "\n".join(told(name, DATASETS[kind](root=tmp_path, **options))) in KNOWN.read_text(encoding="utf-8")

@@ -11,22 +11,100 @@ The two tables are also taken as csv (``image_id`` and the names in the first li
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import pandas as pd
-import torch
-from torch import Tensor
-
-from levelhead.data.base import SPLITS, Card, Examples, Inputs, Split, dataset_folder, refuse_one_class, warn_of_absent
+from levelhead.data.base import SPLITS, Card, Inputs, Split, dataset_folder
 from levelhead.data.cache import picture_inputs
 from levelhead.data.celeba import CelebAAttributes, celeba_card
 from levelhead.data.images import PictureFiles, check_image_size
+from levelhead.data.table_set import Roles, Rows, Table
 from levelhead.data.text_files import read_columns, table_header
 from levelhead.types import DataError, quoted, refuse_duplicates, require_columns
 
 ATTRIBUTES, PARTITION, PICTURES = "list_attr_celeba", "list_eval_partition", "img_align_celeba"
+FILE = "image_id"
+
+
+@dataclass(frozen=True)
+class OwnersTable(Table):
+    """The attributes of one split's pictures, in the order of the table of splits."""
+
+    folder: Path = Path()
+
+    def header(self) -> list[str]:
+        """Return the names of the attributes, and that of the file."""
+        path, _ = self._path(ATTRIBUTES), self._path(PARTITION)
+        if path.suffix == ".csv":
+            return [FILE, *table_header(path)[1:]]
+        names = self._lines(path)[1].split()
+        refuse_duplicates(names, names, str(path))
+        return [FILE, *names]
+
+    def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
+        """Return columns as texts, and the number of rows."""
+        header, path = self.header(), self._path(ATTRIBUTES)
+        require_columns(header, columns, str(path))
+        files = self._files()
+        found = {name: files if name == FILE else self._attribute(path, header.index(name), files) for name in columns}
+        return found, len(files)
+
+    def _attribute(self, path: Path, place: int, files: Sequence[str]) -> list[str]:
+        rows = self._pairs(path, place)
+        values = dict(rows)
+        if len(values) < len(rows):
+            twice = next(name for name, count in Counter(name for name, _ in rows).items() if count > 1)
+            raise DataError(f"{path}: {quoted(twice)} is there twice.")
+        absent = [name for name in files if name not in values]
+        if absent:
+            raise DataError(f"{path} lacks {len(absent)} pictures of {PARTITION}, first {quoted(absent[0])}.")
+        return [values[name] for name in files]
+
+    def _files(self) -> list[str]:
+        path = self._path(PARTITION)
+        rows = self._pairs(path, 1)
+        wrong = [name for name, split in rows if split not in ("0", "1", "2")]
+        if wrong:
+            raise DataError(f"{path}: {len(wrong)} rows name no split, first {quoted(wrong[0])}; a split is 0, 1 or 2.")
+        return [name for name, split in rows if SPLITS[int(split)] == self.split]
+
+    def _path(self, stem: str) -> Path:
+        for suffix in (".txt", ".csv"):
+            if (self.folder / (stem + suffix)).is_file():
+                return self.folder / (stem + suffix)
+        raise DataError(f"{self.folder} holds neither {stem}.txt nor {stem}.csv; fetch it from CelebA's owners.")
+
+    def _pairs(self, path: Path, place: int) -> list[tuple[str, str]]:
+        """Return the file and another column of each row of a table."""
+        if path.suffix == ".csv":
+            header = table_header(path)
+            if len(header) <= place:
+                raise DataError(f"{path} has {len(header)} columns, and needs {place + 1}; fetch it again.")
+            columns = read_columns(path, [header[0], header[place]])
+            return list(zip(columns[header[0]], columns[header[place]], strict=True))
+        rows = self._lines(path)[2 if path.stem == ATTRIBUTES else 0 :]
+        fields = (row.split(maxsplit=place + 1) for row in rows)
+        return [(row[0], row[place] if place < len(row) else "") for row in fields]
+
+    def _lines(self, path: Path) -> list[str]:
+        """Return the lines of a table; those of the attributes begin with the number of pictures."""
+        try:
+            rows = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        except ValueError as error:
+            raise DataError(f"{path} cannot be read ({error}); fetch it again.") from None
+        if path.stem != ATTRIBUTES:
+            return rows
+        if len(rows) < 2 or not rows[0].strip().isdigit():
+            raise DataError(
+                f"{path} does not begin with the number of its pictures: line 1 is that number, line 2 the attributes. "
+                "Put the number there, or fetch the file again."
+            )
+        if int(rows[0]) != len(rows) - 2:
+            raise DataError(f"{path}: the first line promises {rows[0].strip()} rows and there are {len(rows) - 2}.")
+        return rows
 
 
 @dataclass(frozen=True)
@@ -39,126 +117,32 @@ class CelebAFolder(CelebAAttributes):
     image_size: int = 64
 
     card: ClassVar[Card] = celeba_card("CelebA, the owners' files")
+    codes: ClassVar[Mapping[str, int]] = {"-1": 0, "1": 1}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_image_size(self.image_size)
 
+    @property
+    def _roles(self) -> Roles:
+        return Roles(self.target, inputs=(FILE,))
+
+    def _tables(self) -> list[OwnersTable]:
+        folder = dataset_folder(self.root, "celeba")
+        return [OwnersTable(str(folder), split, folder) for split in SPLITS]
+
     def check(self) -> None:
         """Raise :class:`DataError` if the pictures, a table or the target column is absent."""
         self._pictures()
-        for table in (ATTRIBUTES, PARTITION):
-            self._table(table)
-        path, columns = self._table(ATTRIBUTES), self._columns()
-        require_columns(columns, [self.target], str(path))
-        warn_of_absent(self._sensitive, str(path), columns)
+        super().check()
 
-    def examples(self, split: Split) -> Examples:
-        """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no other column."""
-        labels, names = self._values(split, self.target), self._names(self.target)
-        refuse_one_class(labels, names, self.target, f"{self._table(ATTRIBUTES)}, {split}")
-        encoded = self._encoded(split)
-        return picture_inputs(encoded, encoded.where, self.image_size).with_labels(labels, names)
-
-    def inputs(self, split: Split) -> Inputs:
-        """Return pictures (n, 3, image_size, image_size) of ``split``; opens the table of the splits alone."""
-        encoded = self._encoded(split)
+    def _load(self, rows: Rows, split: Split) -> Inputs:
+        names = rows.chosen(FILE)
+        encoded = PictureFiles(self._pictures(), names, lambda at: f"{rows.tables[0][0].name}: picture {names[at]}")
         return picture_inputs(encoded, encoded.where, self.image_size)
 
-    def _encoded(self, split: Split) -> PictureFiles:
-        folder, files = self._pictures(), self._files(split)
-        return PictureFiles(folder, files, lambda position: f"{folder.parent}: picture {files[position]}")
-
-    def _folder(self) -> Path:
-        return dataset_folder(self.root, "celeba")
-
-    def _table(self, stem: str) -> Path:
-        for suffix in (".txt", ".csv"):
-            if (self._folder() / (stem + suffix)).is_file():
-                return self._folder() / (stem + suffix)
-        raise DataError(f"{self._folder()} holds neither {stem}.txt nor {stem}.csv; fetch it from CelebA's owners.")
-
     def _pictures(self) -> Path:
-        folder = self._folder() / PICTURES
+        folder = dataset_folder(self.root, "celeba") / PICTURES
         if not folder.is_dir():
             raise DataError(f"There is no folder {folder}. Unpack img_align_celeba.zip there.")
         return folder / PICTURES if (folder / PICTURES).is_dir() else folder  # the mirror's archive nests it
-
-    def _files(self, split: Split) -> list[str]:
-        """Return the file names of ``split``, in the order of the table."""
-        path = self._table(PARTITION)
-        frame = _read(path, [0, 1])
-        wrong = frame[~frame.iloc[:, 1].isin(["0", "1", "2"])]
-        if len(wrong):
-            raise DataError(
-                f"{path}: {len(wrong)} rows name no split, first {quoted(wrong.iloc[0, 0])}; a split is 0, 1 or 2."
-            )
-        files: list[str] = frame.iloc[:, 0][frame.iloc[:, 1] == str(SPLITS.index(split))].tolist()
-        if not files:
-            raise DataError(f"{path}: the {split} split is empty.")
-        return files
-
-    def _columns(self) -> list[str]:
-        """Return the names of the attributes."""
-        path = self._table(ATTRIBUTES)
-        if path.suffix == ".csv":
-            return table_header(path)[1:]
-        try:
-            with path.open(encoding="utf-8-sig") as lines:
-                first, second = lines.readline(), lines.readline()
-        except ValueError as error:
-            raise DataError(f"{path} cannot be read ({error}); fetch it again.") from None
-        columns = second.split()
-        if not first.strip().isdigit():
-            raise DataError(
-                f"{path} does not begin with the number of its pictures: line 1 is that number, line 2 the attributes. "
-                "Put the number there, or fetch the file again."
-            )
-        refuse_duplicates(columns, columns, str(path))
-        return columns
-
-    def _values(self, split: Split, attribute: str) -> Tensor:
-        path, columns = self._table(ATTRIBUTES), self._columns()
-        require_columns(columns, [attribute], str(path))
-        frame = _read(path, [0, columns.index(attribute) + 1])
-        wrong = frame[~frame.iloc[:, 1].isin(["-1", "1"])]
-        if len(wrong):
-            raise DataError(
-                f"{path}: {attribute!r} is neither -1 nor 1 in {len(wrong)} rows, first that of "
-                f"{quoted(wrong.iloc[0, 0])}; fetch it again."
-            )
-        if path.suffix == ".txt":
-            with path.open(encoding="utf-8") as lines:
-                promised = lines.readline().strip()
-            if promised != str(len(frame)):
-                raise DataError(f"{path}: the first line promises {promised} rows and there are {len(frame)}.")
-        values = frame.iloc[:, 1].set_axis(frame.iloc[:, 0])
-        if not values.index.is_unique:
-            raise DataError(f"{path}: {quoted(values.index[values.index.duplicated()][0])} is there twice.")
-        chosen = values.reindex(self._files(split))
-        absent = chosen[chosen.isna()]
-        if len(absent):
-            raise DataError(f"{path} lacks {len(absent)} pictures of {PARTITION}, first {quoted(absent.index[0])}.")
-        return torch.from_numpy((chosen == "1").to_numpy(dtype="int64", copy=True))
-
-
-def _read(path: Path, columns: list[int]) -> pd.DataFrame:
-    """Read two columns of a table as text; a missing cell is an empty text."""
-    if path.suffix == ".csv":
-        header = table_header(path)
-        if len(header) <= max(columns):
-            raise DataError(f"{path} has {len(header)} columns, and needs {max(columns) + 1}; fetch it again.")
-        return pd.DataFrame(read_columns(path, [header[at] for at in columns]), dtype=str)
-    try:
-        return pd.read_csv(
-            path,
-            sep=r"\s+",
-            header=None,
-            index_col=False,  # a blank at the end of each row would make the file names an index
-            skiprows=2 if path.stem == ATTRIBUTES else 0,
-            usecols=columns,
-            dtype=str,
-            keep_default_na=False,
-        ).fillna("")
-    except (ValueError, pd.errors.ParserError) as error:
-        raise DataError(f"{path} cannot be read ({str(error).splitlines()[0]}); fetch it again.") from None

@@ -15,31 +15,20 @@ from __future__ import annotations
 
 import json
 import logging
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pyarrow.parquet as pq
-import torch
-from torch import Tensor
 
-from levelhead.data.base import (
-    SPLITS,
-    Card,
-    DataSet,
-    Examples,
-    Groups,
-    Split,
-    dataset_folder,
-    refuse_one_class,
-    warn_of_absent,
-)
-from levelhead.data.parquet import check_columns, split_files
-from levelhead.data.text_files import find_layout, read_columns, table_file, table_header
-from levelhead.data.texts import Texts
+from levelhead.csv_form import whole
+from levelhead.data.base import SPLITS, Card, Groups, Inputs, Split, dataset_folder
+from levelhead.data.table_set import FileTable, KnownSet, Roles, Rows, Table
+from levelhead.data.text_files import find_layout, table_file, table_files
 from levelhead.types import DataError, require_columns
 
 POSTS, DIVISIONS = "dataset.json", "post_id_divisions.json"
@@ -56,6 +45,9 @@ COMMUNITY = "Women"
 NO_COMMUNITY = ("None", "Other")
 MOST_FREQUENT = 10
 
+WORDS, LABEL, TARGET = "post_tokens", "label", "target"
+LAYOUT_SUFFIXES = (".csv", ".csv.gz")
+
 Named = list[list[str]]
 """The communities that each annotator of a post names."""
 
@@ -63,7 +55,130 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class HateXplain(DataSet):
+class PostTable(Table):
+    """The posts of one split as annotators left them: their words, and what each says of a post in one field."""
+
+    folder: Path = Path()
+
+    def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
+        """Return words with blanks between them, and "0" or "1" of labels and of targets; opens no other field."""
+        found = {name: self._words() if name == WORDS else self._judged(name) for name in columns}
+        return found, len(next(iter(found.values())))
+
+    @abstractmethod
+    def said(self, field: str) -> list[list[Any]]:
+        """Return what each annotator of each post says in a field; opens no other."""
+
+    @abstractmethod
+    def corpus(self) -> Iterable[Named]:
+        """Return the communities that each annotator of each post of the whole set names."""
+
+    @abstractmethod
+    def tokens(self) -> list[Any]:
+        """Return the words of each post."""
+
+    def _words(self) -> list[str]:
+        tokens = self.tokens()
+        wrong = [row for row, words in enumerate(tokens) if not words]
+        if wrong:
+            raise DataError(f"{self.name}: {len(wrong)} posts have no post_tokens, first post {wrong[0]} (from 0).")
+        return [" ".join(words) for words in tokens]
+
+    def _judged(self, field: str) -> list[str]:
+        said = self.said(field)
+        if field == LABEL:
+            return [str(_code(labels, self.name, row)) for row, labels in enumerate(said)]
+        frequent = most_frequent(self.corpus())
+        return [str(_is_targeted(post, frequent)) for post in said]
+
+
+@dataclass(frozen=True)
+class OwnersPosts(PostTable):
+    """The owners' files: one of all posts, and one of the ids of each split."""
+
+    def header(self) -> list[str]:
+        """Return the fields of posts and of their annotators' notes; what they hold is dropped."""
+        self._division()
+        posts = self._posts([], [WORDS, TARGET, LABEL])
+        return list(dict.fromkeys(key for post in posts for part in (post, *post["annotators"]) for key in part))
+
+    def tokens(self) -> list[Any]:
+        """Return the words of each post."""
+        return [post.get(WORDS) for post in self._posts(self._division(), [TARGET, LABEL])]
+
+    def said(self, field: str) -> list[list[Any]]:
+        """Return what each annotator of each post says in a field."""
+        return self._said(self._division(), field)
+
+    def corpus(self) -> Iterable[Named]:
+        """Return the communities that each annotator of each post of the whole set names."""
+        return self._said([], TARGET)
+
+    def _said(self, ids: Sequence[str], field: str) -> list[list[Any]]:
+        posts = self._posts(ids, [WORDS, *{TARGET, LABEL} - {field}])
+        for row, post in enumerate(posts):
+            if any(field not in note for note in post["annotators"]):
+                raise DataError(
+                    f"{self.name}: post {row} (from 0) has an annotator without {field!r}; fetch {POSTS} again."
+                )
+        return [[note[field] for note in post["annotators"]] for post in posts]
+
+    def _division(self) -> list[str]:
+        """Return the ids of the owners' split; an id in two splits is an error."""
+        path = self.folder / DIVISIONS
+        divisions = _load(path, ())
+        require_columns(sorted(divisions), list(DIVISION_NAMES.values()), str(path))
+        twice = [name for name, count in Counter(chain.from_iterable(divisions.values())).items() if count > 1]
+        if twice:
+            raise DataError(f"{path} lists {len(twice)} posts more than once; fetch it again.")
+        assert self.split is not None
+        ids: list[str] = divisions[DIVISION_NAMES[self.split]]
+        if not ids:
+            raise DataError(f"{path} has no post in the {self.split} split; fetch it again.")
+        return ids
+
+    def _posts(self, ids: Sequence[str], closed: Iterable[str]) -> list[dict[str, Any]]:
+        """Return records of the owners' file without the ``closed`` fields: those of ``ids``, or all of them."""
+        path = self.folder / POSTS
+        posts = _load(path, ["rationales", "annotator_id", *closed])
+        absent = [name for name in ids if name not in posts]
+        if absent:
+            raise DataError(f"{path} lacks {len(absent)} of {len(ids)} posts of {DIVISIONS}; fetch both again.")
+        chosen = [posts[name] for name in ids] if ids else list(posts.values())
+        wrong = [row for row, post in enumerate(chosen) if not isinstance(post, dict) or not post.get("annotators")]
+        if wrong:
+            raise DataError(f"{path}: {len(wrong)} posts have no annotators, first number {wrong[0]}.")
+        return chosen
+
+
+@dataclass(frozen=True)
+class HubPosts(PostTable):
+    """The parquet files of one split, and those of all."""
+
+    def header(self) -> list[str]:
+        """Return the columns, and the fields of an annotator's note, that all files have."""
+        files = self._files(self.split)
+        return [name for name in (WORDS, LABEL, TARGET) if all(_paths(file, name) for file in files)]
+
+    def tokens(self) -> list[Any]:
+        """Return the words of each post."""
+        return [words for file in self._files(self.split) for words in _leaf(file, WORDS)]
+
+    def said(self, field: str) -> list[list[Any]]:
+        """Return what each annotator of each post says in a field."""
+        return [post for file in self._files(self.split) for post in _notes(file, field)]
+
+    def corpus(self) -> Iterable[Named]:
+        """Return the communities that each annotator of each post of the whole set names."""
+        return [post for split in SPLITS for file in self._files(split) for post in _notes(file, TARGET)]
+
+    def _files(self, split: Split | None) -> list[Path]:
+        folder = self.folder / "data" if any(self.folder.glob("data/train-*.parquet")) else self.folder
+        return table_files(folder, str(split), suffixes=[".parquet"])
+
+
+@dataclass(frozen=True)
+class HateXplain(KnownSet):
     """Tell hateful or offensive posts from normal ones; the group is whether women are targeted, as annotated.
 
     A post is ``normal`` if most of its annotators say so, and ``hateful or offensive`` otherwise, also where all three
@@ -87,71 +202,34 @@ class HateXplain(DataSet):
         "4.8 points of a rate, so report intervals.",
     )
 
-    def check(self) -> None:
-        """Raise an error if a file or a column that training needs is absent."""
-        folder, layout = self._folder(), self._layout()
-        if layout == "owners":
-            for split in SPLITS:
-                self._division(split)
-            there = {
-                key
-                for post in self._posts((), ["target", "annotator_id"])
-                for note in post["annotators"]
-                for key in note
-            }
-            warn_of_absent(("target",), str(folder / POSTS), sorted(there))
-        elif layout == "hub":
-            files = [file for split in SPLITS for file in self._parquet(split)]
-            check_columns(files, ["post_tokens", "annotators"])
-            for file in files:
-                require_columns(_fields(file), ["label"], f"{file}: annotators")
-            warn_of_absent(("target",), f"{folder}: annotators", *map(_fields, files))
-        else:
-            tables = {file: table_header(file) for file in map(self._table, SPLITS)}
-            for file, columns in tables.items():
-                require_columns(columns, ["text", "y"], str(file))
-            warn_of_absent(("a_women",), str(folder), *tables.values())
+    @property
+    def _sensitive(self) -> tuple[str, ...]:
+        return ("women_targeted",)
 
-    def examples(self, split: Split) -> Examples:
-        """Return the posts of ``split`` and their labels; named communities stay closed."""
-        layout, where = self._layout(), f"{self._folder()}, {split}"
-        if layout == "csv":
-            path = self._table(split)
-            columns = read_columns(path, ["text", "y"])
-            posts, codes = columns["text"], _codes(columns["y"], "y", path)
-        elif layout == "hub":
-            tokens = self._read(split, lambda file: _leaf(file, "post_tokens"))
-            posts = _joined(tokens, where)
-            codes = [_code(labels, where, row) for row, labels in enumerate(self._annotated(split, "label"))]
-        else:
-            records = self._posts(self._division(split), closed=("target", "rationales", "annotator_id"))
-            posts = _joined([post.get("post_tokens") for post in records], where)
-            codes = [_code(_said(post, "label", where, row), where, row) for row, post in enumerate(records)]
-        labels = torch.tensor(codes, dtype=torch.int64)
-        refuse_one_class(labels, CLASS_NAMES, "label", where)
-        texts = Texts(posts, where=where)
-        return texts.with_labels(labels, CLASS_NAMES)
+    @property
+    def _roles(self) -> Roles:
+        return Roles("y", inputs=("text",)) if self._layout() == "csv" else Roles(LABEL, inputs=(WORDS,))
 
-    def groups(self, split: Split) -> tuple[Groups, ...]:
-        """Return whether women are targeted by each post of ``split``; opens neither posts nor labels."""
-        layout, where = self._layout(), f"{self._folder()}, {split}"
-        if layout == "csv":
-            values = self._column_of_women(self._table(split))
-        elif layout == "hub":
-            files = [file for name in SPLITS for file in self._parquet(name)]
-            for file in files:
-                require_columns(_fields(file), ["target"], f"{file}: annotators")
-            named = {name: self._annotated(name, "target") for name in SPLITS}
-            frequent = most_frequent(chain.from_iterable(named.values()))
-            values = torch.tensor([_is_targeted(post, frequent) for post in named[split]], dtype=torch.int64)
-        else:
-            closed = ("label", "rationales", "annotator_id", "post_tokens")
-            whole = [_said(post, "target", where, row) for row, post in enumerate(self._posts((), closed))]
-            frequent = most_frequent(whole)
-            chosen = self._posts(self._division(split), closed)
-            targeted = [_is_targeted(_said(post, "target", where, row), frequent) for row, post in enumerate(chosen)]
-            values = torch.tensor(targeted, dtype=torch.int64)
-        return (Groups("women_targeted", values, GROUP_NAMES),)
+    def _column_of(self, attribute: str) -> str:
+        return "a_women" if self._layout() == "csv" else TARGET
+
+    def _codes(self, attribute: str) -> tuple[tuple[str, ...], Mapping[str, int]]:
+        return GROUP_NAMES if attribute in self._sensitive else CLASS_NAMES, {"0": 0, "1": 1}
+
+    def _group(self, attribute: str, rows: Rows) -> Groups:
+        if not any(rows.chosen(self._column_of(attribute))):
+            raise DataError(
+                f"{rows.tables[0][0].name}: this copy has no targets of its posts. Evaluate another split, or fetch "
+                "the owners' files."
+            )
+        return super()._group(attribute, rows)
+
+    def _load(self, rows: Rows, split: Split) -> Inputs:
+        return rows.texts(self._roles.inputs, f"{self._folder()}, {split}")
+
+    @property
+    def _title(self) -> str:
+        return str(self._folder())
 
     def _folder(self) -> Path:
         return dataset_folder(self.root, "hatexplain", "HateXplain")
@@ -159,67 +237,14 @@ class HateXplain(DataSet):
     def _layout(self) -> str:
         return find_layout(self._folder(), LAYOUTS, self.layout)
 
-    def _table(self, split: Split) -> Path:
-        names = dict.fromkeys((DIVISION_NAMES[split], split))
-        return table_file(self._folder(), *names, suffixes=(".csv", ".csv.gz"))
-
-    def _column_of_women(self, path: Path) -> Tensor:
-        cells = read_columns(path, ["a_women"])["a_women"]
-        empty = sum(not cell.strip() for cell in cells)
-        if empty:
-            raise DataError(
-                f"{path}: 'a_women' is empty in {empty} of {len(cells)} rows: this copy has no targets for these "
-                "posts. Evaluate another split, or fetch the owners' files."
-            )
-        return torch.tensor(_codes(cells, "a_women", path), dtype=torch.int64)
-
-    def _division(self, split: Split) -> list[str]:
-        """Return the ids of the owners' split; an id in two splits is an error."""
-        path = self._folder() / DIVISIONS
-        divisions = _load(path, ())
-        require_columns(sorted(divisions), list(DIVISION_NAMES.values()), str(path))
-        twice = [name for name, count in Counter(chain.from_iterable(divisions.values())).items() if count > 1]
-        if twice:
-            raise DataError(f"{path} lists {len(twice)} posts more than once; fetch it again.")
-        ids: list[str] = divisions[DIVISION_NAMES[split]]
-        if not ids:
-            raise DataError(f"{path} has no post in the {split} split; fetch it again.")
-        return ids
-
-    def _posts(self, ids: Sequence[str], closed: Iterable[str] = ()) -> list[dict[str, Any]]:
-        """Return records of the owners' file without the ``closed`` fields: those of ``ids``, or all of them."""
-        path = self._folder() / POSTS
-        posts = _load(path, closed)
-        absent = [name for name in ids if name not in posts]
-        if absent:
-            raise DataError(f"{path} lacks {len(absent)} of {len(ids)} posts of {DIVISIONS}; fetch both again.")
-        chosen = [posts[name] for name in ids] if ids else list(posts.values())
-        wrong = [row for row, post in enumerate(chosen) if not isinstance(post, dict) or not post.get("annotators")]
-        if wrong:
-            raise DataError(f"{path}: {len(wrong)} posts have no annotators, first number {wrong[0]}.")
-        return chosen
-
-    def _parquet(self, split: Split) -> list[Path]:
-        folder = self._folder()
-        return split_files(folder / "data" if any(folder.glob("data/train-*.parquet")) else folder, split)
-
-    def _read(self, split: Split, leaf: Callable[[Path], list[Any]]) -> list[Any]:
-        files = self._parquet(split)
-        check_columns(files, ["post_tokens", "annotators"])
-        return [value for file in files for value in leaf(file)]
-
-    def _annotated(self, split: Split, field: str) -> list[list[Any]]:
-        """Return what each annotator of each post of the hub's split says in one field; opens no other."""
-
-        def leaf(file: Path) -> list[list[Any]]:
-            require_columns(_fields(file), [field], f"{file}: annotators")
-            # One library version writes a struct of lists, another a list of structs.
-            return [
-                post[field] if isinstance(post, dict) else [note[field] for note in post or ()]
-                for post in _leaf(file, "annotators", field)
-            ]
-
-        return self._read(split, leaf)
+    def _tables(self) -> Sequence[Table]:
+        folder, layout = self._folder(), self._layout()
+        if layout != "csv":
+            kind = OwnersPosts if layout == "owners" else HubPosts
+            return [kind(f"{folder}, {split}", split, folder) for split in SPLITS]
+        names = {split: dict.fromkeys((DIVISION_NAMES[split], split)) for split in SPLITS}
+        paths = {split: table_file(folder, *names[split], suffixes=LAYOUT_SUFFIXES) for split in SPLITS}
+        return [FileTable(str(path), split, path) for split, path in paths.items()]
 
 
 def most_frequent(posts: Iterable[Named]) -> list[str]:
@@ -260,30 +285,6 @@ def _code(labels: Sequence[Any], where: str, row: int) -> int:
     return int(2 * names.count("normal") <= len(names))
 
 
-def _codes(cells: Sequence[str], column: str, path: Path) -> list[int]:
-    wrong = [row for row, cell in enumerate(cells) if cell not in ("0", "1")]
-    if wrong:
-        raise DataError(
-            f"{path}: {column!r} is neither 0 nor 1 in {len(wrong)} of {len(cells)} rows, first row "
-            f"{wrong[0] + 1} (row 1 is the first below the header)."
-        )
-    return [int(cell) for cell in cells]
-
-
-def _said(post: dict[str, Any], field: str, where: str, row: int) -> list[Any]:
-    """Return what each annotator says in one field."""
-    if any(field not in note for note in post["annotators"]):
-        raise DataError(f"{where}: post {row} (from 0) has an annotator without {field!r}; fetch {POSTS} again.")
-    return [note[field] for note in post["annotators"]]
-
-
-def _joined(tokens: Sequence[Any], where: str) -> list[str]:
-    wrong = [row for row, words in enumerate(tokens) if not words]
-    if wrong:
-        raise DataError(f"{where}: {len(wrong)} posts have no post_tokens, first post {wrong[0]} (from 0).")
-    return [" ".join(words) for words in tokens]
-
-
 def _load(path: Path, closed: Iterable[str]) -> dict[str, Any]:
     """Read a JSON file; what the ``closed`` fields hold is dropped as soon as it is parsed, their names stay."""
     dropped = frozenset(closed)
@@ -304,18 +305,25 @@ def _load(path: Path, closed: Iterable[str]) -> dict[str, Any]:
 
 
 def _paths(file: Path, *fields: str) -> list[str]:
-    """Return the leaves of a parquet file whose path begins with the first field and holds the others."""
-    schema = pq.ParquetFile(file).schema
+    """Return the leaves of a parquet file whose path holds all fields."""
+    with whole(file, "; fetch it again."):
+        schema = pq.ParquetFile(file).schema
     paths = [schema.column(position).path for position in range(len(schema))]
-    return [path for path in paths if path.split(".")[0] == fields[0] and set(fields) <= set(path.split("."))]
-
-
-def _fields(file: Path) -> list[str]:
-    """Return the fields of an annotator's record."""
-    return [field for field in ("label", "annotator_id", "target") if _paths(file, "annotators", field)]
+    return [path for path in paths if set(fields) <= set(path.split("."))]
 
 
 def _leaf(file: Path, *fields: str) -> list[Any]:
     """Return one column of a parquet file, or one field below it, and open nothing else."""
-    column: list[Any] = pq.ParquetFile(file).read(columns=_paths(file, *fields)).column(0).to_pylist()
+    require_columns([name for name in fields if _paths(file, name)], fields, f"{file}: {fields[0]}")
+    with whole(file, "; fetch it again."):
+        column: list[Any] = pq.ParquetFile(file).read(columns=_paths(file, *fields)).column(0).to_pylist()
     return column
+
+
+def _notes(file: Path, field: str) -> list[list[Any]]:
+    """Return what each annotator of each post says in one field."""
+    # One library version writes a struct of lists, another a list of structs.
+    return [
+        post[field] if isinstance(post, dict) else [note[field] for note in post or ()]
+        for post in _leaf(file, "annotators", field)
+    ]

@@ -69,7 +69,7 @@ class OwnTable(TableSet):
         return Roles(
             target=self.target,
             inputs=self._inputs,
-            needed=(self._identifier,),
+            needed=(self._identifier, self.person_column),
             person=self.person_column,
             deals_by=self._inputs,
             shares=(self.validation_share, self.test_share),

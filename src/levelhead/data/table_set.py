@@ -217,7 +217,7 @@ class TableSet(DataSet):
         roles, headers = self._roles, []
         for table in self._tables():
             headers.append(table.header())
-            required = [*roles.inputs, roles.target, roles.split, *roles.needed, roles.person]
+            required = [*roles.inputs, roles.target, roles.split, *roles.needed]
             require_own_columns(headers[-1], required, table.name)
         warn_of_absent(tuple(map(self._column_of, self._attributes(headers))), self._title, *headers)
 

@@ -33,7 +33,8 @@ def table_file(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFIX
     found = [folder / (stem + suffix) for stem in stems for suffix in suffixes if (folder / (stem + suffix)).is_file()]
     if not found:
         there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
-        raise DataError(f"{folder} has no {stems[0]}{suffixes[0]} (or {', '.join(suffixes[1:])}); it holds {there}.")
+        others = f" (or {', '.join(suffixes[1:])})" if len(suffixes) > 1 else ""
+        raise DataError(f"{folder} has no {stems[0]}{suffixes[0]}{others}; it holds {there}.")
     if len(found) > 1:
         raise DataError(f"{folder} holds {' and '.join(file.name for file in found)}; leave one of them there.")
     return found[0]

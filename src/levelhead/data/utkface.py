@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Literal
 
-from torch import Tensor
-
-from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Inputs, Split, dataset_folder, warn_of_absent
-from levelhead.data.cache import picture_inputs
-from levelhead.data.parquet import check_columns, read_column, read_encoded, read_examples, split_files
+from levelhead.data.base import Card
+from levelhead.data.parquet import PICTURES, ParquetSet
+from levelhead.data.table_set import KnownSet, Roles
 from levelhead.types import ConfigError
 
 CODES: dict[str, tuple[str, ...]] = {
@@ -21,7 +18,7 @@ CODES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class UTKFaceAttributes(DataSet):
+class UTKFaceAttributes(KnownSet):
     """What the layouts of UTKFace share: targets, groups and their codes.
 
     ``target`` is ``gender`` (perceived, as annotated) or ``white``; ``sensitive`` is ``white`` (white / not white as
@@ -39,26 +36,19 @@ class UTKFaceAttributes(DataSet):
                 "would be audited against its own task. Choose another sensitive attribute."
             )
 
-    def groups(self, split: Split) -> tuple[Groups, ...]:
-        """Return the sensitive attribute of ``split``."""
-        values, names = attribute_of(self.sensitive, self._codes(split, column_of(self.sensitive)))
-        return (Groups(self.sensitive, values, names),)
+    def _column_of(self, attribute: str) -> str:
+        return column_of(attribute)
 
-    @abstractmethod
-    def _codes(self, split: Split, column: str) -> Tensor:
-        """Return the codes of ``gender`` or ``race`` in ``split``, (n,) int64; opens nothing else."""
+    def _codes(self, attribute: str) -> tuple[tuple[str, ...], Mapping[str, int]]:
+        codes = range(len(CODES[column_of(attribute)]))
+        if attribute == "white":
+            return ("not white", "white"), {str(code): int(code == 0) for code in codes}
+        return CODES[attribute], {str(code): code for code in codes}
 
 
 def column_of(attribute: str) -> str:
     """Return the column that an attribute is read from: ``race`` for ``white``, else the attribute itself."""
     return "race" if attribute == "white" else attribute
-
-
-def attribute_of(attribute: str, codes: Tensor) -> tuple[Tensor, tuple[str, ...]]:
-    """Turn a column's codes (n,) int64 into the attribute's values (n,) int64 and their names."""
-    if attribute == "white":
-        return (codes == 0).long(), ("not white", "white")
-    return codes, CODES[attribute]
 
 
 def utkface_card(title: str) -> Card:
@@ -75,31 +65,15 @@ def utkface_card(title: str) -> Card:
 
 
 @dataclass(frozen=True)
-class UTKFace(UTKFaceAttributes):
+class UTKFace(UTKFaceAttributes, ParquetSet):
     """Tell perceived gender as annotated (or white / not white) from a face, from parquet files of 64x64 pictures.
 
     The folder ``utkface64`` holds ``train.parquet``, ``validation.parquet`` and ``test.parquet``.
     """
 
     card: ClassVar[Card] = utkface_card("UTKFace, 64x64")
+    folder: ClassVar[str] = "utkface64"
 
-    def check(self) -> None:
-        """Raise :class:`DataError` if a split or the picture or target column is absent."""
-        files = [file for split in SPLITS for file in self._files(split)]
-        tables = check_columns(files, ["image", column_of(self.target)])
-        warn_of_absent((column_of(self.sensitive),), str(files[0].parent), *tables)
-
-    def examples(self, split: Split) -> Examples:
-        """Return pictures (n, 3, 64, 64) and labels of ``split``; opens no other column."""
-        labels, names = attribute_of(self.target, self._codes(split, column_of(self.target)))
-        return read_examples(self._files(split), self.target, labels, names)
-
-    def inputs(self, split: Split) -> Inputs:
-        """Return pictures (n, 3, 64, 64) of ``split``; opens no other column."""
-        return picture_inputs(*read_encoded(self._files(split)))
-
-    def _files(self, split: Split) -> list[Path]:
-        return split_files(dataset_folder(self.root, "utkface64"), split)
-
-    def _codes(self, split: Split, column: str) -> Tensor:
-        return read_column(self._files(split), column, len(CODES[column]))
+    @property
+    def _roles(self) -> Roles:
+        return Roles(column_of(self.target), needed=(PICTURES,))

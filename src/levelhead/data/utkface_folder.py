@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
-from levelhead.data.base import Card, Examples, Inputs, Split, dataset_folder, refuse_one_class
+from levelhead.data.base import SPLITS, Card, Inputs, Split, dataset_folder
 from levelhead.data.cache import picture_inputs
 from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.data.splits import check_shares, position_of, split_of
-from levelhead.data.utkface import CODES, UTKFaceAttributes, attribute_of, column_of, utkface_card
+from levelhead.data.table_set import Roles, Rows, Table
+from levelhead.data.utkface import CODES, UTKFaceAttributes, column_of, utkface_card
 from levelhead.types import DataError
 
 FIELDS = ("age", "gender", "race")
+FILE = "file"
+FOLDERS = ("utkface", "UTKFace")
 
 
 @dataclass(frozen=True)
@@ -52,35 +52,39 @@ class UTKFaceFolder(UTKFaceAttributes):
         check_image_size(self.image_size)
         check_shares(self.validation_share, self.test_share)
 
+    @property
+    def _roles(self) -> Roles:
+        return Roles(column_of(self.target), inputs=(FILE,))
+
+    def _tables(self) -> list[NamedFiles]:
+        name = str(dataset_folder(self.root, *FOLDERS))
+        return [NamedFiles(name, split, self) for split in SPLITS]
+
     def check(self) -> None:
         """Raise :class:`DataError` if the folder is absent or no name in it can be used."""
         self._rows("train")
 
-    def examples(self, split: Split) -> Examples:
-        """Return pictures (n, 3, image_size, image_size) and labels of ``split``; reads no other field of the names."""
-        files = self._rows(split)
-        labels, names = attribute_of(self.target, _codes_of(files, column_of(self.target)))
-        refuse_one_class(labels, names, self.target, f"{files[0].parent}, {split}")
-        pictures = _pictures(files)
-        return picture_inputs(pictures, pictures.where, self.image_size).with_labels(labels, names)
+    def _load(self, rows: Rows, split: Split) -> Inputs:
+        return self._pictures(rows.chosen(FILE))
 
     def inputs(self, split: Split) -> Inputs:
         """Return pictures (n, 3, image_size, image_size) of ``split``; reads the date of the names alone.
 
         Names are taken whose target field is no known code, too.
         """
-        pictures = _pictures(self._rows(split, labelled=False))
-        return picture_inputs(pictures, pictures.where, self.image_size)
+        return self._pictures([file.name for file in self._rows(split, labelled=False)])
 
-    def _codes(self, split: Split, column: str) -> Tensor:
-        return _codes_of(self._rows(split), column)
+    def _pictures(self, names: Sequence[str]) -> Inputs:
+        folder = dataset_folder(self.root, *FOLDERS)
+        encoded = PictureFiles(folder, names, lambda position: f"picture {folder / names[position]}")
+        return picture_inputs(encoded, encoded.where, self.image_size)
 
     def _rows(self, split: Split, *, labelled: bool = True) -> list[Path]:
         """Return the files of ``split`` in an order that hangs on their dates, contents and targets alone.
 
         Without ``labelled`` the target's field is not looked at either.
         """
-        folder = dataset_folder(self.root, "utkface", "UTKFace")
+        folder = dataset_folder(self.root, *FOLDERS)
         column = column_of(self.target) if labelled else None
         pattern, known = _pattern(column), {str(code) for code in range(len(CODES[column]))} if column else {""}
         found: list[tuple[str, str, Path]] = []
@@ -118,10 +122,6 @@ class UTKFaceFolder(UTKFaceAttributes):
         return [key[-1] for key in sorted(keyed)]
 
 
-def _pictures(files: Sequence[Path]) -> PictureFiles:
-    return PictureFiles(files[0].parent, [file.name for file in files], lambda position: f"picture {files[position]}")
-
-
 def _pattern(column: str | None) -> re.Pattern[str]:
     """Return a pattern that yields one field and the date; the other fields need only be whole numbers.
 
@@ -132,14 +132,25 @@ def _pattern(column: str | None) -> re.Pattern[str]:
     return re.compile(first + "_".join(fields) + r"_([^_.]+)(?:\.[^_]*)?\.jpg$", re.IGNORECASE)
 
 
-def _codes_of(files: Sequence[Path], column: str) -> Tensor:
-    """Return one field of each name, (n,) int64."""
-    pattern, count = _pattern(column), len(CODES[column])
-    codes = [int(match[1]) if (match := pattern.match(file.name)) else -1 for file in files]
-    wrong = [file.name for file, code in zip(files, codes, strict=True) if not 0 <= code < count]
-    if wrong:
-        raise DataError(
-            f"{files[0].parent}: the {column} field is outside 0 to {count - 1} in {len(wrong)} names, first "
-            f"{wrong[0]}. Fix or remove these files."
-        )
-    return torch.tensor(codes, dtype=torch.int64)
+@dataclass(frozen=True)
+class NamedFiles(Table):
+    """The files of one split with the fields of their names."""
+
+    data: UTKFaceFolder | None = None
+
+    def header(self) -> list[str]:
+        """Return the fields of a name, and the name itself."""
+        return [*FIELDS, FILE]
+
+    def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
+        """Return fields as texts without leading zeros, and the number of files."""
+        assert self.data is not None
+        assert self.split is not None
+        names = [file.name for file in self.data._rows(self.split)]
+        found = {name: names if name == FILE else [_field(one, _pattern(name)) for one in names] for name in columns}
+        return found, len(names)
+
+
+def _field(name: str, pattern: re.Pattern[str]) -> str:
+    match = pattern.match(name)
+    return str(int(match[1])) if match else ""
