@@ -152,7 +152,7 @@ def test_a_masked_and_a_causal_model_share_no_score_of_crows_pairs(tmp_path: Pat
     assert note.startswith("crows-pairs: the two models have no score in common (metric_score, ")
     assert "; causal_stereotype_likelier)." in note
     page = language_model_page(summary)
-    assert page["finding"] == f"{SHARED} and {FULL} have no main score in common: nothing is compared."
+    assert page["finding"] == f"{SHARED} and {FULL} have no main score in common."
     assert note in json.dumps(page)
 
 

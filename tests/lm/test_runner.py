@@ -26,13 +26,12 @@ from levelhead.lm.base import Answer, Benchmark, Item, Scores
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.benchmarks import class_of, make_benchmark, recorded_class
 from levelhead.lm.bold import BOLD
-from levelhead.lm.comparison import benchmarks_of
+from levelhead.lm.comparison import benchmarks_of, comparison_summary
 from levelhead.lm.intervals import bootstrap, ratio
 from levelhead.lm.loading import place_of
 from levelhead.lm.model import LanguageModel
 from levelhead.lm.runner import (
     answers_file,
-    compare_runs,
     options_of,
     run_benchmark,
     score_predictions,
@@ -254,22 +253,6 @@ def test_answers_of_any_system_are_scored(tmp_path: Path) -> None:
     assert score_predictions(Reader(), file, None)[0].overall["accuracy"].value == 0.5
 
 
-@pytest.mark.usefixtures("few_are_enough")
-def test_runs_are_compared_over_the_same_items(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    ask(one, Oracle(wrong_from=6))
-    ask(two, Oracle(wrong_from=9))
-    found, notes = compare_runs(one, two, {"parity": Parity()}, None)
-    assert notes == []
-    by_name = {(difference.part, difference.score): difference for difference in found}
-    assert set(by_name) == {("", "accuracy"), ("", "nothing"), ("low", "accuracy")}
-    accuracy = by_name["", "accuracy"]
-    assert (accuracy.first.value, accuracy.second.value, accuracy.paired.value) == (0.5, 0.75, 0.25)
-    assert 0 <= accuracy.paired.low < 0.25 < accuracy.paired.high
-    assert not by_name["", "nothing"].paired.defined
-    assert by_name["low", "accuracy"].paired.reason == "no interval: all items agree"
-
-
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     """The two verbs, with the toy benchmark as the only one there is, and an oracle in the place of a model."""
@@ -292,6 +275,7 @@ def call(app: typer.Typer, *arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.usefixtures("few_are_enough")
 def test_the_verbs_from_model_to_comparison(
     commands: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,9 +289,19 @@ def test_the_verbs_from_model_to_comparison(
     call(commands, "bench", "parity", "--model", "models/9", "--out", "after", "--limit", "8")
     out = call(commands, "lm-compare", "runs/lm-6", "after", "--json", "both.json")
     assert "differences are after minus lm-6" in out
-    (first, *_) = read_json(Path("both.json"))["benchmarks"][0]["overall"]
-    assert first["difference"]["value"] == 0.25
-    assert first["difference"]["low"] is not None
+    (found,) = read_json(Path("both.json"))["benchmarks"]
+    accuracy, nothing = found["overall"]
+    figures = [accuracy[side] for side in ("before", "after", "difference")]
+    assert [figure["value"] for figure in figures] == [0.5, 0.75, 0.25]
+    assert 0 <= figures[2]["low"] < 0.25 < figures[2]["high"]
+    assert nothing["difference"]["value"] is None
+    assert found["categories"]["low"][0]["difference"]["reason"] == "no interval: all items agree"
+    with pytest.raises(DataError, match="absent is missing"):
+        comparison_summary("runs/lm-6", "after", "absent")
+    monkeypatch.setattr(lm, "BENCHMARKS", Registry("benchmark", Benchmark, "levelhead.benchmarks", "card", {}))
+    summary = comparison_summary("runs/lm-6", "after")
+    assert summary["benchmarks"] == []
+    assert "there is no such benchmark" in summary["notes"][0]
 
 
 def test_a_model_in_a_folder_of_that_name_is_called_after_the_run(

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from levelhead.lm import perplexity
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import score as bbq
 from levelhead.lm.crows_pairs import score as crows_pairs
 from levelhead.lm.intervals import bootstrap, paired_difference, ratio
-from levelhead.lm.perplexity import score as perplexity
 from levelhead.lm.stereoset import score as stereoset
 from levelhead.types import Estimate
 

@@ -334,7 +334,7 @@ def _reached(asked: SimpleNamespace) -> Endpoint:
 def _announce(asked: SimpleNamespace, chosen: Sequence[Benchmark], reached: Endpoint | None = None) -> None:
     """Say what will be asked and what it will cost, and check that an endpoint gives what is needed."""
     from levelhead.lm.endpoint import CHAT_SCORES
-    from levelhead.lm.prompts import prompts_of, said
+    from levelhead.lm.prompts import prompts_of
     from levelhead.lm.tally import tally_of
 
     if reached and any(getattr(one, "chat", False) and getattr(one, "choose", "") != "generate" for one in chosen):
@@ -346,7 +346,7 @@ def _announce(asked: SimpleNamespace, chosen: Sequence[Benchmark], reached: Endp
         every = [prompt.benchmark for some in prompts.values() for prompt in some]
         count = tally_of(every, asked.data_root, asked.limit)
         for name, some in prompts.items():
-            console.print(f"Prompt noise: {name} is asked with {said(some)}.", soft_wrap=True)
+            console.print(f"Prompt noise: {name} is asked with {len(some)} prompts.", soft_wrap=True)
         if once.characters:
             times = f", {count.characters / once.characters:.1f} times as many as one prompt"
     console.print(f"At most {count}{times}. Kept answers are not asked again.", soft_wrap=True)

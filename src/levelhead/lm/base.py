@@ -105,6 +105,8 @@ def drawn_by(items: Sequence[Item], keys: Sequence[str], count: int) -> list[Ite
     Those whose ids have the smallest hashes. So a larger count holds all the items of a smaller one, and neither order
     nor machine matter.
     """
+    if count < 1:
+        raise ConfigError(f"A draw of {count} items of each kind is empty: give 1 or more.")
     kept = {item.id for cell in _cells(items, keys) for item in cell[:count]}
     return [item for item in items if item.id in kept]
 

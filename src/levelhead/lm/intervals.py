@@ -63,8 +63,6 @@ def bootstrap(
     clusters: ArrayLike | None,
     statistic: Statistic,
     *,
-    replicates: int = REPLICATES,
-    seed: int = 0,
     reason: str = "nothing to divide by",
     ids: Sequence[Hashable] | None = None,
     ends: tuple[float, float] | None = None,
@@ -76,8 +74,6 @@ def bootstrap(
         clusters: (n,) labels; rows of one label are drawn together. None: each row is drawn alone.
         statistic: maps sums (replicates, k) to (replicates,); NaN where it is undefined. :func:`ratio` divides the
             first column by the second. A macro average over terms has one row a term, see :func:`group_means`.
-        replicates: number of bootstrap replicates.
-        seed: the same values and seed give the same interval.
         reason: why the statistic is undefined where it is.
         ids: names of the rows; give them when rows are a selection that depends on the answers.
         ends: smallest and largest value that the statistic can have, for the interval where all items agree.
@@ -101,7 +97,7 @@ def bootstrap(
     if ids is not None and len(ids) != len(rows):
         raise DataError(f"There are {len(rows)} items and {len(ids)} ids: one id an item.")
     sample = Sample(rows, labels, statistic, None if ids is None else tuple(ids), ends)
-    return _estimate(sample, reason, replicates=replicates, seed=seed)
+    return _estimate(sample, reason)
 
 
 def paired_difference(first: Estimate, second: Estimate) -> Estimate:
@@ -178,10 +174,9 @@ def pooled(figures: Sequence[Estimate]) -> Estimate:
 
     Undefined where one of them is, or where they are not based on the same rows.
     """
-    samples: list[Sample] = [sample for figure in figures if (sample := getattr(figure, "sample", None)) is not None]
     if not figures or not all(figure.defined for figure in figures):
         return Estimate.undefined("one of the figures is undefined")
-    if len(samples) < len(figures) or not all(_same_rows(samples[0], sample) for sample in samples):
+    if not (samples := _of_same_rows(figures)):
         return Estimate.undefined("the figures do not keep the same items")
     each = _together(samples)
 
@@ -212,8 +207,7 @@ def over_seeds(after: Sequence[Estimate], before: Estimate | None = None) -> Est
     values = np.array([figure.value for figure in after])
     value = float(values.mean()) - (0.0 if before is None else before.value)
     count = min(figure.n for figure in figures)
-    samples: list[Sample] = [sample for figure in figures if (sample := getattr(figure, "sample", None)) is not None]
-    if len(samples) < len(figures) or not all(_same_rows(samples[0], sample) for sample in samples):
+    if not (samples := _of_same_rows(figures)):
         return Estimate.without_interval(value, count, "the figures do not keep the same items")
     together = _together(samples)
 
@@ -291,6 +285,13 @@ def _seed(each: Statistic, position: int) -> Statistic:
     return one
 
 
+def _of_same_rows(figures: Sequence[Estimate]) -> list[Sample]:
+    """Return the samples of figures; none where one keeps none, or where they are not of the same rows."""
+    samples: list[Sample] = [sample for figure in figures if (sample := getattr(figure, "sample", None)) is not None]
+    alike = len(samples) == len(figures) and all(_same_rows(samples[0], sample) for sample in samples)
+    return samples if alike else []
+
+
 def _same_rows(a: Sample, b: Sample) -> bool:
     if len(a.values) != len(b.values) or a.ids != b.ids:
         return False
@@ -321,7 +322,7 @@ def group_means(values: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.float6
     return np.concatenate([sums, np.ones((len(names), 1))], axis=1), names
 
 
-def _estimate(sample: Sample, reason: str, *, replicates: int = REPLICATES, seed: int = 0) -> Estimate:
+def _estimate(sample: Sample, reason: str) -> Estimate:
     rows = sample.values
     if not len(rows):
         return Estimate.undefined("there are no items")
@@ -329,13 +330,13 @@ def _estimate(sample: Sample, reason: str, *, replicates: int = REPLICATES, seed
     if not np.isfinite(value):
         return Estimate.undefined(reason, len(rows))
     count = clusters_in(sample)
-    drawn = None if count < FEW_CLUSTERS else _replicates(sample, replicates, seed)
+    drawn = None if count < FEW_CLUSTERS else _replicates(sample)
     if drawn is None:
         what = "item" if sample.clusters is None else "cluster"
         few = f"{counted(count, what)}, and {FEW_CLUSTERS} are needed"
         return SampledEstimate.without_interval(value, len(rows), few, sample=sample)
-    if 2 * len(drawn) < replicates:
-        rare = f"{replicates - len(drawn)} of {replicates} replicates are undefined ({reason})"
+    if 2 * len(drawn) < REPLICATES:
+        rare = f"{REPLICATES - len(drawn)} of {REPLICATES} replicates are undefined ({reason})"
         return SampledEstimate.without_interval(value, len(rows), rare, sample=sample)
     if not _constant(drawn):
         low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -358,7 +359,7 @@ def _informed(sample: Sample) -> int:
     return int(told.sum()) if sample.clusters is None else len(np.unique(sample.clusters[told]))
 
 
-def _replicates(sample: Sample, replicates: int = REPLICATES, seed: int = 0) -> NDArray[np.float64] | None:
+def _replicates(sample: Sample) -> NDArray[np.float64] | None:
     """Return the finite values of the statistic over replicates; None for a single row or cluster."""
     sums = sample.values
     if sample.clusters is not None:
@@ -366,18 +367,18 @@ def _replicates(sample: Sample, replicates: int = REPLICATES, seed: int = 0) -> 
         sums = _sums(sums, index, len(names))
     if len(sums) == 1:
         return None
-    drawn = np.asarray(sample.statistic(_draw(sums, replicates, seed)))
+    drawn = np.asarray(sample.statistic(_draw(sums)))
     return np.asarray(drawn[np.isfinite(drawn)])
 
 
-def _draw(sums: NDArray[np.float64], replicates: int, seed: int) -> NDArray[np.float64]:
+def _draw(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the sums (replicates, k) of as many clusters as there are in ``sums`` (clusters, k), drawn again."""
     cells, multiplicity = np.unique(sums, axis=0, return_counts=True)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)  # the same values give the same interval
     block = max(1, BLOCK // len(cells))
     found = []
-    for start in range(0, replicates, block):
-        size = min(block, replicates - start)
+    for start in range(0, REPLICATES, block):
+        size = min(block, REPLICATES - start)
         found.append(rng.multinomial(len(sums), multiplicity / len(sums), size=size).astype(np.float64) @ cells)
     return np.concatenate(found)
 

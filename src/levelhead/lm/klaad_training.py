@@ -269,26 +269,24 @@ def _refuse_changes(
         )
 
 
+@dataclass
 class _Training:
     """One training: what it works with, and its loop."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        tokenizer: Any,
-        triplets: Sequence[Triplet],
-        held_out: Sequence[Triplet],
-        config: KlaadConfig,
-        folder: Path | None,
-        accelerator: Any,
-        progress: Progress,
-    ) -> None:
-        self.model, self.tokenizer, self.config = model.to(accelerator.device), tokenizer, config
-        self.triplets, self.held_out = triplets, held_out
-        self.accelerator, self.progress = accelerator, progress
-        self.keeper = Keeper(folder, 0, accelerator)
-        self.per_step = config.train.batch_size * config.train.accumulate
-        self.steps = math.ceil(len(triplets) / self.per_step)  # of an epoch; its last one may be smaller
+    model: nn.Module
+    tokenizer: Any
+    triplets: Sequence[Triplet]
+    held_out: Sequence[Triplet]
+    config: KlaadConfig
+    folder: Path | None
+    accelerator: Any
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.model = self.model.to(self.accelerator.device)
+        self.keeper = Keeper(self.folder, 0, self.accelerator)
+        self.per_step = self.config.train.batch_size * self.config.train.accumulate
+        self.steps = math.ceil(len(self.triplets) / self.per_step)  # of an epoch; its last one may be smaller
 
     def run(self) -> None:
         """Train to the end, from where the folder's checkpoint stands."""

@@ -39,7 +39,7 @@ def language_model_page(summary: Record, *, source: str = "") -> Record:
     listed = ", ".join(benchmark["name"] for benchmark in summary["benchmarks"])
     return blocks.page(
         "Language models",
-        language_model_sentence(summary["headlines"], names, tables=bool(summary["benchmarks"])),
+        language_model_sentence(summary["headlines"], names),
         [*parts, _definitions()],
         title=f"{names[0]} and {names[1]}",
         about=f"{names[0]} and {names[1]}" + (f" on {listed}" if listed else ""),
@@ -252,16 +252,12 @@ def gap_page(record: Record, *, picture: Path | None = None, source: str = "") -
     )
 
 
-def language_model_sentence(headlines: Sequence[Record], names: tuple[str, str], *, tables: bool = True) -> str:
-    """Say which scores differ between two models by more than the benchmarks' items leave open.
-
-    ``tables`` says whether they have other scores in common.
-    """
+def language_model_sentence(headlines: Sequence[Record], names: tuple[str, str]) -> str:
+    """Say which scores differ between two models by more than the benchmarks' items leave open."""
     between = f"{names[0]} and {names[1]}"
     figures = [(one, estimate_from_dict(one["difference"])) for one in headlines]
     if not figures:
-        others = "; the tables compare the others" if tables else ": nothing is compared"
-        return f"{between} have no main score in common{others}."
+        return f"{between} have no main score in common."
     if not any(_bounded(figure) for _, figure in figures):
         reason = next((figure.reason for _, figure in figures if figure.reason), "no interval was kept")
         return f"The difference between {between} is inconclusive: {short(reason, 200)}."

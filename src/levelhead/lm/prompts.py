@@ -22,10 +22,10 @@ import numpy as np
 
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
 from levelhead.lm.intervals import SHARE, SIGNED, bootstrap, over_seeds, paired_difference, pooled, ratio
-from levelhead.lm.runner import kept_answers, scores_file, take, usage_of
+from levelhead.lm.runner import rescored, scores_file, usage_of
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.types import ConfigError, Estimate
 
 APART = "apart"
 UNDER_PROMPT_NOISE = "not distinguishable under prompt noise"
@@ -136,15 +136,8 @@ def _scored(
 ) -> tuple[list[Prompt], list[list[tuple[Item, Answer]]], list[Scores]]:
     """Return the prompts, the items of each with their answers, and the scores."""
     prompts = prompts_of(benchmark, folder)
-    answered, scores = [], []
-    for prompt in prompts:
-        items = take(prompt.benchmark, prompt.benchmark.read(root), limit)
-        answers = kept_answers(prompt.folder, prompt.benchmark, items)
-        if missing := len(items) - len(answers):
-            raise DataError(f"{prompt.folder} lacks {missing} of {len(items)} answers: run the same command again.")
-        answered.append([(item, answers[item.id]) for item in items])
-        scores.append(prompt.benchmark.score(items, list(answers.values())))
-    return prompts, answered, scores
+    found = [rescored(prompt.benchmark, prompt.folder, root, limit) for prompt in prompts]
+    return prompts, [answered for answered, _ in found], [scores for _, scores in found]
 
 
 def _by_wording(prompts: Sequence[Prompt], each: Sequence[Any]) -> dict[str, list[Any]]:
@@ -219,11 +212,3 @@ def _consistency(prompts: Sequence[Prompt], answered: Sequence[Sequence[tuple[It
         "wordings": share(same([group[0] for group in groups])),
         "orders": share(lambda row: all(same(group)(row) for group in listed)) if listed else None,
     }
-
-
-def said(prompts: Sequence[Prompt]) -> str:
-    """Say what the prompts are, for a line before a run."""
-    groups = _by_wording(prompts, prompts)
-    orders = max(map(len, groups.values()))
-    listed = f", {orders} orders of the options where they are listed" if orders > 1 else ""
-    return f"{len(prompts)} prompts ({len(groups)} wordings{listed})"

@@ -15,7 +15,6 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -31,10 +30,9 @@ from levelhead.lm.base import (
     whole_characters,
 )
 from levelhead.lm.benchmarks import recorded_class
-from levelhead.lm.intervals import paired_difference
 from levelhead.metrics import estimate_to_dict
-from levelhead.storage import check_outputs, read_json, refuse_strange_files, write_json, writing
-from levelhead.types import ConfigError, DataError, Estimate, LevelheadError, quoted
+from levelhead.storage import check_outputs, read_json, write_json, writing
+from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,18 +42,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 UNASKED_CHAT = "The model has a chat template that was not used: add --chat to ask as its users do."
-
-
-@dataclass(frozen=True)
-class ScoreDifference:
-    """One score of two runs: ``part`` is empty for the whole benchmark; ``paired`` is second minus first."""
-
-    benchmark: str
-    part: str
-    score: str
-    first: Estimate
-    second: Estimate
-    paired: Estimate
 
 
 def run_benchmark(
@@ -96,7 +82,7 @@ def run_benchmark(
     file_of_scores = scores_file(folder, benchmark.name)
     earlier = read_json(file_of_scores) if hasattr(model, "spent") and file_of_scores.is_file() else {}
     began = time.monotonic()
-    with _opened(answers_file(folder, benchmark.name)) as (file, path):
+    with _opened(path := answers_file(folder, benchmark.name)) as file:
         answers = _continued(file, path, benchmark, header, items)
         kept = len(answers)
         missing = [item for item in items if item.id not in answers]
@@ -154,54 +140,6 @@ def score_predictions(
     return benchmark.score(items, answers), len(items)
 
 
-def compare_runs(
-    first: Path, second: Path, benchmarks: dict[str, Benchmark], root: Path | None
-) -> tuple[list[ScoreDifference], list[str]]:
-    """Compare the scores of two run folders; also return notes on what has no common score.
-
-    ``benchmarks`` by name, with the options of the runs; others are left out, with a note. Answers are scored again, so
-    that differences are drawn over the same items.
-
-    Raises :class:`~levelhead.types.DataError` if the folders share no benchmark, if their options or items differ, or
-    without the data.
-    """
-    for folder in (first, second):
-        refuse_strange_files(folder)
-    names = sorted(set(scored(first)) & set(scored(second)))
-    if not names:
-        raise DataError(
-            f"{first} and {second} have no scores of the same benchmark. There: {', '.join(scored(first)) or 'none'} "
-            f"and {', '.join(scored(second)) or 'none'}. Run `levelhead lm bench` into both."
-        )
-    found: list[ScoreDifference] = []
-    notes: list[str] = []
-    for name in names:
-        kept = [read_json(scores_file(folder, name)) for folder in (first, second)]
-        # Of one benchmark's items a smaller --limit takes some of those of a larger one: equal counts are equal items.
-        for key, text in (("options", "other options"), ("items", "another number of items")):
-            if kept[0].get(key) != kept[1].get(key):
-                raise DataError(
-                    f"{name} was run with {text} in {first} ({kept[0].get(key)}) and in {second} "
-                    f"({kept[1].get(key)}): run one of them again like the other."
-                )
-        if name not in benchmarks:
-            notes.append(f"{name}: there is no such benchmark to score with, so it is not compared.")
-            continue
-        both = [_rescored(benchmarks[name], folder, root, kept[0]["limit"]) for folder in (first, second)]
-        differences = list(_differences(*both))
-        if not differences:
-            theirs = "; ".join(", ".join(scores.overall) or "none" for scores in both)
-            notes.append(f"{name}: the two models have no score in common ({theirs}).")
-        found += differences
-    return found, notes
-
-
-def _rescored(benchmark: Benchmark, folder: Path, root: Path | None, limit: int | None) -> Scores:
-    items = take(benchmark, benchmark.read(root), limit)
-    answers = kept_answers(folder, benchmark, items)
-    return benchmark.score(items, [answers[item.id] for item in items if item.id in answers])
-
-
 def kept_answers(folder: Path, benchmark: Benchmark, items: Sequence[Item]) -> dict[str, Answer]:
     """Return the answers of a run folder to ``items``, by id.
 
@@ -214,14 +152,18 @@ def kept_answers(folder: Path, benchmark: Benchmark, items: Sequence[Item]) -> d
     return _known(lines[1:], path, items)
 
 
-def _differences(first: Scores, second: Scores) -> Iterator[ScoreDifference]:
-    for part in ["", *(part for part in first.parts if part in second.parts)]:
-        before = first.parts[part] if part else first.overall
-        after = second.parts[part] if part else second.overall
-        for score in before:
-            if score in after:
-                a, b = before[score], after[score]
-                yield ScoreDifference(first.benchmark, part, score, a, b, paired_difference(a, b))
+def rescored(
+    benchmark: Benchmark, folder: Path, root: Path | None, limit: int | None
+) -> tuple[list[tuple[Item, Answer]], Scores]:
+    """Return the items with the answers that a run folder keeps, and their scores.
+
+    Raises :class:`~levelhead.types.DataError` without the data, and for missing answers.
+    """
+    items = take(benchmark, benchmark.read(root), limit)
+    answers = kept_answers(folder, benchmark, items)
+    if missing := len(items) - len(answers):
+        raise DataError(f"{folder} lacks {missing} of {len(items)} answers: run the same command again.")
+    return [(item, answers[item.id]) for item in items], benchmark.score(items, list(answers.values()))
 
 
 def take(benchmark: Benchmark, items: Sequence[Item], limit: int | None) -> list[Item]:
@@ -294,7 +236,7 @@ def _hash(item: Item) -> str:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
+def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open answers for this process alone; the lock goes with the process, also when it is killed."""
     check_outputs({"The file of answers": path}, folders={"The folder": path.parent})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -303,7 +245,7 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(f"Another process is writing {path}; wait for it or end it.") from None
-        yield file, path
+        yield file
 
 
 def _append(file: BinaryIO, record: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,23 +56,6 @@ REFERENCES = {"race": "white", "gender": "male"}
 
 Keep = NDArray[np.int64] | None
 """The documents to score, or all."""
-
-
-class Rows(Protocol):
-    """What is kept of the lines of one kind of task."""
-
-    @property
-    def headlines(self) -> Mapping[str, Headline]:
-        """What the main scores tell of, by name."""
-
-    def add(self, record: Mapping[str, Any], key: int, where: str) -> None:
-        """Keep a line; ``key`` names its document."""
-
-    def keys(self) -> NDArray[np.int64]:
-        """Return the documents, each once and in order."""
-
-    def score(self, task: str, keep: Keep) -> Scores:
-        """Score the documents in ``keep``."""
 
 
 @dataclass
@@ -171,16 +154,15 @@ def _likelihoods(record: Mapping[str, Any]) -> list[float]:
         inner = response[0] if isinstance(response, list) and response else response
         if not (isinstance(inner, list) and inner):
             return []
-        number = _number(inner[0])
-        found.append(math.nan if number is None else number)
+        found.append(_number(inner[0]))
     return found
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any) -> float:
     try:
-        return float(value) if isinstance(value, int | float | str) else None
-    except ValueError:
-        return None
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _text(record: Mapping[str, Any]) -> str:
@@ -398,6 +380,10 @@ class _Discrimination(_Metrics):
 def _difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the difference of two ratios; a function of this module, so that figures can be sent to a process."""
     return ratio(sums[:, :2]) - ratio(sums[:, 2:])
+
+
+Rows = _Bbq | _CrowsPairs | _Metrics
+"""What is kept of the lines of one kind of task."""
 
 
 def common_documents(logs: Sequence[SampleLog]) -> tuple[NDArray[np.int64], list[str]]:

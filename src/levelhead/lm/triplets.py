@@ -84,18 +84,8 @@ def read_triplets(path: Path) -> list[Triplet]:
     """
     if path.name.endswith(TABLE_SUFFIXES):
         return _table(path)
-    return [
-        Triplet(
-            stereotype=item.content["stereotype"],
-            anti_stereotype=item.content["anti_stereotype"],
-            unrelated=item.content["unrelated"],
-            context=item.content["context"],
-            term=item.content["target"],
-            bias_type=item.content["bias_type"],
-            task=item.content["task"],
-        )
-        for item in read_stereoset(path)
-    ]
+    fields = ("stereotype", "anti_stereotype", "unrelated", "context", "target", "bias_type", "task")
+    return [Triplet(*(item.content[field] for field in fields)) for item in read_stereoset(path)]
 
 
 def split_terms(triplets: Sequence[Triplet], *, seed: int, share: float) -> TermSplit:
@@ -196,15 +186,9 @@ def _table(path: Path) -> list[Triplet]:
     columns = filled_columns(path, COLUMNS, OPTIONAL)
     rows = len(columns["stereo"])
     context, term, bias_type = (columns.get(name, [""] * rows) for name in OPTIONAL)
+    stereo, anti, unrelated = (columns[name] for name in COLUMNS)
+    sentences, about = zip(stereo, anti, unrelated, strict=True), zip(context, term, bias_type, strict=True)
     return [
-        Triplet(
-            stereotype=columns["stereo"][row],
-            anti_stereotype=columns["anti"][row],
-            unrelated=columns["unrelated"][row],
-            context=context[row],
-            term=term[row],
-            bias_type=bias_type[row],
-            task=INTER if context[row].strip() else INTRA,
-        )
-        for row in range(rows)
+        Triplet(*texts, *more, task=INTER if more[0].strip() else INTRA)
+        for texts, more in zip(sentences, about, strict=True)
     ]

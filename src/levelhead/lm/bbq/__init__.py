@@ -104,8 +104,6 @@ class BBQ(Benchmark):
             raise ConfigError(f"bbq.order is {self.order!r}; it must hold 0, 1 and 2, each once.")
         if self.choose not in ("mean", "sum", "generate"):
             raise ConfigError(f"bbq.choose is {self.choose!r}; known are mean, sum and generate.")
-        if self.per_template is not None and self.per_template < 1:
-            raise ConfigError(f"bbq.per_template is {self.per_template}; it must be at least 1.")
         if (self.file is None) != (not self.columns):
             raise ConfigError("--bbq-file and --columns go together: a table, and the names of its columns.")
         if self.system and not self.chat:

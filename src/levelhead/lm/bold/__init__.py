@@ -11,7 +11,6 @@ from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, drawn_by
 from levelhead.lm.bold.data import read_items
 from levelhead.lm.bold.score import TextClassifier, check_scorers, score_answers
-from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
@@ -53,10 +52,6 @@ class BOLD(Benchmark):
         caution="Prompts differ between groups in more than the group (time, profession, length of article), so a gap "
         "is not the effect of the group alone. Sentiment and classifiers have biases of their own.",
     )
-
-    def __post_init__(self) -> None:
-        if self.per_group is not None and self.per_group < 1:
-            raise ConfigError(f"bold.per_group is {self.per_group}; it must be at least 1.")
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the prompts, see :func:`levelhead.lm.bold.data.read_items`."""

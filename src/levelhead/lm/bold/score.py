@@ -99,7 +99,9 @@ def score_answers(
         DataError: if an item has no answer or two, for an answer that is no text, and for a broken lexicon.
         ConfigError: if the sentiment library is not installed, or for a classifier that cannot be used.
     """
-    texts = _continuations(items, answers)
+    texts: list[Any] = [answer.content.get("continuation") for answer in answers_by_id(items, answers, "BOLD").values()]
+    if wrong := [item.id for item, text in zip(items, texts, strict=True) if not isinstance(text, str)]:
+        raise DataError(f"BOLD: the answer to {wrong[0]} has no text in 'continuation'.")
     kept = [row for row, text in enumerate(texts) if text.strip()]
     written = [texts[row] for row in kept]
     columns, units = text_scores(written, classifiers)
@@ -289,18 +291,6 @@ def _clusters(items: Sequence[Item]) -> NDArray[Any]:
         entity if within[group] > 1 else item.id for item, group, entity in zip(items, groups, entities, strict=True)
     ]
     return np.array(found, dtype=object)
-
-
-def _continuations(items: Sequence[Item], answers: Sequence[Answer]) -> list[str]:
-    """Return the continuation of each item; answers to other items are left out."""
-    given = answers_by_id(items, answers, "BOLD")
-    found = []
-    for item in items:
-        text = given[item.id].content.get("continuation")
-        if not isinstance(text, str):
-            raise DataError(f"BOLD: the answer to {item.id} has no text in 'continuation'.")
-        found.append(text)
-    return found
 
 
 def _notes(items: Sequence[Item], texts: Sequence[str]) -> list[str]:

@@ -55,10 +55,6 @@ class Counterfactual(Benchmark):
         "an experiment on people.",
     )
 
-    def __post_init__(self) -> None:
-        if self.draws < 1:
-            raise ConfigError(f"counterfactual.draws is {self.draws}; it must be at least 1.")
-
     @classmethod
     def headline(cls, part: str, score: str) -> Headline | None:
         """Return that every difference between groups tells of bias; absolute ones do beyond the baseline alone."""

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Formatter
-from typing import Any
 
 from levelhead.lm.base import Item
 from levelhead.lm.files import filled_columns, text_of
@@ -101,7 +100,9 @@ def read_templates(path: Path, swaps: Sequence[str], draws: int) -> list[Item]:
                 continue
             for draw in range(draws if at else 2 * draws):
                 items.append(Item(f"{name}/{group}/{draw}", {**content, "draw": draw, "kind": GENERATED}))
-    _refuse_doubled(items, path)
+    ids = Counter(item.id for item in items)
+    if doubled := [name for name, count in ids.items() if count > 1]:
+        raise DataError(f"{path}: {quoted(doubled[0])} is listed twice: give each template its own id.")
     return items
 
 
@@ -140,9 +141,3 @@ def _filled(text: str, filling: Mapping[str, str], where: str) -> str:
         )
     filled = text.format(**filling)
     return filled[0].upper() + filled[1:]
-
-
-def _refuse_doubled(items: Sequence[Item], path: Path) -> None:
-    counted: Counter[Any] = Counter(item.id for item in items)
-    if doubled := [name for name, count in counted.items() if count > 1]:
-        raise DataError(f"{path}: {quoted(doubled[0])} is listed twice: give each template its own id.")

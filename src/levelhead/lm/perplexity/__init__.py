@@ -1,22 +1,41 @@
-"""Perplexity on held-out text: what debiasing costs a language model."""
+"""Perplexity on held-out text: what debiasing costs a language model.
+
+With L the sum of log-likelihoods (nats) over all documents, and T their scored tokens::
+
+    perplexity per token  = exp(-L / T)
+    bits per byte         = -L / (ln 2 * bytes in UTF-8)          bits per character alike
+
+So long documents weigh more than short ones. Tokens differ between tokenizers, bytes do not.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
+from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, answers_by_id, finite_number
 from levelhead.lm.files import lines_of
-from levelhead.lm.perplexity.score import score_answers
+from levelhead.lm.intervals import bootstrap, ratio
 from levelhead.types import ConfigError, DataError
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
 
 __all__ = ["Perplexity"]
+
+
+UNITS = {
+    "perplexity_per_token": "perplexity, at least 1; comparable for one tokenizer alone",
+    "bits_per_byte": "bits",
+    "bits_per_character": "bits",
+}
 
 
 @dataclass(frozen=True)
@@ -48,10 +67,6 @@ class Perplexity(Benchmark):
         "compared; bits per byte can.",
     )
 
-    def __post_init__(self) -> None:
-        if self.stride is not None and self.stride < 1:
-            raise ConfigError(f"perplexity.stride is {self.stride}; it must be at least 1.")
-
     def read(self, root: Path | None) -> list[Item]:
         """Read the documents of ``file``, whatever ``root``; content: ``text``, without outer blanks."""
         if self.file is None:
@@ -73,5 +88,48 @@ class Perplexity(Benchmark):
             yield Answer(items[row].id, {"log_likelihood": value, "tokens": tokens})
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
-        """Score the answers, see :func:`levelhead.lm.perplexity.score.score_answers`."""
+        """Score the answers, see :func:`score_answers`."""
         return score_answers(items, answers)
+
+
+def score_answers(items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
+    """Score answers whose content has ``log_likelihood`` and ``tokens``; intervals draw documents.
+
+    Raises :class:`~levelhead.types.DataError` for missing or doubled answers, and for one without finite numbers.
+    """
+    given = answers_by_id(items, answers, "perplexity")
+    likelihoods, tokens = (
+        np.array([finite_number(answer, answer.content, name, "perplexity") for answer in given.values()])
+        for name in ("log_likelihood", "tokens")
+    )
+    texts = [item.content["text"] for item in items]
+    named: list[Any] = [item.id for item in items]
+    cut = list(zip(named, tokens.tolist(), strict=True))  # tokens of another tokenizer are no pair to these
+    sizes = {
+        "perplexity_per_token": (tokens, _perplexity),
+        "bits_per_byte": (np.array([len(text.encode()) for text in texts], dtype=float), _bits),
+        "bits_per_character": (np.array([len(text) for text in texts], dtype=float), _bits),
+    }
+    return Scores(
+        benchmark="perplexity",
+        overall={
+            name: bootstrap(
+                np.stack([-likelihoods, size], axis=1),
+                None,
+                statistic,
+                ids=cut if statistic is _perplexity else named,
+            )
+            for name, (size, statistic) in sizes.items()
+        },
+        units=UNITS,
+        notes=(f"{len(items):,} documents, {int(tokens.sum()):,} scored tokens; intervals draw documents.",),
+    )
+
+
+def _perplexity(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    with np.errstate(over="ignore"):  # a model that foresees nothing at all
+        return np.exp(ratio(sums))
+
+
+def _bits(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    return ratio(sums) / math.log(2)
