@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from labs import drawn, lab_of, recipe
 
 from levelhead.bench.tables import collect
-from levelhead.data.base import Examples
 from levelhead.methods import AFR, DAM
 from levelhead.methods.afr import row_weights
 from levelhead.methods.fit import fit
 from levelhead.methods.last_layer import HeldOut, last_layer, solve, watching_last_layer
 from levelhead.runs.evaluate import evaluate_run
-from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
-from levelhead.training.config import TrainConfig
-from levelhead.training.lab import Lab
 from levelhead.types import DataError, LevelheadError
-from tiny import make_examples, tiny_vit
+from tiny import make_examples
 
 LOGITS = np.array([[2.0, 0], [1, 0], [-1, 0], [0, 3], [0, 1], [0.5, 0]])
 LABELS = np.array([0, 0, 0, 1, 1, 1])
@@ -76,15 +72,8 @@ def test_no_step_away_from_the_solution_is_better_and_without_one_it_says_so() -
         solve(features * np.nan, labels, weights, start, 0.01)
 
 
-def lab(train: Examples, validation: Examples | None = None, network: Any = tiny_vit, **options: Any) -> Lab:
-    config = TrainConfig(**{"epochs": 6, "batch_size": 16, "learning_rate": 3e-3, "device": "cpu", **options})
-    return Lab(
-        new_model=network, train=train, validation=validation or make_examples(20, seed=1), config=config, seed=3
-    )
-
-
 def test_the_held_out_rows_are_not_trained_on_and_the_last_layer_alone_moves() -> None:
-    place = lab(make_examples(64))
+    place = lab_of(make_examples(64), epochs=6)
     stages = AFR(holdout=0.25).stages(place)
     stage = next(stages)
     assert stage.rows is not None
@@ -98,7 +87,7 @@ def test_the_held_out_rows_are_not_trained_on_and_the_last_layer_alone_moves() -
 
 
 def test_what_the_last_layer_gets_gives_the_logits() -> None:
-    place = lab(make_examples(40))
+    place = lab_of(make_examples(40), epochs=6)
     model = place.new_model()
     rows = torch.tensor([5, 0, 17, 39])
     with watching_last_layer(model) as inputs:
@@ -107,21 +96,12 @@ def test_what_the_last_layer_gets_gives_the_logits() -> None:
     assert model.training
 
 
-def drawn(count: int, agree: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two numbers a row: one tells the class weakly, the other strongly in a share ``agree`` of the rows."""
-    generator = np.random.default_rng(seed)
-    labels = np.arange(count) % 2
-    other = np.where(generator.random(count) < agree, labels, 1 - labels)
-    core, shortcut = 2 * labels - 1 + generator.normal(size=count), 3 * other - 1.5 + 0.7 * generator.normal(size=count)
-    return np.stack([core, shortcut], 1), labels
-
-
 @pytest.mark.parametrize(("agree", "better"), [(0.95, True), (0.8, False)])
 def test_it_helps_against_a_strong_shortcut_and_harms_where_it_is_weak(agree: float, better: bool) -> None:
     """Right among rows that contradict the shortcut: plain training has 37 and 66%, AFR 80 and 6%."""
-    train, labels = drawn(2000, agree, 0)
-    held, held_labels = drawn(1000, agree, 1)
-    test, test_labels = drawn(4000, 0.0, 2)
+    train, labels, _ = drawn(2000, agree, 0)
+    held, held_labels, _ = drawn(1000, agree, 1)
+    test, test_labels, _ = drawn(4000, 0.0, 2)
     plain = solve(train, labels, np.full(2000, 1 / 2000), (np.zeros((2, 2)), np.zeros(2)), 1e-4)
     weights = row_weights(held @ plain[0].T + plain[1], held_labels, 4)
     refitted = solve(held, held_labels, weights, plain, 0.01)
@@ -135,8 +115,8 @@ def test_it_helps_against_a_strong_shortcut_and_harms_where_it_is_weak(agree: fl
 
 @pytest.mark.parametrize("agree", [0.95, 0.9, 0.8])
 def test_the_default_keeps_the_accuracy_where_a_large_gamma_turns_the_scores_around(agree: float) -> None:
-    train, labels = drawn(2000, agree, 0)
-    held, held_labels = drawn(1000, agree, 1)
+    train, labels, _ = drawn(2000, agree, 0)
+    held, held_labels, _ = drawn(1000, agree, 1)
     plain = solve(train, labels, np.full(2000, 1 / 2000), (np.zeros((2, 2)), np.zeros(2)), 1e-4)
     rows = HeldOut(held, held_labels, *plain)
 
@@ -148,19 +128,15 @@ def test_the_default_keeps_the_accuracy_where_a_large_gamma_turns_the_scores_aro
 
 
 def test_it_warns_where_few_rows_carry_a_class(caplog: pytest.LogCaptureFixture) -> None:
-    fit(AFR(gamma=1000.0), lab(make_examples(64)))
+    fit(AFR(gamma=1000.0), lab_of(make_examples(64), epochs=6))
     assert "held-out rows; the last layer will overfit them" in caplog.text
 
 
 def test_no_epoch_can_be_chosen_anew_for_it(tmp_path: Path) -> None:
     for name in ("erm", "afr"):
-        recipe = {
-            "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 64},
-            "method": {"name": name},
-            "model": {"hidden_size": 16, "layers": 1, "heads": 2},
-            "train": {"epochs": 1, "batch_size": 16, "keep_epochs": True, "device": "cpu"},
-        }
-        train_run(build_experiment(recipe), tmp_path / name)
+        train = {"epochs": 1, "batch_size": 16, "keep_epochs": True, "device": "cpu"}
+        data = {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 64}
+        train_run(recipe(name, train=train, data=data), tmp_path / name)
         evaluate_run(tmp_path / name)
     (found,) = collect([tmp_path], "test")
     assert list(found.compare("erm").table.rows) == ["erm", "afr"]

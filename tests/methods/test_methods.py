@@ -4,12 +4,11 @@ import dataclasses
 
 import pytest
 import torch
+from labs import lab_of, missing
 
 from levelhead.attention.attach import is_debiased
 from levelhead.methods import DAM, DRO, DSA, JTT, METHODS, XRM, Balanced, CnC, PoE, TADeT
 from levelhead.methods.fit import fit
-from levelhead.training.config import TrainConfig
-from levelhead.training.lab import Lab
 from levelhead.types import ConfigError
 from tiny import make_examples, make_texts, slow_but, tiny_appended, tiny_bert, tiny_vit, told_groups
 
@@ -45,14 +44,7 @@ EVERY = {name: cheap(cls) for name, cls in METHODS.items()} | {
 def test_every_method_learns_from_every_kind_of_input(name, inputs):
     method = EVERY[name]
     make, network, rate = INPUTS[inputs]
-    lab = Lab(
-        new_model=network,
-        train=make(50),
-        validation=make(20, seed=1),
-        config=TrainConfig(epochs=8, batch_size=16, learning_rate=rate, device="cpu"),
-        seed=3,
-        **told_groups(method),
-    )
+    lab = lab_of(make(50), make(20, seed=1), network, epochs=8, learning_rate=rate, told=told_groups(method))
     if method.changes_pixels and inputs != "pictures":
         with pytest.raises(ConfigError, match="changes pixels, and the network gets input_ids"):
             fit(method, lab)
@@ -66,7 +58,7 @@ def test_every_method_learns_from_every_kind_of_input(name, inputs):
 def test_balanced_weights_make_every_class_count_the_same():
     examples = make_examples(48)
     examples.labels[:] = torch.tensor([0] * 36 + [1] * 12)
-    lab = Lab(new_model=tiny_vit, train=examples, validation=examples, config=TrainConfig(batch_size=16, device="cpu"))
+    lab = lab_of(examples)
     (stage,) = Balanced().stages(lab)
     assert torch.allclose(stage.weights.unique(), torch.tensor([2 / 3, 2.0]))
     assert torch.isclose(stage.weights[:36].sum(), stage.weights[36:].sum())
@@ -74,11 +66,7 @@ def test_balanced_weights_make_every_class_count_the_same():
 
 def second_stage_of_jtt(missed, monkeypatch, **options):
     """Return JTT's second stage when the first training missed these of 20 rows."""
-    examples = make_examples(20)
-    lab = Lab(new_model=tiny_vit, train=examples, validation=examples, config=TrainConfig(batch_size=4, device="cpu"))
-    answers = examples.labels.clone()
-    answers[missed] = 1 - answers[missed]
-    monkeypatch.setattr(lab, "logits", lambda model: torch.nn.functional.one_hot(answers, 2).float())
+    lab = missing(lab_of(make_examples(20), batch_size=4), missed, monkeypatch)
     return list(JTT(**options).stages(lab))[1]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from labs import lab_of, recipe
 from torch import Tensor, nn
 
 from levelhead.bench.checks import check_cells
@@ -25,9 +26,6 @@ from levelhead.methods import (
 from levelhead.methods.few_label import read_few_groups
 from levelhead.methods.fit import fit
 from levelhead.methods.last_layer import HeldOut, PeopleRows
-from levelhead.runs.recipe import build_experiment
-from levelhead.training.config import TrainConfig
-from levelhead.training.lab import Lab
 from levelhead.types import Batch
 from refusals import Row, check, rows
 from tiny import make_examples, tiny_vit
@@ -52,13 +50,16 @@ def examples(rows: int, classes: int = 2, of_the_last: int | None = None) -> Exa
 
 
 def untrained(
-    method: Method, train: Examples, *, groups: Tensor | None = None, network: Any = tiny_vit, **more: Any
+    method: Method,
+    train: Examples,
+    *,
+    groups: Tensor | None = None,
+    people: Tensor | None = None,
+    network: Any = tiny_vit,
+    **more: Any,
 ) -> None:
     """Fit a method that must refuse before its first step."""
-    people = more.pop("people", None)
-    config = TrainConfig(**{"epochs": 1, "batch_size": 16, "device": "cpu", **more})
-    validation = make_examples(20, seed=1)
-    lab = Lab(new_model=network, train=train, validation=validation, config=config, groups=groups, people=people)
+    lab = lab_of(train, network=network, told={"groups": groups, "people": people}, **{"epochs": 1, **more})
     try:
         fit(method, lab)
     finally:
@@ -73,19 +74,8 @@ def refit(method: Any, groups: Any = None, people: Any = None, rows: int = 200) 
     method.refit(HeldOut(features, labels, draws.normal(size=(2, 20)), np.zeros(2), groups, train=train))
 
 
-def recipe(method: str, view: dict[str, Any]) -> Any:
-    return build_experiment(
-        {
-            "data": {"name": "portraits", "train_size": 32, "validation_size": 32, "test_size": 32},
-            "method": {"name": method, "view": view},
-            "model": {"hidden_size": 16, "layers": 1, "heads": 2},
-            "train": {"epochs": 1, "batch_size": 16, "device": "cpu"},
-        }
-    )
-
-
 def variants_of_views() -> None:
-    base = recipe("poe", {"kind": "whole"}).to_dict()
+    base = recipe("poe", {"view": {"kind": "whole"}}).to_dict()
     check_cells(make_cells(compare_methods(base, ["erm", "poe"], [0], {"method.view.kind": ["hypothesis"]}), Path("x")))
 
 
@@ -117,8 +107,7 @@ def several_vectors(objective: Callable[[nn.Module, nn.Linear], nn.Module], **in
 
 def one_mistake() -> None:
     """XRM where one row alone is predicted wrongly."""
-    config = TrainConfig(epochs=1, batch_size=16, device="cpu")
-    lab = Lab(new_model=tiny_vit, train=make_examples(48), validation=make_examples(20), config=config)
+    lab = lab_of(make_examples(48))
     answers = lab.labels.clone()
     answers[0] = 1
     lab.logits = lambda model: nn.functional.one_hot(answers, 2).float()  # type: ignore[method-assign,assignment]

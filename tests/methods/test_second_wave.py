@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from labs import drawn, lab_of, missing, recipe
 from torch import Tensor, nn
 
 from levelhead.data.base import Examples, Inputs
@@ -25,12 +26,9 @@ from levelhead.methods.xrm import infer_mistakes
 from levelhead.objectives.correct_contrast import CorrectContrast, contrast, contrast_pairs
 from levelhead.objectives.cross_risk import CrossRisk, flip_chances
 from levelhead.objectives.group import group_means
-from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
-from levelhead.training.config import TrainConfig
-from levelhead.training.lab import Lab
 from levelhead.types import Batch
-from tiny import make_examples, tiny_vit
+from tiny import make_examples
 
 
 def draws(seed: int = 0) -> np.random.Generator:
@@ -112,10 +110,7 @@ def test_a_class_without_a_row_adds_nothing_and_rows_count_by_their_weight() -> 
 
 
 def test_a_class_in_a_single_part_is_kept_as_one_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = lab_of(make_examples(48))
-    answers = lab.labels.clone()
-    answers[0] = 1
-    monkeypatch.setattr(lab, "logits", lambda model: nn.functional.one_hot(answers, 2).float())
+    lab = missing(lab_of(make_examples(48)), [0], monkeypatch)
     stage = list(XRM(single_part="keep").stages(lab))[1]
     assert stage.groups is not None
     assert torch.bincount(stage.groups).tolist() == [23, 1, 24]
@@ -263,10 +258,7 @@ def test_both_terms_of_the_contrast_and_cross_entropy_are_weighted_as_told() -> 
 
 
 def test_half_of_the_rows_of_the_second_training_were_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = lab_of(make_examples(40))
-    answers = lab.labels.clone()
-    answers[:4] = 1 - answers[:4]
-    monkeypatch.setattr(lab, "logits", lambda model: nn.functional.one_hot(answers, 2).float())
+    lab = missing(lab_of(make_examples(40)), slice(4), monkeypatch)
     stage = list(CnC().stages(lab))[1]
     assert stage.sampling is not None
     assert stage.sampling[:4].sum() == pytest.approx(stage.sampling[4:].sum())
@@ -276,9 +268,7 @@ def test_half_of_the_rows_of_the_second_training_were_missed(monkeypatch: pytest
 def test_cnc_says_where_there_are_no_pairs(
     wrong: int, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lab = lab_of(make_examples(40))
-    answers = torch.where(torch.arange(40) < wrong, 1 - lab.labels, lab.labels)
-    monkeypatch.setattr(lab, "logits", lambda model: nn.functional.one_hot(answers, 2).float())
+    lab = missing(lab_of(make_examples(40)), slice(wrong), monkeypatch)
     assert list(CnC().stages(lab))[1].sampling is None
     assert f"missed {said}" in caplog.text
 
@@ -321,25 +311,16 @@ def test_clusters_stay_inside_their_class(reduction: Any) -> None:
 
 
 # All four.
-def lab_of(train: Examples, config: TrainConfig | None = None, network: Any = tiny_vit) -> Lab:
-    config = config or TrainConfig(epochs=2, batch_size=16, learning_rate=3e-3, device="cpu")
-    return Lab(new_model=network, train=train, validation=make_examples(20, seed=1), config=config, seed=3)
 
 
 @pytest.mark.parametrize(("name", "parts"), [("erm", 0), ("spare", 4), ("group-dro", 0)])
 def test_a_run_keeps_the_parts_that_its_method_inferred(name: str, parts: int, tmp_path: Path) -> None:
-    recipe = {
-        "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 64},
-        "method": {"name": name},
-        "model": {"hidden_size": 16, "layers": 1, "heads": 2},
-        "train": {"epochs": 1, "batch_size": 16, "device": "cpu"},
-    }
-    train_run(build_experiment(recipe), tmp_path)
+    train_run(recipe(name), tmp_path)
     assert (tmp_path / "inferred-parts.parquet").exists() == (parts > 0)
     if parts:
         table = pd.read_parquet(tmp_path / "inferred-parts.parquet")
         assert list(table) == ["row", "part"]
-        assert table["row"].tolist() == list(range(64))
+        assert table["row"].tolist() == list(range(32))
         assert table["part"].nunique() == parts
 
 
@@ -365,15 +346,9 @@ class Vectors(Inputs):
         return {"x": self.x[index]}
 
 
-def drawn(count: int, agree: float, seed: int, blurred: bool) -> tuple[Examples, Tensor]:
-    """Return rows of which a share ``agree`` follows the shortcut, and which do."""
-    generator = np.random.default_rng(seed)
-    labels = np.arange(count) % 2
-    follows = generator.random(count) < agree
-    told = 2 * np.where(follows, labels, 1 - labels) - 1
-    core = 2 * labels - 1 + generator.normal(size=count)
-    shortcut = (1.5 if blurred else 3) * told + (0.7 if blurred else 0.3) * generator.normal(size=count)
-    x = np.column_stack([core, shortcut, generator.normal(size=(count, 18))])
+def numbers(count: int, agree: float, seed: int, blurred: bool) -> tuple[Examples, Tensor]:
+    """Return rows of which a share ``agree`` follows the shortcut, and which do; 18 numbers more tell nothing."""
+    x, labels, follows = drawn(count, agree, seed, *((0.7, 1.5) if blurred else (0.3, 3)), noise=18)
     rows = Vectors(torch.from_numpy(x).float())
     return Examples(rows, torch.from_numpy(labels), ("no", "yes"), "drawn"), torch.from_numpy(follows)
 
@@ -390,14 +365,10 @@ METHODS: dict[str, Method] = {
 @functools.cache
 def accuracy(name: str, agree: float, blurred: bool = False) -> tuple[float, float]:
     """Train on rows with the shortcut; return the accuracy on rows that follow it, and on those that do not."""
-    lab = Lab(
-        new_model=functools.partial(Small, 20),
-        train=drawn(2000, agree, 0, blurred)[0],
-        validation=drawn(1000, agree, 1, blurred)[0],
-        config=TrainConfig(epochs=20, batch_size=250, learning_rate=1e-2, select="last", device="cpu"),
-        seed=3,
-    )
-    test, follows = drawn(4000, 0.5, 2, blurred)
+    train, validation = numbers(2000, agree, 0, blurred)[0], numbers(1000, agree, 1, blurred)[0]
+    options = {"epochs": 20, "batch_size": 250, "learning_rate": 1e-2, "select": "last"}
+    lab = lab_of(train, validation, functools.partial(Small, 20), **options)
+    test, follows = numbers(4000, 0.5, 2, blurred)
     right = lab.predict(fit(METHODS[name], lab), test.inputs).argmax(-1) == test.labels
     return right[follows].double().mean().item(), right[~follows].double().mean().item()
 

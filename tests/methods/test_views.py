@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from labs import lab_of, recipe
 from torch import Tensor, nn
 
 from levelhead.bench.tables import collect
@@ -33,10 +34,9 @@ from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
-from levelhead.training.config import TrainConfig
 from levelhead.training.lab import Lab
 from levelhead.types import Batch, DataError
-from tiny import make_examples, tiny_vit
+from tiny import make_examples
 from words import save_tiny_backbone
 
 Z, BIAS, LABELS = torch.tensor([[1.0, 0, -1]] * 3), torch.tensor([[0.7, 0.2, 0.1]] * 3).log(), torch.arange(3)
@@ -98,11 +98,6 @@ def test_weights_are_doubts_of_mean_1_and_never_all_0() -> None:
     assert doubted(torch.tensor([[0.0, -80.0]] * 4), torch.zeros(4, dtype=torch.int64)).tolist() == [1.0] * 4
 
 
-def lab_of(train: Examples, network: Any = tiny_vit, **options: Any) -> Lab:
-    config = TrainConfig(**{"epochs": 2, "batch_size": 16, "learning_rate": 3e-3, "device": "cpu", **options})
-    return Lab(new_model=network, train=train, validation=make_examples(20, seed=1), config=config, seed=3)
-
-
 def cross_fit(labels: Tensor) -> Tensor:
     """Return the log-probabilities that a lab with these labels gives its 50 pictures."""
     kept = []
@@ -134,7 +129,7 @@ def test_no_row_is_judged_by_a_network_that_was_trained_on_it() -> None:
 def test_the_bias_only_networks_see_the_view_alone_and_the_kept_one_all() -> None:
     pixels = torch.randint(0, 256, (50, 3, 16, 16), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     train = Examples(ImageInputs(pixels), torch.arange(50) % 2, ("a", "b"), "random")
-    lab = Lab(new_model=tiny_vit, train=train, validation=train, config=TrainConfig(batch_size=16, device="cpu"))
+    lab = lab_of(train, train)
     index, whole = torch.arange(50), train.inputs.batch(torch.arange(50))["pixel_values"]
     for stage in PoE(view=LEFT).stages(lab):  # none of which is trained here
         seen = lab._batch(index, stage).inputs["pixel_values"]
@@ -192,12 +187,8 @@ def halves(count: int, agree: float, seed: int) -> Examples:
 
 def right_where_it_breaks(method: Method) -> float:
     """Return the accuracy on rows whose left half says the opposite of what it says in 95% of the training rows."""
-    lab = Lab(
-        new_model=TwoMeans,
-        train=halves(600, 0.95, 0),
-        validation=halves(200, 0.95, 1),
-        config=TrainConfig(epochs=8, batch_size=50, learning_rate=5e-2, device="cpu"),
-    )
+    options = {"epochs": 8, "batch_size": 50, "learning_rate": 5e-2}
+    lab = lab_of(halves(600, 0.95, 0), halves(200, 0.95, 1), TwoMeans, **options)
     test = halves(500, 0.0, 2)
     return float((lab.predict(fit(method, lab), test.inputs).argmax(-1) == test.labels).double().mean())
 
@@ -268,32 +259,21 @@ def test_listed_words_are_kept_and_a_full_stop_where_none_is_left(tmp_path: Path
     assert str(view) == "words of words.txt"
 
 
-def recipe(method: str, view: Any, **sections: Any) -> Any:
-    options = {"view": view} if "+" not in method else {"base": {"view": view}}
-    return build_experiment(
-        {
-            "data": {"name": "portraits", "train_size": 32, "validation_size": 32, "test_size": 32},
-            "method": {"name": method, **options},
-            "model": {"hidden_size": 16, "layers": 1, "heads": 2},
-            "train": {"epochs": 1, "batch_size": 16, "device": "cpu"},
-            **sections,
-        }
-    )
-
-
 def test_a_method_says_which_view_it_was_told() -> None:
     region = {"kind": "region", "box": [0, 0, 0.5, 1]}
-    assert recipe("poe", {"kind": "hypothesis"}).method.told == f"{marks.DECLARES} hypothesis"
-    assert recipe("dam+view-reweight", region).method.told == f"{marks.DECLARES} region 0, 0, 0.5, 1"
-    assert recipe("learned-mixin", {"kind": "whole"}).method.told is None
+    assert recipe("poe", {"view": {"kind": "hypothesis"}}).method.told == f"{marks.DECLARES} hypothesis"
+    assert (
+        recipe("dam+view-reweight", {"base": {"view": region}}).method.told == f"{marks.DECLARES} region 0, 0, 0.5, 1"
+    )
+    assert recipe("learned-mixin", {"view": {"kind": "whole"}}).method.told is None
     assert PoE().told is DAM(base=PoE()).told is ERM().declared_view is None
-    experiment = recipe("dam+poe", region)
+    experiment = recipe("dam+poe", {"base": {"view": region}})
     assert build_experiment(experiment.to_dict()) == experiment
 
 
 def test_a_run_on_a_view_of_pictures_is_marked_in_tables(tmp_path: Path) -> None:
     for name, view in (("erm", None), ("poe", {"kind": "chroma"})):
-        experiment = recipe(name, view) if view else replace(recipe("poe", {"kind": "whole"}), method=ERM())
+        experiment = recipe(name, view and {"view": view})
         told = train_run(experiment, tmp_path / name)["told"]
         assert told == (view and "DECLARES chroma")
         evaluate_run(tmp_path / name)
@@ -333,7 +313,7 @@ def test_a_hypothesis_is_read_through_a_frozen_backbone(
 
     monkeypatch.setattr(Lab, "train", note)
     monkeypatch.setattr(MultiNLI, "groups", lambda *_: pytest.fail("training requested groups"))
-    metrics = train_run(recipe("poe", {"kind": "hypothesis"}, **pairs), tmp_path / "run")
+    metrics = train_run(recipe("poe", {"view": {"kind": "hypothesis"}}, **pairs), tmp_path / "run")
     # With [CLS] and [SEP]: four or three words of the hypothesis, and with the premise's four and another [SEP].
     assert lengths == [6, 6, 11]
     assert metrics["told"] == "DECLARES hypothesis"
@@ -349,7 +329,7 @@ def test_a_run_does_not_go_on_with_another_list_of_words(pairs: dict[str, Any], 
     file = tmp_path / "words.txt"
     file.write_text("nobody\n")
     pairs["train"]["epochs"] = 1
-    experiment = recipe("view-reweight", {"kind": "words", "file": str(file)}, **pairs)
+    experiment = recipe("view-reweight", {"view": {"kind": "words", "file": str(file)}}, **pairs)
 
     def stop(stage: str, done: int, total: int, text: str) -> None:
         if stage == "stage 2":
