@@ -15,60 +15,50 @@ import pytest
 
 from levelhead.auditing.audit import audit, audit_file
 from levelhead.auditing.result import AuditResult
-from levelhead.cli.app import main
 from levelhead.metrics.names import attribute_names, by_names, group_name
-from levelhead.storage import read_json
 from levelhead.types import DataError, require_columns
 
 SUFFIXES = [".csv", ".tsv", ".csv.gz", ".parquet", "frame"]
 
 
+def write(frame: pd.DataFrame, path: Path) -> Path:
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    return path
+
+
 def audited(columns: Mapping[str, Any], groups: list[str], suffix: str, folder: Path, **options: Any) -> AuditResult:
     """Audit columns ``y`` and ``yhat``, texts all of them, written to a file or handed over as a frame of objects."""
     frame = pd.DataFrame({name: np.array(values, dtype=object) for name, values in columns.items()})
+    options = {"replicates": 100, **options}
     if suffix == "frame":
         return audit(frame["y"], frame["yhat"], sensitive_features=frame[groups], **options)
-    path = folder / f"p{suffix}"
-    if suffix == ".parquet":
-        frame.to_parquet(path)
-    else:
-        frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
-    return audit_file(path, "y", "yhat", groups, **options)
+    return audit_file(write(frame, folder / f"p{suffix}"), "y", "yhat", groups, **options)
 
 
 # ------------------------------------------------------------------------------------------------ crossings
 
 
-def test_a_crossing_keeps_groups_apart_whose_names_would_join_alike(tmp_path: Path) -> None:
-    """("p", "q & r") and ("p & q", "r") are two groups: here with 100 points between them."""
-    half = 40
-    columns = {
-        "y": ["1"] * 2 * half,
-        "yhat": ["1"] * half + ["0"] * half,
-        "g": ["p"] * half + ["p & q"] * half,
-        "h": ["q & r"] * half + ["r"] * half,
-    }
-    for suffix in SUFFIXES:
-        result = audited(columns, ["g", "h"], suffix, tmp_path, intersect=True)
-        crossing = result.by_attribute["g", "h"]
-        assert set(crossing.groups) == {("p", "q & r"), ("p & q", "r")}
-        assert crossing.metrics["demographic_parity"].value == 1
-        written = result.to_dict()["by_attribute"]["g & h"]
-        assert written["columns"] == ["g", "h"]
-        assert [group["values"] for group in written["groups"].values()] == [["p", "q & r"], ["p & q", "r"]]
-
-
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_column_that_is_named_like_a_crossing_stays_beside_it(tmp_path: Path, suffix: str) -> None:
-    rows = 40
-    columns = {
-        "y": ["1", "0"] * rows,
-        "yhat": ["1", "0"] * rows,
-        "g": ["a", "b"] * rows,
-        "h": ["c"] * rows + ["d"] * rows,
-        "g & h": ["one"] * rows + ["two"] * rows,
-    }
-    result = audited(columns, ["g", "h", "g & h"], suffix, tmp_path, intersect=True)
+def test_a_crossing_keeps_groups_apart_whose_names_would_join_alike(tmp_path: Path, suffix: str) -> None:
+    """("p", "q & r") and ("p & q", "r") are two groups: here with 100 points between them."""
+    columns = {"y": ["1"] * 80, "yhat": ["1"] * 40 + ["0"] * 40}
+    columns |= {"g": ["p"] * 40 + ["p & q"] * 40, "h": ["q & r"] * 40 + ["r"] * 40}
+    result = audited(columns, ["g", "h"], suffix, tmp_path, intersect=True)
+    crossing = result.by_attribute["g", "h"]
+    assert set(crossing.groups) == {("p", "q & r"), ("p & q", "r")}
+    assert crossing.metrics["demographic_parity"].value == 1
+    written = result.to_dict()["by_attribute"]["g & h"]
+    assert written["columns"] == ["g", "h"]
+    assert [group["values"] for group in written["groups"].values()] == [["p", "q & r"], ["p & q", "r"]]
+
+
+def test_a_column_that_is_named_like_a_crossing_stays_beside_it(tmp_path: Path) -> None:
+    columns = {"y": ["1", "0"] * 40, "yhat": ["1", "0"] * 40, "g": ["a", "b"] * 40}
+    columns |= {"h": ["c"] * 40 + ["d"] * 40, "g & h": ["one"] * 40 + ["two"] * 40}
+    result = audited(columns, ["g", "h", "g & h"], ".csv", tmp_path, intersect=True)
     assert list(result.by_attribute) == ["g", "h", "g & h", ("g", "h", "g & h")]
     assert set(result.by_attribute["g & h"].groups) == {"one", "two"}
     assert list(result.to_dict()["by_attribute"]) == ["g", "h", "g & h", 'g & h & "g & h"']
@@ -85,52 +75,37 @@ def test_names_of_columns_and_crossings_are_never_the_same() -> None:
     assert group_name(("f", "x")) == "f & x"
 
 
-def test_the_page_and_the_json_of_a_crossing_hold_every_group(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "p.csv"
-    path.write_text("y,yhat,g,h\n" + "1,1,p,q & r\n0,0,p & q,r\n" * 20)
-    outputs = [tmp_path / "out.json", tmp_path / "out.html"]
-    flags = ["--all", "--json", str(outputs[0]), "--html", str(outputs[1])]
-    main_without_leaving(
-        "audit",
-        str(path),
-        "--label",
-        "y",
-        "--prediction",
-        "yhat",
-        "--group",
-        "g",
-        "--group",
-        "h",
-        "--intersect",
-        *flags,
-    )
-    written = read_json(outputs[0])["by_attribute"]["g & h"]
+def test_the_page_and_the_json_of_a_crossing_hold_every_group() -> None:
+    label = [1, 0] * 20
+    groups = {"g": ["p", "p & q"] * 20, "h": ["q & r", "r"] * 20}
+    result = audit(label, label, sensitive_features=groups, intersect=True, replicates=100)
+    written = result.to_dict()["by_attribute"]["g & h"]
     assert {name: group["n"] for name, group in written["groups"].items()} == {'p & "q & r"': 20, '"p & q" & r': 20}
-    page = outputs[1].read_text()
-    assert "p &amp; &#34;q &amp; r&#34;" in page
-    assert "&#34;p &amp; q&#34; &amp; r" in page
-    shown = capsys.readouterr().out
-    assert 'p & "q & r"' in shown
-    assert '"p & q" & r' in shown
+    page, shown = result.to_html(), result.text(all=True)
+    for name in ('p & "q & r"', '"p & q" & r'):
+        assert name in shown
+        assert name.replace("&", "&amp;").replace('"', "&#34;") in page
 
 
 # ------------------------------------------------------------------------------------------------ values
 
 
+PAIRS = [("01", "1"), ("1", "1.0"), ("1e3", "1000"), ("True", "true"), ("a", " a"), ("0", "-0")]
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize(
-    "pair", [("01", "1"), ("1", "1.0"), ("1e3", "1000"), ("True", "true"), ("a", " a"), ("0", "-0")]
-)
-def test_groups_that_differ_in_writing_alone_stay_apart(tmp_path: Path, suffix: str, pair: tuple[str, str]) -> None:
+def test_groups_that_differ_in_writing_alone_stay_apart(tmp_path: Path, suffix: str) -> None:
     """Equal opportunity differs by 100 points between them, and a warning names the pair."""
-    rows = 40
-    columns = {"y": ["1"] * 2 * rows, "yhat": ["1"] * rows + ["0"] * rows, "g": [pair[0]] * rows + [pair[1]] * rows}
-    result = audited(columns, ["g"], suffix, tmp_path, positive="1")
-    assert {name: group.n for name, group in result.groups.items()} == dict.fromkeys(pair, rows)
-    assert result.metrics["equal_opportunity"].value == 1
-    assert any("differ only in how a number, case or blanks are written" in text for text in result.warnings)
+    columns = {"y": ["1"] * 80, "yhat": ["1"] * 40 + ["0"] * 40}
+    columns |= {f"g{at}": [first] * 40 + [second] * 40 for at, (first, second) in enumerate(PAIRS)}
+    names = [f"g{at}" for at in range(len(PAIRS))]
+    result = audited(columns, names, suffix, tmp_path, positive="1")
+    for name, pair in zip(names, PAIRS, strict=True):
+        part = result.by_attribute[name]
+        assert {group: one.n for group, one in part.groups.items()} == dict.fromkeys(pair, 40)
+        assert part.metrics["equal_opportunity"].value == 1
+        alike = "differ only in how a number, case or blanks are written"
+        assert any(text.startswith(f"{name}: ") and alike in text for text in result.warnings)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -145,17 +120,12 @@ def test_labels_that_differ_in_writing_alone_are_one_class_or_two_as_the_map_say
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_the_positive_class_of_the_command_line_is_a_text(tmp_path: Path, suffix: str) -> None:
-    columns = {"y": ["0", "1"] * 40, "yhat": ["0", "1"] * 40, "g": ["a", "b"] * 40}
-    for given in ("0", 0):
-        assert audited(columns, ["g"], suffix, tmp_path, positive=given).positive == "0"
-
-
-def test_classes_written_like_numbers_are_in_the_order_of_numbers(tmp_path: Path) -> None:
-    """The second of two classes, the positive one, is 10 and not 9."""
+    """Of 9 and 10, the second class, the positive one, is 10."""
     columns = {"y": ["9", "10"] * 40, "yhat": ["9", "10"] * 40, "g": ["2", "10"] * 40}
-    result = audited(columns, ["g"], ".csv", tmp_path)
-    assert result.positive == "10"
-    assert list(result.groups) == ["2", "10"]
+    for given, positive in (("9", "9"), (9, "9"), (None, "10")):
+        result = audited(columns, ["g"], suffix, tmp_path, positive=given)
+        assert result.positive == positive
+        assert list(result.groups) == ["2", "10"]
 
 
 def test_numbers_compare_as_numbers_and_never_as_texts() -> None:
@@ -175,21 +145,11 @@ def test_parquet_keeps_its_types(tmp_path: Path) -> None:
 
 
 def test_missing_groups_keep_apart_from_a_group_of_that_name(tmp_path: Path) -> None:
-    columns = {"y": ["0", "1"] * 20, "yhat": ["0", "1"] * 20, "g": ["(missing)", ""] * 20}
-    columns["g"] = ["NA", ""] * 20
-    result = audited(columns, ["g"], ".csv", tmp_path)
-    assert list(result.groups) == ["NA", "(missing)"]
+    columns = {"y": ["0", "1"] * 20, "yhat": ["0", "1"] * 20, "g": ["NA", ""] * 20}
+    assert list(audited(columns, ["g"], ".csv", tmp_path).groups) == ["NA", "(missing)"]
 
 
 # ------------------------------------------------------------------------------------------------ columns
-
-
-def main_without_leaving(*arguments: str) -> int:
-    try:
-        main(list(arguments))
-    except SystemExit as leaving:
-        return int(leaving.code or 0)
-    return 0
 
 
 def with_columns(path: Path, names: list[str], values: list[list[str]]) -> Path:
