@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from cases import AS_ARRAYS, MADE
 from rich.cells import cell_len
@@ -16,6 +18,9 @@ from levelhead.report.result import COLUMNS, Report
 from levelhead.storage import write_json
 from levelhead.terminal import plain_text
 
+AUDITS = files("levelhead.report").joinpath("audit.schema.json").read_text(encoding="utf-8")
+SCHEMA = jsonschema.Draft202012Validator(json.loads(AUDITS))
+
 
 @pytest.mark.parametrize("name", [name for name in MADE if name not in AS_ARRAYS])
 def test_a_result_keeps_to_the_contract(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +30,8 @@ def test_a_result_keeps_to_the_contract(name: str, tmp_path: Path, monkeypatch: 
         pytest.skip("not a result with a page: a sentence or a run")
     record = found.to_dict()
     assert record["kind"] == found.kind
+    if found.kind in ("audit", "decisions"):
+        SCHEMA.validate(json.loads(json.dumps(record)))
     assert found.kind in PAGES
     write_json(Path("found.json"), found.to_dict())
     assert json.loads(Path("found.json").read_text()) == json.loads(json.dumps(found.to_dict(), allow_nan=False))

@@ -40,11 +40,9 @@ def test_paths_elsewhere_are_recorded_by_their_last_name(typed: str, recorded: s
         "audit {0}/rows.csv --label y --prediction decision --group sex --against {0}/other.csv",
         "audit {0}/rows.csv --label y --score score --group sex --fail-if 'equalized_odds>.9'",
         "audit {0}/rows.csv --prediction decision --favourable 1 --group sex",
-        "audit {0}/rows.csv --label score --prediction y --regression --group sex",
         "audit {0}/run --group sex",
         "explain {0}/rows.csv --label y --score score --group sex",
         "postprocess {0}/rows.csv --label y --score score --group sex --metric demographic_parity --out {0}/new.csv",
-        "plan --gap 5 --rate .3",
     ],
 )
 def test_no_page_or_json_names_a_folder_of_the_machine(line: str, tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def _not_established(those: Sequence[Difference], what: str, count: int) -> str:
     change = {"reduced": "reduction", "increased": "increase"}[changes.pop()] if len(changes) == 1 else "change"
     return (
         f"No {change} of {what} is established: {quoted_name(closest.label)} {_range([closest])}, "
-        f"p = {closest.p:.3f} after correction for {count} methods"
+        f"p = {closest.p:.3f} after correction for {counted(count, 'method')}"
     )
 
 
