@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from levelhead.attention.capture import Captured, attention_weights, capture
 from levelhead.cli.figure import figure_app
 from levelhead.data.base import Groups
-from levelhead.data.portraits import MASK_NAMES, Portraits
+from levelhead.data.portraits import Portraits
 from levelhead.inspecting.patches import AttentionFigure, attention_figure, shares_of_patches
 from levelhead.inspecting.qk import QkFigure, kolmogorov_smirnov, qk_figure
 from levelhead.models.networks import load_model
@@ -170,27 +170,9 @@ def test_attention_that_is_not_finite_is_not_called_empty(attention: AttentionFi
     cells = {**attention.cells, key: replace(attention.cells[key], attention=np.full((4, 4), np.nan))}
     drawn = replace(attention, cells=cells).draw()
     texts = [text.get_text() for panel in drawn.axes for text in panel.texts]
-    assert texts.count("not finite") == 3  # the grid, the difference and the portrait
+    assert texts.count("not finite") == 2  # the grid and the difference
     assert "no rows" not in texts
     assert any(len(panel.images) for panel in drawn.axes)
-
-
-def test_shares_of_parts_are_sums_over_pixels(runs: Path, attention: AttentionFigure) -> None:
-    data, captured = by_hand(runs / "dam")
-    weights = attention_weights(captured).mean(dim=1)[:, 1:].double()
-    weights = (weights / weights.sum(dim=1, keepdim=True)).reshape(-1, 4, 4)
-    pixels = weights.repeat_interleave(16, dim=1).repeat_interleave(16, dim=2) / 256
-    members = (data.examples("test").labels == 0) & (data.groups("test")[0].values == 1)
-    cell = attention.cells["dark hair", "angular"]
-    for code, name in enumerate(MASK_NAMES):
-        on_part = (pixels * (data.masks("test") == code)).sum(dim=(1, 2))[members]
-        share = cell.parts[name]
-        assert share.value == pytest.approx(float(on_part.mean()), abs=1e-6)
-        half = 1.96 * float(on_part.std()) / int(members.sum()) ** 0.5
-        assert (share.low, share.high) == pytest.approx((share.value - half, share.value + half), rel=1e-4)
-        area = (data.masks("test")[members] == code).double().mean()
-        assert cell.area[name] == pytest.approx(float(area))
-    assert sum(share.value for share in cell.parts.values()) == pytest.approx(1)
 
 
 @pytest.mark.slow
@@ -216,20 +198,6 @@ def test_equal_figures_give_equal_bytes(
     )
 
 
-def test_only_drawn_portraits_are_shown(
-    attention: AttentionFigure, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Any other data set gets bare grids: as many images as grids, each of the grid's own size."""
-    assert len(attention.portraits) == 4
-    monkeypatch.setattr("levelhead.inspecting.patches.Portraits", type("Nothing", (), {}))
-    bare = attention_figure(runs / "dam")
-    assert not bare.portraits
-    assert not any(cell.parts for cell in bare.cells.values())
-    shapes = [image.get_array().shape for panel in bare.draw().axes for image in panel.images]
-    assert shapes == [(4, 4)] * 6
-    assert "parts" not in bare.to_dict()["cells"][0]
-
-
 def three_groups(data: Portraits, split: str) -> tuple[Groups, ...]:
     values = torch.arange(getattr(data, f"{split}_size")) % 3
     return (data._draw(split), Groups("third", values, ("one", "two", "three")))[1:]
@@ -251,7 +219,7 @@ def test_three_groups_are_compared_by_pairs(runs: Path, monkeypatch: pytest.Monk
     grids = np.stack([attention.cells["dark hair", name].attention for name in ("one", "two", "three")])
     assert difference == pytest.approx(grids.max(axis=0) - grids.min(axis=0))
     assert error is None
-    attention.draw()
+    assert [image.get_array().shape for panel in attention.draw().axes for image in panel.images] == [(4, 4)] * 8
 
 
 def test_a_cell_without_rows_is_left_empty(runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -314,7 +282,7 @@ def test_a_fine_grid_hatches_what_is_negative(attention: AttentionFigure) -> Non
         key: replace(cell, attention=finer(cell.attention), standard_error=finer(cell.standard_error))
         for key, cell in attention.cells.items()
     }
-    fine = AttentionFigure(attention.source, attention.labels, cells, {})
+    fine = AttentionFigure(attention.source, attention.labels, cells)
     drawn = fine.draw()
     hatched = sum(len(panel.patches) for panel in drawn.axes if "minus" in panel.get_title())
     negative = sum(int((fine.difference(label)[0] < 0).sum()) for label in fine.labels)

@@ -81,8 +81,7 @@ def attention_command(
 ) -> None:
     """Draw the readout row's mean attention over patches by group and label (the paper's figure 4).
 
-    For the synthetic portraits, examples under the attention and the share on hair, face and glasses are added; other
-    data sets get bare grids. Existing files are replaced.
+    `levelhead inspect` measures the share of attention on parts of pictures. Existing files are replaced.
     """
     out = out or Path("figures") / f"attention-{run.resolve().name}"
     _check(run, out, json_file)

@@ -12,12 +12,12 @@ import torch
 from levelhead.attention.capture import Captured, attention_logits
 from levelhead.data import Split
 from levelhead.data.portraits import MASK_NAMES, Portraits
-from levelhead.types import Estimate, UnsupportedModelError
+from levelhead.types import UnsupportedModelError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-from levelhead.inspecting.source import HATCHES, NORMAL_95, NUMBERS_UP_TO, Array, OpenedRun, RunFigure, Source, open_run
+from levelhead.inspecting.source import NUMBERS_UP_TO, Array, OpenedRun, RunFigure, Source, open_run
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,7 @@ class GroupAttention:
 
     ``attention`` (patches down, patches across): the mean share of the attention on patches, summing to 1, NaN where
     there are no rows, or where the network's attention is not finite; ``standard_error`` of the same shape;
-    ``outside``: share of all attention on tokens that are no patch (the CLS token); ``parts``: for drawn portraits,
-    the share on each part of the picture, and ``area`` the part's share of the pixels, which is where even attention
-    would go.
+    ``outside``: share of all attention on tokens that are no patch (the CLS token).
     """
 
     group: str
@@ -37,22 +35,15 @@ class GroupAttention:
     attention: Array
     standard_error: Array
     outside: float
-    parts: dict[str, Estimate]
-    area: dict[str, float]
 
 
 @dataclass(frozen=True)
 class AttentionFigure(RunFigure):
-    """Mean attention of the readout row over patches, by group and label.
-
-    ``cells`` by (label, group) names; ``portraits`` the same, one drawn picture each (height, width, 3) in [0, 1], and
-    empty for every other data set.
-    """
+    """Mean attention of the readout row over patches, by group and label; ``cells`` by (label, group) names."""
 
     source: Source
     labels: tuple[str, ...]
     cells: dict[tuple[str, str], GroupAttention]
-    portraits: dict[tuple[str, str], Array]
 
     def difference(self, label: str) -> tuple[Array, Array | None]:
         """Return the difference between groups within ``label``, and its standard error.
@@ -68,21 +59,18 @@ class AttentionFigure(RunFigure):
         return stacked.max(axis=0) - stacked.min(axis=0), None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the grids with standard errors, differences, and shares of parts with 95% intervals."""
-        cells = []
-        for cell in self.cells.values():
-            parts = {name: {**asdict(share), "area": cell.area[name]} for name, share in cell.parts.items()}
-            cells.append(
-                {
-                    "group": cell.group,
-                    "label": cell.label,
-                    "rows": cell.rows,
-                    "attention_on_patches": cell.attention.tolist(),
-                    "standard_error": cell.standard_error.tolist(),
-                    "share_outside_patches": cell.outside,
-                    **({"parts": parts} if parts else {}),
-                }
-            )
+        """Return the grids with standard errors, and differences."""
+        cells = [
+            {
+                "group": cell.group,
+                "label": cell.label,
+                "rows": cell.rows,
+                "attention_on_patches": cell.attention.tolist(),
+                "standard_error": cell.standard_error.tolist(),
+                "share_outside_patches": cell.outside,
+            }
+            for cell in self.cells.values()
+        ]
         differences = []
         for label in self.labels:
             difference, error = self.difference(label)
@@ -98,112 +86,43 @@ class AttentionFigure(RunFigure):
         return {"figure": "attention", **asdict(self.source), "cells": cells, "differences": differences}
 
     def draw(self) -> Figure:
-        """Return grids a group and label, their difference, and for portraits examples and shares of parts."""
+        """Return a grid for each group and label, and their difference."""
         from matplotlib.figure import Figure
 
         groups = list(self.source.groups)
-        columns = len(groups) + 1 + (len(groups) if self.portraits else 0)
-        has_parts = any(cell.parts for cell in self.cells.values())
-        heights = [2.0] * len(self.labels) + ([2.6] if has_parts else [])
-        figure = Figure(figsize=(max(6.4, 1.9 * columns + 0.8), sum(heights) + 0.9), layout="constrained")
-        grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
+        size = max(6.4, 1.9 * len(groups) + 2.7), 2.0 * len(self.labels) + 0.9
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(len(self.labels), len(groups) + 1, squeeze=False)
         known = [cell.attention for cell in self.cells.values() if np.isfinite(cell.attention).all()]
         most = max((float(values.max()) for values in known), default=1.0)
-        most = max(most, 2 / self._patches())  # or nearly even attention would look like the darkest
+        shape = next(iter(self.cells.values())).attention.shape
+        most = max(most, 2 / (shape[0] * shape[1]))  # or nearly even attention would look like the darkest
         gaps = {label: self.difference(label)[0] for label in self.labels}
         finite = [np.abs(gap).max() for gap in gaps.values() if np.isfinite(gap).all()]
         widest = max([float(value) for value in finite], default=1.0) or 1.0
         for row, label in enumerate(self.labels):
             for column, group in enumerate(groups):
-                cell, panel = self.cells[label, group], figure.add_subplot(grid[row, column])
+                cell, panel = self.cells[label, group], panels[row, column]
                 _grid(panel, cell.attention, most, "{:.1f}", bool(cell.rows))
                 panel.set_title(f"{group}\nn = {cell.rows:,}", fontsize=8)
                 if column == 0:
                     panel.set_ylabel(label)
-                if self.portraits:
-                    panel = figure.add_subplot(grid[row, len(groups) + 1 + column])
-                    self._overlay(panel, label, group, most)
-            panel = figure.add_subplot(grid[row, len(groups)])
+            panel = panels[row, -1]
             rows_of = [self.cells[label, group].rows for group in groups]
             enough = all(rows_of) if len(groups) == 2 else any(rows_of)
             _grid(panel, gaps[label], widest, "{:+.1f}" if len(groups) == 2 else "{:.1f}", enough)
             what = f"{groups[1]}\nminus {groups[0]}" if len(groups) == 2 else "largest\ndifference"
             panel.set_title(what, fontsize=8)
-        if has_parts:
-            self._shares(figure.add_subplot(grid[-1, :]))
         figure.suptitle(f"{self.source.title}, groups by {self.source.attribute}", fontsize=10)
-        if self._side() <= NUMBERS_UP_TO:
+        if max(shape) <= NUMBERS_UP_TO:
             notes = ["numbers: percent of the readout row's attention on patches; differences: percentage points"]
         else:
             notes = [
                 f"white: none of the readout row's attention on patches, black: {100 * most:.1f}%",
                 f"differences: black is {100 * widest:.1f} percentage points, hatched where negative",
             ]
-        if self.portraits:
-            notes.append("portraits: one picture each under its panel's mean attention; fainter patches get less")
-        else:
-            notes.append("groups (columns) and labels (rows) as annotated")
-        figure.supxlabel("\n".join(notes), fontsize=8)
+        figure.supxlabel("\n".join([*notes, "groups (columns) and labels (rows) as annotated"]), fontsize=8)
         return figure
-
-    def _side(self) -> int:
-        return max(next(iter(self.cells.values())).attention.shape)
-
-    def _patches(self) -> int:
-        return next(iter(self.cells.values())).attention.size
-
-    def _overlay(self, panel: Axes, label: str, group: str, most: float) -> None:
-        picture, cell = self.portraits.get((label, group)), self.cells[label, group]
-        panel.set_xticks([])
-        panel.set_yticks([])
-        panel.set_title(f"a portrait,\n{group}", fontsize=8)
-        if picture is None or not np.isfinite(cell.attention).all():
-            _empty(panel, bool(cell.rows))
-            return
-        scale = picture.shape[0] // cell.attention.shape[0], picture.shape[1] // cell.attention.shape[1]
-        strength = np.kron(0.2 + 0.8 * cell.attention / most, np.ones(scale))[:, :, None]
-        panel.imshow(strength * picture + (1 - strength), interpolation="nearest")
-
-    def _shares(self, panel: Axes) -> None:
-        cells = [cell for cell in self.cells.values() if cell.rows]
-        names = list(cells[0].parts)
-        width = 0.8 / len(cells)
-        for position, cell in enumerate(cells):
-            places = np.arange(len(names)) + width * (position - (len(cells) - 1) / 2)
-            values = np.array([100 * cell.parts[name].value for name in names])
-            lows, highs = (
-                np.array([100 * getattr(cell.parts[name], end) for name in names]) for end in ("low", "high")
-            )
-            shade = str(0.95 - 0.5 * position / max(1, len(cells) - 1))
-            panel.bar(
-                places,
-                values,
-                width,
-                yerr=np.nan_to_num([values - lows, highs - values]),
-                color=shade,
-                edgecolor="black",
-                hatch=HATCHES[position % len(HATCHES)],
-                capsize=2,
-                label=f"{cell.group}, {cell.label}",
-            )
-            panel.plot(
-                places,
-                [100 * cell.area[name] for name in names],
-                "D",
-                color="white",
-                markeredgecolor="black",
-                markersize=4,
-                label="share of the pixels,\nwhere even attention\nwould go" if position == len(cells) - 1 else None,
-            )
-        panel.set_xticks(range(len(names)), names)
-        panel.set_ylabel("attention on patches, %")
-        panel.set_title("what the patches show (bars: 95% interval over pictures)", fontsize=8)
-        panel.legend(fontsize=8, frameon=False)
-
-
-def _empty(panel: Axes, rows: bool) -> None:
-    """Say why there is nothing to draw: no rows, or attention that is not finite."""
-    panel.text(0.5, 0.5, "not finite" if rows else "no rows", ha="center", va="center", transform=panel.transAxes)
 
 
 def _grid(panel: Axes, values: Array, most: float, form: str, rows: bool) -> None:
@@ -214,7 +133,8 @@ def _grid(panel: Axes, values: Array, most: float, form: str, rows: bool) -> Non
     panel.set_yticks([])
     if not np.isfinite(values).all():
         panel.set_box_aspect(1)
-        _empty(panel, rows)
+        why = "not finite" if rows else "no rows"
+        panel.text(0.5, 0.5, why, ha="center", va="center", transform=panel.transAxes)
         return
     panel.imshow(np.abs(values), cmap="Greys", vmin=0, vmax=most)
     numbers = max(values.shape) <= NUMBERS_UP_TO
@@ -233,10 +153,9 @@ def attention_figure(
 ) -> AttentionFigure:
     """Average the readout row's attention in the last layer over patches, by group and label (as annotated).
 
-    Attention is that after debiasing, averaged over heads. The grids, and the shares of picture parts, are shares of
-    the attention on patches: tokens that are no patch (CLS) are left out and the rest is scaled to sum to 1 in every
-    row. The share of a part is the sum over patches of attention times the fraction of the patch's pixels that show
-    the part; its interval is normal, over rows. Without a readout row the mean over query rows is used.
+    Attention is that after debiasing, averaged over heads. The grids are shares of the attention on patches: tokens
+    that are no patch (CLS) are left out and the rest is scaled to sum to 1 in every row. Without a readout row the mean
+    over query rows is used.
 
     Errors: :class:`~levelhead.DataError` for an unfinished run or an empty group; :class:`~levelhead.ConfigError` for
     an unknown attribute; :class:`~levelhead.UnsupportedModelError` for a network that does not cut pictures into
@@ -275,32 +194,16 @@ class PatchRows:
         """Average over the rows that were taken, by group and label."""
         down, across = self.grid
         attention, outside_share = torch.cat(self.on_patches).numpy(), torch.cat(self.outside).numpy()
-        parts = part_fractions(opened, down, across)
         labels, groups = opened.examples.labels.numpy(), opened.groups.values.numpy()
-        cells, portraits = {}, {}
+        cells = {}
         for class_index, label in enumerate(opened.examples.class_names):
             for group_index, group in enumerate(opened.groups.names):
                 members = np.flatnonzero((labels == class_index) & (groups == group_index))
                 rows = attention[members]
                 mean, error = (values.reshape(down, across) for values in _mean_and_error(rows))
-                shares, areas = {}, {}
-                if parts is not None:
-                    fractions = parts[members]
-                    on_parts = np.einsum("np,npc->nc", rows, fractions)
-                    middle, spread = _mean_and_error(on_parts)
-                    for position, name in enumerate(MASK_NAMES):
-                        reach = NORMAL_95 * spread[position]
-                        value = float(middle[position])
-                        shares[name] = Estimate(value, float(value - reach), float(value + reach), len(members))
-                        areas[name] = float(fractions[:, :, position].mean()) if len(members) else float("nan")
-                    if len(members):
-                        pixels = opened.examples.inputs.batch(opened.index[members[:1]])["pixel_values"][0]
-                        portraits[label, group] = ((pixels + 1) / 2).permute(1, 2, 0).double().clamp(0, 1).numpy()
                 outside_mean = float(outside_share[members].mean()) if len(members) else float("nan")
-                cells[label, group] = GroupAttention(
-                    group, label, len(members), mean, error, outside_mean, shares, areas
-                )
-        return AttentionFigure(opened.source, opened.examples.class_names, cells, portraits)
+                cells[label, group] = GroupAttention(group, label, len(members), mean, error, outside_mean)
+        return AttentionFigure(opened.source, opened.examples.class_names, cells)
 
 
 def shares_of_patches(captured: Captured, outside: int) -> tuple[torch.Tensor, torch.Tensor]:

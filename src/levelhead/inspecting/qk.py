@@ -20,10 +20,26 @@ from levelhead.types import ConfigError, DataError, UnsupportedModelError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-from levelhead.inspecting.source import LINES, Array, DimensionByGroup, OpenedRun, RunFigure, Source, open_run
+from levelhead.inspecting.source import Array, OpenedRun, RunFigure, Source, open_run
 
 BINS = 30
+LINES = ["-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3))]
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@dataclass(frozen=True)
+class DimensionByGroup:
+    """One dimension of queries or keys by group, beside the same statistic of all the others.
+
+    ``values`` (rows,) and ``groups`` (rows,) int; ``statistic`` is the largest Kolmogorov-Smirnov statistic over
+    pairs of groups, ``pair`` being the two; ``all_statistics`` (heads x dimensions,) the same for every dimension.
+    """
+
+    values: Array
+    groups: NDArray[np.int64]
+    statistic: float
+    pair: tuple[str, str]
+    all_statistics: Array
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 DOTS_PER_INCH = 120
 NUMBERS_UP_TO = 6  # patches a side: in a finer grid, numbers in the cells could not be read
-LINES = ["-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3))]
-HATCHES = ["", "////", "....", "xxxx", "\\\\\\\\", "oo"]
-NORMAL_95 = 1.959964
 
 
 class RunFigure(ABC):
@@ -140,21 +137,3 @@ def open_run(folder: Path, split: Split, data_root: Path | None, attribute: str 
     model = run.load_model()
     every = torch.arange(len(groups.values))
     return OpenedRun(source, experiment, run.prepared(split, model), groups, model, run.device, every)
-
-
-# Figure 3: queries and keys by group.
-
-
-@dataclass(frozen=True)
-class DimensionByGroup:
-    """One dimension of queries or keys by group, beside the same statistic of all the others.
-
-    ``values`` (rows,) and ``groups`` (rows,) int; ``statistic`` is the largest Kolmogorov-Smirnov statistic over
-    pairs of groups, ``pair`` being the two; ``all_statistics`` (heads x dimensions,) the same for every dimension.
-    """
-
-    values: Array
-    groups: NDArray[np.int64]
-    statistic: float
-    pair: tuple[str, str]
-    all_statistics: Array
