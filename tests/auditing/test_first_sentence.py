@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.cli.app import main
+from command_line import run
 
 REVERSED = [
     (year, sex, place < share * 200)
@@ -49,28 +48,22 @@ LEVELS = {
 
 def test_with_periods_their_change_stands_first() -> None:
     frame = decided(REVERSED)
-    decisions = {"favourable": 1, "sensitive_features": frame["sex"], "time": frame["year"]}
+    decisions: dict[str, Any] = {"favourable": 1, "sensitive_features": frame["sex"], "time": frame["year"]}
     found = lh.audit_decisions(frame["hired"], **decisions)
-    assert found.over_time is not None
     (change,) = found.over_time.by_attribute["sex"]
     assert change.slope.excludes_zero or change.first_outside == "2014"
     finding = found.page()["finding"]
     assert finding == found.over_time.sentences()[0]
     assert " ".join(str(found).split()).startswith(finding)
     right = frame["hired"].to_numpy() ^ (np.arange(len(frame)) % 5 == 0)
-    classes = lh.audit(right, frame["hired"], replicates=100, **decisions)  # type: ignore[arg-type]
+    classes = lh.audit(right, frame["hired"], replicates=100, **decisions)
     finding = classes.page()["finding"]
     assert "selection rate" in finding, "the favourable outcome is what a plain audit is about"
     assert "control limits in 2014" in finding or "points per period" in finding
     assert change.reference == found.by_attribute["sex"].reference
-    assert classes.over_time is not None
     assert classes.over_time.by_attribute["sex"][0].reference == classes.rates["sex"].outcomes[0].reference
-
-
-def test_a_model_with_one_answer_is_named_before_what_was_asked() -> None:
-    frame = decided(REVERSED)
-    found = lh.audit(frame["hired"], frame["hired"] * 0, sensitive_features=frame["sex"], time=frame["year"])
-    assert found.page()["finding"].startswith("The model predicts “0” for every row")
+    one = lh.audit(frame["hired"], frame["hired"] * 0, replicates=100, **decisions)
+    assert one.page()["finding"].startswith("The model predicts “0” for every row")
 
 
 def test_within_strata_the_rate_is_that_of_the_plain_finding_with_both_values() -> None:
@@ -142,12 +135,12 @@ def test_groups_of_shown_sentences_stand_in_the_table_and_a_pipe_has_all(
     intersect: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame, options = drawn(**LEVELS)
-    for favourable, decisions in itertools.product((None, 1), (False, True)):
-        if decisions and favourable:
-            rows = {"sensitive_features": options["sensitive_features"], "favourable": 1}
-            found: Any = lh.audit_decisions(frame["p"], intersect=intersect, **rows)
-        else:
-            found = lh.audit(frame["y"], frame["p"], intersect=intersect, favourable=favourable, **options)
+    decided = {"sensitive_features": options["sensitive_features"], "favourable": 1, "intersect": intersect}
+    for found in (
+        lh.audit(frame["y"], frame["p"], intersect=intersect, **options),
+        lh.audit(frame["y"], frame["p"], replicates=100, **decided),
+        lh.audit_decisions(frame["p"], **decided),
+    ):
         page, text = found.page(), " ".join(found.text(width=160).split())
         table = page["brief"]["table"]["rows"]
         said = [page["finding"], *page["brief"]["lines"]]
@@ -155,13 +148,12 @@ def test_groups_of_shown_sentences_stand_in_the_table_and_a_pipe_has_all(
         assert len(shown) > 1
         assert all(table[at]["head"] in text for at in shown)
     frame.to_csv(tmp_path / "p.csv", index=False)
-    words = ["audit", str(tmp_path / "p.csv"), "--label", "y", "--prediction", "p", "--favourable", "1"]
-    words += [word for name in LEVELS for word in ("--group", name)] + ["--intersect"] * intersect
-    with pytest.raises(SystemExit, match="0"):
-        main(words)
+    groups = [word for name in LEVELS for word in ("--group", name)] + ["--intersect"] * intersect
+    columns = ("--label", "y", "--prediction", "p", "--favourable", "1")
+    assert run("audit", tmp_path / "p.csv", *columns, *groups) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "more group" not in out
-    assert all(f"{name}: {group}" in out for name, groups in LEVELS.items() for group in groups)
+    assert all(f"{name}: {group}" in out for name, levels in LEVELS.items() for group in levels)
 
 
 def test_a_gap_has_one_interval_on_screen_and_page() -> None:
@@ -180,50 +172,41 @@ def test_a_gap_has_one_interval_on_screen_and_page() -> None:
     assert "not adjusted for several comparisons: Demographic parity gap." in " ".join(text.split())
 
 
-def test_a_gap_of_an_own_metric_can_be_gated() -> None:
+def test_a_gap_of_an_own_metric_can_be_gated_and_a_difference_of_selection_rates_has_one_name() -> None:
     frame, options = drawn(sex={"f": (0.0, -0.3), "m": (0.0, 0.0)})
     found = lh.audit(frame["y"], frame["p"], metrics={"found": lambda y, p: float(p[y == 1].mean())}, **options)
     (pair,) = found.own_metrics["sex"]["found"].pairs
     assert pair.difference.value == pytest.approx(0.3, abs=0.05)
     found.require("found_difference < 0.5")
-
-
-def test_a_difference_of_selection_rates_has_one_name() -> None:
-    frame = decided(REVERSED)
-    found = lh.audit_decisions(frame["hired"], sensitive_features=frame["sex"], favourable=1)
-    names = set(found.to_frame()["figure"])
+    decisions = lh.audit_decisions(frame["p"], sensitive_features=frame["sex"], favourable=1)
+    names = set(decisions.to_frame()["figure"])
     assert "selection_rate_difference" in names
     assert "difference" not in names
 
 
-def test_pages_of_rankings_and_numbers_have_the_files_and_room_for_a_decision(tmp_path: Path) -> None:
-    frame, _ = drawn(sex={"f": (0.0, -0.1), "m": (0.0, 0.0)})
-    frame["score"] = np.random.default_rng(0).random(len(frame))
-    frame.to_csv(tmp_path / "p.csv", index=False)
-    digest = hashlib.sha256((tmp_path / "p.csv").read_bytes()).hexdigest()
-    kinds = {
-        "ranking": ["--rank", "score", "--top", "10%"],
-        "numbers": ["--regression", "--label", "y", "--prediction", "score"],
-        "classes": ["--label", "y", "--score", "score", "--threshold", "0.6"],
-    }
-    for name, words in kinds.items():
-        page = tmp_path / f"{name}.html"
-        with pytest.raises(SystemExit, match="0"):
-            main(["audit", str(tmp_path / "p.csv"), "--group", "sex", *words, "--html", str(page)])
-        text = page.read_text()
-        assert digest in text, name
-        assert "Decision and reasons" in text, name
-    assert re.search(r"<dt>Threshold</dt>\s*<dd>0\.6 on scores read as probability", text)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--rank score --top 10%",
+        "--regression --label y --prediction score",
+        "--label y --score score --threshold 0.6",
+    ],
+)
+def test_pages_have_the_files_and_room_for_a_decision(words: str, folder_of_its_own: None) -> None:
+    frame = drawn(sex={"f": (0.0, -0.1), "m": (0.0, 0.0)})[0].head(1000)
+    frame.assign(score=np.random.default_rng(0).random(1000)).to_csv("p.csv", index=False)
+    assert run("audit", "p.csv", "--group", "sex", *words.split(), "--html", "page.html") == 0
+    text = Path("page.html").read_text()
+    assert hashlib.sha256(Path("p.csv").read_bytes()).hexdigest() in text
+    assert "Decision and reasons" in text
+    if "0.6" in words:
+        assert re.search(r"<dt>Threshold</dt>\s*<dd>0\.6 on scores read as probability", text)
 
 
 def test_weights_of_decisions_say_how(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    frame = decided(REVERSED).assign(weight=1.5)
-    frame["copy"] = frame["hired"]
-    frame.to_csv(tmp_path / "p.csv", index=False)
-    words = ["audit", str(tmp_path / "p.csv"), "--prediction", "hired", "--group", "sex", "--favourable", "1"]
-    with pytest.raises(SystemExit, match="2"):
-        main([*words, "--weight", "weight"])
+    decided(REVERSED).assign(weight=1.5, copy=lambda rows: rows["hired"]).to_csv(tmp_path / "p.csv", index=False)
+    words = ("audit", tmp_path / "p.csv", "--prediction", "hired", "--group", "sex", "--favourable", "1")
+    assert run(*words, "--weight", "weight") == 2
     assert "--label takes a copy of the decisions." in " ".join(capsys.readouterr().err.replace("│", "").split())
-    with pytest.raises(SystemExit, match="0"):
-        main([*words, "--label", "copy", "--weight", "weight"])
+    assert run(*words, "--label", "copy", "--weight", "weight") == 0
     assert capsys.readouterr().out.startswith("By sex, the favourable outcome")

@@ -20,7 +20,7 @@ def given(logits, labels):
     return SimpleNamespace(predictions=logits, label_ids=np.asarray(labels))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_values_are_fairlearns(seed):
     draw = np.random.default_rng(seed)
     labels, chosen, groups = draw.integers(0, 2, 400), draw.integers(0, 2, 400), draw.choice(["a", "b", "c"], 400)
@@ -70,15 +70,14 @@ def test_what_trainer_gives_is_read():
 
 
 @pytest.mark.parametrize("metric", ["equal_opportunity", "equalized_odds", "equalized_odds_worst"])
-def test_a_fold_of_one_class_has_no_gap_in_error_rates(metric: str) -> None:
+def test_a_gap_that_cannot_be_computed_is_not_0(metric):
+    """One class in a small fold, and another one predicted, is what a fold can be."""
     one, groups = [0] * 40, list("ab") * 20
     assert math.isnan(lh.gap_score(one, one, groups=groups, metric=metric))
+    assert math.isnan(lh.gap_score(["no"] * 40, ["yes"] * 40, groups=groups, metric=metric))
     assert lh.gap_score(one, one, groups=groups, metric="demographic_parity") == 0
-
-
-def test_a_gap_that_cannot_be_computed_is_not_0():
-    assert math.isnan(lh.gap_score([1, 0], [1, 0], groups=["a", "b"]))
-    assert math.isnan(lh.gap_score([1, 0], [1, 0], groups=[None, None]))
+    assert math.isnan(lh.gap_score([1, 0], [1, 0], groups=["a", "b"], metric=metric))
+    assert math.isnan(lh.gap_score([1, 0], [1, 0], groups=[None, None], metric=metric))
     found = lh.gap_metrics(["a"] * 40, labels=MIXED)(given(np.eye(2)[MIXED], MIXED))
     assert found["accuracy"] == 1.0
     assert math.isnan(found["demographic_parity"])
@@ -95,18 +94,10 @@ def test_a_trainer_logs_gaps(tmp_path):
 
     size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8, "patch_size": 4}
     rows = [{"pixel_values": torch.randn(3, 8, 8) + at, "labels": at} for at in MIXED.tolist() * 2]
+    quiet = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False}
+    sizes = {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 16, "dataloader_drop_last": True}
     arguments = TrainingArguments(
-        str(tmp_path),
-        num_train_epochs=1,
-        eval_strategy="epoch",
-        report_to="none",
-        save_strategy="no",
-        use_cpu=True,
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-        per_device_train_batch_size=16,
-        per_device_eval_batch_size=16,
-        dataloader_drop_last=True,
+        str(tmp_path), num_train_epochs=1, eval_strategy="epoch", use_cpu=True, **quiet, **sizes
     )
     model = lh.attach(ViTForImageClassification(ViTConfig(**size)))
     labels, groups = MIXED[:32], np.array(["a", "b", "b", "a"] * 8)
@@ -115,20 +106,14 @@ def test_a_trainer_logs_gaps(tmp_path):
     trainer.train()
     logged = next(one for one in trainer.state.log_history if "eval_accuracy" in one)
     assert 0 <= logged["eval_demographic_parity_low"] <= logged["eval_demographic_parity"] <= 1
-    with pytest.raises(DataError, match="labels are not those that gap_metrics was given"):
-        trainer.evaluate(rows[8:40])
-    with pytest.raises(DataError, match="labels are not those that gap_metrics was given"):
-        trainer.evaluate({"first": rows[:32], "other": rows[8:40]})
+    for other in (rows[8:40], {"first": rows[:32], "other": rows[8:40]}):
+        with pytest.raises(DataError, match="labels are not those that gap_metrics was given"):
+            trainer.evaluate(other)
     trainer.compute_metrics = lh.gap_metrics(["a", "b"] * 20, labels=MIXED)
     with pytest.raises(DataError, match=r"32 rows are not the 40 that .* dataloader_drop_last=True"):
         trainer.evaluate(rows[:40])
     trainer.args.dataloader_drop_last = False
     assert "eval_accuracy" in trainer.evaluate(rows[:40])
-
-
-def test_one_class_and_another_one_predicted_is_no_gap():
-    # One class in a small fold, and another one predicted, is what a fold can be.
-    assert math.isnan(lh.gap_score(["no"] * 40, ["yes"] * 40, groups=["a", "b"] * 20, metric="equal_opportunity"))
 
 
 def test_rows_in_another_order_than_the_groups_are_refused_by_their_labels() -> None:
