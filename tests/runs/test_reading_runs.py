@@ -156,7 +156,7 @@ def test_no_verb_that_reads_results_runs_their_code(here: Path, capsys: pytest.C
 
 def test_no_function_that_reads_results_runs_their_code(here: Path) -> None:
     assert read_run(Path("theirs/seeing")).to_dict()
-    assert [group.compare("erm").markdown() for group in collect([Path("theirs"), Path("ours")], "test")]
+    assert [group.compare("erm").report.to_markdown() for group in collect([Path("theirs"), Path("ours")], "test")]
     assert tune(collect([Path("faces")], "test")[0])
     assert [run_page(Path("faces/mine")), page_of(Path("faces")), runs_page([Path("theirs"), Path("ours")])]
 

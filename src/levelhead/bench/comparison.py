@@ -220,10 +220,6 @@ class Comparison:
         """The comparison as a result that draws itself: page, terminal, Markdown, LaTeX, data frame."""
         return Comparisons([Compared(self)])
 
-    def markdown(self) -> str:
-        """Return the finding and all tables as Markdown."""
-        return self.report.to_markdown()
-
     @classmethod
     def from_dict(cls, record: Record) -> Comparison:
         """Return the comparison that :meth:`to_dict` wrote."""

@@ -39,7 +39,6 @@ import yaml
 
 from levelhead.data.folds import FEWEST, MOST, Fold, check_whole
 from levelhead.methods import METHODS
-from levelhead.metrics.joint import MARGIN
 from levelhead.plain_yaml import read_yaml
 from levelhead.runs.folder import refuse_changes
 from levelhead.runs.recipe import (
@@ -69,7 +68,6 @@ class Grid:
     """What is run: ``base`` is a recipe's content; ``rows`` maps names to settings, ``shared`` holds those of all.
 
     With ``folds`` every seed of a row is this many runs, one for each :class:`~levelhead.data.Fold` of all rows.
-    ``margin``, in points, is the difference that is equivalent to none.
     """
 
     base: dict[str, Any]
@@ -77,7 +75,6 @@ class Grid:
     seeds: tuple[int, ...] = (0,)
     shared: dict[str, Any] = field(default_factory=dict)
     folds: int | None = None
-    margin: float = 100 * MARGIN
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(map(str, self.seeds))) < len(self.seeds):
@@ -91,8 +88,6 @@ class Grid:
             )
         if self.folds is not None:
             check_whole("folds", self.folds, FEWEST, MOST)
-        if isinstance(self.margin, bool) or not isinstance(self.margin, int | float) or not 0 < self.margin < 100:
-            raise ConfigError(f"margin is {quoted(self.margin)}; it must be a number of points between 0 and 100.")
         if len(self.rows) * len(self.seeds) * (self.folds or 1) > MOST_RUNS:
             folds = f", {len(self.seeds):,} seeds and {self.folds} folds" if self.folds else ""
             raise ConfigError(
@@ -102,8 +97,7 @@ class Grid:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a grid file."""
-        more: dict[str, Any] = {} if self.folds is None else {"folds": self.folds}
-        more |= {} if self.margin == Grid.margin else {"margin": self.margin}
+        more = {} if self.folds is None else {"folds": self.folds}
         return {"base": self.base, "seeds": list(self.seeds), **more, "set": self.shared, "rows": self.rows}
 
 
@@ -167,7 +161,7 @@ def read_grid(grid: str | Path, *, running: bool = True) -> Grid:
     """Read a grid file, or raise :class:`ConfigError` that names it; ``running`` says that its classes will be made."""
     path = find_grid(grid)
     content = read_recipe(path, running=running)
-    known = ("base", "seeds", "folds", "margin", "set", "rows")
+    known = ("base", "seeds", "folds", "set", "rows")
     for key in content:
         if key not in known:
             raise ConfigError(f"{path}: unknown key {quoted(key)}. {nearest(str(key), known)}")
@@ -188,7 +182,7 @@ def read_grid(grid: str | Path, *, running: bool = True) -> Grid:
         raise ConfigError(f"{path}: seeds must be a list of whole numbers, such as [0, 1, 2], not {quoted(seeds)}.")
     try:
         named = {row: settings or {} for row, settings in rows.items()}
-        return Grid(base, named, tuple(seeds), shared, content.get("folds"), content.get("margin", Grid.margin))
+        return Grid(base, named, tuple(seeds), shared, content.get("folds"))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -204,7 +198,6 @@ def comparison_grid(
     settings: Sequence[str] = (),
     data_root: Path | None = None,
     folds: int | None = None,
-    margin: float | None = None,
 ) -> Grid:
     """Return the grid that the options of ``levelhead compare`` ask for, on top of a folder's grid if there is one.
 
@@ -234,7 +227,7 @@ def comparison_grid(
     chosen = parse_seeds(seeds) if seeds is not None else [0, 1, 2] if before is None else list(before.seeds)
     if before is None:
         made = compare_methods(base, parse_methods("erm,dam" if methods is None else methods), chosen, values)
-        return replace(made, folds=folds, margin=Grid.margin if margin is None else margin)
+        return replace(made, folds=folds)
     if "method" not in before.base:
         base = {key: value for key, value in base.items() if key != "method"}
     rows = before.rows
@@ -242,14 +235,7 @@ def comparison_grid(
         names = [str(row.get("method.name") or section(base, "method").get("name")) for row in rows.values()]
         names = list(dict.fromkeys(names)) if methods is None else parse_methods(methods)
         rows = compare_methods(base, names, chosen, values).rows
-    return Grid(
-        base,
-        rows,
-        tuple(chosen),
-        before.shared,
-        before.folds if folds is None else folds,
-        before.margin if margin is None else margin,
-    )
+    return Grid(base, rows, tuple(chosen), before.shared, before.folds if folds is None else folds)
 
 
 def _refuse_seed_and_name(settings: Sequence[str]) -> None:
@@ -357,7 +343,7 @@ def joined(grid: Grid, out: Path) -> Grid:
             key for key in sorted(old.keys() | new.keys()) if key != "data.root" and old.get(key) != new.get(key)
         ]
         changed += [row for row, settings in grid.rows.items() if before.rows.get(row, settings) != settings]
-        changed += [name for name in ("folds", "margin") if getattr(before, name) != getattr(grid, name)]
+        changed += ["folds"] * (before.folds != grid.folds)
         if changed:
             raise ConfigError(
                 f"{out} holds a grid with other settings ({', '.join(map(quoted, changed[:20]))}). Choose another "

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,12 +19,8 @@ from levelhead.bench.grid import GRID, Cell, Failure, Launcher
 from levelhead.bench.page import Comparisons, compared
 from levelhead.bench.tables import collect
 from levelhead.data import Fold
-from levelhead.metrics.joint import MARGIN
 from levelhead.report import text
 from levelhead.terminal import counted, spent
-
-if TYPE_CHECKING:
-    pass
 
 
 def run_all(
@@ -76,7 +72,6 @@ def show_results(
     html_file: Path | None = None,
     min_count: int = MIN_COUNT,
     missing: str = LEAVE_OUT,
-    margin: float = MARGIN,
     everything: bool = False,
 ) -> None:
     """Print the tables of finished runs, and write the page if ``html_file`` is given.
@@ -84,7 +79,7 @@ def show_results(
     Runs on different data are different tables; in each, the first row of the grid is the baseline. What fits a
     screen is printed, or ``everything``.
     """
-    groups = collect([cell.folder for cell in cells], "test", min_count=min_count, missing=missing, margin=margin)
+    groups = collect([cell.folder for cell in cells], "test", min_count=min_count, missing=missing)
     rows = list(dict.fromkeys(cell.row for cell in cells))
     comparisons = [group.compare(next(row for row in rows if row in group.rows())) for group in groups]
     for comparison in comparisons:

@@ -526,12 +526,11 @@ def collect(
     *,
     min_count: int = MIN_COUNT,
     missing: str = LEAVE_OUT,
-    margin: float | None = None,
+    margin: float = MARGIN,
 ) -> list[RunSet]:
     """Read evaluated runs, given one by one or by a folder of them, and group them by the rows they predicted.
 
-    ``min_count``, ``missing`` and ``margin`` as :class:`RunSet` has them; a margin of None is that of the grid, where
-    one folder of a comparison is given.
+    ``min_count``, ``missing`` and ``margin`` as :class:`RunSet` has them.
 
     Runs found in a folder that are not finished or not evaluated yet are left out, which ``left_out`` says; a run that
     was given alone must be evaluated. Runs keep the order in which they are given, those of a comparison that of its
@@ -541,9 +540,6 @@ def collect(
     folders = list(folders)
     for folder in folders:
         refuse_strange_files(folder)
-    if margin is None:
-        one = folders[0] / GRID if len(folders) == 1 else None
-        margin = read_grid(one, running=False).margin / 100 if one is not None and one.exists() else MARGIN
     found, ordered, said = [], True, []
     for folder in folders:
         if (folder / CONFIG).exists():

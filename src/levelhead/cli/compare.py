@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from levelhead.cli.options import AllTables, DataRoot, FewGroups, Margin, MinCount, Missing, MissingGroups, Tried
+from levelhead.cli.options import AllTables, DataRoot, FewGroups, MinCount, Missing, MissingGroups, Tried
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, quoted
@@ -56,7 +56,6 @@ def compare_command(
             "split once, so all rows count."
         ),
     ] = None,
-    margin: Margin = None,
     plan_only: Annotated[
         bool,
         typer.Option(
@@ -98,7 +97,7 @@ def compare_command(
     chosen: list[int] | None = None
     if grid is not None and begun is None:
         named = {"--data": data, "--recipe": recipe, "--methods": methods, "--try": options or None}
-        plan, chosen = _grid_of_file(grid, named, folds=folds, margin=margin), _seeds(seeds)
+        plan, chosen = _grid_of_file(grid, named, folds), _seeds(seeds)
     else:
         if only:
             raise ConfigError("--row selects variants of a GRID: name one, or use --methods.")
@@ -112,7 +111,6 @@ def compare_command(
             settings=settings or (),
             data_root=data_root,
             folds=folds,
-            margin=margin,
         )
         settings = None
     more: dict[str, Any] = {"data_root": data_root, "settings": settings or (), "everything": all_, "rows": only}
@@ -141,14 +139,14 @@ def _folders(grid: str | None, out: Path | None, resume: bool, named: str) -> tu
     return folder, begun
 
 
-def _grid_of_file(grid: str, named: Mapping[str, object], **changes: float | None) -> Grid:
+def _grid_of_file(grid: str, named: Mapping[str, object], folds: int | None) -> Grid:
     """Read a grid, and refuse the options ``named`` that say what it says."""
     from levelhead.bench.grid import read_grid
 
     if given := [name for name, value in named.items() if value is not None]:
         raise ConfigError(f"The grid {quoted(grid)} defines the comparison: remove {', '.join(given)}.")
-    wanted: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
-    return replace(read_grid(grid), **wanted)
+    plan = read_grid(grid)
+    return plan if folds is None else replace(plan, folds=folds)
 
 
 def _seeds(text: str | None) -> list[int] | None:
@@ -221,5 +219,4 @@ def run_comparison(
     console = Terminal()
     if status := run_all(cells, folder, workers=workers, ray=ray, console=console, again=again):
         raise typer.Exit(status)
-    who["margin"] = plan.margin / 100
     show_results(cells, folder, console=console, html_file=html_file, everything=everything, **who)

@@ -156,10 +156,6 @@ def run_join(run: Path, join: Path | None, on: str | None, columns: Sequence[str
 
 
 AllTables = Annotated[bool, typer.Option("--all", help="Print all sentences and tables.")]
-Margin = Annotated[
-    float | None,
-    typer.Option(help="Equivalence margin, in points. Default: that of the grid, else 2."),
-]
 Tried = Annotated[
     list[str] | None,
     typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),

@@ -15,7 +15,6 @@ from levelhead.cli.options import (
     ClusterOfRun,
     HtmlFile,
     JsonFile,
-    Margin,
     MinCount,
     Missing,
     MissingGroups,
@@ -56,7 +55,7 @@ def table_command(
     threshold: Annotated[
         ThresholdName, typer.Option(help="Each run's own, or matched to the baseline's positive rate.")
     ] = ThresholdName.own,
-    margin: Margin = None,
+    margin: Annotated[float, typer.Option(help="Equivalence margin, in points.")] = 2.0,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
     cluster: ClusterOfRun = None,
@@ -81,8 +80,7 @@ def table_command(
     from levelhead.bench.tuning import compare_tuned
 
     results, pages, reports = [], [], []
-    share = None if margin is None else margin / 100
-    groups = collect(runs, split.value, min_count=min_count, missing=missing.words, margin=share)
+    groups = collect(runs, split.value, min_count=min_count, missing=missing.words, margin=margin / 100)
     for group in groups:
         options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "cluster": cluster}
         if tune_by is None:

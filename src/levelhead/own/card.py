@@ -95,19 +95,24 @@ def model_card(
     if isinstance(measured, ModelComparison) and set(measured.classes) != set(named) and not unnamed(measured.classes):
         raise ConfigError(f"measured is about the classes {listed(measured.classes)}, not {listed(named)}.")
     found = describe(model)
-    adapter = bool(found.adapters)
+    ours, debiased, adapter = found.made_by is not None, found.debias is not None, bool(found.adapters)
     base_model = base_model or (_base_of_adapter(model) if adapter else None)
+    base = '"BASE"' if base_model is None or Path(base_model).exists() else f'"{card.escaped(base_model)}"'
+    kind = "image" if base_of(model).main_input_name == "pixel_values" else "text"
     sections = [
-        _loading(model, found, base_model),
+        card.loading(kind, ours=ours, debiased=debiased, base=base if adapter else None),
         f"# {card.escaped(title or task or f'{found.model} with levelhead')}",
         _task(task, named, data),
         _groups(groups, measured),
         _method(found, base_model, training),
         _measured(measured),
         card.bullets("Limits", [*map(card.escaped, limits), *card.LIMITS]),
-        card.citation(found.debias is not None, "cite its owners"),
+        card.citation(debiased, "cite its owners"),
     ]
-    text = card.card_text(_front_matter(model, found), "the data set", sections, base_model, licence)
+    # Not transformers for a debiased model: the Hub would show a snippet that cannot load it.
+    library = "peft" if adapter else "levelhead" if ours else "transformers"
+    entries = card.hub_entries(kind, library, debiased, ["lora"] * adapter)
+    text = card.card_text(entries, "the data set", sections, base_model, licence)
     if folder is not None:
         if not Path(folder).is_dir():
             raise ConfigError(f"There is no folder {folder}: save the model there first, then write its card.")
@@ -116,59 +121,9 @@ def model_card(
     return text
 
 
-def _kind(model: Any) -> str:
-    return "image" if base_of(model).main_input_name == "pixel_values" else "text"
-
-
 def _base_of_adapter(model: Any) -> str | None:
     named = next(iter(model.peft_config.values())).base_model_name_or_path
     return str(named) if named else None
-
-
-def _front_matter(model: Any, found: Description) -> dict[str, Any]:
-    """Return what the Hub reads."""
-    tags = ["levelhead", *(["debiased-attention"] if found.debias else []), *(["lora"] if found.adapters else [])]
-    ours = found.made_by is not None
-    return {
-        # Not transformers for a debiased model: the Hub would show a snippet that cannot load it.
-        "library_name": "peft" if found.adapters else "levelhead" if ours else "transformers",
-        "pipeline_tag": f"{_kind(model)}-classification",
-        "tags": tags,
-        "metrics": ["accuracy"],
-    }
-
-
-def _loading(model: Any, found: Description, base_model: str | None) -> str:
-    """Return the first line, and the Python that loads the model."""
-    kind = _kind(model)
-    auto, install = card.auto_class(kind), card.INSTALL
-    if found.adapters:
-        base = '"BASE"' if base_model is None or Path(base_model).exists() else f'"{card.escaped(base_model)}"'
-        first = (
-            f"**An adapter of PEFT. Load its base with levelhead** ({install}, and peft): AutoPeftModel and pipelines "
-            "of transformers refuse the base, which has debiased attention."
-            if found.debias
-            else "An adapter of PEFT on a model without debiased attention."
-        )
-        if found.made_by:
-            head = ["from levelhead import from_pretrained", "from peft import PeftModel"]
-            load = f'PeftModel.from_pretrained(from_pretrained({base}), "FOLDER")'
-        else:
-            head = ["from peft import PeftModel", f"from transformers import {auto}"]
-            load = f'PeftModel.from_pretrained({auto}.from_pretrained({base}), "FOLDER")'
-    elif found.made_by:
-        first = (
-            f"**Load this model with levelhead** ({install}): {auto} and pipelines of transformers refuse its type, so "
-            "that nobody serves it without its debiased attention."
-            if found.debias
-            else f"**Load this model with levelhead** ({install}): transformers alone does not know its type."
-        )
-        head, load = ["from levelhead import from_pretrained"], 'from_pretrained("FOLDER")'
-    else:
-        first = "A plain model of transformers, without debiased attention."
-        head, load = [f"from transformers import {auto}"], f'{auto}.from_pretrained("FOLDER")'
-    use = [f"model = {load}.eval()", "logits = model(pixel_values=pixels).logits"]
-    return card.loading(first, head, load, kind, use)
 
 
 def _task(task: str | None, classes: Sequence[str], data: str | None) -> str:

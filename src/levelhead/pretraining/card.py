@@ -8,8 +8,7 @@ from typing import Any
 
 from levelhead.data import Card
 from levelhead.pretraining.config import MaskedViT
-from levelhead.report.card import bullets, card_text, data_lines, escaped, without_paths, yaml_block
-from levelhead.report.markdown import markdown_table
+from levelhead.report.card import bullets, card_text, cost, data_lines, escaped, made
 from levelhead.storage import read_json
 
 PAPER = "He et al.: Masked Autoencoders Are Scalable Vision Learners, CVPR 2022, arXiv:2111.06377"
@@ -24,22 +23,14 @@ LIMITS = (
 def checkpoint_card(folder: Path, recipe: Mapping[str, Any], result: Mapping[str, Any], data: Card | None) -> str:
     """Return the card, YAML front matter and Markdown; ``folder`` holds data.json, cost.json and environment.json."""
     model, train, pictures = recipe["model"], recipe["train"], read_json(folder / "data.json")
-    cost, place = read_json(folder / "cost.json"), read_json(folder / "environment.json")
     entries = {"library_name": "transformers", "pipeline_tag": "image-feature-extraction", "tags": ["levelhead", "vit"]}
     network = MaskedViT(**model)
     about = ["- Pictures: given as they are, without the name of a data set"]
     if data is not None:
         about = [*data_lines(data), f"- {escaped(data.caution)}"]
-    figures = [
-        ("Optimiser steps", f"{result['steps']:,}"),
-        ("Loss, mean of the first epoch", f"{result['epoch_losses'][0]:.4f}"),
-        ("Loss, mean of the last epoch", f"{result['epoch_losses'][-1]:.4f}"),
-        ("Seconds", _number(cost["seconds"])),
-        ("Peak memory of the process, MiB", _number(cost.get("process_peak_memory_mib"))),
-    ]
-    if "peak_gpu_memory_mib" in cost:
-        figures.append(("Peak memory of the GPU, MiB", _number(cost["peak_gpu_memory_mib"])))
-    device = place["device"] if place["device"] != "cpu" else place["cpu"]
+    losses = result["epoch_losses"]
+    figures = {"steps": result["steps"], "loss, mean of the first epoch": losses[0]}
+    figures |= {"loss, mean of the last epoch": losses[-1], **read_json(folder / "cost.json")}
     sections = [
         "A plain `ViTModel` of transformers, pretrained without labels by reconstructing masked patches (MAE-like).",
         "```python\nfrom transformers import ViTModel\n\n"
@@ -52,14 +43,8 @@ def checkpoint_card(folder: Path, recipe: Mapping[str, Any], result: Mapping[str
         "decoder predicts the pixels of the others. The decoder was left out.\n"
         f"- {train['epochs']} epochs, batches of {train['batch_size']}, seed {recipe['seed']}\n"
         f"- {PAPER}",
-        f"## This training\n\n{markdown_table(['', ''], figures)}\n\n"
-        f"On {escaped(device)}; threads: {place['threads']}.",
+        cost("This training", figures, read_json(folder / "environment.json")),
         bullets("Limits", LIMITS),
-        "## How it was made\n\n```\nlevelhead pretrain config.yaml --data-root DATA --out FOLDER\n```\n\n"
-        f"with this config.yaml:\n\n{yaml_block(without_paths(recipe))}",
+        made("pretrain config.yaml --data-root DATA --out FOLDER", "this config.yaml", recipe),
     ]
     return card_text(entries, "the data (see below)", sections)
-
-
-def _number(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:,.0f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,16 @@ LIMITS = (
     "say who someone is.",
 )
 INSTALL = "`python -m pip install -e '.[torch]'` in a clone of levelhead"
+COST_TITLES = {
+    "seconds": "Training, seconds",
+    "steps": "Optimiser steps",
+    "forward_passes": "Forward passes over the training rows",
+    "backward_passes": "Backward passes over the training rows",
+    "parameters": "Parameters",
+    "process_peak_memory_mib": "Peak memory of the process, MiB",
+    "peak_gpu_memory_mib": "Peak memory of the GPU, MiB",
+    "energy_wh": "Energy, Wh",
+}
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
@@ -48,24 +58,65 @@ def card_text(
     return f"---\n{yaml.safe_dump(entries, sort_keys=False)}{comment}---\n" + "\n\n".join(sections) + "\n"
 
 
-def auto_class(kind: str) -> str:
-    """Return the class of transformers that loads a classifier of a ``kind`` of input, text or image."""
-    return "AutoModelForSequenceClassification" if kind == "text" else "AutoModelForImageClassification"
+def hub_entries(kind: str, library: str, debiased: bool, tags: Iterable[str] = ()) -> dict[str, Any]:
+    """Return what the Hub reads of a classifier of a ``kind`` of input, text or image; no licence."""
+    return {
+        "library_name": library,
+        "pipeline_tag": f"{kind}-classification",
+        "tags": ["levelhead", *["debiased-attention"] * debiased, *tags],
+        "metrics": ["accuracy"],
+    }
 
 
-def loading(first: str, imports: Sequence[str], load: str, kind: str, use: Sequence[str]) -> str:
-    """Return the section that says how to load a model: a sentence, and Python that evaluates ``load``.
+def loading(kind: str, *, ours: bool, debiased: bool, base: str | None = None, pixels: str = "") -> str:
+    """Return the first section: what loads the model, and the Python that does.
 
-    A network that reads pictures is used as the lines of ``use`` say, one that reads text in a pipeline.
+    ``kind`` of input is text, which a pipeline reads, or image; ``ours`` says that levelhead wrote the model. ``base``
+    is the Python for the base's name where the folder holds an adapter of PEFT, ``pixels`` a comment on the input.
     """
+    auto = "AutoModelForSequenceClassification" if kind == "text" else "AutoModelForImageClassification"
+    loader = "from_pretrained" if ours else f"{auto}.from_pretrained"
+    python = [f"from {'levelhead' if ours else 'transformers'} import {loader.partition('.')[0]}"]
+    load, first = f'{loader}("FOLDER")', "A plain model of transformers, without debiased attention."
+    if base is not None:
+        python.append("from peft import PeftModel")
+        load, first = f'PeftModel.from_pretrained({loader}({base}), "FOLDER")', "An adapter of PEFT on a plain model."
+        if debiased:
+            first = (
+                f"**An adapter of PEFT. Load its base with levelhead** ({INSTALL}, and peft): AutoPeftModel and "
+                "pipelines of transformers refuse the base, which has debiased attention."
+            )
+    elif ours:
+        why = "transformers alone does not know its type."
+        if debiased:
+            why = f"{auto} and pipelines of transformers refuse its type, so that its debiased attention is never lost."
+        first = f"**Load this model with levelhead** ({INSTALL}): {why}"
     if kind == "text":
-        use = [
-            "from transformers import AutoTokenizer, pipeline",
-            f'classify = pipeline("text-classification", model={load}, '
-            'tokenizer=AutoTokenizer.from_pretrained("FOLDER"))',
-        ]
-    python = "\n".join([*imports, *use])
-    return f"{first}\n\n```python\n{python}\n```\n\n`FOLDER` is this folder, or its name on the Hub."
+        python.append("from transformers import AutoTokenizer, pipeline")
+        tokenizer = 'AutoTokenizer.from_pretrained("FOLDER")'
+        python.append(f'classify = pipeline("text-classification", model={load}, tokenizer={tokenizer})')
+    else:
+        python += [f"model = {load}.eval()", f"logits = model(pixel_values=pixels).logits{pixels and f'  # {pixels}'}"]
+    code = "\n".join(python)
+    return f"{first}\n\n```python\n{code}\n```\n\n`FOLDER` is this folder, or its name on the Hub."
+
+
+def cost(title: str, costs: Mapping[str, Any], place: Mapping[str, Any]) -> str:
+    """Return the section of what a training took, one row a figure, and the machine, of ``environment.json``."""
+    rows = []
+    for name, value in costs.items():
+        shown = escaped(value) if isinstance(value, str) else "not measured"
+        if isinstance(value, int | float):
+            shown = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+        rows.append([escaped(COST_TITLES.get(name, name.replace("_", " "))), shown])
+    where = escaped(place["device"] if place["device"] != "cpu" else place["cpu"])
+    return f"## {title}\n\n{markdown_table(['this run', ''], rows)}\n\nOn {where}; threads: {place['threads']}."
+
+
+def made(command: str, words: str, recipe: Mapping[str, Any]) -> str:
+    """Return the section that says which command makes the model again, from which recipe."""
+    code = yaml_block(without_paths(recipe))
+    return f"## How it was made\n\n```\nlevelhead {command}\n```\n\nwith {words}:\n\n{code}"
 
 
 def data_lines(card: Card) -> list[str]:

@@ -13,22 +13,8 @@ from typing import Any
 from levelhead.auditing.overall import TITLES
 from levelhead.data.base import Card, as_names
 from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words
-from levelhead.report.card import (
-    HUB_NAME,
-    INSTALL,
-    LIMITS,
-    auto_class,
-    bullets,
-    card_text,
-    citation,
-    data_lines,
-    escaped,
-    loading,
-    metrics_by_group,
-    percent_figure,
-    without_paths,
-    yaml_block,
-)  # fmt: skip
+from levelhead.report import card as cards
+from levelhead.report.card import bullets, escaped, percent_figure, without_paths, yaml_block
 from levelhead.report.markdown import markdown_table
 from levelhead.report.marks import meaning
 from levelhead.storage import REHEARSED, as_written, read_json, read_metrics, read_record, rehearsed, write_text
@@ -37,16 +23,6 @@ from levelhead.types import printable
 CARD = Path("model") / "README.md"
 """Where :func:`write_card` puts the card, inside the run folder: it goes to the Hub with the weights."""
 
-COST_TITLES = {
-    "seconds": "Training, seconds",
-    "steps": "Optimiser steps",
-    "forward_passes": "Forward passes over the training rows",
-    "backward_passes": "Backward passes over the training rows",
-    "parameters": "Parameters",
-    "process_peak_memory_mib": "Peak memory of the process, MiB",
-    "peak_gpu_memory_mib": "Peak memory of the GPU, MiB",
-    "energy_wh": "Energy, Wh",
-}
 OWN_DATA = ("hub", "image-folder-csv", "text-csv")
 """Data sets whose columns the user names."""
 
@@ -73,20 +49,29 @@ def _model_card(run: Path) -> str:
     network = read_record(run / "model" / "config.json")
     record = network.get("levelhead") or {}
     card = _data_card(recipe, metrics)
+    made = f"{escaped(_packages(run))}, and this config.yaml, without what is the default{_unknown(recipe, metrics)}"
+    size = recipe["model"].get("image_size")
+    pixels = "from the folder's AutoImageProcessor" if size is None else f"(n, 3, {size}, {size}) in [-1, 1]"
+    kind, ours, debiased = _kind(network, record), bool(record), bool(record.get("debias"))
     sections = [
-        _loading(recipe, network, record),
+        cards.loading(kind, ours=ours, debiased=debiased, pixels=f"pixels {pixels}"),
         f"# {escaped(recipe['method']['name'])} on {escaped(card.title)}",
         _task(run, recipe, network, card),
         _groups(run, recipe, metrics["oracle"], metrics.get("told"), card),
         _method(recipe, record, metrics),
         _measured(run, metrics),
-        _cost(run),
-        bullets("Limits", [*([] if steps is None else [REHEARSED % steps]), escaped(card.caution), *LIMITS]),
-        _made(run, recipe, metrics),
-        citation(bool(record.get("debias")), escaped(card.citation)),
+        cards.cost("Cost", read_json(run / "cost.json"), read_json(run / "environment.json")),
+        bullets("Limits", [*([] if steps is None else [REHEARSED % steps]), escaped(card.caution), *cards.LIMITS]),
+        cards.made("train config.yaml --data-root DATA --out RUN", made, _changed(recipe, metrics)),
+        cards.citation(debiased, escaped(card.citation)),
     ]
-    entries = _front_matter(recipe, network, record, metrics["oracle"])
-    return card_text(entries, "the data set (see below)", sections, recipe["model"].get("backbone"))
+    tags = [recipe["method"]["name"], recipe["data"]["name"], *["oracle"] * bool(metrics["oracle"])]
+    # Not transformers for a debiased model: the Hub would show a snippet that cannot load it.
+    entries = cards.hub_entries(kind, "levelhead" if ours else "transformers", debiased, tags)
+    # Names of ours are no ids of the Hub, where they could belong to another data set.
+    if recipe["data"]["name"] == "hub" and cards.HUB_NAME.fullmatch(path := str(recipe["data"].get("path", ""))):
+        entries["datasets"] = [path]
+    return cards.card_text(entries, "the data set (see below)", sections, recipe["model"].get("backbone"))
 
 
 def write_card(run: Path) -> Path:
@@ -114,49 +99,6 @@ def _kind(network: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     return "text" if reads == "input_ids" else "image"
 
 
-def _front_matter(
-    recipe: Mapping[str, Any], network: Mapping[str, Any], record: Mapping[str, Any], oracle: str | None
-) -> dict[str, Any]:
-    """Return what the Hub reads; no licence, which is the user's to choose."""
-    method = recipe["method"]["name"]
-    path = str(recipe["data"].get("path", ""))
-    entries: dict[str, Any] = {
-        # Not transformers for a debiased model: the Hub would show a snippet that loses the mechanism.
-        "library_name": "levelhead" if record else "transformers",
-        "pipeline_tag": f"{_kind(network, record)}-classification",
-        "tags": ["levelhead", *(["debiased-attention"] if record.get("debias") else []), method, recipe["data"]["name"]]
-        + (["oracle"] if oracle else []),
-        "metrics": ["accuracy"],
-    }
-    # Names of ours are no ids of the Hub, where they could belong to another data set.
-    if recipe["data"]["name"] == "hub" and HUB_NAME.fullmatch(path):
-        entries["datasets"] = [path]
-    return entries
-
-
-def _loading(recipe: Mapping[str, Any], network: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    """Return the first line, and the three lines of Python that load the model."""
-    kind = _kind(network, record)
-    auto = auto_class(kind)
-    if not record:
-        first = f"A plain model of transformers, without debiased attention: `{auto}.from_pretrained` loads it."
-        load, module = f'{auto}.from_pretrained("FOLDER")', "transformers"
-        imported = auto
-    else:
-        lost = (
-            f"`{auto}` of transformers loads it without debiased attention, and tells of it only as unexpected keys."
-            if record["kind"] == "attach"
-            else "transformers alone does not know its type."
-        )
-        first = f"**Load this model with levelhead** ({INSTALL}): {lost}"
-        load, module = 'from_pretrained("FOLDER")', "levelhead"
-        imported = "from_pretrained"
-    size = recipe["model"].get("image_size")
-    pixels = "from the folder's AutoImageProcessor" if size is None else f"(n, 3, {size}, {size}) in [-1, 1]"
-    use = [f"model = {load}", f"logits = model(pixel_values=pixels).logits  # pixels {pixels}"]
-    return loading(first, [f"from {module} import {imported}"], load, kind, use)
-
-
 def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any], card: Card) -> str:
     classes = ", ".join(escaped(name) for name in network["id2label"].values())
     rows = []
@@ -166,7 +108,7 @@ def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any], card
     lines = [
         f"- Task: {escaped(_own(recipe, 'target') or card.task)}",
         f"- Classes: {classes}",
-        *data_lines(card),
+        *cards.data_lines(card),
         f"- Rows: {'; '.join(rows)}",
     ]
     return "\n".join(["## Task and data", "", *lines])
@@ -260,7 +202,7 @@ def _evaluation(result: Mapping[str, Any]) -> list[str]:
         parts[1:] = [f"Accuracy, {percent}: {percent_figure(overall['accuracy'])}, {overall['rows']:,} rows."]
         return [*parts, markdown_table(head, rows), *(escaped(warning) for warning in result["warnings"])]
     for attribute, part in result["by_attribute"].items():
-        parts += metrics_by_group(attribute, part, result["level"])
+        parts += cards.metrics_by_group(attribute, part, result["level"])
         kept: list[str] = list(next(iter(part["groups"].values()), {}))
         rates = [name for name in kept if name in RATE_TITLES]
         groups = [
@@ -283,43 +225,22 @@ def _score(value: float | None) -> str:
     return "undefined" if value is None else f"{abs(value):.4f}"
 
 
-def _cost(run: Path) -> str:
-    rows = []
-    for name, value in read_json(run / "cost.json").items():
-        title = escaped(COST_TITLES.get(name, name.replace("_", " ")))
-        if value is None:
-            rows.append([title, "not measured"])
-        elif isinstance(value, str):
-            rows.append([title, escaped(value)])
-        elif isinstance(value, int | float):
-            rows.append([title, f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"])
-    place = read_json(run / "environment.json")
-    where = escaped(place["device"] if place["device"] != "cpu" else place["cpu"])
-    return f"## Cost\n\n{markdown_table(['this run', ''], rows)}\n\nOn {where}; threads: {place['threads']}."
+def _packages(run: Path) -> str:
+    packages = read_json(run / "environment.json")["packages"]
+    return ", ".join(f"{name} {version}" for name, version in packages.items())
 
 
-def _made(run: Path, recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+def _unknown(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+    """Say whose options are all listed, since the run does not record which are the default."""
     from levelhead.data import DATASETS
     from levelhead.methods import METHODS
-    from levelhead.registry import Registry
     from levelhead.runs.stand_in import recorded_of
 
-    packages = ", ".join(
-        f"{name} {version}" for name, version in read_json(run / "environment.json")["packages"].items()
-    )
-    names: dict[str, tuple[Registry[Any], str]] = {
-        "data": (DATASETS, recipe["data"]["name"]),
-        "method": (METHODS, recipe["method"]["name"].split("+")[-1]),
-    }
-    unknown = "".join(
+    names = {"data": recipe["data"]["name"], "method": recipe["method"]["name"].split("+")[-1]}
+    return "".join(
         f" (every option of {escaped(name)} is listed: the run does not record its defaults)"
-        for part, (table, name) in names.items()
-        if not table.offers(name) and "changed" not in recorded_of(metrics, part)
-    )
-    return (
-        "## How it was made\n\n```\nlevelhead train config.yaml --data-root DATA --out RUN\n```\n\n"
-        f"with {escaped(packages)}, and this config.yaml, without what is the default{unknown}:\n\n"
-        f"{yaml_block(without_paths(_changed(recipe, metrics)))}"
+        for part, name in names.items()
+        if not (DATASETS if part == "data" else METHODS).offers(name) and "changed" not in recorded_of(metrics, part)
     )
 
 
