@@ -196,7 +196,7 @@ def use_run(folder: Path, draw: random.Random) -> Callable[[], object]:
             *(resume if (folder / "metrics.json").exists() else []),  # without it, a run is trained to its end again
             lambda: evaluate_run(folder),
             lambda: [group.compare("dam").report.table() for group in collect([folder], "test")],
-            lambda: [group.compare("dam", selection="val_loss").report.to_markdown() for group in collect([folder], "test")],
+            lambda: [group.compare("dam", selection="val_loss").report.table() for group in collect([folder], "test")],
             lambda: model_card(folder),
             lambda: page_of(folder),
             lambda: page_of(folder / "evaluation-test.json"),
