@@ -4,30 +4,30 @@ Simulates audits whose true gaps are known, writes figures and a picture (with -
 docs/images/coverage.png), and fails unless coverage is at least 94% everywhere, and in the plain
 cells at most 98.5% where the true gap exceeds three standard errors (between the two groups that truly differ most).
 
-    python benchmarks/coverage.py --workers 2    # about ten minutes on two cores
-    python benchmarks/coverage.py --trials 200   # a look
-    python benchmarks/coverage.py --pairs        # pairs of groups alone, a minute; the rest of the file stays
-    python benchmarks/coverage.py --headlines    # headlines of tiny groups beside big ones alone, an hour on one core
-    python benchmarks/coverage.py --more         # scores, paired changes, ratios, numbers alone: coverage_more.py
+    python benchmarks/coverage.py --workers 2            # about ten minutes on two cores
+    python benchmarks/coverage.py --trials 200           # a look
+    python benchmarks/coverage.py --only pairs           # one series; the others stay in the file
+    python benchmarks/coverage.py --only more --cells regression  # of it, the designs whose names hold a word
 
-*Plain cells*: every group has the same number of positives and negatives in expectation, TPR 65% and FPR 20% before the
+cells: every group has the same number of positives and negatives in expectation, TPR 65% and FPR 20% before the
 gap is added to both of them, so that demographic parity, equal opportunity and equalized odds all have the same true
 gap. With eight groups there are two designs: "one" group differs from seven equal ones, or all are "spread" evenly.
 
-*Small cells*: few rows under some rates, very unequal groups, rates at 0 and 1, a rare class, many groups; without a
+small_cells: few rows under some rates, very unequal groups, rates at 0 and 1, a rare class, many groups; without a
 gap, and with one group that differs. Tables in which a figure is undefined are counted apart.
 
-*Without the attribute* (docs/missing-attributes.md): the methods of ``levelhead.auditing.unknown``, in worlds in which
+differences: of two predictors on the same rows of small cells, whose errors have a correlation of 0.9.
+
+missing_attributes (docs/missing-attributes.md): the methods of ``levelhead.auditing.unknown``, in worlds in which
 their assumption holds, and in worlds in which it does not: there the share refused and the bias are the figures, and no
 coverage is required. Elsewhere it must be 94 to 97.5% (bounds, and answers after refusals: at least 94%).
-``--missing-attributes`` simulates these alone.
 
-*Differences*: of two predictors on the same rows of small cells, whose errors have a correlation of 0.9.
+pairs: the differences of all pairs of groups, whose intervals are to hold together (Bonferroni).
 
-*Pairs*: the differences of all pairs of groups, whose intervals are to hold together (Bonferroni).
+headlines: audits of big groups beside tiny ones at low rates. Where all groups are alike, the headline must name a pair
+in at most 5.5% of 1,000 audits; where rates are spread, all intervals must hold together. An hour on one core.
 
-*Headlines*: audits of big groups beside tiny ones at low rates, with both adjustments. Where all groups are alike, the
-headline must name a pair in at most 5.5% of 1,000 audits; where rates are spread, all intervals must hold together.
+more: scores, paired changes, ratios, numbers, weights, clusters, levels, decisions and own metrics.
 
 With 1,000 trials the standard error of a coverage of 95% is 0.7 points, and many of the tests are exact: of so many
 cells some would fall below 94% by chance. A cell that does is simulated four times as often, and all its trials count.
@@ -41,37 +41,36 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import coverage_decided
+import coverage_more
+import coverage_scores
+import coverage_unknown
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from coverage_more import simulate_more
+from coverage_designs import HIGHEST, LOWEST, Design, Record, of_figures, simulated, too_low
 from measure import ROOT, destinations
 from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.auditing.finding import _rates as error_rates
-from levelhead.auditing.unknown.privacy import Response
 from levelhead.metrics import Counts, estimate_all, measured
 from levelhead.metrics.between import differences
 from levelhead.metrics.contrasts import pair_indices
-from levelhead.metrics.labelled import by_labelled_pairs, by_labelled_rows
 from levelhead.metrics.paired import Paired
-from levelhead.metrics.proxies import by_proxies
-from levelhead.metrics.responses import by_responses
-from levelhead.metrics.signed import GAPS as MISSING_GAPS
-from levelhead.metrics.signed import rate_gap, rows_of
-from levelhead.metrics.worst_case import by_probabilities, by_shares
 
 FloatArray = NDArray[np.float64]
+Figures = list[tuple[float, float, float]]
+"""Value and interval of each of :data:`METRICS`."""
 
 METRICS = (
     "accuracy",
@@ -84,8 +83,8 @@ METRICS = (
 DESIGNS = (("one", 2), ("one", 8), ("spread", 8))
 SIZES = (500, 5000)
 GAPS = (0.0, 0.02, 0.05, 0.2)
-LOWEST, HIGHEST = 0.94, 0.985
 CORRELATION = 0.9
+REPLICATES = 500
 
 
 @dataclass(frozen=True)
@@ -180,17 +179,15 @@ def standard_error(cell: Cell, metric: str) -> float:
     return math.inf
 
 
-def audit_once(cell: Cell, rng: np.random.Generator, replicates: int, seed: int) -> list[tuple[float, float, float]]:
-    """Audit one drawn table: value and interval of each of :data:`METRICS`."""
+def audit_once(cell: Cell, rng: np.random.Generator, trial: int) -> Figures:
+    """Audit one drawn table."""
     table = cell.draw(rng)
     counts = Counts(table, tuple(range(len(table))), tuple(range(table.shape[-1])))
-    found = estimate_all(counts, replicates=replicates, seed=seed)
+    found = estimate_all(counts, replicates=REPLICATES, seed=trial)
     return [(found[name].value, found[name].low, found[name].high) for name in METRICS]
 
 
-def compare_once(
-    cell: Cell, other: Cell, rng: np.random.Generator, replicates: int, seed: int
-) -> list[tuple[float, float, float]]:
+def compare_once(cell: Cell, other: Cell, rng: np.random.Generator, trial: int) -> Figures:
     """Compare a predictor that is as in ``cell`` with one that is as in ``other``, on the same rows."""
     labels = cell.shares.sum(-1)
     group = np.repeat(np.arange(len(labels)), cell.sizes)
@@ -201,31 +198,14 @@ def compare_once(
         positive = (one.shares[..., 1] / labels)[group, label]
         noise = math.sqrt(CORRELATION) * common + math.sqrt(1 - CORRELATION) * rng.standard_normal(len(group))
         predictions[name] = (special.ndtr(noise) < positive).astype(int)[None]
-    table = Paired.build(label, group, predictions, None, 0.95, replicates, seed)
+    table = Paired.build(label, group, predictions, None, 0.95, REPLICATES, trial)
     found = [table.difference(name, "a", "b").estimate for name in METRICS]
     return [(one.value, one.low, one.high) for one in found]
 
 
-def simulate(
-    once: Callable[[np.random.Generator, int], list[tuple[float, float, float]]],
-    truth: dict[str, float],
-    about: dict[str, Any],
-    trials: int,
-    seed: tuple[int, int],
-) -> list[dict[str, Any]]:
-    """Coverage of one cell, one record a metric."""
-    rng = np.random.default_rng(seed)
-    found = np.array([once(rng, trial) for trial in range(trials)])
-    records = summarise(found, truth, about)
-    if any(record["coverage"] < LOWEST for record in records):
-        more = np.array([once(rng, trial) for trial in range(trials, 4 * trials)])
-        records = summarise(np.concatenate([found, more]), truth, about)
-    return records
-
-
-def summarise(found: FloatArray, truth: dict[str, float], about: dict[str, Any]) -> list[dict[str, Any]]:
+def summarise(truth: dict[str, float], about: dict[str, Any], cell: Cell | None, drawn: list[Figures]) -> list[Record]:
     """Turn values and ends (trials, metrics, 3) into a record a metric; undefined figures are counted apart."""
-    records = []
+    found, records = np.array(drawn), []
     for position, name in enumerate(METRICS):
         defined = ~np.isnan(found[:, position, 0])
         _, low, high = found[defined, position].T
@@ -243,8 +223,58 @@ def summarise(found: FloatArray, truth: dict[str, float], about: dict[str, Any])
                 "mean_width": float((high - low).mean()),
                 "undefined": float(1 - defined.mean()),
             }
+            | ({} if cell is None else {"standard_errors": about["gap"] / standard_error(cell, name)})
         )
     return records
+
+
+def describe(record: Record) -> str:
+    """Name a cell in words."""
+    gap = f"gap {record['gap']:g}" + (f" less {record['other_gap']:g}" if "other_gap" in record else "")
+    if record["design"] in ("one", "spread"):
+        return f"{record['groups']} groups ({record['design']}), {record['rows']:,} rows, {gap}"
+    return f"{record['design']}, {gap}"
+
+
+def far_or_low(record: Record) -> bool:
+    """Whether intervals of a plain cell hold too little, or far more than they need where the gap is large."""
+    return too_low(record) or (record["standard_errors"] > 3 and record["coverage"] > HIGHEST)
+
+
+def audited(cell: Cell, place: int, plain: bool) -> Design:
+    """Return the audits of a cell; ``place`` decides its draws."""
+    records = partial(summarise, cell.truth, cell.about, cell if plain else None)
+    missed = far_or_low if plain else too_low
+    return Design(describe(cell.about), (place,), lambda rng: partial(audit_once, cell, rng), records, missed)
+
+
+def compared(cell: Cell, other: Cell, place: int) -> Design:
+    """Return the comparisons of a predictor as in ``cell`` with one as in ``other``."""
+    truth, about = {name: cell.truth[name] - other.truth[name] for name in METRICS}, cell.about | {"other_gap": 0.0}
+    records = partial(summarise, truth, about, None)
+    return Design(describe(about), (place,), lambda rng: partial(compare_once, cell, other, rng), records)
+
+
+def small_designs() -> Iterator[Design]:
+    return (audited(cell, place, False) for place, cell in enumerate(small_cells()))
+
+
+def pairs_of_predictors() -> Iterator[Design]:
+    small = small_cells()
+    found = [
+        (cell, other)
+        for other, cell in itertools.pairwise(small)
+        if not (cell.about["gap"] == 0 or cell.about["groups"] > 6 or cell.shares.shape[-1] > 2)
+    ]
+    return (compared(*pair, place) for place, pair in enumerate(found, len(small)))
+
+
+def plain_designs() -> Iterator[Design]:
+    cells = [
+        plain_cell(design, groups, rows, gap) for (design, groups), rows, gap in itertools.product(DESIGNS, SIZES, GAPS)
+    ]
+    first = len([*small_designs(), *pairs_of_predictors()])
+    return (audited(cell, place, True) for place, cell in enumerate(cells, first))
 
 
 def time_audit(repeats: int = 20) -> dict[str, Any]:
@@ -272,24 +302,6 @@ def time_audit(repeats: int = 20) -> dict[str, Any]:
         "all_metrics_ms": best(lambda: estimate_all(counts), repeats),
         "all_metrics_of_300_groups_ms": best(lambda: estimate_all(wide), 3),
     }
-
-
-def failures(records: list[dict[str, Any]]) -> list[str]:
-    """Say which records miss the requirement."""
-    lines = []
-    for record in records:
-        far = record.get("standard_errors", 0) > 3
-        if record["coverage"] < LOWEST or (far and record["coverage"] > HIGHEST):
-            lines.append(f"{describe(record)}, {record['metric']}: {100 * record['coverage']:.1f}%")
-    return lines
-
-
-def describe(record: dict[str, Any]) -> str:
-    """Name a cell in words."""
-    gap = f"gap {record['gap']:g}" + (f" less {record['other_gap']:g}" if "other_gap" in record else "")
-    if record["design"] in ("one", "spread"):
-        return f"{record['groups']} groups ({record['design']}), {record['rows']:,} rows, {gap}"
-    return f"{record['design']}, {gap}"
 
 
 STYLES = {
@@ -352,296 +364,6 @@ def draw(plain: list[dict[str, Any]], small: list[dict[str, Any]], path: Path) -
     plt.close(figure)
 
 
-class Missing(NamedTuple):
-    """A world in which groups are not recorded: ``once`` gives by gap (value, low, high), NaN where refused."""
-
-    method: str
-    design: str
-    holds: bool  # whether the method's assumption does
-    truth: dict[str, tuple[float, float]]  # both ends of what an interval must hold
-    once: Callable[[np.random.Generator], dict[str, tuple[float, float, float]]]
-
-
-def population(share: float, positive: tuple[float, float], selected: tuple[tuple[float, float], ...]) -> FloatArray:
-    """P(group 2, label 2, prediction 2) from P(group 1), P(label 1 | group), P(prediction 1 | group, label)."""
-    label = np.stack([1 - np.array(positive), np.array(positive)], -1)
-    hit = np.array(selected)
-    return np.array([1 - share, share])[:, None, None] * label[..., None] * np.stack([1 - hit, hit], -1)
-
-
-UNEQUAL = ((0.2, 0.7), (0.35, 0.9))
-EQUAL = ((0.3, 0.7), (0.3, 0.7))
-
-
-def gaps_of(joint: FloatArray) -> dict[str, tuple[float, float]]:
-    """The true gaps of (group, label, prediction), each as both ends."""
-    return {gap: (rate_gap(rows_of(joint, gap)),) * 2 for gap in MISSING_GAPS}
-
-
-def labelled_world(
-    design: str, n: int, share: float, proxy: tuple[float, float], selected: Any = UNEQUAL, shift: float = 0.0,
-    positive: tuple[float, float] = (0.3, 0.5), weighted: bool = False,
-) -> Missing:  # fmt: skip
-    """Labelled rows among 5,000 others, with a binary proxy of this TPR and FPR, which may depend on the prediction."""
-    joint = population(share, positive, selected)
-    says = np.clip(np.array([proxy[1], proxy[0]])[:, None] + shift * np.array([0.0, 1.0])[None], 0, 1)  # (group, yhat)
-    full = joint[..., None] * np.stack([1 - says, says], -1)[:, None]  # (group, label, prediction, h)
-    power = np.arange(2)[:, None] ** np.arange(3)  # (h, j)
-
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-        if weighted:  # rows with label 1 are three times as likely to be labelled
-            rows = rng.multinomial(n + 5000, full.ravel()).reshape(full.shape)
-            chance = np.array([1.0, 3.0]) * n / (n + 5000) / float(joint.sum((0, 2)) @ [1, 3])
-            known = rng.binomial(rows, chance[None, :, None, None])
-            weight = (1 / chance)[:, None] ** np.arange(3)  # (label, i)
-            own = np.einsum("gyhk,yi,kj->gyhij", known.astype(float), weight, power)
-            rest = np.einsum("yhk,kj->yhj", (rows - known).sum(0).astype(float), power)
-        else:
-            known, rows = (rng.multinomial(size, full.ravel()).reshape(full.shape) for size in (n, 5000))
-            own = np.repeat(np.einsum("gyhk,kj->gyhj", known.astype(float), power)[:, :, :, None], 3, 3)
-            rest = np.einsum("yhk,kj->yhj", rows.sum(0).astype(float), power)
-        found = by_labelled_rows(own, rest, weighted=weighted)
-        return {gap: (one.estimate.value, one.estimate.low, one.estimate.high) for gap, one in found.items()}
-
-    return Missing("labelled subset", design, True, gaps_of(joint), once)
-
-
-def cross_fitted_world(design: str, n: int) -> Missing:
-    """A proxy of six categories, fitted on the labelled rows themselves."""
-    joint = population(0.4, (0.3, 0.5), UNEQUAL)
-    says = np.array([[0.3, 0.25, 0.2, 0.15, 0.07, 0.03], [0.03, 0.07, 0.1, 0.2, 0.3, 0.3]])
-    full = joint[:, None] * says[:, :, None, None]  # (group, cell, label, prediction)
-
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-        folds = rng.multinomial([n // 5] * 5, full.ravel()).reshape(5, *full.shape).astype(float)
-        rows = rng.multinomial(5000, full.ravel()).reshape(full.shape).sum(0).astype(float)
-        found = by_labelled_pairs(np.repeat(folds[..., None], 3, -1), rows)
-        pairs = {gap: by_pair[1, 0].estimate for gap, by_pair in found.items()}
-        return {gap: (one.value, one.low, one.high) for gap, one in pairs.items()}
-
-    return Missing("labelled subset", design, True, gaps_of(joint), once)
-
-
-def three_groups_world(design: str, n: int) -> Missing:
-    """Three groups against each other, with a proxy of six categories: the third minus the first, at 95%."""
-    label = np.array([0.3, 0.4, 0.5])
-    hit = np.array([[0.2, 0.7], [0.3, 0.8], [0.35, 0.9]])
-    share = np.array([0.4, 0.35, 0.25])[:, None, None]
-    joint = share * np.stack([1 - label, label], -1)[..., None] * np.stack([1 - hit, hit], -1)
-    says = np.array(
-        [[0.5, 0.25, 0.1, 0.08, 0.05, 0.02], [0.1, 0.1, 0.5, 0.2, 0.05, 0.05], [0.02, 0.03, 0.05, 0.2, 0.3, 0.4]]
-    )
-    full = joint[:, None] * says[:, :, None, None]  # (group, cell, label, prediction)
-
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-        folds = rng.multinomial([n // 5] * 5, full.ravel()).reshape(5, *full.shape).astype(float)
-        rows = rng.multinomial(5000, full.ravel()).reshape(full.shape).sum(0).astype(float)
-        # Three pairs share the error probability: 15% for all leave 5% for each.
-        found = by_labelled_pairs(np.repeat(folds[..., None], 3, -1), rows, level=0.85)
-        pairs = {gap: by_pair[2, 0].estimate for gap, by_pair in found.items()}
-        return {gap: (one.value, one.low, one.high) for gap, one in pairs.items()}
-
-    return Missing("labelled subset", design, True, gaps_of(joint[[0, 2]]), once)
-
-
-PROXIES = np.array([[0.2, 0.7], [0.25, 0.9], [0.35, 0.6]])  # P(says 1 | group), a proxy a line
-
-
-def proxy_world(
-    design: str, n: int, *, says: Any = PROXIES, mode: str = "auto", selected: Any = UNEQUAL,
-    positive: tuple[float, float] = (0.3, 0.5), shift: float = 0.0, shared: float = 0.0,
-) -> Missing:  # fmt: skip
-    """Three proxies; ``shift``: they say 1 more often where the prediction is 1; ``shared``: errors of two
-    correlate."""
-    joint = population(0.4, positive, selected)
-    chance = np.clip(
-        np.array(says)[:, :, None] + shift * np.array([0.0, 1.0])[None, None], 0, 1
-    )  # (proxy, group, yhat)
-    one, two, three = (np.stack([1 - own, own], -1) for own in chance)
-    pair = one[..., :, None] * two[..., None, :]
-    spread = shared * np.sqrt(one.prod(-1) * two.prod(-1))[..., None, None]
-    pair = pair + spread * np.array([[1.0, -1.0], [-1.0, 1.0]])
-    full = np.einsum("gyh,ghij,ghk->ijkyh", joint, pair, three)
-
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-        counts = rng.multinomial(n, full.ravel()).reshape(full.shape)
-        found = by_proxies(counts, mode=mode, replicates=500, seed=int(rng.integers(1 << 30)))
-        figures = {gap: by_pair[1, 0] for gap, by_pair in found.gaps.items()}
-        return {gap: (figure.value, figure.low, figure.high) for gap, figure in figures.items()}
-
-    return Missing("three proxies", design, not (shift and mode == "global") and not shared, gaps_of(joint), once)
-
-
-def response_world(design: str, n: int, share: float, flip: float, selected: Any) -> Missing:
-    """Randomised answers of two groups."""
-    joint = population(share, (0.4, 0.4), selected)
-    matrix = Response(flip=flip).matrix(2)
-    seen = np.einsum("ij,iyh->jyh", matrix, joint)
-
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-        found = by_responses(rng.multinomial(n, seen.ravel()).reshape(seen.shape), matrix)
-        figures = {gap: by_pair[1, 0].estimate for gap, by_pair in found.items()}
-        return {gap: (figure.value, figure.low, figure.high) for gap, figure in figures.items()}
-
-    return Missing("randomised responses", design, True, gaps_of(joint), once)
-
-
-def bounds_world(design: str, n: int, weight: Any, rate: Any, share: Any, *, drawn: bool = False) -> Missing:
-    """Shares by stratum; what must be held are both bounds of the population. ``drawn``: so are the strata's sizes."""
-    w, r, p = (np.array(one, float) for one in (weight, rate, share))
-    # In each stratum a fifth of those selected, and two fifths of the others, have label 0.
-    cells = np.stack([np.stack([0.4 * (1 - r), 0.2 * r], -1), np.stack([0.6 * (1 - r), 0.8 * r], -1)], 1)
-    shares = np.stack([1 - p, p], -1)
-    bounds = by_shares(1e12 * w[:, None, None] * cells, shares)
-    truth = {gap: (one[1, 0].low, one[1, 0].high) for gap, one in bounds.items()}
-
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-        sizes = rng.multinomial(n, w) if drawn else np.round(n * w).astype(int)
-        counts = np.stack([rng.multinomial(k, q.ravel()).reshape(2, 2) for k, q in zip(sizes, cells, strict=True)])
-        found = {gap: by_pair[1, 0] for gap, by_pair in by_shares(counts, shares).items()}
-        return {gap: ((one.low + one.high) / 2, one.reach_low, one.reach_high) for gap, one in found.items()}
-
-    return Missing("bounds", design, True, truth, once)
-
-
-def probabilities_world(design: str, n: int) -> Missing:
-    """Three groups by their probabilities, of which there are 60 kinds: the weighted third minus first, at 95%."""
-    kinds = np.random.default_rng(0).dirichlet((2.0, 0.7, 0.4), 60)
-    label, hit = 0.2 + 0.4 * kinds[:, 0], np.stack([0.1 + 0.3 * kinds[:, 1], 0.5 + 0.4 * kinds[:, 0]], -1)
-    cells = np.stack([1 - label, label], -1)[..., None] * np.stack([1 - hit, hit], -1)  # (kind, label, prediction)
-    vectors = np.concatenate([np.ones((60, 1)), kinds], 1)
-    outer = (vectors[:, :, None] * vectors[:, None, :])[:, None, None]
-    joint = np.einsum("kg,kyh->gyh", kinds, cells) / 60
-
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-        counts = rng.multinomial(n, cells.ravel() / 60).reshape(cells.shape)
-        # Three pairs share the error probability: 15% for all leave 5% for each.
-        _, weighted = by_probabilities(counts[..., None, None] * outer, level=0.85)
-        figures = {gap: by_pair[2, 0] for gap, by_pair in weighted.items()}
-        return {gap: (one.value, one.low, one.high) for gap, one in figures.items()}
-
-    return Missing("weighted by probabilities", design, True, gaps_of(joint[[0, 2]]), once)
-
-
-def missing_cells() -> list[Missing]:
-    """Return the worlds in which groups are not recorded."""
-    weak, middling = [[0.425, 0.575]] * 3, [[0.35, 0.65]] * 3
-    strong = [[0.125, 0.875], [0.125, 0.875], [0.2, 0.75]]
-    none = {"selected": EQUAL, "positive": (0.4, 0.4)}
-    strata = ((0.5, 0.3, 0.2), (0.2, 0.5, 0.8))
-    many = np.linspace(0.05, 0.95, 100)
-    hundred = np.full(100, 0.01)
-    four, decided = (0.25,) * 4, ((0.98, 0.02, 0.98, 0.02), (0.97, 0.97, 0.03, 0.03))
-    return [
-        labelled_world("200 labelled, 30% in the group, proxy 90/10", 200, 0.3, (0.9, 0.1)),
-        labelled_world("200 labelled, proxy 98/2", 200, 0.3, (0.98, 0.02)),
-        labelled_world("200 labelled, proxy 70/30, no gap", 200, 0.3, (0.7, 0.3), EQUAL, positive=(0.4, 0.4)),
-        labelled_world("400 labelled, 10% in the group", 400, 0.1, (0.9, 0.1)),
-        labelled_world("100 labelled", 100, 0.4, (0.9, 0.1)),
-        labelled_world("200 labelled, proxy errs with the prediction", 200, 0.3, (0.7, 0.2), shift=0.2),
-        labelled_world("400 labelled, three times as often with label 1", 400, 0.4, (0.9, 0.1), weighted=True),
-        cross_fitted_world("400 labelled, proxy cross-fitted on them", 400),
-        proxy_world("global, 2,000 rows", 2_000, says=strong, mode="global"),
-        proxy_world("global, 10,000 rows", 10_000, mode="global"),
-        proxy_world("global, 50,000 rows", 50_000, mode="global"),
-        proxy_world("global, 10,000 rows, no gap", 10_000, mode="global", **none),
-        proxy_world("local, 50,000 rows", 50_000, mode="local"),
-        proxy_world("chosen by the test, 10,000 rows", 10_000),
-        proxy_world("local, 2,000 rows: must refuse", 2_000, mode="local"),
-        proxy_world("proxies that tell little, 1,000 rows", 1_000, says=middling),
-        proxy_world("proxies that tell almost nothing, 5,000 rows", 5_000, says=weak),
-        proxy_world("errors go with the prediction, global forced", 10_000, mode="global", shift=0.1),
-        proxy_world("errors go with the prediction, chosen by the test", 50_000, shift=0.1),
-        proxy_world("shared errors, correlation 0.1", 10_000, shared=0.1),
-        proxy_world("shared errors, correlation 0.3", 10_000, shared=0.3),
-        response_world("30% in the group, flip 0.2, 1,000 rows", 1_000, 0.3, 0.2, UNEQUAL),
-        response_world("30% in the group, flip 0.4, 5,000 rows", 5_000, 0.3, 0.4, UNEQUAL),
-        response_world("10% in the group, flip 0.2, 2,000 rows, no gap", 2_000, 0.1, 0.2, EQUAL),
-        response_world("halves, flip 0.3, 500 rows", 500, 0.5, 0.3, UNEQUAL),
-        response_world("10% in the group, flip 0.25, 1,000 rows", 1_000, 0.1, 0.25, UNEQUAL),
-        bounds_world("three strata at their kinks, 500 rows", 500, *strata, strata[1]),
-        bounds_world("three strata at their kinks, 5,000 rows", 5_000, *strata, strata[1]),
-        bounds_world("three strata off their kinks, 5,000 rows", 5_000, *strata, (0.1, 0.4, 0.9)),
-        bounds_world("one stratum at its kink, 1,000 rows", 1_000, (1.0,), (0.3,), (0.3,)),
-        bounds_world("one stratum off its kink, 1,000 rows", 1_000, (1.0,), (0.3,), (0.2,)),
-        # The place of a world decides its draws: new ones come last.
-        three_groups_world("600 labelled of three groups, proxy cross-fitted on them", 600),
-        proxy_world("global, 700 rows, 10 to 15% positive", 700, says=strong, mode="global", positive=(0.1, 0.15)),
-        proxy_world("global, 3,000 rows, 5 to 8% positive", 3_000, says=strong, mode="global", positive=(0.05, 0.08)),
-        bounds_world("100 strata at their kinks, 5,000 rows", 5_000, hundred, many, many),
-        bounds_world("100 strata off their kinks, 16,000 rows", 16_000, hundred, 0.2 + 0.3 * many, many),
-        probabilities_world("three groups, 60 kinds of probabilities, 1,000 rows", 1_000),
-        probabilities_world("three groups, 60 kinds of probabilities, 10,000 rows", 10_000),
-        bounds_world("four strata of random sizes decide, 1,000 rows", 1_000, four, *decided, drawn=True),
-        bounds_world("four strata of random sizes decide, 10,000 rows", 10_000, four, *decided, drawn=True),
-        bounds_world("three strata of random sizes at their kinks, 5,000 rows", 5_000, *strata, strata[1], drawn=True),
-    ]
-
-
-def run_missing(place: int, trials: int, seed: int) -> list[dict[str, Any]]:
-    """Simulate one world without recorded groups, one record a gap."""
-    cell, rng = missing_cells()[place], np.random.default_rng([seed, 9, place])
-
-    def draw(times: int) -> FloatArray:
-        found = (cell.once(rng) for _ in range(times))
-        return np.array([[one[gap] for gap in MISSING_GAPS] for one in found])
-
-    found = draw(trials)
-    records = missing_records(cell, found)
-    if any(missed_missing(record) for record in records):
-        records = missing_records(cell, np.concatenate([found, draw(3 * trials)]))
-    return records
-
-
-def missing_records(cell: Missing, found: FloatArray) -> list[dict[str, Any]]:
-    """Turn values and ends (trials, gaps, 3) into a record a gap."""
-    records = []
-    for position, gap in enumerate(MISSING_GAPS):
-        answered = ~np.isnan(found[:, position, 0])
-        value, low, high = found[answered, position].T
-        least, most = cell.truth[gap]
-        held = (low <= least + 1e-12) & (high >= most - 1e-12)
-        some = bool(answered.any())
-        records.append(
-            {
-                "method": cell.method,
-                "design": cell.design,
-                "assumption_holds": cell.holds,
-                "gap": gap,
-                "true_value": least if least == most else [least, most],
-                "trials": len(found),
-                "refused": float(1 - answered.mean()),
-                "coverage": float(held.mean()) if some else None,
-                "bias": float(value.mean() - least) if some and least == most else None,
-                "mean_width": float((high - low).mean()) if some else None,
-            }
-        )
-    return records
-
-
-def missed_missing(record: dict[str, Any]) -> bool:
-    """Whether a record misses the requirement: few answers after refusals decide nothing."""
-    if not record["assumption_holds"] or record["coverage"] is None or record["refused"] > 0.5:
-        return False
-    wide = record["method"] == "bounds" or record["refused"] > 0.01
-    return bool(record["coverage"] < LOWEST or (not wide and record["coverage"] > 0.975))
-
-
-def simulate_missing(trials: int, seed: int, workers: int, cells: str) -> list[dict[str, Any]]:
-    """Simulate the worlds without recorded groups whose names hold ``cells``, and print them."""
-    records = []
-    places = [place for place, one in enumerate(missing_cells()) if cells in one.design]
-    with ProcessPoolExecutor(workers) as pool:
-        for own in pool.map(partial(run_missing, trials=trials, seed=seed), places):
-            records += own
-            said = "  ".join("   -" if one["coverage"] is None else f"{100 * one['coverage']:5.1f}" for one in own)
-            about = f"{own[0]['method']}: {own[0]['design']}"
-            refused = "/".join(f"{100 * one['refused']:.0f}" for one in own)
-            bias = "/".join("-" if one["bias"] is None else f"{100 * one['bias']:+.1f}" for one in own)
-            print(f"{about:76} {said}   refused {refused}%, bias {bias}", flush=True)
-    return records
-
-
 PAIR_SIZES = {
     "8 groups of 100": (100,) * 8,
     "16 groups of 60": (60,) * 16,
@@ -653,31 +375,36 @@ PAIR_SIZES = {
 }
 
 
-def simulate_pairs(trials: int, seed: int) -> list[dict[str, Any]]:
-    """How often the intervals of all pairs hold together, with one rate for all groups or one group that differs."""
-    records = []
+def pair_designs() -> Iterator[Design]:
+    """All pairs together, with one rate for all groups or one group that differs."""
     for place, (design, sizes) in enumerate(PAIR_SIZES.items()):
-        rows, (first, second) = np.array(sizes), pair_indices(len(sizes))
         for rate, gap in itertools.product((0.3, 0.02), (0.0, 0.2)):
+            about = {"design": design, "groups": len(sizes), "rate": rate, "gap": gap}
             truth = np.full(len(sizes), rate)
             truth[-1] += gap
-            rng = np.random.default_rng((seed, place, round(1000 * rate), round(1000 * gap)))
-            held, alone = [], []
-            for _ in range(trials):
-                hits = rng.binomial(rows, truth)
-                for comparisons, kept in ((len(first), held), (1, alone)):
-                    found = differences(hits, rows, first, second, comparisons=comparisons)
-                    true = truth[first] - truth[second]
-                    kept.append(bool(((found.low <= true + 1e-12) & (found.high >= true - 1e-12)).all()))
-            records.append(
-                {
-                    "design": design, "groups": len(sizes), "rate": rate, "gap": gap, "trials": trials,
-                    "coverage": float(np.mean(held)), "coverage_unadjusted": float(np.mean(alone)),
-                }
+            yield Design(
+                f"{design}, rate {rate:g}, gap {gap:g}", (place, round(1000 * rate), round(1000 * gap)),
+                partial(_all_pairs, np.array(sizes), truth), partial(_share_held, about),
             )  # fmt: skip
-            shown = f"{100 * records[-1]['coverage']:.1f}, unadjusted {100 * records[-1]['coverage_unadjusted']:.1f}"
-            print(f"{design}, rate {rate:g}, gap {gap:g}: {shown}", flush=True)
-    return records
+
+
+def _all_pairs(rows: NDArray[np.int64], truth: FloatArray, rng: np.random.Generator) -> Callable[[int], Any]:
+    first, second = pair_indices(len(rows))
+    true = truth[first] - truth[second]
+
+    def once(_: int) -> list[bool]:
+        hits, held = rng.binomial(rows, truth), []
+        for comparisons in (len(first), 1):
+            found = differences(hits, rows, first, second, comparisons=comparisons)
+            held.append(bool(((found.low <= true + 1e-12) & (found.high >= true - 1e-12)).all()))
+        return held
+
+    return once
+
+
+def _share_held(about: dict[str, Any], found: list[list[bool]]) -> list[Record]:
+    together, alone = np.mean(found, 0)
+    return [about | {"trials": len(found), "coverage": float(together), "coverage_unadjusted": float(alone)}]
 
 
 HEADLINES = {
@@ -692,19 +419,25 @@ SPREAD = 0.4
 MOST_FALSE = 0.055
 
 
-def run_headlines(design: str, spread: float, trials: int, seed: int) -> dict[str, Any]:
+def headline_design(design: str, spread: float) -> Design:
     """How often the headline of an audit names a pair, and how often the intervals of all pairs hold together.
 
     The rates of groups lie up to ``spread`` times the rate off it, to both sides.
     """
+    about = {"design": design, "groups": len(HEADLINES[design][0]), "spread": spread}
+    seed = (11, list(HEADLINES).index(design), round(100 * spread))
+    start, records = partial(_headlines, design, spread), partial(_share_named, about)
+    return Design(f"{design}, spread {spread:g}", seed, start, records, missed_headline)
+
+
+def _headlines(design: str, spread: float, rng: np.random.Generator) -> Callable[[int], Any]:
     sizes, positives, tpr, fpr = HEADLINES[design]
-    rng = np.random.default_rng((seed, 11, list(HEADLINES).index(design), round(100 * spread)))
     off = 1 + spread * rng.permutation(np.linspace(-1, 1, len(sizes)))
     truth = {"true_positive_rate": tpr * off, "false_positive_rate": fpr * off}
     cell = Cell({}, binary(positives, *truth.values()), sizes)
     names = tuple(f"group {place}" for place in range(len(sizes)))
-    found = []
-    for _ in range(trials):
+
+    def once(_: int) -> tuple[bool, bool]:
         rates = error_rates("group", Counts(cell.draw(rng), names, (0, 1)), 1, 10, None, None)
         comparisons = max(1, sum(len(rate.first) for rate in rates))
         named, held = False, True
@@ -714,174 +447,96 @@ def run_headlines(design: str, spread: float, trials: int, seed: int) -> dict[st
             one = differences(rate.hits, rate.rows, rate.first, rate.second, comparisons=comparisons)
             named |= bool(((one.low > 0) | (one.high < 0)).any())
             held &= bool(((one.low <= true + 1e-12) & (one.high >= true - 1e-12)).all())
-        found.append((named, held))
-    return {
-        "design": design, "groups": len(sizes), "spread": spread, "trials": trials,
-        "named": float(np.mean([named for named, _ in found])),
-        "coverage": float(np.mean([held for _, held in found])),
-    }  # fmt: skip
+        return named, held
+
+    return once
 
 
-def simulate_headlines(trials: int, seed: int, workers: int, wanted: str = "") -> list[dict[str, Any]]:
-    """Simulate the headlines of the designs whose names hold ``wanted``, alike and spread, and print them."""
-    cells = [(design, spread) for design in HEADLINES if wanted in design for spread in (0.0, SPREAD)]
-    records = []
-    with ProcessPoolExecutor(workers) as pool:
-        for one in pool.map(partial(run_headlines, trials=trials, seed=seed), *zip(*cells, strict=True)):
-            records.append(one)
-            print(
-                f"{one['design']}, spread {one['spread']:g}: a pair named in {100 * one['named']:.1f}%, all held in "
-                f"{100 * one['coverage']:.1f}%",
-                flush=True,
-            )
-    return records
+def _share_named(about: dict[str, Any], found: list[tuple[bool, bool]]) -> list[Record]:
+    named, held = np.mean(found, 0)
+    return [about | {"trials": len(found), "named": float(named), "coverage": float(held)}]
 
 
-def missed_headline(record: dict[str, Any]) -> bool:
+def missed_headline(record: Record) -> bool:
     """Whether headlines were false too often, or intervals missed."""
     return bool(record["coverage"] < LOWEST or (record["spread"] == 0 and record["named"] > MOST_FALSE))
 
 
-class Job(NamedTuple):
-    """One cell: an audit, or the difference of two predictors where there is ``other``; ``seed`` of its own stream."""
-
-    cell: Cell
-    other: Cell | None
-    seed: tuple[int, int]
+def figure_designs() -> Iterator[Design]:
+    return of_figures([*coverage_more.DESIGNS, *coverage_scores.DESIGNS, *coverage_decided.DESIGNS])
 
 
-def run(job: Job, trials: int, replicates: int) -> list[dict[str, Any]]:
-    """Simulate one cell, one record a metric."""
-    cell, other = job.cell, job.other
-    if other is None:
+SERIES: dict[str, Callable[[], Iterator[Design]]] = {
+    "cells": plain_designs,
+    "small_cells": small_designs,
+    "differences": pairs_of_predictors,
+    "pairs": pair_designs,
+    "headlines": lambda: (headline_design(design, spread) for design in HEADLINES for spread in (0.0, SPREAD)),
+    "more": figure_designs,
+    "missing_attributes": coverage_unknown.designs,
+}
+"""The designs of each key of the file."""
 
-        def audited(rng: np.random.Generator, trial: int) -> list[tuple[float, float, float]]:
-            return audit_once(cell, rng, replicates, trial)
 
-        return simulate(audited, cell.truth, cell.about, trials, job.seed)
+def run(job: tuple[str, int], trials: int, seed: int) -> tuple[str, list[Record], list[str]]:
+    """Simulate the design at a place of a series; return its line, its records, and those that miss in words."""
+    key, place = job
+    design = next(itertools.islice(SERIES[key](), place, None))
+    records = simulated(design, trials, seed)
+    lines = [f"{one.get('metric') or one.get('figure') or one.get('gap', '')} {_said(one)}" for one in records]
+    missed = [f"{key}, {design.name}: {line}" for line, one in zip(lines, records, strict=True) if design.missed(one)]
+    return f"{key}, {design.name}: {', '.join(lines)}", records, missed
 
-    def compared(rng: np.random.Generator, trial: int) -> list[tuple[float, float, float]]:
-        return compare_once(cell, other, rng, replicates, trial)
 
-    truth = {name: cell.truth[name] - other.truth[name] for name in METRICS}
-    return simulate(compared, truth, cell.about | {"other_gap": 0.0}, trials, job.seed)
+def _said(record: Record) -> str:
+    """Return a record's coverage in percent, with what else decides whether it misses."""
+    more = {"named": "named", "refused": "refused", "coverage_unadjusted": "unadjusted"}
+    said = "-" if record["coverage"] is None else f"{100 * record['coverage']:.1f}"
+    return " ".join([said, *(f"({word} {100 * record[key]:.1f})" for key, word in more.items() if record.get(key))])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000, help="simulated audits in each cell (default 1000)")
-    parser.add_argument("--replicates", type=int, default=500, help="bootstrap replicates (default 500)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="processes; the result does not depend on them")
     destinations(parser, json=ROOT / "results/coverage.json", figure=ROOT / "docs/images/coverage.png")
-    parser.add_argument("--pairs", action="store_true", help="simulate pairs of groups alone")
-    parser.add_argument("--headlines", action="store_true", help="simulate headlines alone")
-    parser.add_argument("--more", action="store_true", help="simulate scores, changes, ratios and numbers alone")
-    parser.add_argument("--cells", default="", help="with one of these: only cells whose names hold this")
-    parser.add_argument("--missing-attributes", action="store_true", help="simulate audits without the attribute alone")
+    parser.add_argument("--only", choices=SERIES, help="simulate one series; the others stay in the file")
+    parser.add_argument("--cells", default="", help="only designs whose names hold this; with --only the others stay")
     options = parser.parse_args()
 
     start = time.perf_counter()
-    by_pairs, without, by_more, headlines = [], [], [], []
-    alone = options.pairs or options.headlines or options.more or options.missing_attributes
-    if options.pairs or not alone:
-        by_pairs = simulate_pairs(options.trials, options.seed)
-    if options.headlines or not alone:
-        headlines = simulate_headlines(options.trials, options.seed, options.workers, options.cells)
-    if options.more or not alone:
-        by_more = simulate_more(options.trials, options.seed, options.cells)
-    if options.missing_attributes or not alone:
-        without = simulate_missing(options.trials, options.seed, options.workers, options.cells)
-    missed_others = [
-        f"pairs of {one['design']}, rate {one['rate']:g}, gap {one['gap']:g}: {100 * one['coverage']:.1f}%"
-        for one in by_pairs
-        if one["coverage"] < LOWEST
-    ]
-    missed_others += [
-        f"headlines of {one['design']}, spread {one['spread']:g}: {100 * one['named']:.1f}% named, "
-        f"{100 * one['coverage']:.1f}% held"
-        for one in headlines
-        if missed_headline(one)
-    ]
-    missed_others += [
-        f"{one['figure']}, {one['design']}: {100 * one['coverage']:.1f}%"
-        for one in by_more
-        if one["coverage"] < LOWEST and not one["figure"].endswith("*")
-    ]
-    missed_others += [
-        f"{one['method']}, {one['design']}, {one['gap']}: {100 * one['coverage']:.1f}%"
-        for one in without
-        if missed_missing(one)
-    ]
-    if alone:
-        known = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
-        known |= {"pairs": by_pairs} if options.pairs else {}
-        for key, asked, records in (
-            ("more", options.more, by_more),
-            ("headlines", options.headlines, headlines),
-            ("missing_attributes", options.missing_attributes, without),
-        ):
-            simulated_now = {one["design"] for one in records}
-            kept = [one for one in known.get(key, []) if options.cells and one["design"] not in simulated_now]
-            known |= {key: [*kept, *records]} if asked else {}
-        options.json.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-        print(*(f"missed: {line}" for line in missed_others), sep="\n")
-        return 1 if missed_others else 0
-    small = small_cells()
-    pairs = [
-        (cell, other)
-        for other, cell in itertools.pairwise(small)
-        if not (cell.about["gap"] == 0 or cell.about["groups"] > 6 or cell.shares.shape[-1] > 2)
-    ]
-    plain = [
-        (plain_cell(design, groups, rows, gap), gap)
-        for (design, groups), rows, gap in itertools.product(DESIGNS, SIZES, GAPS)
-    ]
-    cells: list[tuple[Cell, Cell | None]] = [
-        *((cell, None) for cell in small),
-        *pairs,
-        *((cell, None) for cell, _ in plain),
-    ]
-    jobs = [Job(*pair, (options.seed, place)) for place, pair in enumerate(cells)]
-    print(f"{'':72}" + "".join(f"{name:>21}" for name in METRICS))
-    found = []
+    keys = [options.only] if options.only else list(SERIES)
+    jobs = [(key, place) for key in keys for place, design in enumerate(SERIES[key]()) if options.cells in design.name]
+    found: dict[str, list[Record]] = {key: [] for key in keys}
+    missed: list[str] = []
     with ProcessPoolExecutor(options.workers) as pool:
-        simulated = partial(run, trials=options.trials, replicates=options.replicates)
-        for records in pool.map(simulated, jobs):
-            coverages = "".join(f"{100 * record['coverage']:>21.1f}" for record in records)
-            print(f"{describe(records[0]):72}{coverages}", flush=True)
-            found.append(records)
-    by_kind = [
-        list(itertools.chain.from_iterable(found[begin:end]))
-        for begin, end in itertools.pairwise([0, len(small), len(small) + len(pairs), len(jobs)])
-    ]
-    for (cell, gap), records in zip(plain, found[len(small) + len(pairs) :], strict=True):
-        for record in records:
-            record["standard_errors"] = gap / standard_error(cell, record["metric"])
-    missed = failures(list(itertools.chain.from_iterable(by_kind))) + missed_others
-    result = {
-        "command": f"python benchmarks/coverage.py --trials {options.trials} --replicates {options.replicates}",
-        "trials": options.trials,
-        "replicates": options.replicates,
-        "level": 0.95,
-        "required": {"at_least": LOWEST, "at_most_beyond_three_standard_errors": HIGHEST},
-        "missed": missed,
-        "seconds": round(time.perf_counter() - start),
-        "time": time_audit(),
-        "cells": by_kind[2],
-        "small_cells": by_kind[0],
-        "differences": by_kind[1],
-        "pairs": by_pairs,
-        "headlines": headlines,
-        "more": by_more,
-        "missing_attributes": without,
-    }
+        simulate = partial(run, trials=options.trials, seed=options.seed)
+        for (key, _), (line, records, misses) in zip(jobs, pool.map(simulate, jobs), strict=True):
+            print(line, flush=True)
+            found[key] += records
+            missed += misses
+    if options.only:
+        result = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
+        now = {one["design"] for one in found[options.only]}
+        kept = [one for one in result.get(options.only, []) if options.cells and one["design"] not in now]
+        result |= {options.only: [*kept, *found[options.only]]}
+    else:
+        result = {
+            "command": f"python benchmarks/coverage.py --trials {options.trials}",
+            "trials": options.trials,
+            "replicates": REPLICATES,
+            "level": 0.95,
+            "required": {"at_least": LOWEST, "at_most_beyond_three_standard_errors": HIGHEST},
+            "missed": missed,
+            "seconds": round(time.perf_counter() - start),
+            "time": time_audit(),
+            **found,
+        }
+        draw(found["cells"], [*found["small_cells"], *found["differences"]], options.figure)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    draw(by_kind[2], [*by_kind[0], *by_kind[1]], options.figure)
-    print(f"time: {result['time']}")
-    for line in missed:
-        print(f"missed: {line}")
+    print(*(f"missed: {line}" for line in missed), sep="\n")
     return 1 if missed else 0
 
 

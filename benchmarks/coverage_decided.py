@@ -1,10 +1,9 @@
-"""Cells of coverage_more.py: decisions without outcomes, gates, rules, one threshold, and numbers beside others."""
+"""Designs of coverage.py: decisions without outcomes, gates, rules, one threshold, and numbers beside others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import numpy as np
+from coverage_designs import Once, Row, titled
 from numpy.typing import NDArray
 
 from levelhead.auditing.audit import audit
@@ -14,7 +13,6 @@ from levelhead.auditing.regression import regression_audit
 from levelhead.report.gate import Condition
 from levelhead.types import Estimate
 
-Once = Callable[[np.random.Generator], list[bool | None]]
 POPULATION = 150_000
 """Rows that stand for all, of which a rule's true gap is measured."""
 
@@ -23,6 +21,23 @@ def _holds(figure: Estimate | None, truth: float) -> bool | None:
     return None if figure is None or not figure.defined else bool(figure.low <= truth <= figure.high)
 
 
+def _decided(sizes: tuple[int, ...], rates: tuple[float, ...], named: bool) -> str:
+    return f"decided: {sizes} rows, rates {rates}, reference {'named' if named else 'the most selected'}"
+
+
+def _at_the_bound(sizes: tuple[int, int], rate: float) -> str:
+    return f"decided by a gate: {sizes} rows, {rate:g} and {0.8 * rate:g}"
+
+
+def _by(rows: int, metric: str, one_threshold: bool) -> str:
+    return f"decided by {'one threshold' if one_threshold else 'a rule'}: {rows} rows, {metric}"
+
+
+def _beside(sizes: tuple[int, int], levels: int, skewed: bool) -> str:
+    return f"numbers beside, {sizes} rows, {levels} levels, {'lognormal' if skewed else 'normal'} errors"
+
+
+@titled(_decided)
 def _decisions(sizes: tuple[int, ...], rates: tuple[float, ...], named: bool) -> tuple[tuple[str, ...], Once]:
     names = [f"g{at}" for at in range(len(sizes))]
     group = np.repeat(names, sizes)
@@ -47,6 +62,7 @@ def _decisions(sizes: tuple[int, ...], rates: tuple[float, ...], named: bool) ->
     return ("all differences", "all ratios", *(["no group named"] if alike else [])), once
 
 
+@titled(_at_the_bound)
 def _gate(sizes: tuple[int, int], rate: float) -> tuple[tuple[str, ...], Once]:
     """The true ratio is 0.8 just at the bound: neither a pass nor a failure is right more often than by chance."""
     group, condition = np.repeat(["a", "b"], sizes), Condition.parse("selection_ratio < 0.8")
@@ -70,6 +86,7 @@ def _people(rng: np.random.Generator, rows: int) -> tuple[NDArray[np.float64], N
     return 1 / (1 + np.exp(-rng.normal(2 * label - 1 - 0.8 * (group == "b")))), label, group
 
 
+@titled(_by)
 def _held_out(rows: int, metric: str, one_threshold: bool) -> tuple[tuple[str, ...], Once]:
     everybody = _people(np.random.default_rng(7), POPULATION)
     name = "equalized_odds_worst" if metric == "equalized_odds" else metric
@@ -97,6 +114,7 @@ def _held_out(rows: int, metric: str, one_threshold: bool) -> tuple[tuple[str, .
     return (f"held-out gap in {metric.replace('_', ' ')}",), once
 
 
+@titled(_beside)
 def _numbers(sizes: tuple[int, int], levels: int, skewed: bool) -> tuple[tuple[str, ...], Once]:
     group = np.repeat(["a", "b"], sizes)
 
@@ -120,23 +138,23 @@ def _numbers(sizes: tuple[int, int], levels: int, skewed: bool) -> tuple[tuple[s
     return ("differences within levels", "changes of differences"), once
 
 
-def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
-    """Yield the name of every cell, the figures in it, and one simulated audit of it."""
-    for sizes, rates, named in (
-        ((40, 40), (0.3, 0.3), True),
-        ((500, 60), (0.05, 0.05), True),
-        ((300, 100, 50), (0.5, 0.5, 0.5), False),
-        ((2000, 500, 100, 30), (0.1, 0.1, 0.1, 0.1), False),
-        ((300, 100), (0.6, 0.45), True),
-        ((2000, 200, 100), (0.3, 0.2, 0.25), False),
-    ):
-        chosen = "named" if named else "the most selected"
-        yield f"decided: {sizes} rows, rates {rates}, reference {chosen}", *_decisions(sizes, rates, named)
-    for pair, rate in (((100, 100), 0.5), ((1000, 100), 0.2), ((3000, 1000), 0.6)):
-        yield f"decided by a gate: {pair} rows, {rate:g} and {0.8 * rate:g}", *_gate(pair, rate)
-    for rows, metric in ((600, "demographic_parity"), (2000, "equal_opportunity"), (2000, "equalized_odds")):
-        yield f"decided by a rule: {rows} rows, {metric}", *_held_out(rows, metric, False)
-        yield f"decided by one threshold: {rows} rows, {metric}", *_held_out(rows, metric, True)
-    for both, levels, skewed in (((60, 60), 2, False), ((200, 60), 3, True), ((400, 400), 10, False)):
-        kind = "lognormal" if skewed else "normal"
-        yield f"numbers beside, {both} rows, {levels} levels, {kind} errors", *_numbers(both, levels, skewed)
+DESIGNS: list[Row] = [
+    (_decisions, (40, 40), (0.3, 0.3), True),
+    (_decisions, (500, 60), (0.05, 0.05), True),
+    (_decisions, (300, 100, 50), (0.5, 0.5, 0.5), False),
+    (_decisions, (2000, 500, 100, 30), (0.1, 0.1, 0.1, 0.1), False),
+    (_decisions, (300, 100), (0.6, 0.45), True),
+    (_decisions, (2000, 200, 100), (0.3, 0.2, 0.25), False),
+    (_gate, (100, 100), 0.5),
+    (_gate, (1000, 100), 0.2),
+    (_gate, (3000, 1000), 0.6),
+    (_held_out, 600, "demographic_parity", False),
+    (_held_out, 600, "demographic_parity", True),
+    (_held_out, 2000, "equal_opportunity", False),
+    (_held_out, 2000, "equal_opportunity", True),
+    (_held_out, 2000, "equalized_odds", False),
+    (_held_out, 2000, "equalized_odds", True),
+    (_numbers, (60, 60), 2, False),
+    (_numbers, (200, 60), 3, True),
+    (_numbers, (400, 400), 10, False),
+]

@@ -1,23 +1,16 @@
 """How often do the intervals of scores, pairs, ratios, numbers, weights, levels and own metrics hold the true value?
 
-Part of benchmarks/coverage.py, which writes the figures into results/coverage.json under "more":
-
-    python benchmarks/coverage.py --more               # 1,000 simulated audits a cell
-    python benchmarks/coverage.py --more --trials 200  # a look
-    python benchmarks/coverage.py --more --cells regression  # those whose names hold a word; the others stay
-
 Undefined intervals (an area with fewer than five rows of a class) are not counted as held or missed. Figures marked
 with a star show a limit that the documentation states: of them no coverage is required.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from coverage_decided import cells as cells_of_decisions
-from coverage_scores import cells as cells_of_scores
+from coverage_designs import Once, Row, titled
 from numpy.typing import NDArray
 from scipy import special, stats
 
@@ -25,6 +18,7 @@ from levelhead.auditing.audit import audit
 from levelhead.auditing.continuous import continuous_gap
 from levelhead.auditing.control import LevelCounts, _compared, controlled
 from levelhead.auditing.finding import find
+from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.own_metrics import Metric, own_metrics
 from levelhead.auditing.rates import more_rates
 from levelhead.auditing.regression import regression_audit
@@ -46,9 +40,29 @@ from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_proportion
 from levelhead.types import Estimate
 
-Once = Callable[[np.random.Generator], list[bool | None]]
+
+def _areas_apart(sizes: tuple[int, int], distances: tuple[float, float], base: float) -> str:
+    areas = ", ".join(f"{special.ndtr(one / 2**0.5):.2f}" for one in distances)
+    return f"AUC {areas}; {sizes[0]} and {sizes[1]} rows, {base:.0%} positive"
 
 
+def _groups(sizes: tuple[int, ...], rates: tuple[float, ...]) -> str:
+    return f"{len(sizes)} groups of {min(sizes)} to {max(sizes)} rows, rates {min(rates)} to {max(rates)}"
+
+
+NAMES = {"_f1": "F1", "_brier": "Brier score", "_recall": "recall"}
+
+
+def _own_metric(metric: Metric, sizes: tuple[int, int], base: float, *_: object) -> str:
+    positive = f", {base:.0%} positive" if base else ""
+    return f"own metric {NAMES[metric.__name__]}, {sizes[0]} and {sizes[1]} rows{positive}"
+
+
+def _levels(levels: int, rows: int, gap: float, spread: float = 0.0) -> str:
+    return f"{'weights, ' if spread else ''}within {levels} levels, 2 groups of {rows}, gap {gap:g}"
+
+
+@titled(_areas_apart)
 def _areas(sizes: tuple[int, int], distances: tuple[float, float], base: float) -> tuple[tuple[str, ...], Once]:
     truth = stats.norm.cdf(np.array(distances) / 2**0.5)
     crossed = stats.norm.cdf(np.array(distances) / 2**0.5)  # negatives of both groups are alike
@@ -78,6 +92,7 @@ def _areas(sizes: tuple[int, int], distances: tuple[float, float], base: float) 
     return ("area, first group", "area, second group", "area across", "area difference", "difference across"), once
 
 
+@titled("calibrated, {0} rows, beta {1}")
 def _calibration(rows: int, shape: tuple[float, float]) -> tuple[tuple[str, ...], Once]:
     def once(rng: np.random.Generator) -> list[bool | None]:
         score = rng.beta(*shape, rows)
@@ -95,6 +110,7 @@ def _calibration(rows: int, shape: tuple[float, float]) -> tuple[tuple[str, ...]
     return ("mean residual", "calibration slope", "calibration intercept"), once
 
 
+@titled("calibrated, {0[0]} and {0[1]} rows")
 def _residual_gap(sizes: tuple[int, int]) -> tuple[tuple[str, ...], Once]:
     group = np.repeat([0, 1], sizes)
 
@@ -110,6 +126,7 @@ def _residual_gap(sizes: tuple[int, int]) -> tuple[tuple[str, ...], Once]:
     return ("gap of mean residuals",), once
 
 
+@titled("threshold, {0} groups of {1}, gap {2:g}")
 def _bands(groups: int, rows: int, gap: float) -> tuple[tuple[str, ...], Once]:
     names = ("demographic_parity", "equal_opportunity", "equalized_odds")
     rates = np.array([[0.2, 0.6]] * groups) + gap * (np.arange(groups) == groups - 1)[:, None]
@@ -125,6 +142,7 @@ def _bands(groups: int, rows: int, gap: float) -> tuple[tuple[str, ...], Once]:
     return tuple(f"band, {name}" for name in names), once
 
 
+@titled("paired, {0} rows, {1:g} gained, {2:g} lost")
 def _changes(rows: int, gained: float, lost: float) -> tuple[tuple[str, ...], Once]:
     def once(rng: np.random.Generator) -> list[bool | None]:
         up, down, _ = rng.multinomial(rows, [gained, lost, 1 - gained - lost])
@@ -134,6 +152,7 @@ def _changes(rows: int, gained: float, lost: float) -> tuple[tuple[str, ...], On
     return ("paired change",), once
 
 
+@titled("rates {1} of {0} rows")
 def _rates(sizes: tuple[int, int], rates: tuple[float, float]) -> tuple[tuple[str, ...], Once]:
     def once(rng: np.random.Generator) -> list[bool | None]:
         hits = rng.binomial(sizes, rates)
@@ -151,6 +170,7 @@ def _rates(sizes: tuple[int, int], rates: tuple[float, float]) -> tuple[tuple[st
     return ("ratio of rates", "balanced error"), once
 
 
+@titled("precision, 2 groups of {0}, gap {1:g}")
 def _parity(rows: int, gap: float) -> tuple[tuple[str, ...], Once]:
     # Labels, given predictions: precision 0.6, and 0.6 + gap in the second group; 40% are selected.
     shares = np.array([[[0.5, 0.16], [0.1, 0.24]], [[0.5, 0.4 * (0.4 - gap)], [0.1, 0.4 * (0.6 + gap)]]])
@@ -164,6 +184,7 @@ def _parity(rows: int, gap: float) -> tuple[tuple[str, ...], Once]:
     return ("predictive parity",), once
 
 
+@titled("slope {1:g}, {0} rows")
 def _slopes(rows: int, slope: float) -> tuple[tuple[str, ...], Once]:
     def once(rng: np.random.Generator) -> list[bool | None]:
         along = np.concatenate([[0.0, 1.0], rng.random(rows - 2)])
@@ -174,6 +195,7 @@ def _slopes(rows: int, slope: float) -> tuple[tuple[str, ...], Once]:
     return ("slope along a number",), once
 
 
+@titled("amplification, {0} rows")
 def _amplification(rows: int) -> tuple[tuple[str, ...], Once]:
     shares = np.array([[[0.3, 0.1], [0.05, 0.1]], [[0.08, 0.07], [0.05, 0.25]]])
     train = (shares * 10**6).sum(-1).astype(np.int64)
@@ -187,6 +209,7 @@ def _amplification(rows: int) -> tuple[tuple[str, ...], Once]:
     return ("bias amplification",), once
 
 
+@titled("weights, {2}, rates {1} of {0} rows")
 def _weighted(sizes: tuple[int, ...], rates: tuple[float, ...], kind: str) -> tuple[tuple[str, ...], Once]:
     # (share of rows, weight, rate) of the two kinds of rows in each group; weights go with the outcome by kind.
     rates_of = np.array(rates)
@@ -220,7 +243,7 @@ def _weighted(sizes: tuple[int, ...], rates: tuple[float, ...], kind: str) -> tu
         far = truth[first] - truth[second]
         one = weighted_proportion(rate, (0, 0), 0.95)
         gap = weighted_estimates(weighted, positive=1, level=0.95, min_count=1)["equal_opportunity"]
-        more = more_rates(counts, counts.groups, 1, reference="1", min_count=1, weighted=weighted)
+        more = more_rates(counts, counts.groups, 1, options=ALL_RATES, reference="1", weighted=weighted)
         ratios = [more.groups[group].true_positive_ratio for group in counts.groups]
         of_truth = truth / truth[1]
         return [
@@ -237,6 +260,7 @@ def _weighted(sizes: tuple[int, ...], rates: tuple[float, ...], kind: str) -> tu
     return ("weighted rate", "all weighted ratios to one group", "all weighted differences", "weighted gap"), once
 
 
+@titled("clusters, {4}, rates {1} of {0} people, correlation {2:g}, {3} records")
 def _clustered(
     people: tuple[int, ...], rates: tuple[float, ...], icc: float, sizes: tuple[int, ...], kind: str
 ) -> tuple[tuple[str, ...], Once]:
@@ -268,10 +292,9 @@ def _clustered(
         pairs = clustered.rate("true_positive_rate", 1).of(0, np.arange(len(people)))
         apart = pairs.differences(first, second, level=0.95, comparisons=len(first))
         gaps = weighted_estimates(clustered, positive=1, level=0.95, min_count=1)
-        found = find(
-            {"group": clustered.counts}, clustered.pooled().counts, gaps["balanced_accuracy"], positive=1, min_count=1,
-            level=0.95, seed=0, weighted={"group": clustered},
-        )  # fmt: skip
+        columns, whole = {"group": clustered}, clustered.pooled().counts
+        counted = {"group": clustered.counts}
+        found = find(counted, whole, gaps["balanced_accuracy"], ALL_RATES, positive=1, weighted=columns)
         pair = found["finding"]["pair"]
         wrong = pair is None or bool(pair["difference"]["low"] <= 0 <= pair["difference"]["high"])
         size = np.abs(far).max()
@@ -290,6 +313,7 @@ def _clustered(
     return (*figures, *([] if np.any(far) else ["no false headline"])), once
 
 
+ALL_RATES = AuditOptions(min_count=1)
 CLUSTERED_GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds")
 
 
@@ -297,6 +321,7 @@ def _beta(rate: NDArray[np.float64], icc: float) -> tuple[NDArray[np.float64], N
     return rate * (1 - icc) / icc, (1 - rate) * (1 - icc) / icc
 
 
+@titled("changes of clusters, right 0.75 and {1:g}, {0} people, correlation {2:g}, {3} records")
 def _clustered_changes(
     people: tuple[int, int], new: float, icc: float, sizes: tuple[int, ...]
 ) -> tuple[tuple[str, ...], Once]:
@@ -328,6 +353,7 @@ def _clustered_changes(
     return (*names, *([] if new != 0.75 else ["no false change"])), once
 
 
+@titled(_levels)
 def _within(levels: int, rows: int, gap: float, spread: float = 0.0) -> tuple[tuple[str, ...], Once]:
     base = np.linspace(0.15, 0.75, levels)
     shares = np.arange(1, levels + 1) / np.arange(1, levels + 1).sum()
@@ -356,6 +382,7 @@ def _within(levels: int, rows: int, gap: float, spread: float = 0.0) -> tuple[tu
     return ("average over levels", "average over levels, as reported"), once
 
 
+@titled(_groups)
 def _together(sizes: tuple[int, ...], rates: tuple[float, ...]) -> tuple[tuple[str, ...], Once]:
     truth, rows = np.array(rates), np.array(sizes)
     first, second = np.triu_indices(len(sizes), 1)
@@ -379,6 +406,7 @@ ERRORS: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
 }
 
 
+@titled("regression, {1} errors, {0[0]} and {0[1]} rows")
 def _regression(sizes: tuple[int, int], errors: str, stars: str = "") -> tuple[tuple[str, ...], Once]:
     drawn = ERRORS[errors]
     many = drawn(np.random.default_rng(0), 4_000_000)
@@ -420,6 +448,7 @@ def _brier(label: NDArray[np.int64], score: NDArray[np.float64]) -> float:
     return float(((label - score) ** 2).mean())
 
 
+@titled(_own_metric)
 def _own(
     metric: Metric, sizes: tuple[int, int], base: float, rates: tuple[float, float], stars: str = ""
 ) -> tuple[tuple[str, ...], Once]:
@@ -450,142 +479,87 @@ def _own(
     return tuple(f"{name}{stars}" for name in ("first group", "second group", "difference")), once
 
 
-def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
-    """Yield the name of every cell, the figures in it, and one simulated audit of it."""
-    for sizes, distances, base in (
-        ((500, 50), (2.0, 2.0), 0.3),
-        ((500, 50), (3.0, 2.5), 0.3),
-        ((500, 100), (3.0, 2.5), 0.12),
-        ((200, 200), (1.0, 1.0), 0.3),
-        ((5000, 500), (2.0, 1.0), 0.3),
-        ((60, 60), (0.0, 0.0), 0.5),
-    ):
-        areas = ", ".join(f"{special.ndtr(one / 2**0.5):.2f}" for one in distances)
-        yield f"AUC {areas}; {sizes[0]} and {sizes[1]} rows, {base:.0%} positive", *_areas(sizes, distances, base)
-    for rows, shape in ((50, (2.0, 3.0)), (200, (2.0, 3.0)), (100, (0.5, 4.0)), (2000, (2.0, 3.0))):
-        yield f"calibrated, {rows} rows, beta {shape}", *_calibration(rows, shape)
-    for sizes in ((250, 50), (250, 20)):
-        yield f"calibrated, {sizes[0]} and {sizes[1]} rows", *_residual_gap(sizes)
-    for groups, rows, gap in ((2, 100, 0.0), (2, 100, 0.1), (8, 100, 0.0), (8, 100, 0.2), (2, 2000, 0.05)):
-        yield f"threshold, {groups} groups of {rows}, gap {gap:g}", *_bands(groups, rows, gap)
-    for rows, gained, lost in ((40, 0.15, 0.05), (400, 0.02, 0.02), (400, 0.01, 0.002), (2000, 0.1, 0.05)):
-        yield f"paired, {rows} rows, {gained:g} gained, {lost:g} lost", *_changes(rows, gained, lost)
-    for sizes, rates in (
-        ((60, 200), (0.3, 0.5)),
-        ((100, 100), (0.1, 0.1)),
-        ((500, 500), (0.02, 0.02)),
-        ((40, 300), (0.9, 0.95)),
-    ):
-        yield f"rates {rates} of {sizes} rows", *_rates(sizes, rates)
-    for rows, gap in ((300, 0.0), (300, 0.15)):
-        yield f"precision, 2 groups of {rows}, gap {gap:g}", *_parity(rows, gap)
-    for slope in (0.0, 0.4):
-        yield f"slope {slope:g}, 200 rows", *_slopes(200, slope)
-    for rows in (500, 2000):
-        yield f"amplification, {rows} rows", *_amplification(rows)
-    for sizes, rates, kind in (
-        ((100, 100), (0.3, 0.3), "independent"),
-        ((400, 60), (0.5, 0.4), "independent"),
-        ((100, 100, 100, 100), (0.3, 0.3, 0.3, 0.5), "independent"),
-        ((1000, 1000), (0.2, 0.3), "strata"),
-        ((100, 100), (0.3, 0.3), "strata"),
-        ((1000, 1000), (0.1, 0.2), "outcome"),
-        ((200, 200), (0.3, 0.3), "outcome"),
-    ):
-        yield f"weights, {kind}, rates {rates} of {sizes} rows", *_weighted(sizes, rates, kind)
-    for people, rates, icc, sizes, kind in (
-        ((200, 200), (0.7, 0.7), 0.3, (5,), "labels by person"),
-        ((200, 200), (0.7, 0.7), 0.9, (5,), "labels by person"),
-        ((60, 300), (0.7, 0.8), 0.6, (5,), "labels by record"),
-        ((60, 60, 60), (0.5, 0.5, 0.5), 0.6, (5,), "labels by person"),
-        ((40, 80, 200, 400), (0.9, 0.9, 0.9, 0.9), 0.5, (5,), "labels by record"),
-        ((100,) * 5, (0.3,) * 5, 0.9, (5,), "labels by record"),
-        ((100,) * 5, (0.3, 0.3, 0.3, 0.3, 0.5), 0.3, (5,), "labels by record"),
-        ((200, 200), (0.7, 0.7), 0.3, (1, 2, 3, 5, 20), "labels by record"),
-        ((60, 200), (0.7, 0.7), 0.9, (1, 2, 3, 5, 20), "labels by person"),
-        ((100, 100, 100), (0.1, 0.1, 0.1), 0.6, (1, 1, 2, 8), "labels by record"),
-        ((16, 100), (0.6, 0.6), 0.6, (5,), "labels by record"),
-        ((300, 300), (0.05, 0.05), 0.6, (5,), "labels by record"),
-        ((100, 100), (0.7, 0.7), 0.6, (5,), "groups by record"),
-        ((100, 100, 100), (0.5, 0.5, 0.7), 0.3, (2, 5, 9), "groups by record"),
-    ):
-        yield (
-            f"clusters, {kind}, rates {rates} of {people} people, correlation {icc:g}, {sizes} records",
-            *_clustered(people, rates, icc, sizes, kind),
-        )
-    for levels, rows, gap in ((3, 200, 0.0), (3, 1000, 0.1), (10, 300, 0.0), (10, 300, 0.2)):
-        yield f"within {levels} levels, 2 groups of {rows}, gap {gap:g}", *_within(levels, rows, gap)
-    for levels, rows, gap in ((3, 200, 0.0), (3, 1000, 0.1), (10, 600, 0.2)):
-        name = f"weights, within {levels} levels, 2 groups of {rows}, gap {gap:g}"
-        yield name, *_within(levels, rows, gap, 0.8)
-    for sizes, rates in (
-        ((100,) * 8, (0.3,) * 8),
-        ((400,) * 4, (0.1, 0.2, 0.3, 0.3)),
-        ((30, 40, 60, 80, 100, 200, 400, 800), (0.3,) * 8),
-    ):
-        yield (
-            f"{len(sizes)} groups of {min(sizes)} to {max(sizes)} rows, rates {min(rates)} to {max(rates)}",
-            *_together(sizes, rates),
-        )
-    for sizes, errors, stars in (
-        ((60, 200), "normal", ""),
-        ((300, 300), "normal", ""),
-        ((200, 300), "heavy-tailed (t, 4 degrees)", ""),
-        ((600, 400), "skewed (lognormal)", ""),
-        ((20, 60), "normal", ""),
-        ((20, 60), "heavy-tailed (t, 4 degrees)", ""),
-        ((20, 60), "skewed (lognormal)", "*"),
-        ((15, 40), "long right tail (lognormal, sigma 1)", "*"),
-        ((30, 30), "long right tail (lognormal, sigma 1)", "*"),
-        ((60, 300), "long right tail (lognormal, sigma 1)", ""),
-        ((20, 60), "long right tail (exponential)", ""),
-        ((60, 60), "long left tail (gamma, shape 0.5)", ""),
-    ):
-        yield f"regression, {errors} errors, {sizes[0]} and {sizes[1]} rows", *_regression(sizes, errors, stars)
-    for name, metric, sizes, base, rates, stars in (
-        ("F1", _f1, (200, 60), 0.3, (0.9, 0.1), ""),
-        ("F1", _f1, (200, 200), 0.1, (0.9, 0.05), ""),
-        ("Brier score", _brier, (60, 200), 0.0, (0.0, 0.0), ""),
-        ("recall", _recall, (400, 200), 0.3, (0.7, 0.2), ""),
-        ("recall", _recall, (200, 200), 0.1, (0.9, 0.05), "*"),
-    ):
-        yield (
-            f"own metric {name}, {sizes[0]} and {sizes[1]} rows" + (f", {base:.0%} positive" if base else ""),
-            *_own(metric, sizes, base, rates, stars),
-        )
-    for people, new, icc, sizes in (
-        ((100, 100), 0.75, 0.6, (5,)),
-        ((60, 200), 0.75, 0.5, (1, 2, 3, 5, 20)),
-        ((60, 200), 0.85, 0.5, (2, 5, 9)),
-    ):
-        yield (
-            f"changes of clusters, right 0.75 and {new:g}, {people} people, correlation {icc:g}, {sizes} records",
-            *_clustered_changes(people, new, icc, sizes),
-        )
-    yield from cells_of_scores()
-    yield from cells_of_decisions()
-
-
-def simulate_more(trials: int, seed: int, word: str = "") -> list[dict[str, Any]]:
-    """Return one record a cell and figure; cells below 94% are simulated four times as often, and all trials count.
-
-    ``word``: only cells whose names hold it.
-    """
-    records = []
-    for place, (design, figures, once) in enumerate(cells()):
-        if word not in design:
-            continue
-        rng = np.random.default_rng((seed, 99, place))
-        found = [once(rng) for _ in range(trials)]
-        if any(one < 0.94 and not name.endswith("*") for name, one in zip(figures, _coverage(found), strict=True)):
-            found += [once(rng) for _ in range(3 * trials)]
-        for figure, coverage in zip(figures, _coverage(found), strict=True):
-            records.append({"design": design, "figure": figure, "trials": len(found), "coverage": coverage})
-        shown = ", ".join(f"{name} {100 * one:.1f}" for name, one in zip(figures, _coverage(found), strict=True))
-        print(f"{design}: {shown}", flush=True)
-    return records
-
-
-def _coverage(found: list[list[bool | None]]) -> list[float]:
-    held: NDArray[Any] = np.array(found, dtype=object)
-    return [float(np.mean([one for one in column if one is not None])) for column in held.T]
+DESIGNS: list[Row] = [
+    (_areas, (500, 50), (2.0, 2.0), 0.3),
+    (_areas, (500, 50), (3.0, 2.5), 0.3),
+    (_areas, (500, 100), (3.0, 2.5), 0.12),
+    (_areas, (200, 200), (1.0, 1.0), 0.3),
+    (_areas, (5000, 500), (2.0, 1.0), 0.3),
+    (_areas, (60, 60), (0.0, 0.0), 0.5),
+    (_calibration, 50, (2.0, 3.0)),
+    (_calibration, 200, (2.0, 3.0)),
+    (_calibration, 100, (0.5, 4.0)),
+    (_calibration, 2000, (2.0, 3.0)),
+    (_residual_gap, (250, 50)),
+    (_residual_gap, (250, 20)),
+    (_bands, 2, 100, 0.0),
+    (_bands, 2, 100, 0.1),
+    (_bands, 8, 100, 0.0),
+    (_bands, 8, 100, 0.2),
+    (_bands, 2, 2000, 0.05),
+    (_changes, 40, 0.15, 0.05),
+    (_changes, 400, 0.02, 0.02),
+    (_changes, 400, 0.01, 0.002),
+    (_changes, 2000, 0.1, 0.05),
+    (_rates, (60, 200), (0.3, 0.5)),
+    (_rates, (100, 100), (0.1, 0.1)),
+    (_rates, (500, 500), (0.02, 0.02)),
+    (_rates, (40, 300), (0.9, 0.95)),
+    (_parity, 300, 0.0),
+    (_parity, 300, 0.15),
+    (_slopes, 200, 0.0),
+    (_slopes, 200, 0.4),
+    (_amplification, 500),
+    (_amplification, 2000),
+    (_weighted, (100, 100), (0.3, 0.3), "independent"),
+    (_weighted, (400, 60), (0.5, 0.4), "independent"),
+    (_weighted, (100, 100, 100, 100), (0.3, 0.3, 0.3, 0.5), "independent"),
+    (_weighted, (1000, 1000), (0.2, 0.3), "strata"),
+    (_weighted, (100, 100), (0.3, 0.3), "strata"),
+    (_weighted, (1000, 1000), (0.1, 0.2), "outcome"),
+    (_weighted, (200, 200), (0.3, 0.3), "outcome"),
+    (_clustered, (200, 200), (0.7, 0.7), 0.3, (5,), "labels by person"),
+    (_clustered, (200, 200), (0.7, 0.7), 0.9, (5,), "labels by person"),
+    (_clustered, (60, 300), (0.7, 0.8), 0.6, (5,), "labels by record"),
+    (_clustered, (60, 60, 60), (0.5, 0.5, 0.5), 0.6, (5,), "labels by person"),
+    (_clustered, (40, 80, 200, 400), (0.9, 0.9, 0.9, 0.9), 0.5, (5,), "labels by record"),
+    (_clustered, (100, 100, 100, 100, 100), (0.3, 0.3, 0.3, 0.3, 0.3), 0.9, (5,), "labels by record"),
+    (_clustered, (100, 100, 100, 100, 100), (0.3, 0.3, 0.3, 0.3, 0.5), 0.3, (5,), "labels by record"),
+    (_clustered, (200, 200), (0.7, 0.7), 0.3, (1, 2, 3, 5, 20), "labels by record"),
+    (_clustered, (60, 200), (0.7, 0.7), 0.9, (1, 2, 3, 5, 20), "labels by person"),
+    (_clustered, (100, 100, 100), (0.1, 0.1, 0.1), 0.6, (1, 1, 2, 8), "labels by record"),
+    (_clustered, (16, 100), (0.6, 0.6), 0.6, (5,), "labels by record"),
+    (_clustered, (300, 300), (0.05, 0.05), 0.6, (5,), "labels by record"),
+    (_clustered, (100, 100), (0.7, 0.7), 0.6, (5,), "groups by record"),
+    (_clustered, (100, 100, 100), (0.5, 0.5, 0.7), 0.3, (2, 5, 9), "groups by record"),
+    (_within, 3, 200, 0.0),
+    (_within, 3, 1000, 0.1),
+    (_within, 10, 300, 0.0),
+    (_within, 10, 300, 0.2),
+    (_within, 3, 200, 0.0, 0.8),
+    (_within, 3, 1000, 0.1, 0.8),
+    (_within, 10, 600, 0.2, 0.8),
+    (_together, (100,) * 8, (0.3,) * 8),
+    (_together, (400, 400, 400, 400), (0.1, 0.2, 0.3, 0.3)),
+    (_together, (30, 40, 60, 80, 100, 200, 400, 800), (0.3,) * 8),
+    (_regression, (60, 200), "normal", ""),
+    (_regression, (300, 300), "normal", ""),
+    (_regression, (200, 300), "heavy-tailed (t, 4 degrees)", ""),
+    (_regression, (600, 400), "skewed (lognormal)", ""),
+    (_regression, (20, 60), "normal", ""),
+    (_regression, (20, 60), "heavy-tailed (t, 4 degrees)", ""),
+    (_regression, (20, 60), "skewed (lognormal)", "*"),
+    (_regression, (15, 40), "long right tail (lognormal, sigma 1)", "*"),
+    (_regression, (30, 30), "long right tail (lognormal, sigma 1)", "*"),
+    (_regression, (60, 300), "long right tail (lognormal, sigma 1)", ""),
+    (_regression, (20, 60), "long right tail (exponential)", ""),
+    (_regression, (60, 60), "long left tail (gamma, shape 0.5)", ""),
+    (_own, _f1, (200, 60), 0.3, (0.9, 0.1), ""),
+    (_own, _f1, (200, 200), 0.1, (0.9, 0.05), ""),
+    (_own, _brier, (60, 200), 0.0, (0.0, 0.0), ""),
+    (_own, _recall, (400, 200), 0.3, (0.7, 0.2), ""),
+    (_own, _recall, (200, 200), 0.1, (0.9, 0.05), "*"),
+    (_clustered_changes, (100, 100), 0.75, 0.6, (5,)),
+    (_clustered_changes, (60, 200), 0.75, 0.5, (1, 2, 3, 5, 20)),
+    (_clustered_changes, (60, 200), 0.85, 0.5, (2, 5, 9)),
+]

@@ -1,12 +1,12 @@
-"""Cells of benchmarks/coverage_more.py about rankings, periods and scores of two models."""
+"""Designs of coverage.py about rankings, periods and scores of two models."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from coverage_designs import Once, Row, titled
 from scipy import stats
 
 from levelhead.auditing.score_changes import area_changes
@@ -16,10 +16,10 @@ from levelhead.metrics.separation import brier, cost, kolmogorov_smirnov
 from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
 from levelhead.metrics.trend import trend
 
-Once = Callable[[np.random.Generator], list[bool | None]]
 NO_HEADLINE = "no false headline"
 
 
+@titled("top of {3}, {0} rows, shifts {1}, spreads {2}")
 def _top(sizes: tuple[int, ...], shifts: tuple[float, ...], spreads: tuple[float, ...], top: int) -> tuple[Any, Once]:
     group, rows = np.repeat(np.arange(len(sizes)), sizes), sum(sizes)
     shift, spread = np.array(shifts)[group], np.array(spreads)[group]
@@ -59,6 +59,7 @@ def _top(sizes: tuple[int, ...], shifts: tuple[float, ...], spreads: tuple[float
     return ("share of the first group", "share of the last group", "impact ratio", "exposure", *alike), once
 
 
+@titled("{0} periods, {1} rows each, rates {2}, slope {3:g}, drift {4:g}")
 def _periods(
     periods: int, sizes: tuple[int, int], rates: tuple[float, float], slope: float, drift: float
 ) -> tuple[Any, Once]:
@@ -80,6 +81,7 @@ def _periods(
     return ("slope of a difference", "difference in a period", *alike), once
 
 
+@titled("classes {1:g} apart, {0} rows, {2:.0%} positive")
 def _separation(rows: int, distance: float, base: float) -> tuple[Any, Once]:
     truth = float(2 * stats.norm.cdf(distance / 2) - 1)
 
@@ -91,6 +93,7 @@ def _separation(rows: int, distance: float, base: float) -> tuple[Any, Once]:
     return ("Kolmogorov-Smirnov",), once
 
 
+@titled("two scores, {0} rows, {1:g} apart, gain {2:g}")
 def _area_changes(sizes: tuple[int, int], distance: float, gain: float) -> tuple[Any, Once]:
     # The second model adds a signal of its own: both scores are normal, with a correlation.
     group, base, noise = np.repeat([0, 1], sizes), 0.3, 0.7
@@ -111,6 +114,7 @@ def _area_changes(sizes: tuple[int, int], distance: float, gain: float) -> tuple
     return ("both changes of area", f"{NO_HEADLINE}, change beside another's"), once
 
 
+@titled("other rows, {0}, rates {1}")
 def _other_rows(sizes: tuple[int, ...], rates: tuple[float, ...]) -> tuple[Any, Once]:
     # Two groups in a new and an old table: rates are those of (new a, new b, old a, old b).
     rate, rows, at = np.array(rates), np.array(sizes), np.arange(2)
@@ -124,6 +128,7 @@ def _other_rows(sizes: tuple[int, ...], rates: tuple[float, ...]) -> tuple[Any, 
     return ("change of a rate", "change of a gap"), once
 
 
+@titled("Brier, {0} rows, beta {1}")
 def _brier(rows: int, shape: tuple[float, float]) -> tuple[Any, Once]:
     one, whole = shape[0] * shape[1], sum(shape)
     truth = one / (whole * (whole + 1))  # of a calibrated score: mean of score * (1 - score)
@@ -137,6 +142,7 @@ def _brier(rows: int, shape: tuple[float, float]) -> tuple[Any, Once]:
     return ("Brier score",), once
 
 
+@titled("cost {2}, errors {1}, {0} rows")
 def _cost(sizes: tuple[int, int], rates: tuple[float, float], costs: tuple[float, float]) -> tuple[Any, Once]:
     truth = float(np.dot(rates, costs))
 
@@ -150,51 +156,42 @@ def _cost(sizes: tuple[int, int], rates: tuple[float, float], costs: tuple[float
     return ("cost a row", f"{NO_HEADLINE}, cost"), once
 
 
-def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
-    """Yield the name of every cell, the figures in it, and one simulated audit of it."""
-    for sizes, shifts, spreads, top in (
-        ((500, 500), (0.0, 0.0), (1.0, 1.0), 100),
-        ((500, 500), (0.0, -0.5), (1.0, 1.0), 100),
-        ((500, 500), (0.0, 0.0), (1.0, 1.5), 100),
-        ((500, 100), (0.0, -0.5), (1.0, 1.0), 50),
-        ((900, 100), (0.0, 0.0), (1.0, 1.0), 20),
-        ((60, 60), (0.0, -0.5), (1.0, 1.0), 60),
-        ((300, 200, 100, 50), (0.0, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0), 100),
-        ((300, 200, 100, 50), (0.0, 0.3, -0.3, 0.5), (1.0, 1.0, 1.0, 1.0), 100),
-        ((5000, 500), (0.0, -0.2), (1.0, 0.8), 1000),
-    ):
-        yield f"top of {top}, {sizes} rows, shifts {shifts}, spreads {spreads}", *_top(sizes, shifts, spreads, top)
-    for periods, sizes, rates, slope, drift in (
-        (12, (200, 200), (0.3, 0.3), 0.0, 0.0),
-        (12, (200, 200), (0.3, 0.3), 0.02, 0.0),
-        (12, (30, 300), (0.1, 0.1), 0.0, 0.0),
-        (12, (100, 100), (0.3, 0.2), 0.0, 0.03),
-        (4, (50, 50), (0.5, 0.3), 0.0, 0.0),
-        (3, (500, 100), (0.6, 0.3), -0.05, 0.0),
-        (24, (100, 40), (0.05, 0.08), 0.0, 0.0),
-        (36, (20, 20), (0.2, 0.2), 0.0, 0.0),
-    ):
-        yield (
-            f"{periods} periods, {sizes} rows each, rates {rates}, slope {slope:g}, drift {drift:g}",
-            *_periods(periods, sizes, rates, slope, drift),
-        )
-    for n, distance, base in ((60, 0.0, 0.5), (60, 1.0, 0.3), (500, 0.3, 0.5), (500, 1.0, 0.1), (2000, 2.0, 0.3)):
-        yield f"classes {distance:g} apart, {n} rows, {base:.0%} positive", *_separation(n, distance, base)
-    for both, distance, gain in (((300, 100), 1.0, 0.5), ((100, 60), 0.5, 0.5), ((2000, 300), 2.0, 0.0)):
-        yield f"two scores, {both} rows, {distance:g} apart, gain {gain:g}", *_area_changes(both, distance, gain)
-    for four, rates in (
-        ((200, 60, 300, 80), (0.3, 0.3, 0.3, 0.3)),
-        ((1000, 100, 1000, 100), (0.1, 0.3, 0.15, 0.2)),
-        ((40, 40, 40, 40), (0.02, 0.02, 0.02, 0.02)),
-    ):
-        yield f"other rows, {four}, rates {rates}", *_other_rows(four, rates)
-    for n, shape in ((60, (2.0, 3.0)), (60, (0.5, 4.0)), (200, (0.5, 4.0)), (1000, (0.3, 8.0))):
-        yield f"Brier, {n} rows, beta {shape}", *_brier(n, shape)
-    for both, rate, costs in (
-        ((60, 300), (0.02, 0.01), (1.0, 5.0)),
-        ((200, 200), (0.4, 0.4), (1.0, 1.0)),
-        ((100, 100), (0.2, 0.05), (0.0, 3.0)),
-        ((300, 3000), (0.1, 0.003), (1.0, 100.0)),
-        ((500, 1000), (0.3, 0.1), (1.0, 1.0)),
-    ):
-        yield f"cost {costs}, errors {rate}, {both} rows", *_cost(both, rate, costs)
+DESIGNS: list[Row] = [
+    (_top, (500, 500), (0.0, 0.0), (1.0, 1.0), 100),
+    (_top, (500, 500), (0.0, -0.5), (1.0, 1.0), 100),
+    (_top, (500, 500), (0.0, 0.0), (1.0, 1.5), 100),
+    (_top, (500, 100), (0.0, -0.5), (1.0, 1.0), 50),
+    (_top, (900, 100), (0.0, 0.0), (1.0, 1.0), 20),
+    (_top, (60, 60), (0.0, -0.5), (1.0, 1.0), 60),
+    (_top, (300, 200, 100, 50), (0.0, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0), 100),
+    (_top, (300, 200, 100, 50), (0.0, 0.3, -0.3, 0.5), (1.0, 1.0, 1.0, 1.0), 100),
+    (_top, (5000, 500), (0.0, -0.2), (1.0, 0.8), 1000),
+    (_periods, 12, (200, 200), (0.3, 0.3), 0.0, 0.0),
+    (_periods, 12, (200, 200), (0.3, 0.3), 0.02, 0.0),
+    (_periods, 12, (30, 300), (0.1, 0.1), 0.0, 0.0),
+    (_periods, 12, (100, 100), (0.3, 0.2), 0.0, 0.03),
+    (_periods, 4, (50, 50), (0.5, 0.3), 0.0, 0.0),
+    (_periods, 3, (500, 100), (0.6, 0.3), -0.05, 0.0),
+    (_periods, 24, (100, 40), (0.05, 0.08), 0.0, 0.0),
+    (_periods, 36, (20, 20), (0.2, 0.2), 0.0, 0.0),
+    (_separation, 60, 0.0, 0.5),
+    (_separation, 60, 1.0, 0.3),
+    (_separation, 500, 0.3, 0.5),
+    (_separation, 500, 1.0, 0.1),
+    (_separation, 2000, 2.0, 0.3),
+    (_area_changes, (300, 100), 1.0, 0.5),
+    (_area_changes, (100, 60), 0.5, 0.5),
+    (_area_changes, (2000, 300), 2.0, 0.0),
+    (_other_rows, (200, 60, 300, 80), (0.3, 0.3, 0.3, 0.3)),
+    (_other_rows, (1000, 100, 1000, 100), (0.1, 0.3, 0.15, 0.2)),
+    (_other_rows, (40, 40, 40, 40), (0.02, 0.02, 0.02, 0.02)),
+    (_brier, 60, (2.0, 3.0)),
+    (_brier, 60, (0.5, 4.0)),
+    (_brier, 200, (0.5, 4.0)),
+    (_brier, 1000, (0.3, 8.0)),
+    (_cost, (60, 300), (0.02, 0.01), (1.0, 5.0)),
+    (_cost, (200, 200), (0.4, 0.4), (1.0, 1.0)),
+    (_cost, (100, 100), (0.2, 0.05), (0.0, 3.0)),
+    (_cost, (300, 3000), (0.1, 0.003), (1.0, 100.0)),
+    (_cost, (500, 1000), (0.3, 0.1), (1.0, 1.0)),
+]

@@ -1,4 +1,4 @@
-"""Headlines of big groups beside tiny ones: a small run of benchmarks/coverage.py --headlines, and what it recorded."""
+"""Simulated coverage: a small run of the headlines of benchmarks/coverage.py, what it recorded, and that all of it runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ else:
 @pytest.mark.long
 def test_headlines_are_false_in_few_audits_and_intervals_hold(design: str, spread: float) -> None:
     """40 audits a cell: more than 5 false headlines, or missed intervals, have a chance of 1 in 70 where 5% err."""
-    one = coverage.run_headlines(design, spread, 40, 1)
+    (one,) = coverage.simulated(coverage.headline_design(design, spread), 40, 1)
     assert one["coverage"] >= 1 - 5 / 40
     assert spread or one["named"] <= 5 / 40
 
@@ -52,7 +52,9 @@ def test_a_simulated_headline_is_that_of_an_audit(monkeypatch: pytest.MonkeyPatc
         return tables[-1]
 
     monkeypatch.setattr(coverage.Cell, "draw", kept)
-    simulated = coverage.run_headlines(design, 3 * coverage.SPREAD / 4, 12, 5)["named"]
+    headlines = coverage.headline_design(design, 3 * coverage.SPREAD / 4)
+    once = headlines.start(np.random.default_rng((5, *headlines.seed)))
+    simulated = np.mean([once(trial)[0] for trial in range(12)])
     named = 0
     for trial, table in enumerate(tables):
         group, label, prediction = (np.repeat(at, table.ravel()) for at in np.indices(table.shape).reshape(3, -1))
@@ -61,3 +63,11 @@ def test_a_simulated_headline_is_that_of_an_audit(monkeypatch: pytest.MonkeyPatc
         difference = found.more["finding"]["pair"]["difference"]
         named += not difference["low"] <= 0 <= difference["high"]
     assert named / len(tables) == pytest.approx(simulated)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_design_of_each_kind_runs() -> None:
+    kinds = {(key, design.name.split()[0]): design for key, of in coverage.SERIES.items() for design in of()}
+    for design in kinds.values():
+        assert coverage.simulated(design, 1, 0), design.name
