@@ -74,23 +74,6 @@ def test_clusters_of_one_row_are_worth_their_rows_and_copies_are_worth_one() -> 
     assert alike.worth[0] == 8  # nothing varies: as many as there are clusters
 
 
-def test_a_mean_of_clusters_by_hand() -> None:
-    # Clusters of 3, 1, 2 and 2 rows; the last two have weights. Residuals over 1 - share, t with sum^2 / squares - 1.
-    cluster, values = np.array([0, 0, 0, 1, 2, 2, 3, 3]), np.array([1.0, 2, 3, 5, 0, 4, 2, 7])
-    weight = np.array([1.0, 1, 1, 1, 2, 0.5, 1, 3])
-    found = means_within(cluster, np.zeros(8, int), 1, values, weight)
-    mean = float((weight * values).sum() / weight.sum())
-    n = np.array([weight[cluster == c].sum() for c in range(4)])
-    sums = np.array([(weight * (values - mean))[cluster == c].sum() for c in range(4)])
-    assert found.value[0] == pytest.approx(mean)
-    total = weight.sum()
-    assert found.variance[0] == pytest.approx(3 / 4 * ((sums / (1 - n / total)) ** 2).sum() / total**2)
-    assert found.freedom[0] == pytest.approx(total**2 / (n**2).sum() - 1)
-    alone = means_within(np.arange(8), np.zeros(8, int), 1, values)
-    assert alone.variance[0] == pytest.approx(values.var(ddof=1) / 8)
-    assert alone.freedom[0] == pytest.approx(7)
-
-
 def counted(rows: int = 90, classes: int = 2) -> ClusteredCounts:
     """Rows of 12 clusters that span three groups."""
     rng = np.random.default_rng(classes)

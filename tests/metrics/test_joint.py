@@ -73,19 +73,6 @@ def test_the_table_holds_rows_and_seeds() -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_interval_covers_a_true_difference_of_zero() -> None:
-    rng = np.random.default_rng(11)
-    held = []
-    for _ in range(60):
-        label, group = rng.integers(0, 2, (2, 400))
-        methods = {name: flip(label, 0.2, int(rng.integers(2**31)), 3) for name in ("erm", "b")}
-        difference = joint(label, group, methods, **FEW).rows["b"]["accuracy"].difference
-        held.append(difference.low <= 0 <= difference.high)
-    assert np.mean(held) >= 0.85
-
-
-@pytest.mark.slow
-@pytest.mark.long
 def test_a_difference_of_predictors_is_held_where_a_group_has_twelve_rows() -> None:
     """One finds 95% of the positives of a group of 12 and alarms at half of its negatives; the other 65% and 20%."""
     rng = np.random.default_rng(6)

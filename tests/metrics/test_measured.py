@@ -183,11 +183,3 @@ def test_a_gap_without_rows_or_a_second_group_is_undefined_where_fairlearn_takes
     assert {name for name, gap in ours.items() if math.isnan(gap)} == undefined
     assert found["equal_opportunity"] == pytest.approx(theirs)
     assert not any(math.isnan(gap) for gap in found.values())
-
-
-def test_three_classes_are_each_set_against_the_rest_where_fairlearn_refuses() -> None:
-    label, prediction, group = rows_of(THREE)
-    with pytest.raises(ValueError, match="pos_label"):
-        equal_opportunity_difference(label, prediction, sensitive_features=group)
-    each = [fairlearn_gaps(label == k, prediction == k, group) for k in range(3)]
-    assert measured(THREE, "equalized_odds") == pytest.approx(max(gaps["equalized_odds"] for gaps in each))

@@ -45,12 +45,5 @@ def test_a_new_gap_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_short_names_keep_abbreviations_inside_a_line() -> None:
-    assert [metric.column for metric in METRICS.values()] == [
-        "accuracy",
-        "balanced accuracy",
-        "worst group accuracy",
-        "DP gap",
-        "EOp gap",
-        "EOd gap",
-        "EOd gap, larger part",
-    ]
+    columns = [METRICS[name].column for name in ("balanced_accuracy", "equalized_odds_worst")]
+    assert columns == ["balanced accuracy", "EOd gap, larger part"]

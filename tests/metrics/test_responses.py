@@ -37,16 +37,6 @@ def test_randomised_responses_are_inverted() -> None:
         assert found.inflation == pytest.approx(3.66, abs=0.005)
 
 
-def test_randomised_responses_of_a_population() -> None:
-    true = np.zeros((2, 2, 2))
-    true[0, 1], true[1, 1] = 0.7 * np.array([0.4, 0.6]), 0.3 * np.array([0.6, 0.4])
-    matrix = noise(0.2)
-    seen = np.einsum("ij,iyh->jyh", matrix, true) * 1e5
-    found = by_responses(seen, matrix)["demographic_parity"][1, 0]
-    assert found.naive == pytest.approx(-0.106961, abs=CLOSE)
-    assert found.estimate.value == pytest.approx(-0.2, abs=CLOSE)
-
-
 @pytest.mark.parametrize("groups", [2, 3, 5])
 def test_inverted_answers_give_the_population_back(groups: int) -> None:
     rng = np.random.default_rng(groups)

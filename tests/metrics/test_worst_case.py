@@ -149,13 +149,6 @@ def test_bounds_of_three_groups_hold_every_assignment_of_rows() -> None:
                 assert one.reach_low <= one.low <= one.high <= one.reach_high
 
 
-def test_two_strata_of_one_kind_are_one_stratum() -> None:
-    table = np.array([[40, 10], [20, 30]])
-    whole, halves = by_shares(2 * table, (0.3, 0.7)), by_shares([table] * 2, [(0.3, 0.7)] * 2)
-    for gap, found in whole.items():
-        assert (found[1, 0].low, found[1, 0].high) == pytest.approx((halves[gap][1, 0].low, halves[gap][1, 0].high))
-
-
 def test_the_interval_of_a_bracket_is_that_of_resampled_rows() -> None:
     b = np.array([0.1, 0.4, 0.9])
     rows = np.array([[70.0, 30.0], [40.0, 60.0], [15.0, 85.0]])  # (b, prediction)
