@@ -15,7 +15,6 @@ import pytest
 
 from levelhead.data import SPLITS, TextCsv, table_set
 from levelhead.data.text_files import read_columns, table_header
-from levelhead.types import DataError
 
 FRAME = pd.DataFrame(
     {
@@ -143,37 +142,6 @@ def test_a_split_in_parts_is_read_as_one(names: list[str], suffix: str, tmp_path
     assert (parts.groups("train")[0].values == -1).nonzero().ravel().tolist() == [3]  # row 4 has no group
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["train-00000-of-00002"], "does not hold all parts of train: it holds 1 of 2"),
-        (["train-00000-of-00002", "train-00001-of-00003"], "does not hold all parts of train"),
-        (["train-00000-of-00001", "train"], "train in more than one way"),
-        (["train-00000-of-00001", "train/a"], "train in more than one way"),
-        (["train", "train/a"], "train in more than one way"),
-    ],
-)
-def test_parts_that_are_not_one_whole_are_refused(names: list[str], message: str, tmp_path: Path) -> None:
-    in_parts(tmp_path / "parts", names)
-    with pytest.raises(DataError, match=message):
-        TextCsv(folder=str(tmp_path / "parts")).check()
-
-
-def test_an_empty_folder_of_a_split_is_named(tmp_path: Path) -> None:
-    in_parts(tmp_path / "parts", ["train/a"])
-    (tmp_path / "parts" / "train" / "a.parquet").unlink()
-    with pytest.raises(DataError, match="train holds no table"):
-        TextCsv(folder=str(tmp_path / "parts")).check()
-
-
-def test_a_file_is_a_test_set_as_a_whole(tmp_path: Path) -> None:
-    csv_as("utf-8")(tmp_path / "later.csv")
-    data = TextCsv(folder=str(tmp_path), file="later.csv", test_share=1, sensitive=())
-    assert len(data.examples("test").labels) == 40
-    with pytest.raises(DataError, match=r"40 rows in all\. data\.test_share is 1: no rows remain"):
-        data.examples("train")
-
-
 def test_columns_that_are_not_asked_for_are_not_held(tmp_path: Path) -> None:
     wide = pd.DataFrame(
         {"text": ["a b"] * 4000, "label": [0, 1] * 2000, "bytes": [f"{row:09d}" * 2000 for row in range(4000)]}
@@ -223,6 +191,8 @@ def test_rows_of_a_split_in_parts_are_counted_over_all_of_them(tmp_path: Path) -
 def test_parts_are_read_by_number_and_notes_are_left_out(tmp_path: Path) -> None:
     rows = FRAME[FRAME["part"] == "train"]
     whole = in_parts(tmp_path / "whole", ["train"])
+    (whole / "train").mkdir()
+    (whole / "train" / "notes.md").write_text("a folder without tables holds no part")
     in_parts(tmp_path / "parts", ["train/x"])
     train = tmp_path / "parts" / "train"
     (train / "x.parquet").unlink()
@@ -234,20 +204,6 @@ def test_parts_are_read_by_number_and_notes_are_left_out(tmp_path: Path) -> None
     data = TextCsv(folder=str(tmp_path / "parts"))
     data.check()
     assert data.examples("train").fingerprint == TextCsv(folder=str(whole)).examples("train").fingerprint
-    (train / "more.parquet").write_bytes((train / "part-7-of-20.parquet").read_bytes())
-    with pytest.raises(DataError, match=r"train holds more\.parquet beside the parts of a table"):
-        data.check()
-    (train / "more.parquet").unlink()
-    (train / "part-7-of-20.parquet").unlink()
-    with pytest.raises(DataError, match="does not hold all parts of part: it holds 19 of 20"):
-        data.check()
-
-
-def test_a_folder_without_tables_beside_a_table_is_none_of_its_parts(tmp_path: Path) -> None:
-    folder = in_parts(tmp_path / "parts", ["train"])
-    (folder / "train").mkdir()
-    (folder / "train" / "notes.md").write_text("notes")
-    TextCsv(folder=str(folder)).check()
 
 
 def test_texts_of_other_splits_stay_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from levelhead.data.text_csv import TextCsv
 from levelhead.runs.data_check import look_at
 from levelhead.runs.init import write_recipe
 from levelhead.runs.recipe import load_experiment
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 ROWS = 300
 
@@ -58,18 +58,10 @@ def build(folder: Path, kind: type, frame: pd.DataFrame, **options: Any) -> Text
 
 
 KINDS = [TextCsv, ImageFolderCsv, Hub]
-SPELLINGS = [
-    ("yes", "yes "),
-    ("<=50K", "<=50K."),
-    ("Yes", "yes"),
-    ("1", "1.0"),
-    ("True", "1"),
-    ("not_toxic", "not toxic"),
-]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("pair", SPELLINGS)
+@pytest.mark.parametrize("pair", [("<=50K", "<=50K."), ("1", "1.0")])
 def test_a_class_in_two_spellings_is_refused_before_training(pair: tuple[str, str], kind: type, tmp_path: Path) -> None:
     labels = ["other", pair[0]] * (ROWS // 2 - 5) + ["other", pair[1]] * 5
     data = build(tmp_path, kind, table(label=labels))
@@ -81,7 +73,7 @@ def test_a_class_in_two_spellings_is_refused_before_training(pair: tuple[str, st
         assert option == "data.label_map"
         names = replace(data, label_map=yaml.safe_load(text)).class_names()
         assert len(names) == count
-        assert pair[0] in names or kind is Hub  # which does not count spellings
+        assert pair[0] in names
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,9 +92,8 @@ def test_a_target_of_shares_asks_for_a_threshold(kind: type, tmp_path: Path) -> 
     with pytest.raises(DataError, match=r"300 different numbers from 0 to 1.*--set data\.threshold=0\.5"):
         data.class_names()
     assert replace(data, threshold=0.5).class_names() == ("not label", "label")
-    few = build(
-        tmp_path / "few" if (tmp_path / "few").mkdir() is None else tmp_path, kind, table(label=["0", "0.4", "1"] * 100)
-    )
+    (tmp_path / "few").mkdir()
+    few = build(tmp_path / "few", kind, table(label=["0", "0.4", "1"] * 100))
     with pytest.raises(DataError, match=r"If these are classes: --set 'data\.label_map=") as caught:
         few.class_names()
     text = settings_in(str(caught.value))[-1][1].split("=", 1)[1]
@@ -127,34 +118,20 @@ def test_a_threshold_makes_the_labels_that_it_says(tmp_path: Path) -> None:
         data = build(tmp_path / kind.__name__, kind, table(label=share), threshold=0.5)
         found = sum(int(data.examples(split).labels.sum()) for split in ("train", "validation", "test"))
         assert found == expected
-    with pytest.raises(DataError, match="'comment_text' has 300 values that are not numbers"):
-        replace(data, target="comment_text", text_column="label", threshold=0.5).class_names()
-    with pytest.raises(ConfigError, match="Take one"):
-        replace(data, label_map={"a": "b"})
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_more_than_200_classes_are_refused(kind: type, tmp_path: Path) -> None:
-    data = build(tmp_path, kind, table(label=[f"c{row}" for row in range(ROWS)]))
-    with pytest.raises(DataError, match="300 different values, and at most 200 classes"):
-        data.class_names()
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ("train", "eval", "test"),
-        ("train", "dev", "test"),
         ("training", "validation", "testing"),
         ("Train", " Valid", "TEST"),
         ("train", "dev", "eval"),
-        ("train", "development", "test"),
     ],
 )
-@pytest.mark.parametrize("kind", [TextCsv, ImageFolderCsv])
-def test_official_splits_are_recognised(words: tuple[str, ...], kind: type, tmp_path: Path) -> None:
+def test_official_splits_are_recognised(words: tuple[str, ...], tmp_path: Path) -> None:
     frame = table(split=[words[0]] * 200 + [words[1]] * 60 + [words[2]] * 40)
-    build(tmp_path, kind, frame)
+    build(tmp_path, TextCsv, frame)
     assert {word: known_splits(words)[word] for word in words} == dict(
         zip(words, ("train", "validation", "test"), strict=True)
     )
@@ -201,28 +178,18 @@ def test_splits_of_unknown_words_are_never_dealt_anew_in_silence(
     assert run("init", "t.csv", *none, "--force") == 0
     assert yaml.safe_load(Path("t.yaml").read_text())["data"]["split_column"] is None
     assert run("data", "check", "t.yaml") == 0
-    with pytest.raises(DataError, match=r"names no split .* --set 'data\.splits="):
-        TextCsv(folder=str(tmp_path), file="t.csv", text_column="comment_text", split_column="split").examples("train")
-    with pytest.raises(ConfigError, match="names 'a' twice"):
-        TextCsv(folder="x", file="t.csv", split_column="split", splits={"train": ["a"], "test": ["a"]})
-    with pytest.raises(ConfigError, match="no value for train"):
-        TextCsv(folder="x", file="t.csv", split_column="split", splits={"test": ["a"]})
-    with pytest.raises(ConfigError, match=r"data\.split_column"):
-        TextCsv(folder="x", file="t.csv", splits={"train": ["a"]})
 
 
-@pytest.mark.parametrize("kind", [TextCsv, ImageFolderCsv])
 def test_a_split_that_no_row_names_is_dealt_out_of_the_training_rows(
-    kind: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     frame = table(part=["train"] * 250 + ["test"] * 50, group=["f", "m"] * (ROWS // 2))
-    data = build(tmp_path, kind, frame, split_column="part", sensitive="group")
+    data = build(tmp_path, TextCsv, frame, split_column="part", sensitive="group")
     groups = {split: len(data.groups(split)[0].values) for split in ("train", "validation", "test")}
     assert groups["test"] == 50
     assert 10 < groups["validation"] < 45
     assert sum(groups.values()) == ROWS
-    if kind is TextCsv:
-        assert {split: len(data.examples(split).labels) for split in groups} == groups
+    assert {split: len(data.examples(split).labels) for split in groups} == groups
     assert "'part' names no validation rows; they are drawn from the training rows" in caplog.text
 
 
@@ -287,16 +254,6 @@ def test_init_and_data_check_refuse_two_spellings(
     assert "options of its data" in " ".join(capsys.readouterr().err.split())
 
 
-def test_options_go_into_a_run_folder_and_back(tmp_path: Path) -> None:
-    build(tmp_path, TextCsv, table(split=[0] * 200 + [1] * 60 + [2] * 40))
-    (tmp_path / "a.yaml").write_text(
-        write_recipe(tmp_path / "t.csv", settings=['data.label_map={"yes": "no, sir"}'])[0]
-    )
-    experiment = load_experiment(tmp_path / "a.yaml")
-    (tmp_path / "b.yaml").write_text(json.dumps(experiment.to_dict()))
-    assert load_experiment(tmp_path / "b.yaml") == experiment
-
-
 def test_a_word_that_names_no_split_is_left_for_its_owner_to_place() -> None:
     typed = splits_setting(["Test", "Train", "dev", "holdout"])
     assert typed.endswith(", with holdout added where it belongs")
@@ -304,10 +261,9 @@ def test_a_word_that_names_no_split_is_left_for_its_owner_to_place() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ignored", ["-1", "-100", "255"])
-@pytest.mark.parametrize("names", [("0", "1"), ("no", "yes")])
+@pytest.mark.parametrize(("ignored", "names"), [("-100", ("0", "1")), ("255", ("no", "yes"))])
 def test_rows_whose_label_means_no_label_are_refused_or_left_out(
-    names: tuple[str, str], ignored: str, kind: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ignored: str, names: tuple[str, str], kind: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     labels, drawn = [names[row % 2] for row in range(ROWS)], np.arange(ROWS) % 7 == 3
     frame = table(label=np.where(drawn, ignored, labels), site=["a", "b", "c"] * (ROWS // 3))
@@ -336,16 +292,18 @@ def test_rows_whose_label_means_no_label_are_refused_or_left_out(
         assert "rows without a label left out" in caplog.text
 
 
-def test_a_split_of_the_hub_without_any_label_names_the_way_out(tmp_path: Path) -> None:
-    """As the test splits of GLUE are."""
+def glue(root: Path) -> Hub:
+    """Return a set of the hub whose test split has no labels, as those of GLUE."""
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
     rows = {"text": [f"words {row}" for row in range(40)]}
     whole = datasets.Dataset.from_dict(rows | {"label": [0, 1] * 20}, features=features)
     secret = datasets.Dataset.from_dict(rows | {"label": [-1] * 40}, features=features)
-    datasets.DatasetDict({"train": whole, "test": secret}).save_to_disk(str(tmp_path / "set"))
-    data = Hub(path=str(tmp_path / "set"), text_column="text", validation_split=None)
-    assert len(data.examples("train").labels) > 0
-    for one in (data, replace(data, ignore_label=-1)):
-        with pytest.raises(DataError, match=r"no row has a label in 'label'.*--set data\.test_split=null\."):
-            one.examples("test")
+    datasets.DatasetDict({"train": whole, "test": secret}).save_to_disk(str(root / "set"))
+    return Hub(root=root, path="set", text_column="text", validation_split=None)
+
+
+@pytest.mark.parametrize("ignored", [None, -1])
+def test_a_split_without_labels_leaves_the_others_as_they_are(ignored: int | None, tmp_path: Path) -> None:
+    data = replace(glue(tmp_path), ignore_label=ignored)
+    assert len(data.examples("train").labels) + len(data.examples("validation").labels) == 40
     assert len(replace(data, test_split=None).examples("test").labels) > 0
