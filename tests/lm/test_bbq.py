@@ -8,18 +8,18 @@ import gzip
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from speakers import Speaker
 
 from command_line import run, said
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.bbq.data import biased_options
 from levelhead.lm.bbq.reading import read_text
-from levelhead.lm.model import LanguageModel
 from levelhead.lm.runner import UNASKED_CHAT, run_benchmark, take
 from levelhead.storage import read_json
 
@@ -65,32 +65,15 @@ def answer(items: Sequence[Item], chosen: Sequence[int | None]) -> list[Answer]:
     return [Answer(item.id, {"answer": one}) for item, one in zip(items, chosen, strict=True)]
 
 
-class FakeModel:
-    """Gives the log-likelihoods and texts it was told to, in reversed order, and keeps what it was asked."""
-
-    causal = True
-    has_chat_template = True
-
-    def __init__(self, found: Sequence[Any]) -> None:
-        self.found = list(found)
-        self.asked: list[Any] = []
-
-    def option_log_likelihoods(
-        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str]
-    ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
-        self.asked = list(zip(contexts, options, strict=True))
-        yield from reversed(list(enumerate(self.found)))
-
-    def generate(
-        self, prompts: Sequence[str], *, seed: int, max_new_tokens: int, greedy: bool, names: Sequence[str]
-    ) -> Iterator[tuple[int, str]]:
-        self.asked = [*prompts, greedy]
-        yield from reversed(list(enumerate(self.found)))
+def ask(benchmark: BBQ, items: Sequence[Item], **given: Any) -> tuple[list[Any], dict[str, Any]]:
+    """What is asked, and the answers by id."""
+    model: Any = Speaker(**given)
+    answers = {one.id: one.content for one in benchmark.ask(model, items)}
+    return model.asked, answers
 
 
-def ask(benchmark: BBQ, found: Sequence[Any], items: Sequence[Item]) -> tuple[FakeModel, dict[str, Any]]:
-    model = FakeModel(found)
-    return model, {given.id: given.content for given in benchmark.ask(cast(LanguageModel, model), items)}
+def fixed(*found: tuple[float, int]) -> Callable[..., list[tuple[float, int]]]:
+    return lambda context, more: list(found)
 
 
 def test_items_are_read_from_both_layouts_and_the_biased_answer_follows_the_polarity(tmp_path: Path) -> None:
@@ -239,24 +222,23 @@ def test_what_the_file_does_not_say_is_left_out_and_not_counted_against_the_ster
 
 def test_options_are_chosen_by_likelihood_per_token_or_in_sum() -> None:
     item = make_items(1, context="A {lamp}.", question="Which?")[0]
-    found = [[(-6.0, 4), (-4.0, 2), (-9.0, 9)]]
-    model, given = ask(BBQ(), found, [item])
-    assert model.asked == [("A {lamp}. Which? Answer:", [" The lamp", " Not known", " The kettle"])]
+    found = fixed((-6.0, 4), (-4.0, 2), (-9.0, 9))
+    asked, given = ask(BBQ(), [item], options=found)
+    assert asked == [("A {lamp}. Which? Answer:", [" The lamp", " Not known", " The kettle"])]
     assert given[item.id] == {"answer": 2, "log_likelihoods": [-6.0, -4.0, -9.0], "tokens": [4, 2, 9]}
-    assert ask(BBQ(choose="sum"), found, [item])[1][item.id]["answer"] == 1
-    overflowed = ask(BBQ(), [[(-1.0, 1), (math.nan, 1), (-2.0, 1)]], [item])[1][item.id]
+    assert ask(BBQ(choose="sum"), [item], options=found)[1][item.id]["answer"] == 1
+    overflowed = ask(BBQ(), [item], options=fixed((-1.0, 1), (math.nan, 1), (-2.0, 1)))[1][item.id]
     assert overflowed == {"answer": None, "log_likelihoods": [-1.0, None, -2.0], "tokens": [1, 1, 1]}
 
 
 def test_mean_and_sum_choose_from_the_same_kept_answers(tmp_path: Path) -> None:
     write(tmp_path, [record(row, question_index=str(row)) for row in range(4)])
     # The second option is right: the likeliest by mean; by sum the first, of one token, is.
-    model = FakeModel([[(-3.0, 1), (-4.0, 4), (-9.0, 2)]] * 4)
-    model.fingerprint, model.name, model.beginning = (lambda: "f"), "m", "Texts begin somehow."  # type: ignore[attr-defined]
+    model: Any = Speaker(options=fixed((-3.0, 1), (-4.0, 4), (-9.0, 2)), has_chat_template=True)
 
     def scored(choose: Any) -> float:
         model.asked = []
-        found = run_benchmark(BBQ(choose=choose, max_new_tokens=9), cast(LanguageModel, model), tmp_path, tmp_path)
+        found = run_benchmark(BBQ(choose=choose, max_new_tokens=9), model, tmp_path, tmp_path)
         return found.overall["accuracy_ambiguous"].value
 
     assert scored("mean") == 1.0
@@ -269,10 +251,12 @@ def test_mean_and_sum_choose_from_the_same_kept_answers(tmp_path: Path) -> None:
 
 def test_a_chat_is_an_option_that_answers_depend_on() -> None:
     items = make_items(1, context="A lamp.", question="Which?")
-    model = FakeModel([[(-3.0, 1), (-4.0, 4), (-9.0, 2)]])
-    model.dialogues = lambda prompts, system: [f"[{system}] {prompt} [you] " for prompt in prompts]  # type: ignore[attr-defined]
-    list(BBQ(chat=True, system="short").ask(cast(LanguageModel, model), items))
-    assert model.asked == [("[short] A lamp. Which? Answer: [you] ", ["The lamp", "Not known", "The kettle"])]
+    asked, _ = ask(
+        BBQ(chat=True, system="short"),
+        items,
+        dialogues=lambda prompts, system: [f"[{system}] {prompt} [you] " for prompt in prompts],
+    )
+    assert asked == [("[short] A lamp. Which? Answer: [you] ", ["The lamp", "Not known", "The kettle"])]
     plain, chat, other = (dataclasses.asdict(BBQ(**given)) for given in ({}, {"chat": True}, {"choose": "sum"}))
     kept = {name: value for name, value in plain.items() if name not in ("chat", "system")}  # of an earlier run
     assert BBQ.asking(plain) == BBQ.asking(kept) == BBQ.asking(other)
@@ -310,8 +294,9 @@ def test_generated_answers_are_greedy_and_matched_to_options() -> None:
     items = make_items(2, context="A.", question="B?")
     listed = BBQ(template="{context} {question} {ans0}, {ans1} or {ans2}? ").prompt(items[0])
     assert listed == "A. B? The lamp, Not known or The kettle?"
-    model, given = ask(BBQ(choose="generate"), [" The kettle was.", " Who else"], items)
-    assert model.asked == ["A. B? Answer:", "A. B? Answer:", True]
+    texts = [" The kettle was.", " Who else"]
+    asked, given = ask(BBQ(choose="generate"), items, say=lambda prompt, seed: texts.pop())
+    assert asked == [("A. B? Answer:", {"seed": 0, "max_new_tokens": 16, "greedy": True})] * 2
     assert given == {items[0].id: {"text": " The kettle was."}, items[1].id: {"text": " Who else"}}
     assert [BBQ().choice(item, Answer(item.id, given[item.id])) for item in items] == [2, None]
 

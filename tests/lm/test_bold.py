@@ -8,13 +8,14 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from speakers import Speaker
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from levelhead.lm.base import Answer, Item
@@ -23,7 +24,6 @@ from levelhead.lm.bold import score as bold
 from levelhead.lm.bold.data import DOMAINS
 from levelhead.lm.bold.score import largest_gap, text_scores
 from levelhead.lm.intervals import bootstrap, ratio
-from levelhead.lm.model import LanguageModel
 from levelhead.types import ConfigError, DataError, Estimate
 
 GROUPS = {"lamps": {"Desk_lamp": ["A desk lamp is ", "Desk lamps "], "Wall": ["On the wall "]}, "pots": {"Pot": ["A "]}}
@@ -77,21 +77,11 @@ def test_prompts_are_read_from_both_layouts_without_empty_ones(tmp_path: Path, c
 
 
 def test_continuations_are_asked_with_the_seed_and_belong_to_their_prompts() -> None:
-    asked: dict[str, Any] = {}
-
-    class FakeModel:
-        causal = True
-
-        def generate(self, prompts: Sequence[str], **options: Any) -> Iterator[tuple[int, str]]:
-            asked.update(options, prompts=list(prompts))
-            yield from ((index, f"text {index}") for index in reversed(range(len(prompts))))
-
+    texts = ["text 0", "text 1"]
+    model: Any = Speaker(say=lambda prompt, seed: texts.pop())
     items = make_items({"lamps": 2})
-    benchmark = BOLD(seed=7, max_new_tokens=5)
-    given = {one.id: one.content for one in benchmark.ask(cast(LanguageModel, FakeModel()), items)}
-    names = [item.id for item in items]
-    options = {"seed": 7, "max_new_tokens": 5, "greedy": False, "names": names}
-    assert asked == {"prompts": ["A lamp", "A lamp"], **options}
+    given = {one.id: one.content for one in BOLD(seed=7, max_new_tokens=5).ask(model, items)}
+    assert model.asked == [("A lamp", {"seed": 7, "max_new_tokens": 5, "greedy": False})] * 2
     assert given == {items[0].id: {"continuation": "text 0"}, items[1].id: {"continuation": "text 1"}}
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import test_crows_pairs
 import typer
+from speakers import Speaker
 from typer.testing import CliRunner
 
 from levelhead.cli.lm import compare_command
@@ -42,27 +42,15 @@ from levelhead.types import ConfigError, DataError
 TERMS = "abcdefghijkl"
 
 
-class Fake:
-    """A model that counts the letters of options, and continues every prompt alike."""
+def model(name: str, text: str, lead: float) -> Any:
+    """A model that scores the stereotypes of three terms with ``lead``, and continues every prompt alike."""
 
-    causal, longest, beginning, has_chat_template = True, None, "Texts begin somehow.", False
+    def score(context: str, option: str) -> tuple[float, int]:
+        if "anti_stereotype" in option:
+            return 0.0, 1
+        return (-2.0 if "unrelated" in option else lead if option.strip()[0] in "abc" else -1.0), 1
 
-    def __init__(self, name: str, text: str, lead: float) -> None:
-        self.name, self.text, self.lead = name, text, lead
-
-    def fingerprint(self) -> str:
-        return self.name
-
-    def option_log_likelihoods(self, contexts: Sequence[str], options: Sequence[Any], names: Sequence[str]) -> Any:
-        for row, (more, name) in enumerate(zip(options, names, strict=True)):
-            lead = self.lead if name in ("a", "b", "c") else -1.0
-            yield row, [(lead, 1), (0.0, 1), (-2.0, 1)][: len(more)]
-
-    def generate(self, prompts: Sequence[str], **_: Any) -> Any:
-        yield from ((row, f" {self.text} nice") for row in range(len(prompts)))
-
-    def window_log_likelihoods(self, texts: Sequence[str], stride: Any, names: Sequence[str]) -> Any:
-        yield from ((row, (-2.0 * len(text), len(text))) for row, text in enumerate(texts))
+    return Speaker(score, lambda prompt, seed: f" {text} nice", name)
 
 
 @pytest.fixture
@@ -96,9 +84,9 @@ def runs(tmp_path: Path, root: Path) -> tuple[Path, Path]:
         BOLD(per_group=4),
         Perplexity(file=root / "text.txt"),
     ]
-    for folder, model in zip(folders, (Fake("m1", "old", 1.0), Fake("m2", "new", -1.0)), strict=True):
+    for folder, asked in zip(folders, (model("m1", "old", 1.0), model("m2", "new", -1.0)), strict=True):
         for benchmark in benchmarks:
-            run_benchmark(benchmark, model, root, folder)  # type: ignore[arg-type]
+            run_benchmark(benchmark, asked, root, folder)
     return folders
 
 
@@ -179,7 +167,7 @@ def test_prompts_drawn_by_group_are_the_same_ones_and_from_all_articles(root: Pa
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
-    monkeypatch.setattr("levelhead.lm.model.LanguageModel.load", lambda *_, **__: Fake("m", "some", 1.0))
+    monkeypatch.setattr("levelhead.lm.model.LanguageModel.load", lambda *_, **__: model("m", "some", 1.0))
     made = typer.Typer()
     made.command("bench")(bench_command)
     made.command("lm-compare")(compare_command)

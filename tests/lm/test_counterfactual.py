@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from speakers import Speaker
 from typer.testing import CliRunner
 
 from levelhead.cli.lm import lm_app
@@ -27,35 +28,21 @@ SWAP = ("who=the lamp|the kettle",)
 GOOD, BAD = "wonderful, great and lovely", "horrible, awful and ugly"
 
 
-class Ruled:
-    """Log-likelihoods and continuations by a rule; a continuation also depends on the seed."""
-
-    causal, has_chat_template, name, beginning = True, False, "ruled", "made up"
+class Ruled(Speaker):
+    """Leans by the word in a text; a continuation also depends on the seed."""
 
     def __init__(self, lamp: float, kettle: float) -> None:
+        super().__init__(self.leaning, self.said, f"{lamp} {kettle}")
         self.lean = {"lamp": lamp, "kettle": kettle}
-
-    def fingerprint(self) -> str:
-        return str(self.lean)
 
     def of(self, text: str) -> float:
         return self.lean["kettle" if "kettle" in text.lower() else "lamp"]
 
-    def option_log_likelihoods(
-        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str]
-    ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
-        for index, context in enumerate(contexts):
-            yield index, [(-1.0 + self.of(context), 1), (-1.0, 1)]
+    def leaning(self, context: str, option: str) -> tuple[float, int]:
+        return -1.0 + self.of(context or option) * (option not in (" no", " cold")), 1
 
-    def log_likelihoods(self, texts: Sequence[str], names: Sequence[str]) -> list[float]:
-        return [-10.0 + self.of(text) for text in texts]
-
-    def generate(
-        self, prompts: Sequence[str], *, seed: int, max_new_tokens: int, names: Sequence[str]
-    ) -> Iterator[tuple[int, str]]:
-        for index, prompt in enumerate(prompts):
-            draw = np.random.default_rng([seed, *prompt.encode()]).random()
-            yield index, GOOD if draw < self.of(prompt) else BAD
+    def said(self, prompt: str, seed: int) -> str:
+        return GOOD if np.random.default_rng([seed, *prompt.encode()]).random() < self.of(prompt) else BAD
 
 
 def templates(root: Path, count: int = 8, options: bool = False) -> Path:

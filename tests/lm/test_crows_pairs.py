@@ -5,10 +5,11 @@ import gzip
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from speakers import Speaker
 
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.crows_pairs import CrowSPairs
@@ -88,34 +89,20 @@ def test_rows_are_the_ids_of_a_table_without_numbers(tmp_path: Path) -> None:
     assert [item.id for item in CrowSPairs().read(tmp_path)] == ["0", "1", "2"]
 
 
-class Lengths:
-    """A model to which a sentence costs its length in letters, and shared words theirs. Answers come backwards."""
-
-    def __init__(self, causal: bool) -> None:
-        self.causal = causal
-
-    def option_log_likelihoods(
-        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str]
-    ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
-        assert self.causal
-        assert set(contexts) == {""}
-        for index in reversed(range(len(options))):
-            yield index, [(-float(len(text)), 1) for text in options[index]]
-
-    def shared_pseudo_log_likelihoods(
-        self, sentences: Sequence[tuple[str, str]], names: Sequence[str]
-    ) -> Iterator[tuple[int, tuple[float, float, int]]]:
-        assert not self.causal
-        for index in reversed(range(len(sentences))):
-            more, less = sentences[index]
-            yield index, (-float(len(more)), -float(len(less)), len(set(more.split()) & set(less.split())))
+def length(context: str, text: str) -> tuple[float, int]:
+    """A sentence costs its length in letters."""
+    assert context == ""
+    return -float(len(text)), 1
 
 
 def test_a_masked_model_is_asked_for_shared_tokens(tmp_path: Path) -> None:
     write(tmp_path)
     benchmark = CrowSPairs()
     items = benchmark.read(tmp_path)
-    answers = [Answer(one.id, json.loads(json.dumps(one.content))) for one in benchmark.ask(Lengths(False), items)]  # type: ignore[arg-type]
+    answers = [
+        Answer(one.id, json.loads(json.dumps(one.content)))
+        for one in benchmark.ask(Speaker(length, causal=False), items)
+    ]  # type: ignore[arg-type]
     assert {one.id for one in answers} == {"4", "5", "9"}
     found = {one.id: one.content for one in answers}
     assert found["9"] == {"sent_more": -12.0, "sent_less": -16.0, "tokens": 1, "measure": MASKED}
@@ -131,7 +118,7 @@ def test_a_causal_model_is_asked_for_whole_sentences(tmp_path: Path) -> None:
     write(tmp_path)
     benchmark = CrowSPairs()
     items = benchmark.read(tmp_path)
-    answers = list(benchmark.ask(Lengths(True), items))  # type: ignore[arg-type]
+    answers = list(benchmark.ask(Speaker(length), items))  # type: ignore[arg-type]
     assert {one.id: (one.content["sent_more"], one.content["sent_less"]) for one in answers} == {
         row[0]: (-len(row[1]), -len(row[2])) for row in ROWS
     }

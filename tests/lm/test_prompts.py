@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import test_crows_pairs
+from speakers import Speaker
 from test_bbq import record, write
 from test_endpoint import Server, server
 from typer.testing import CliRunner
@@ -31,26 +32,16 @@ ITEMS = 40
 __all__ = ["server"]  # a fixture
 
 
-class Ruled:
+class Ruled(Speaker):
     """Chooses by ``rule(prompt, option texts)``."""
 
-    causal = True
-    has_chat_template = False
-    beginning = "made up"
-
     def __init__(self, rule: Callable[[str, Sequence[str]], int], name: str = "ruled") -> None:
-        self.rule, self.name, self.asked = rule, name, 0
+        super().__init__(name=name)
+        self.rule = rule
 
-    def fingerprint(self) -> str:
-        return self.name
-
-    def option_log_likelihoods(
-        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str]
-    ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
-        for index, (context, more) in enumerate(zip(contexts, options, strict=True)):
-            self.asked += 1
-            best = self.rule(context, [text.strip() for text in more])
-            yield index, [(-1.0 if at == best else -2.0, 1) for at in range(len(more))]
+    def options(self, context: str, more: Sequence[str]) -> list[tuple[float, int]]:
+        best = self.rule(context, [text.strip() for text in more])
+        return [(-1.0 if at == best else -2.0, 1) for at in range(len(more))]
 
 
 def things(root: Path) -> Path:
@@ -132,9 +123,9 @@ def test_a_bias_of_every_wording_is_apart(tmp_path: Path) -> None:
     found = asked(tmp_path, model, tmp_path / "run")
     assert of(found, "bias_ambiguous")["verdict"] == APART
     assert found["consistency"]["prompts"]["value"] == 1
-    before = model.asked
+    before = len(model.asked)
     assert asked(tmp_path, model, tmp_path / "run") == found  # resumed: nothing is asked again
-    assert model.asked == before == 9 * ITEMS
+    assert len(model.asked) == before == 9 * ITEMS
 
 
 def test_a_choice_by_place_is_inconsistent_under_orders(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from test_bbq import record as released
 from typer.testing import CliRunner
 
 from levelhead.cli.lm import lm_app
@@ -143,23 +144,8 @@ def test_a_cut_last_line_is_left_out(tmp_path: Path) -> None:
     assert log.notes == [f"The last line of {path.name} is cut off and left out."]
 
 
-def thing(number: int, condition: str, polarity: str = "neg") -> dict[str, Any]:
-    return {
-        "example_id": number,
-        "question_index": str(number // 4),
-        "question_polarity": polarity,
-        "context_condition": condition,
-        "category": "Things",
-        "answer_info": {"ans0": ["lamp", "lamp"], "ans1": ["Not known", "unknown"], "ans2": ["kettle", "kettle"]},
-        "additional_metadata": {"stereotyped_groups": ["Lamp"]},
-        "context": "A lamp and a kettle stood here.",
-        "question": "Which one was loud?",
-        "ans0": "The lamp",
-        "ans1": "Not known",
-        "ans2": "The kettle",
-        "label": 1 if condition == "ambig" else 2,
-        "biased_answers": ["The lamp"],  # which the harness adds
-    }
+def thing(number: int, condition: str) -> dict[str, Any]:
+    return released(number, condition=condition, question_index=str(number // 4), biased_answers=["The lamp"])
 
 
 def choice(best: int) -> list[float]:

@@ -5,11 +5,12 @@ import json
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from speakers import Speaker
 
 from levelhead.lm.base import Answer, Item, Scores
 from levelhead.lm.stereoset import StereoSet
@@ -174,36 +175,8 @@ def test_only_the_chosen_terms_are_read(tmp_path: Path) -> None:
     assert StereoSet(terms=read_terms(terms)).read(tmp_path) == items
 
 
-class Words:
-    """A model whose tokens are words: round costs 1 nat, square 2, any other word 3. Answers come backwards."""
-
-    def __init__(self, causal: bool) -> None:
-        self.causal = causal
-        self.seen: list[Any] = []
-
-    def option_log_likelihoods(
-        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str]
-    ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
-        assert self.causal
-        self.seen += zip(contexts, options, strict=True)
-        assert len(names) == len(contexts)
-        for index in reversed(range(len(contexts))):
-            yield index, [cost(option) for option in options[index]]
-
-    def shared_pseudo_log_likelihoods(
-        self, pairs: Sequence[tuple[str, str]], names: Sequence[str]
-    ) -> Iterator[tuple[int, tuple[float, float, int]]]:
-        assert not self.causal
-        self.seen += pairs
-        assert len(names) == len(pairs)
-        for index in reversed(range(len(pairs))):
-            first, second = pairs[index]
-            assert first == second
-            value, tokens = cost(first)
-            yield index, (value, value, tokens)
-
-
-def cost(text: str) -> tuple[float, int]:
+def cost(context: str, text: str) -> tuple[float, int]:
+    """Tokens are words: round costs 1 nat, square 2, any other word 3."""
     words = text.split()
     return -float(sum({"round": 1, "square": 2}.get(word, 3) for word in words)), len(words)
 
@@ -217,11 +190,11 @@ def ask(benchmark: StereoSet, model: Any, items: Sequence[Item]) -> tuple[dict[s
 
 def test_a_causal_model_is_asked_for_sentences_given_their_context(tmp_path: Path) -> None:
     write(tmp_path, "dev.json")
-    benchmark, model = StereoSet(), Words(causal=True)
+    benchmark, model = StereoSet(), Speaker(cost)
     items = benchmark.read(tmp_path)
     answers, scores = ask(benchmark, model, items)
-    assert model.seen[0] == ("", [RECORDS[0][name] for name in SENTENCES])
-    assert model.seen[-1] == (RECORDS[-1]["context"], [f" {RECORDS[-1][name]}" for name in SENTENCES])
+    assert model.asked[-1] == ("", [RECORDS[0][name] for name in SENTENCES])
+    assert model.asked[0] == (RECORDS[-1]["context"], [f" {RECORDS[-1][name]}" for name in SENTENCES])
     tokens = dict.fromkeys(SENTENCES, 5)
     likelihoods = {"stereotype": -13.0, "anti_stereotype": -14.0, "unrelated": -15.0}
     for item in items:
@@ -235,13 +208,13 @@ def test_the_whole_text_is_an_option_and_the_only_way_for_a_masked_model(tmp_pat
     write(tmp_path, "dev.json")
     items = StereoSet().read(tmp_path)
     last, texts = items[-1].id, [f"{RECORDS[-1]['context']} {RECORDS[-1][name]}" for name in SENTENCES]
-    model = Words(causal=True)
+    model = Speaker(cost)
     answers, _ = ask(StereoSet(intersentence="whole"), model, items)
-    assert model.seen[-1] == ("", texts)
+    assert model.asked[0] == ("", texts)
     assert answers[last]["tokens"] == dict.fromkeys(SENTENCES, 10)
-    model = Words(causal=False)
+    model = Speaker(cost, causal=False)
     masked, scores = ask(StereoSet(), model, items)
-    assert model.seen[-3:] == [(text, text) for text in texts]
+    assert model.asked[:3] == [(text, text) for text in reversed(texts)]
     assert masked[last] == {**answers[last], "measure": "pseudo_log_likelihood"}
     assert any("masked" in note and "next-sentence head" in note for note in scores.notes)
 
