@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import math
 import re
 import socket
 import threading
@@ -442,6 +441,7 @@ def test_an_answer_that_repeats_the_key_is_not_stored(server: Server) -> None:
         ("Ann Lee", "Wrong: Ann Lee"),
         ("Ann Lee", "Wrong: A-N-N L-E-E"),
         ("Who was late, Ann or Tom?", "NO WAS LATE, ANN OR"),
+        ("The lamp was late again", "too long: The lamp was late again\x1b[2J"),
     ],
 )
 def test_short_and_changed_prompts_are_not_shown(server: Server, prompt: str, words: str) -> None:
@@ -453,23 +453,11 @@ def test_short_and_changed_prompts_are_not_shown(server: Server, prompt: str, wo
         prompts = reached.dialogues([prompt]) if dialogue else [prompt]
         with pytest.raises(LevelheadError, match=r"status 400\.$"):
             list(reached.generate(prompts, seed=0, max_new_tokens=3))
-    with pytest.raises(LevelheadError, match=r"status 400 \(Wrong: Ann Lee\)|status 400 \(NO|status 400 \(Wrong: A-N"):
+    with pytest.raises(LevelheadError, match=r"Things/1: the server answers with status 400"):
+        list(asked(server).option_log_likelihoods([prompt], [[" b"]], ["Things/1"]))
+    with pytest.raises(LevelheadError, match=r"status 400 \((?:Wrong|NO|too long)"):
         list(asked(server).generate(["Nobody came by"], seed=0, max_new_tokens=3))
-
-
-def test_a_servers_words_are_not_shown_where_they_hold_the_prompt(server: Server) -> None:
-    secret = "The lamp and the kettle were late again"
-    server.reply = lambda payload, number: (
-        (400, {"error": {"message": f"too long: {payload['prompt']}\x1b[2J"}}, {})
-        if payload["prompt"] != PROBE
-        else None
-    )
-    with pytest.raises(LevelheadError) as caught:
-        list(asked(server).option_log_likelihoods([secret], [[" b"]], ["Things/1"]))
-    assert "Things/1: the server answers with status 400." in str(caught.value)
-    assert "lamp" not in str(caught.value)
     with pytest.raises(DataError, match="no tokens"):
         list(asked(server).option_log_likelihoods(["a"], [[""]]))
     with pytest.raises(ConfigError, match="give --model"):
         asked(server).window_log_likelihoods(["a"])
-    assert not math.isnan(value_of(" b"))

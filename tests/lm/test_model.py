@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,36 +9,12 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
-    BambaConfig,
-    BambaForCausalLM,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     BertConfig,
-    BertForMaskedLM,
     BertLMHeadModel,
-    BloomConfig,
-    BloomForCausalLM,
-    DogeConfig,
-    DogeForCausalLM,
-    FNetConfig,
-    FNetForMaskedLM,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
-    JambaConfig,
-    JambaForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MambaConfig,
-    MambaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Phi3Config,
-    Phi3ForCausalLM,
     PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaForMaskedLM,
 )
 
 from levelhead.lm.loading import load_checkpoint
@@ -80,64 +55,33 @@ SMALL: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attenti
 IDS: dict[str, Any] = {"vocab_size": 320, "bos_token_id": 0, "eos_token_id": 1, "initializer_range": 0.5}
 HALF = {"num_key_value_heads": 2, "head_dim": 4}
 
-NETWORKS: dict[str, Callable[[], Any]] = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SMALL, **IDS, **HALF, max_position_embeddings=64)),
-    "gpt-neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**SMALL, **IDS, max_position_embeddings=64)),
-    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**IDS, n_embd=16, n_layer=2, n_head=4, n_positions=64)),
-    "sliding": lambda: MistralForCausalLM(MistralConfig(**SMALL, **IDS, **HALF, sliding_window=6)),
-    "capped": lambda: Gemma2ForCausalLM(
-        Gemma2Config(**SMALL, **IDS, **HALF, sliding_window=6, final_logit_softcapping=2.0)
-    ),
-    "alibi": lambda: BloomForCausalLM(BloomConfig(**IDS, hidden_size=16, n_layer=2, n_head=4)),
-    "no cache": lambda: MambaForCausalLM(
-        MambaConfig(vocab_size=320, hidden_size=16, num_hidden_layers=1, state_size=4, pad_token_id=0)
-    ),
+NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", SMALL | HALF | {"max_position_embeddings": 64}),
+    "gpt-neox": ("gpt_neox", SMALL | {"max_position_embeddings": 64}),
+    "gpt2": ("gpt2", {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+    "sliding": ("mistral", SMALL | HALF | {"sliding_window": 6}),
+    "capped": ("gemma2", SMALL | HALF | {"sliding_window": 6, "final_logit_softcapping": 2.0}),
+    "alibi": ("bloom", {"hidden_size": 16, "n_layer": 2, "n_head": 4}),
+    "no cache": ("mamba", {"hidden_size": 16, "num_hidden_layers": 1, "state_size": 4, "initializer_range": 0.1}),
 }
-
-
-HYBRIDS: dict[str, Callable[[], Any]] = {
-    "bamba": lambda: BambaForCausalLM(
-        BambaConfig(
-            **SMALL,
-            **{**IDS, "initializer_range": 0.3},
-            num_key_value_heads=2,
-            attn_layer_indices=[1],
-            mamba_n_heads=4,
-            mamba_d_head=8,
-            mamba_d_state=8,
-            mamba_chunk_size=8,
-            pad_token_id=0,
-        )
-    ),
-    "jamba": lambda: JambaForCausalLM(
-        JambaConfig(
-            **SMALL,
-            **{**IDS, "initializer_range": 0.5},
-            num_key_value_heads=2,
-            use_mamba_kernels=False,
-            attn_layer_period=2,
-            attn_layer_offset=1,
-            expert_layer_period=2,
-            num_experts=2,
-            mamba_d_state=4,
-        )
-    ),
+PAIRS = SMALL | {"num_key_value_heads": 2}
+MIXED = {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 8, "attn_layer_indices": [1]}
+EXPERTS = {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "num_experts": 2}
+HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bamba": ("bamba", PAIRS | MIXED | {"initializer_range": 0.3}),
+    "jamba": ("jamba", PAIRS | EXPERTS | {"use_mamba_kernels": False, "mamba_d_state": 4}),
 }
-
-ROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
-UNPADDED: dict[str, Callable[[], Any]] = {
-    "doge": lambda: DogeForCausalLM(DogeConfig(**SMALL, **IDS, num_key_value_heads=2, keep_window_size=4)),
-    "longrope": lambda: Phi3ForCausalLM(
-        Phi3Config(
-            **SMALL,
-            **IDS,
-            num_key_value_heads=2,
-            max_position_embeddings=64,
-            original_max_position_embeddings=16,
-            pad_token_id=0,
-            rope_parameters=ROPE | {"short_factor": [1.0, 1.0], "long_factor": [8.0, 8.0]},
-        )
-    ),
+WINDOW = {"original_max_position_embeddings": 16}
+ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "short_factor": [1.0] * 2,
+    "long_factor": [8.0] * 2,
+}
+UNPADDED: dict[str, tuple[str, dict[str, Any]]] = {
+    "doge": ("doge", PAIRS | {"keep_window_size": 4}),
+    "longrope": ("phi3", PAIRS | WINDOW | {"max_position_embeddings": 64, "rope_parameters": ROPE | WINDOW}),
 }
 
 
@@ -147,7 +91,9 @@ def make(
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tokenizer = train_tokenizer(bos=bos, eos=eos, adds=adds)
-        return LanguageModel((NETWORKS | HYBRIDS | UNPADDED)[name](), tokenizer, causal=True, **options)
+        kind, shape = (NETWORKS | HYBRIDS | UNPADDED)[name]
+        config = AutoConfig.for_model(kind, **{**IDS, "pad_token_id": 0, **shape})
+        return LanguageModel(AutoModelForCausalLM.from_config(config), tokenizer, causal=True, **options)
 
 
 def whole_continuation(model: LanguageModel, text: str, steps: int) -> str:
@@ -355,12 +301,10 @@ def test_another_config_or_tokenizer_of_the_same_weights_has_other_settings() ->
 
 def make_masked(kind: str) -> LanguageModel:
     shape = {**SMALL, "vocab_size": 320, "initializer_range": 0.5}
+    more = {"bert": {"max_position_embeddings": 64}, "roberta": {"max_position_embeddings": 66, "pad_token_id": 1}}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        if kind == "bert":
-            network: Any = BertForMaskedLM(BertConfig(**shape, max_position_embeddings=64))
-        else:
-            network = RobertaForMaskedLM(RobertaConfig(**shape, max_position_embeddings=66, pad_token_id=1))
+        network = AutoModelForMaskedLM.from_config(AutoConfig.for_model(kind, **shape, **more.get(kind, {})))
     return LanguageModel(network, train_tokenizer(bos=True, framed=True), causal=False)
 
 
@@ -397,12 +341,7 @@ def test_pseudo_log_likelihoods_mask_one_shared_token_at_a_time(kind: str) -> No
 
 def test_padding_is_not_in_the_way_of_networks_that_mix_it_in() -> None:
     """FNet's transform reads padding as text: a longer pair in the batch turned a verdict around."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        config = FNetConfig(
-            vocab_size=320, hidden_size=16, num_hidden_layers=2, intermediate_size=32, initializer_range=0.5
-        )
-        model = LanguageModel(FNetForMaskedLM(config), train_tokenizer(bos=True, framed=True), causal=False)
+    model = make_masked("fnet")
     pair, longer = (TEXTS[0], TEXTS[0].replace("dog", "bird")), (TEXTS[0] * 2, TEXTS[0] * 2 + TEXTS[1])
     ((_, alone),) = model.shared_pseudo_log_likelihoods([pair])
     beside = dict(model.shared_pseudo_log_likelihoods([pair, longer]))[0]

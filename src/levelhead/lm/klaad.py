@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any, Literal
 
 import torch
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from levelhead.arrays import check_fields, checked, shown
-from levelhead.lm.batches import shared_positions
+from levelhead.lm.batches import shared_positions, shared_prefix
 from levelhead.lm.capture import captured
 from levelhead.lm.loading import Beginning
 from levelhead.lm.triplets import Triplet
@@ -127,20 +126,12 @@ def _encode(
     """Return token ids, and which of them belong to the sentence and not to its context."""
     context = text_before(triplet)
     text = f"{context} {sentence}" if context else sentence
-    fast = getattr(tokenizer, "is_fast", False)
-    found = tokenizer(text, return_offsets_mapping=fast, add_special_tokens=False)
-    ids = list(found["input_ids"])
+    ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     if not ids:
         raise DataError("A sentence of a triplet has no token. Leave empty sentences out before training.")
     begin = [*beginning.every, *(() if context else beginning.alone)]
-    if not context:
-        own = [True] * len(ids)
-    elif fast:
-        own = [start >= len(context) for start, _ in found["offset_mapping"]]
-    else:
-        heads = zip(ids, tokenizer(context, add_special_tokens=False)["input_ids"], strict=False)
-        before = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], heads))
-        own = [position >= before for position in range(len(ids))]
+    before = shared_prefix(list(tokenizer(context, add_special_tokens=False)["input_ids"]), ids) if context else 0
+    own = [position >= before for position in range(len(ids))]
     return [*begin, *ids][:max_length], [*([not context] * len(begin)), *own][:max_length]
 
 
