@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from speakers import Speaker
@@ -14,6 +15,8 @@ from speakers import Speaker
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.score import score_answers
+from levelhead.lm.intervals import bootstrap, ratio
+from levelhead.types import Estimate
 
 HEADER = ["", "sent_more", "sent_less", "stereo_antistereo", "bias_type", "annotations"]
 ROWS = [
@@ -74,6 +77,47 @@ def test_ties_after_rounding_leave_the_numerator_alone() -> None:
     tied = score_answers(items[2:], [answer(item, -1.0, -1.0) for item in items[2:]]).overall
     assert tied["metric_score"].value == 0
     assert tied["stereotype_score"].reason == "every stereo pair is a tie"
+
+
+def ends(estimate: Estimate) -> tuple[float, float, float]:
+    return estimate.value, estimate.low, estimate.high
+
+
+def share(hits: Sequence[float], rows: Sequence[float] | None = None) -> tuple[float, float, float]:
+    """Interval of the sum of ``hits`` over that of ``rows`` (None: their number), each drawn alone."""
+    rows = [1.0] * len(hits) if rows is None else rows
+    return ends(bootstrap(list(zip(hits, rows, strict=True)), None, ratio))
+
+
+# Likelier, tie, less likely, likelier by 0.001; less likely by 0.001, tie in the third decimal.
+# Likelier, tie, less likely, likelier by 0.001; less likely by 0.001, tie in the third decimal.
+FRUIT = [(-1.0, -2.0), (-3.0, -3.0), (-2.0, -1.0), (-1.001, -1.002), (-1.002, -1.001), (-1.0001, -1.0004)]
+
+
+def test_crows_pairs_draws_pairs_and_rounds_for_masked_models_alone() -> None:
+    items = [
+        Item(f"{kind}{number}", {"stereo_antistereo": direction, "bias_type": kind})
+        for kind in ("fruit", "chairs")
+        for number, direction in enumerate((["stereo"] * 4 + ["antistereo"] * 2) * 400)
+    ]
+
+    def scored(measure: str) -> Any:
+        pairs = zip(items, FRUIT * 400 + [(-1.0, -2.0)] * 2400, strict=True)
+        given = [answer(item, more, less, measure) for item, (more, less) in pairs]
+        return score_answers(items, given)
+
+    likelier, untied = [1, 0, 0, 1, 0, 0], [1, 0, 1, 1, 1, 0]
+    masked = scored("shared_pseudo_log_likelihood")
+    assert list(masked.parts) == ["chairs", "fruit"]
+    fruit = masked.parts["fruit"]
+    assert ends(fruit["metric_score"]) == share(likelier * 400)
+    assert ends(fruit["stereotype_score"]) == share(likelier[:4] * 400, untied[:4] * 400)
+    assert fruit["antistereotype_score"].value == 0
+    assert ends(fruit["neutral"]) == share([0, 1, 0, 0, 0, 1] * 400)
+    assert ends(masked.overall["metric_score"]) == share((likelier + [1] * 6) * 400)
+    causal = scored("log_likelihood")
+    assert ends(causal.parts["fruit"]["causal_stereotype_likelier"]) == share([1, 0, 0, 1, 0, 1] * 400)
+    assert ends(causal.overall["causal_stereotype_likelier"])[1:] == share(([1] * 3 + [0]) * 1200)[1:]
 
 
 @pytest.mark.parametrize("gz", [False, True])

@@ -397,19 +397,6 @@ def test_options_change_what_they_name(batch: TripletBatch) -> None:
         assert differing == {part}, options
 
 
-def test_a_batch_does_not_depend_on_the_padding_of_others() -> None:
-    model = language_model("llama").eval()
-    long = Triplet("a red bird sings all day " * 3, "a red bird sleeps all day " * 3, "stone house", term="wren")
-    words = tokenizer()
-    klaad = Klaad(weights=(0, 1, 0))
-    alone = klaad(model, collate(words, TRIPLETS[1:2]))[1]["kl"]
-    other = klaad(model, collate(words, [long]))[1]["kl"]
-    both = klaad(model, collate(words, [TRIPLETS[1], long]))[1]["kl"]
-    counts = [(collate(words, [one]).shared[0] >= 0).sum() for one in (TRIPLETS[1], long)]
-    expected = (alone * counts[0] + other * counts[1]) / (counts[0] + counts[1])
-    torch.testing.assert_close(both, expected, rtol=1e-4, atol=1e-7)
-
-
 def test_entropy_is_one_for_even_attention_and_zero_for_a_single_token() -> None:
     even = torch.ones(4, 4).tril()
     even = even / even.sum(-1, keepdim=True)

@@ -125,21 +125,18 @@ def test_accumulated_batches_step_as_one(tmp_path: Path) -> None:
         assert (other - weights[0]).abs().mean() < 2e-5
 
 
-def test_a_loss_that_is_not_finite_stops_the_training() -> None:
+@pytest.mark.parametrize("broken", ["loss", "gradient"])
+def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(broken: str) -> None:
     model = language_model()
-    model.lm_head.weight.data[0, 0] = torch.nan
+    if broken == "loss":
+        model.lm_head.weight.data[0, 0] = torch.nan
+    else:
+        model.lm_head.weight.register_hook(lambda gradient: gradient * math.nan)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(LevelheadError, match="Weights were not updated"):
         train_klaad(model, tokenizer(), TRIPLETS, CONFIG)
+    assert all(tensor.allclose(before[name], equal_nan=True) for name, tensor in model.state_dict().items())
     assert model.model.layers[-1].self_attn.config is model.config
-
-
-def test_a_gradient_or_weights_that_are_not_finite_stop_the_training() -> None:
-    model = language_model()
-    model.lm_head.weight.register_hook(lambda gradient: gradient * math.nan)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    with pytest.raises(LevelheadError, match=r"gradient's norm is nan at step 0 .*Weights were not updated by this"):
-        train_klaad(model, tokenizer(), TRIPLETS, CONFIG)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 PUBLISHED = {
@@ -160,11 +157,8 @@ def test_recipes_are_valid_and_as_published(name: str) -> None:
     lines = path.read_text().splitlines()
     assert lines[0].startswith("# KLAAD on ")
     assert f"recipes/lm/{path.name}" in lines[1]
-
-
-def test_recipes_take_settings() -> None:
-    changed = load_klaad("klaad_small", ["klaad.weights=[1, 0, 0]", "train.learning_rate=1e-4", "seed=3"])
-    assert (changed.klaad.weights, changed.klaad.margin, changed.seed) == ((1, 0, 0), 0.5, 3)
+    changed = load_klaad(name, ["klaad.weights=[1, 0, 0]", "train.learning_rate=1e-4", "seed=3"])
+    assert (changed.klaad.weights, changed.klaad.margin, changed.seed) == ((1, 0, 0), config.klaad.margin, 3)
     assert changed.train.learning_rate == 1e-4
 
 

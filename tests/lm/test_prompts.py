@@ -152,21 +152,33 @@ def test_two_models_are_compared_over_wordings(tmp_path: Path) -> None:
 
     asked(tmp_path, Ruled(lambda prompt, options: options.index("The lamp"), "steady"), tmp_path / "before")
     asked(tmp_path, Ruled(wavers, "wavering"), tmp_path / "after")
-    summary = comparison_summary(tmp_path / "before", tmp_path / "after", tmp_path)
+    before, after = tmp_path / "before", tmp_path / "after"
+    summary = comparison_summary(before, after, tmp_path)
     bias = next(one for one in summary["prompt_noise"] if one["score"] == "bias_ambiguous")
     assert bias["items"]["value"] == pytest.approx(-1.2)
     # Student's t of five wordings: 2.776 x 1.095 / sqrt(5) = 1.36
     assert bias["both"]["high"] == pytest.approx(-1.2 + 1.36, abs=0.01)
     assert bias["verdict"] == UNDER_PROMPT_NOISE
     assert "prompt noise" in json.dumps(language_model_page(summary))
-    (tmp_path / "after" / "prompts" / "03" / "scores-bbq.json").unlink()
-    summary = comparison_summary(tmp_path / "before", tmp_path / "after", tmp_path)
-    assert summary["prompt_noise"] == []
-    assert "no difference over wordings" in summary["notes"][0]
-    assert "lacks prompts" in summary["notes"][0]
-    (tmp_path / "before" / "prompts" / "03" / "answers-bbq.jsonl").unlink()
+
+    def note(folder: Path) -> str:
+        summary = comparison_summary(before, folder, tmp_path)
+        assert summary["prompt_noise"] == []
+        return str(summary["notes"][0])
+
+    run_benchmark(BBQ(), Ruled(wavers, "wavering"), tmp_path, after)  # type: ignore[arg-type]
+    assert "lacks prompts, or holds those of two models" in note(after)  # scored in one wording since
+    new: Any = Ruled(lambda prompt, options: 0, "new")
+    run_benchmark(BBQ(), new, tmp_path, tmp_path / "one")
+    assert note(tmp_path / "one").endswith("one was asked in one wording.")
+    assert comparison_summary(tmp_path / "one", tmp_path / "one", tmp_path)["notes"] == []
+    asked(tmp_path, new, tmp_path / "two")
+    (tmp_path / "two" / "answers-bbq.jsonl").unlink()
+    run_benchmark(BBQ(), Ruled(wavers, "newer"), tmp_path, tmp_path / "two")  # type: ignore[arg-type]
+    assert "of two models" in note(tmp_path / "two")
+    (before / "prompts" / "03" / "answers-bbq.jsonl").unlink()
     with pytest.raises(DataError, match="is missing"):
-        prompt_noise(BBQ(), tmp_path / "before", tmp_path, None)
+        prompt_noise(BBQ(), before, tmp_path, None)
 
 
 def test_the_usage_is_that_of_all_prompts_and_of_all_runs_into_a_folder(server: Server, tmp_path: Path) -> None:
@@ -196,31 +208,6 @@ def test_the_usage_is_that_of_all_prompts_and_of_all_runs_into_a_folder(server: 
     assert [note for note in kept["notes"] if "requests" in note] == [kept["notes"][-1]]
     run(4)
     assert run(8)[2]["prompt_noise"]["usage"]["requests"] == len(server.seen)
-
-
-def test_no_difference_over_wordings_mixes_two_models(tmp_path: Path) -> None:
-    things(tmp_path)
-    before, after = tmp_path / "before", tmp_path / "after"
-    asked(tmp_path, Ruled(lambda prompt, options: 0, "old"), before)
-
-    def notes() -> list[str]:
-        summary = comparison_summary(before, after, tmp_path)
-        assert summary["prompt_noise"] == []
-        return list(summary["notes"])
-
-    new = Ruled(lambda prompt, options: options.index("The lamp"), "new")
-    run_benchmark(BBQ(), new, tmp_path, after)  # type: ignore[arg-type]
-    assert notes() == [f"bbq: no difference over wordings, because {after} was asked in one wording."]
-    asked(tmp_path, new, after)
-    assert len(comparison_summary(before, after, tmp_path)["prompt_noise"]) > 1
-    run_benchmark(BBQ(), new, tmp_path, after)  # type: ignore[arg-type]
-    assert "lacks prompts" in notes()[0]
-    (after / "answers-bbq.jsonl").unlink()
-    run_benchmark(BBQ(), Ruled(lambda prompt, options: 0, "newer"), tmp_path, after)  # type: ignore[arg-type]
-    assert "or holds those of two models" in notes()[0]
-    one = run_benchmark(BBQ(), new, tmp_path, tmp_path / "one")  # type: ignore[arg-type]
-    assert one.overall
-    assert comparison_summary(tmp_path / "one", tmp_path / "one", tmp_path)["notes"] == []
 
 
 def test_what_an_endpoint_cannot_be_asked_is_refused_before_the_first_request(server: Server, tmp_path: Path) -> None:

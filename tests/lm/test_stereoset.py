@@ -13,9 +13,11 @@ import pytest
 from speakers import Speaker
 
 from levelhead.lm.base import Answer, Item, Scores
+from levelhead.lm.intervals import bootstrap
 from levelhead.lm.stereoset import StereoSet
 from levelhead.lm.stereoset.data import SENTENCES, TASKS, read_terms
 from levelhead.lm.stereoset.score import score_answers
+from levelhead.types import Estimate
 
 RECORDS = [
     {
@@ -96,15 +98,6 @@ def test_icat_of_the_published_vectors(lms: int, ss: int, icat: float) -> None:
     assert scores.overall["icat"].value == pytest.approx(icat)
 
 
-def test_averages_are_over_terms_and_icat_is_made_of_averages() -> None:
-    items = items_of({"a": 3, "b": 1})
-    answers = [ranked(item, item.id.startswith("a"), 2) for item in items]
-    overall = score_answers(items, answers).overall
-    assert overall["stereotype_score"].value == 0.5  # 0.75 over items
-    assert overall["icat"].value == 1.0  # 0 as a mean of the terms' own ICAT
-    assert overall["icat"].n == 2
-
-
 def test_a_tie_counts_against_the_stereotype_and_against_the_related_sentence() -> None:
     items = items_of({"a": 1, "b": 1})
     overall = score_answers(items, [answer(item, -2, -2, -2) for item in items]).overall
@@ -154,6 +147,47 @@ def test_all_parts_agree_with_counters_per_term(tmp_path: Path) -> None:
     icat = scores.parts["furniture"]["icat"]
     assert math.isnan(icat.low)  # one term has no interval
     assert math.isnan(icat.high)
+
+
+def ends(estimate: Estimate) -> tuple[float, float, float]:
+    return estimate.value, estimate.low, estimate.high
+
+
+@pytest.mark.parametrize("turned", [False, True])  # so that each of the two arms is the smaller one in its turn
+def test_the_arms_of_icat_give_its_interval(turned: bool) -> None:
+    """Term t prefers the stereotype in t modulo 4 of its 3 items; every third term loses one comparison of two."""
+    items, answers = items_of({f"term{term:02}": 3 for term in range(11)}), []
+    for item in items:
+        term, row = int(item.id[4:6]), int(item.id[6:])
+        values = [-1.0, -3.0] if (row < term % 4) != turned else [-3.0, -1.0]
+        answers.append(answer(item, *values, -9.0 if term % 3 else -2.0))
+    # SS by term 0, 1/3, 2/3, 1 and again, in all 5/11; LMS 1/2 of terms 0, 3, 6, 9, in all 9/11.
+    rates = [term % 4 / 3 for term in range(11)]
+    terms = [[1 - ss if turned else ss, 1 if term % 3 else 1 / 2, 1] for term, ss in enumerate(rates)]
+
+    def drawn(statistic: Any) -> tuple[float, float, float]:
+        return ends(bootstrap(terms, None, lambda sums: statistic(*(sums[:, :2] / sums[:, 2:]).T)))
+
+    scores = score_answers(items, answers)
+    overall = scores.overall
+    assert list(scores.parts) == ["intrasentence", "fruit", "intrasentence/fruit"]
+    assert all(ends(part["icat"]) == ends(overall["icat"]) for part in scores.parts.values())  # each holds all items
+    assert ends(overall["stereotype_score"]) == pytest.approx(drawn(lambda ss, lms: ss))
+    assert ends(overall["language_modeling_score"]) == pytest.approx(drawn(lambda ss, lms: lms))
+    upper, lower = drawn(lambda ss, lms: 2 * lms * ss), drawn(lambda ss, lms: 2 * lms * (1 - ss))
+    icat: Any = overall["icat"]
+    assert ends(icat) == pytest.approx((2 * 9 / 11 * 5 / 11, min(upper[1], lower[1]), min(1, upper[2], lower[2])))
+    assert icat.sample.ids == tuple(f"term{term:02}" for term in range(11))
+
+
+@pytest.mark.usefixtures("few_are_enough")
+def test_icat_is_never_said_to_be_above_one() -> None:
+    """Eight terms, half of them stereotypical: replicates of both arms reach above 1, which no ICAT can."""
+    items = items_of({f"term{term}": 1 for term in range(8)})
+    answers = [ranked(item, row % 2 == 1, 2) for row, item in enumerate(items)]
+    icat = score_answers(items, answers).overall["icat"]
+    assert icat.value == icat.high == 1
+    assert icat.low < 1
 
 
 @pytest.mark.parametrize("name", ["dev.json", "dev.json.gz", "stereoset_dev.jsonl", "stereoset_dev.jsonl.gz"])

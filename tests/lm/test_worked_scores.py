@@ -15,104 +15,12 @@ import pytest
 from levelhead.lm import perplexity
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import score as bbq
-from levelhead.lm.crows_pairs import score as crows_pairs
 from levelhead.lm.intervals import bootstrap, paired_difference, ratio
-from levelhead.lm.stereoset import score as stereoset
 from levelhead.types import Estimate
 
 
 def ends(estimate: Estimate) -> tuple[float, float, float]:
     return estimate.value, estimate.low, estimate.high
-
-
-def share(hits: Sequence[float], rows: Sequence[float] | None = None) -> tuple[float, float, float]:
-    """Interval of the sum of ``hits`` over that of ``rows`` (None: their number), each drawn alone."""
-    rows = [1.0] * len(hits) if rows is None else rows
-    return ends(bootstrap(list(zip(hits, rows, strict=True)), None, ratio))
-
-
-# Likelier, tie, less likely, likelier by 0.001; less likely by 0.001, tie in the third decimal.
-FRUIT = [(-1.0, -2.0), (-3.0, -3.0), (-2.0, -1.0), (-1.001, -1.002), (-1.002, -1.001), (-1.0001, -1.0004)]
-
-
-def test_crows_pairs_draws_pairs_and_rounds_for_masked_models_alone() -> None:
-    items = [
-        Item(f"{kind}{number}", {"stereo_antistereo": direction, "bias_type": kind})
-        for kind in ("fruit", "chairs")
-        for number, direction in enumerate((["stereo"] * 4 + ["antistereo"] * 2) * 400)
-    ]
-
-    def scored(measure: str) -> Any:
-        pairs = zip(items, FRUIT * 400 + [(-1.0, -2.0)] * 2400, strict=True)
-        given = [Answer(item.id, {"sent_more": more, "sent_less": less, "measure": measure})
-                 for item, (more, less) in pairs]  # fmt: skip
-        return crows_pairs.score_answers(items, given)
-
-    likelier, untied = [1, 0, 0, 1, 0, 0], [1, 0, 1, 1, 1, 0]
-    masked = scored("shared_pseudo_log_likelihood")
-    assert list(masked.parts) == ["chairs", "fruit"]
-    fruit = masked.parts["fruit"]
-    assert ends(fruit["metric_score"]) == share(likelier * 400)
-    assert ends(fruit["stereotype_score"]) == share(likelier[:4] * 400, untied[:4] * 400)
-    assert fruit["antistereotype_score"].value == 0
-    assert ends(fruit["neutral"]) == share([0, 1, 0, 0, 0, 1] * 400)
-    assert ends(masked.overall["metric_score"]) == share((likelier + [1] * 6) * 400)
-    causal = scored("log_likelihood")
-    assert ends(causal.parts["fruit"]["causal_stereotype_likelier"]) == share([1, 0, 0, 1, 0, 1] * 400)
-    assert ends(causal.overall["causal_stereotype_likelier"])[1:] == share(([1] * 3 + [0]) * 1200)[1:]
-
-
-SENTENCES = ("stereotype", "anti_stereotype", "unrelated")
-
-
-def stereo_items(terms: int = 11, each: int = 3) -> list[Item]:
-    return [
-        Item(f"{term}/{row}", {"task": "intrasentence", "bias_type": "fruit", "target": f"term{term:02}"})
-        for term in range(terms)
-        for row in range(each)
-    ]
-
-
-def stereo_answer(item: Item, values: Sequence[float]) -> Answer:
-    tokens = dict.fromkeys(SENTENCES, 1)
-    return Answer(item.id, {**dict(zip(SENTENCES, values, strict=True)), "tokens": tokens})
-
-
-@pytest.mark.parametrize("turned", [False, True])  # so that each of the two arms is the smaller one in its turn
-def test_the_arms_of_icat_give_its_interval(turned: bool) -> None:
-    """Term t prefers the stereotype in t modulo 4 of its 3 items; every third term loses one comparison of two."""
-    items, answers = stereo_items(), []
-    for item in items:
-        term, row = (int(part) for part in item.id.split("/"))
-        values = [-1.0, -3.0] if (row < term % 4) != turned else [-3.0, -1.0]
-        answers.append(stereo_answer(item, [*values, -9.0 if term % 3 else -2.0]))
-    # SS by term 0, 1/3, 2/3, 1 and again, in all 5/11; LMS 1/2 of terms 0, 3, 6, 9, in all 9/11.
-    rates = [term % 4 / 3 for term in range(11)]
-    terms = [[1 - ss if turned else ss, 1 if term % 3 else 1 / 2, 1] for term, ss in enumerate(rates)]
-
-    def drawn(statistic: Any) -> tuple[float, float, float]:
-        return ends(bootstrap(terms, None, lambda sums: statistic(*(sums[:, :2] / sums[:, 2:]).T)))
-
-    scores = stereoset.score_answers(items, answers)
-    overall = scores.overall
-    assert list(scores.parts) == ["intrasentence", "fruit", "intrasentence/fruit"]
-    assert all(ends(part["icat"]) == ends(overall["icat"]) for part in scores.parts.values())  # each holds all items
-    assert ends(overall["stereotype_score"]) == pytest.approx(drawn(lambda ss, lms: ss))
-    assert ends(overall["language_modeling_score"]) == pytest.approx(drawn(lambda ss, lms: lms))
-    upper, lower = drawn(lambda ss, lms: 2 * lms * ss), drawn(lambda ss, lms: 2 * lms * (1 - ss))
-    icat: Any = overall["icat"]
-    assert ends(icat) == pytest.approx((2 * 9 / 11 * 5 / 11, min(upper[1], lower[1]), min(1, upper[2], lower[2])))
-    assert icat.sample.ids == tuple(f"term{term:02}" for term in range(11))
-
-
-@pytest.mark.usefixtures("few_are_enough")
-def test_icat_is_never_said_to_be_above_one() -> None:
-    """Eight terms, half of them stereotypical: replicates of both arms reach above 1, which no ICAT can."""
-    items = stereo_items(terms=8, each=1)
-    answers = [stereo_answer(item, [-1, -3, -9] if row % 2 else [-3, -1, -9]) for row, item in enumerate(items)]
-    icat = stereoset.score_answers(items, answers).overall["icat"]
-    assert icat.value == icat.high == 1
-    assert icat.low < 1
 
 
 def bbq_item(number: int, part: str, condition: str, target: str = "derived") -> Item:
@@ -187,6 +95,7 @@ def test_no_bias_is_undefined_for_the_reason_that_holds() -> None:
     assert scores.parts["Cups"]["bias_ambiguous"].reason == bbq.NOTHING_NAMED
     assert scores.overall["bias_ambiguous"].reason == bbq.NOTHING_NAMED
     assert scores.parts["Pots"]["bias_ambiguous"].reason == bbq.NO_TARGET
+    assert scores.parts["Pots"]["accuracy_ambiguous"].value == 0
     assert {figure.reason for figure in bbq.score_answers([], []).overall.values()} == {"there are no items"}
 
 
