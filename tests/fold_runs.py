@@ -37,8 +37,8 @@ def fake(cell: Cell) -> Failure | None:
     folder.mkdir(parents=True)
     (folder / CONFIG).write_text(yaml.safe_dump(cell.experiment.to_dict(), sort_keys=False))
     answers(cell, data.rows("test").numpy()).to_parquet(folder / "predictions-test.parquet", index=False)
-    for name in ("environment", "metrics"):
-        write_json(folder / f"{name}.json", {})
+    write_json(folder / "environment.json", {"packages": {}})
+    write_json(folder / "metrics.json", {})
     write_json(folder / "cost.json", {"seconds": 2.0})
     about = {"split": "test", "attribute": "style", "folds": data.folds, "fold": data.fold}
     about["pool"] = data.pool.fingerprint

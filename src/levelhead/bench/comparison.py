@@ -23,7 +23,7 @@ LEAKING = "LEAKING_equalized_odds"
 """Keep the epoch with the smallest EOd gap on the reported rows, as the authors' CelebA notebook does."""
 
 
-AS_THEY_ARE = ["data", "split", "attribute", "rows", "seeds", "settings", "oracle", "cost", "environments", "selection"]
+AS_THEY_ARE = ("data", "split", "attribute", "rows", "seeds", "settings", "oracle", "cost", "environments", "selection")
 """Fields of a comparison that every stored JSON holds as they are."""
 
 
@@ -179,18 +179,10 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict of aggregates: no row of the data is in it."""
         return {
-            "data": self.data,
-            "split": self.split,
-            "attribute": self.attribute,
-            "rows": self.rows,
-            "seeds": self.seeds,
+            **{name: getattr(self, name) for name in AS_THEY_ARE},
             "settings": {name: _public(settings) for name, settings in self.settings.items()},
-            "oracle": self.oracle,
             "told": self.told,
             "marks": {method: self.marks(method) for method in self.table.rows},
-            "cost": self.cost,
-            "environments": self.environments,
-            "selection": self.selection,
             "matched_positive_rate": self.positive_rate,
             "warnings": list(self.warnings),
             **({} if self.data_changed is None else {"data_changed": list(self.data_changed)}),

@@ -191,23 +191,31 @@ class RunSet:
                 row: {where: area for where, area in each.items() if where not in left_out}
                 for row, each in areas.items()
             }
-        table = joint(
-            labels.to_numpy(),
-            group,
-            predictions,
-            baseline=name,
-            positive=positive,
-            clusters=None if clusters is None else clusters.to_numpy(),
-            margin=self.margin,
-            classes=classes,
-            min_count=self.min_count,
-            left_out=left_out,
-        )
+        table = self._joint(predictions, name, clusters)
         whole = JointCounts.from_rows(labels.to_numpy(), group, [predictions[name][0]], classes).marginal(0)
         warnings = [*together, *left_out_sentences(self.attribute, whole, positive, self.min_count, self.missing)]
         warnings += [*_rehearsals(rows), *self.left_out, *_not_recorded(self.runs)]
         return self._comparison(
             rows, table, selection=selection, positive_rate=rate, areas=areas, warnings=tuple(warnings)
+        )
+
+    def _joint(
+        self, predictions: Mapping[str, np.ndarray], baseline: str, clusters: pd.Series | None, **more: Any
+    ) -> JointTable:
+        """Return the joint table of predictions (runs, rows) on the rows of this set."""
+        group, left_out = self.members(self.runs[0])
+        return joint(
+            self.runs[0].predictions["label"].to_numpy(),
+            group,
+            predictions,
+            baseline=baseline,
+            positive=self.positive,
+            clusters=None if clusters is None else clusters.to_numpy(),
+            margin=self.margin,
+            classes=self.classes,
+            min_count=self.min_count,
+            left_out=left_out,
+            **more,
         )
 
     def _comparison(self, rows: Mapping[str, list[Run]], table: JointTable, **more: Any) -> Comparison:
@@ -264,26 +272,12 @@ class RunSet:
             a rule such as :data:`LEAKING` saw these very rows. Where both rules keep the same epochs, differences are
             0 without sampling error: the interval is [0, 0].
         """
-        frame, classes = self.runs[0].predictions, np.array(self.classes)
-        group, left_out = self.members(self.runs[0])
-        clusters, _ = _clusters(self.runs[0], None)
+        classes, (clusters, _) = np.array(self.classes), _clusters(self.runs[0], None)
         found = {}
         for method, runs in self.rows().items():
             kept = [self.probabilities(runs, rule) for rule in (first, second)]
             by_rule = {name: classes[each.argmax(-1)] for name, each in zip(("first", "second"), kept, strict=True)}
-            table = joint(
-                frame["label"].to_numpy(),
-                group,
-                by_rule,
-                baseline="first",
-                positive=self.positive,
-                shared_seeds=True,
-                clusters=None if clusters is None else clusters.to_numpy(),
-                margin=self.margin,
-                classes=self.classes,
-                min_count=self.min_count,
-                left_out=left_out,
-            )
+            table = self._joint(by_rule, "first", clusters, shared_seeds=True)
             if np.array_equal(kept[0], kept[1]):
                 zero = {
                     name: dataclasses.replace(row, difference=Estimate(0.0, 0.0, 0.0, row.estimate.n))
@@ -502,15 +496,6 @@ def _read_predictions(file: Path, attribute: str) -> pd.DataFrame:
         return frame
 
 
-def _read_environment(path: Path) -> dict[str, Any]:
-    """Return where a run was made; early versions wrote no ``packages``."""
-    record = read_record(path)
-    with as_written(path):
-        if not isinstance(record.get("packages", {}), dict):
-            raise TypeError(f"packages is a {type(record['packages']).__name__}")
-    return record
-
-
 def _read_cost(file: Path) -> dict[str, Any]:
     cost = read_record(file)
     with as_written(file):
@@ -584,7 +569,7 @@ def collect(
             folder,
             experiment,
             _read_predictions(folder / f"predictions-{split}.parquet", attribute),
-            _read_environment(folder / "environment.json"),
+            read_record(folder / "environment.json", packages=dict),
             _read_cost(folder / "cost.json"),
         )
         data = _data_of(experiment)
