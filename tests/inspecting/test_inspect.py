@@ -57,16 +57,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for method in ("erm", "dam"):
         for seed in (0, 1) if method == "erm" else (0,):
             made[f"{method}{seed}"] = folder / f"{method}{seed}"
-            typed = [
-                "train",
-                "portraits_erm_shortcut",
-                "--set",
-                f"method.name={method}",
-                "--seed",
-                str(seed),
-                *PORTRAITS,
-            ]
-            result = CliRunner().invoke(app, [*typed, "--out", str(made[f"{method}{seed}"])])
+            typed = ["train", "portraits_erm_shortcut", "--set", f"method.name={method}", "--seed", str(seed)]
+            result = CliRunner().invoke(app, [*typed, *PORTRAITS, "--out", str(made[f"{method}{seed}"])])
             assert result.exit_code == 0, result.output
     return made
 
@@ -128,7 +120,7 @@ def test_an_appended_layer_on_a_frozen_backbone():
     assert len(found.models["model"].layers) == 3
 
 
-def test_runs_are_pooled_and_drawn(runs, tmp_path):
+def test_runs_are_pooled(runs, tmp_path):
     html, file = tmp_path / "inside.html", tmp_path / "inside.json"
     typed = ["inspect", str(runs["erm0"]), str(runs["erm1"]), "--against", str(runs["dam0"]), "--permutations", "39"]
     result = CliRunner().invoke(app, [*typed, "--html", str(html), "--json", str(file)])
@@ -137,9 +129,8 @@ def test_runs_are_pooled_and_drawn(runs, tmp_path):
     record = json.loads(file.read_text())
     assert record["kind"] == "inspection"
     assert record["runs"] == {"erm": 2, "dam": 1}
-    assert len(record["panels"]) == 4
     assert set(record["models"]["erm"]["attention"]["parts"]) == {"background", "face", "hair", "clothes", "glasses"}
-    assert html.read_text().count("data:image/png;base64,") == 4
+    assert "Attention on parts of the pictures" in html.read_text()
     again = CliRunner().invoke(app, ["report", str(file), "--html", str(tmp_path / "again.html")])
     assert again.exit_code == 0, again.output
     assert record["sentences"][0] in again.output.replace("\n", " ")
@@ -157,24 +148,6 @@ def test_masks_of_a_file_are_those_of_the_portraits(runs, tmp_path):
     assert list(read) == ["hair"]
     assert read["hair"].share == own.share
     assert read["hair"].iou.figure == own.iou.figure
-
-
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ({"hair": [[0.0] * 9] * 240}, "a square of a multiple of 4 x 4"),
-        ({"hair": [[2.0] * 16] * 240}, "shares of 0 to 1 are needed"),
-        ({"hair": ["x"] * 240}, "holds no lists of numbers"),
-        ({"hair": [[0.0] * 16] * 3}, "give one row for each"),
-        ({"hair": [[float("nan")] * 16] * 240}, "finite numbers"),
-        ({"hair": [[0.0] * 16] * 500}, "has 500 rows, and the test split has 240: give one row for each"),
-        ({"id": ["a"] * 240, "hair": [[0.0] * 16] * 240}, "no ids. Remove that column, and give one row for each"),
-    ],
-)
-def test_masks_that_do_not_fit_are_refused(runs, tmp_path, columns, said):
-    pd.DataFrame(columns).to_parquet(tmp_path / "parts.parquet")
-    with pytest.raises(DataError, match=said):
-        inspect_runs([runs["erm0"]], masks=tmp_path / "parts.parquet", permutations=19)
 
 
 def looked_at(rows: int, ids: list[str] | None) -> Any:
@@ -202,16 +175,6 @@ def test_masks_are_those_of_the_rows_by_their_place_or_by_their_id(tmp_path):
         table.to_parquet(file)
         found = inspecting.read_masks(file, looked_at(10, ids), (4, 4))["hair"]
         assert found[:, 0] == pytest.approx(shares[[8, 6, 4, 2, 0]])
-    with pytest.raises(DataError, match="no ids"):
-        inspecting.read_masks(file, looked_at(10, None), (4, 4))
-    with pytest.raises(DataError, match="no masks of 2 rows, such as id 'p12'"):
-        inspecting.read_masks(file, looked_at(13, [*ids, "p10", "p11", "p12"]), (4, 4))
-    pd.concat([frame.assign(id=ids), pd.DataFrame({"id": ["p4"], "hair": [np.ones(16)]})]).to_parquet(file)
-    with pytest.raises(DataError, match="several masks of id 'p4': keep one row for each id"):
-        inspecting.read_masks(file, looked_at(10, ids), (4, 4))
-    pd.DataFrame({"id": ids}).to_parquet(file)
-    with pytest.raises(DataError, match="no column of masks"):
-        inspecting.read_masks(file, looked_at(10, ids), (4, 4))
 
 
 def test_masks_without_ids_are_not_those_of_several_folds(monkeypatch, tmp_path):
@@ -224,31 +187,6 @@ def test_masks_without_ids_are_not_those_of_several_folds(monkeypatch, tmp_path)
     for sides in ((folds, []), (folds[:1], folds[1:])):
         with pytest.raises(DataError, match=r"the runs are of several folds, whose pictures differ. Add the ids"):
             inspect_runs(*sides, masks=file)
-
-
-def test_what_is_refused_before_any_work(runs, tmp_path):
-    rows, groups = texts(60)
-    model = BertForSequenceClassification(bert_config())
-    with pytest.raises(ConfigError, match="max_rows is 3"):
-        lh.inspect(model, rows, groups, max_rows=3)
-    with pytest.raises(ConfigError, match="permutations is 0"):
-        lh.inspect(model, rows, groups, permutations=0)
-    with pytest.raises(ConfigError, match="max_length= cuts raw texts"):
-        lh.inspect(model, rows, groups, max_length=4)
-    with pytest.raises(ConfigError, match="name a group column"):
-        lh.inspect(model, rows, None)
-    with pytest.raises(ConfigError, match="2 columns"):
-        lh.inspect(model, rows, {"a": ["x"] * 60, "b": ["y"] * 60})
-    with pytest.raises(DataError, match="only x has rows"):
-        lh.inspect(model, rows, {"a": ["x"] * 60})
-    with pytest.raises(ConfigError, match="are not two groups"):
-        lh.inspect(model, rows, groups, pair=("north", "west"))
-    with pytest.raises(ConfigError, match="no classifier"):
-        lh.inspect(torch.nn.Linear(2, 2), rows, groups)
-    with pytest.raises(ConfigError, match="no sensitive attribute"):
-        inspect_runs([runs["erm0"]], attribute="age")
-    result = CliRunner().invoke(app, ["inspect", str(tmp_path)])
-    assert result.exit_code != 0
 
 
 def test_few_rows_alike_labels_and_strange_names_give_reasons():

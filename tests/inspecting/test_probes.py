@@ -39,8 +39,7 @@ def test_the_area_counts_pairs_of_one_cell_alone():
     assert probes._areas(scores, member, np.array([0, 0, 1, 1]))[0] == 0.5
 
 
-@pytest.mark.parametrize("hidden", [False, True])
-@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize(("hidden", "given"), [(False, True), (True, False)])
 def test_the_null_holds_its_level(hidden, given):
     """The group follows the label, and the vectors know the label alone: beyond it there is nothing to read."""
     rng, found = np.random.default_rng(3), []

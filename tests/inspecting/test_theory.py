@@ -1,4 +1,4 @@
-"""The bounds of docs/theory.md: their numbers, that nothing exceeds them, what attains them, each step of proof."""
+"""The bounds of docs/theory.md: their numbers, that nothing exceeds them, and what attains them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import erf, erfc
 
 from levelhead.attention import QueryKeyStandardizer
 from levelhead.inspecting import theory
@@ -188,27 +187,7 @@ def test_the_distribution_free_bound_is_attained(share: float, head_size: int) -
     assert np.mean(query[:4] ** 2) == pytest.approx(1 / share)
 
 
-def test_twice_scales_the_second_moment() -> None:
-    """Centring |n(x)| again, as the authors' HateXplain code does, leaves the second moment 1 - (E|n(x)|)^2."""
-    x = np.random.default_rng(0).gamma(0.4, size=5000)
-    once = np.abs(standardise(x, np.full(5000, 1 / 5000)))
-    assert np.mean(np.abs(once - once.mean()) ** 2) == pytest.approx(1 - once.mean() ** 2)
-
-
 # ------------------------------------------------------------------------------------------------ Gaussian groups
-
-
-@pytest.mark.parametrize("share", [0.95, 0.6, 0.5, 0.1])
-def test_the_closed_form_agrees_with_samples(share: float) -> None:
-    rng = np.random.default_rng(1)
-    shares, centre, spread = (share, 1 - share), np.array([0.3, -1.2]), np.array([0.7, 1.6])
-    overall = share * centre[0] + (1 - share) * centre[1]
-    deviation = math.sqrt(np.dot(shares, spread**2 + (centre - overall) ** 2))
-    sampled = [
-        np.abs((m + s * rng.standard_normal(400_000) - overall) / deviation).mean()
-        for m, s in zip(centre, spread, strict=True)
-    ]
-    assert theory.gaussian_group_means(shares, centre, spread) == pytest.approx(np.array(sampled), rel=5e-3)
 
 
 @many
@@ -285,7 +264,7 @@ def test_the_bounds_come_in_order(seed: int) -> None:
     assert theory.paper_bound(shares, larger_only=True) <= theory.paper_bound(shares)
 
 
-# ------------------------------------------------------------------------------------------------ steps of the proofs
+# ------------------------------------------------------------------------------------------------ the lemma
 
 GRID = np.linspace(0, 10, 100_001)
 
@@ -294,58 +273,6 @@ def test_the_folded_normal_lemma() -> None:
     """E|x|^2 <= m^2 + (2/pi) s^2, with equality at m = 0 and at s = 0."""
     for deviation in (0.0, 1e-3, 1.0, 7.0):
         assert np.all(theory.folded_normal_mean(GRID, deviation) ** 2 <= (GRID**2 + 2 / math.pi * deviation**2) * SLACK)
-
-
-def test_every_step_of_the_lemma() -> None:
-    normal, error = math.sqrt(2 / math.pi) * np.exp(-(GRID**2) / 2), erf(GRID / math.sqrt(2))
-    folded = normal + GRID * error
-    # The derivative of the folded normal mean is erf(x / sqrt 2).
-    assert np.gradient(folded, GRID)[1:-1] == pytest.approx(error[1:-1], abs=1e-6)
-    assert np.all(folded * error <= GRID * SLACK)
-    right, left = GRID >= 1, GRID <= 1.8
-    tail = erfc(GRID / math.sqrt(2))
-    assert np.all(tail[right] * SLACK >= (normal * GRID / (1 + GRID**2))[right])
-    assert np.all(error[right] <= GRID[right] ** 2)
-    assert np.all(error <= math.sqrt(2 / math.pi) * GRID + 1e-15)
-    assert np.all(1 - error**2 >= np.exp(-2 * GRID**2 / math.pi) - 1e-15)
-    needed = 2 / math.pi * np.exp(-(GRID**2) / 2)
-    assert np.all(needed[left] <= np.exp(-2 * GRID[left] ** 2 / math.pi))
-    assert math.sqrt(math.log(math.pi / 2) / (2 / math.pi - 0.5)) > 1.8  # where that step ends
-
-
-@many
-@given(seeds, st.integers(2, 5))
-def test_the_constraint_on_mean_and_spread_of_one_group(seed: int, groups: int) -> None:
-    """l_i s_i^2 + l_i m_i^2 / (1 - l_i) <= 1 after standardisation, by Jensen over the other groups."""
-    rng = np.random.default_rng(seed)
-    shares = random_shares(rng, groups)
-    means, deviations = random_gaussians(rng, groups)
-    overall = shares @ means
-    scale = math.sqrt(shares @ (deviations**2 + (means - overall) ** 2))
-    m, s = (means - overall) / scale, deviations / scale
-    assert np.all(shares * s**2 + shares * m**2 / (1 - shares) <= SLACK)
-    for i in range(groups):
-        others = shares @ m**2 - shares[i] * m[i] ** 2
-        assert others >= shares[i] ** 2 * m[i] ** 2 / (1 - shares[i]) * (1 - 1e-9) - 1e-15
-
-
-@many
-@given(seeds, st.integers(2, 5))
-def test_each_group_mean_obeys_cauchy_schwarz(seed: int, groups: int) -> None:
-    rng = np.random.default_rng(seed)
-    group = np.repeat(np.arange(groups), 4)
-    probability = rng.dirichlet(np.ones(len(group))) + 1e-6
-    probability /= probability.sum()
-    shares = np.bincount(group, probability)
-    query, key = (standardise(x, probability) for x in heavy(rng, (2, len(group))))
-
-    def given_group(x: np.ndarray) -> np.ndarray:
-        return np.bincount(group, probability * x) / shares
-
-    squares = given_group(query**2), given_group(key**2)
-    for square in squares:
-        assert np.all(shares * square <= SLACK)
-    assert np.all(given_group(np.abs(query * key)) <= np.sqrt(squares[0] * squares[1]) * SLACK + 1e-15)
 
 
 # ------------------------------------------------------------------------------------------------ without abs
@@ -407,7 +334,7 @@ def test_no_batch_exceeds_the_bound_whatever_the_groups() -> None:
     generator = torch.Generator().manual_seed(0)
     rng = np.random.default_rng(0)
     heads, tokens, closest = 2, 3, 0.0
-    for case in range(1000):
+    for case in range(300):
         size, rows = int(rng.integers(1, 4)), int(rng.integers(2, 14))
         standardizer = QueryKeyStandardizer(
             heads, size, length=tokens, eps=float(rng.choice([0.0, 1e-5, 0.1])) or 1e-30

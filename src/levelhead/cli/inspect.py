@@ -63,7 +63,6 @@ def inspect_command(
             max_rows=max_rows,
             permutations=permutations,
             seed=seed,
-            pictures=html_file is not None or json_file is not None,
             progress=progress,
         )
     finish(result, json_file, html_file, source=runs[0].resolve().name, inputs=[masks])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import tempfile
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,12 @@ from torch import Tensor
 from levelhead.arrays import checked
 from levelhead.data import Fold, Split
 from levelhead.data.portraits import MASK_NAMES
-from levelhead.inspecting.inspection import Inspection, Panel
+from levelhead.inspecting.inspection import Inspection
 from levelhead.inspecting.measure import ModelInside, measure
-from levelhead.inspecting.patches import PatchRows, part_fractions, patch_grid
+from levelhead.inspecting.patches import part_fractions, patch_grid
 from levelhead.inspecting.probes import FEWEST, Array, Ints
-from levelhead.inspecting.qk import QkSamples
 from levelhead.inspecting.rows import Options, Rows
-from levelhead.inspecting.source import OpenedRun, RunFigure, open_run
+from levelhead.inspecting.source import OpenedRun, open_run
 from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct
 from levelhead.own.compare import matched_classes, open_model
@@ -182,7 +179,6 @@ def inspect_runs(
     max_rows: int = MAX_ROWS,
     permutations: int = 200,
     seed: int = 0,
-    pictures: bool = True,
     progress: Progress = silent,
 ) -> Inspection:
     """Inspect finished runs of one method, beside those of another; figures are means over runs.
@@ -200,7 +196,6 @@ def inspect_runs(
         max_rows: rows of a run at most, drawn at random.
         permutations: of the groups, for p-values; with several runs of a method at least 39.
         seed: of all that is drawn.
-        pictures: draw the panels of the page, which takes about a second each.
         progress: called as in trainings.
 
     Raises:
@@ -219,7 +214,6 @@ def inspect_runs(
     for folders in (runs, against):
         _refuse_other_trainings(folders, recipes)
     found: dict[str, list[ModelInside]] = {}
-    panels: list[Panel] = []
     said: dict[str, None] = {}
     measured_on: dict[str, dict[str, dict[str, int]]] = {}  # rows of the groups, by model and set of rows
     name_of_attribute = ""
@@ -239,20 +233,6 @@ def inspect_runs(
             said |= dict.fromkeys([*about, *_sampled(len(index), int(np.isin(codes, places).sum()))])
             opened = opened.of_rows(index, torch.from_numpy(member.astype(np.int64)), chosen)
             rows = _rows_of_run(opened, member, chosen, masks)
-            watching: list[Any] = []
-            if at == 0 and pictures:
-                watching.append(QkSamples(opened.model, token=1))
-                if rows.grid is not None:
-                    watching.append(PatchRows(opened.model))
-            alive = dict.fromkeys(watching)
-
-            def watch(captured: Any, where: slice, alive: dict[Any, None] = alive) -> None:
-                for one in list(alive):
-                    try:
-                        one.add(captured)
-                    except UnsupportedModelError:  # no single row is read, or no patches: no such panel
-                        del alive[one]
-
             inside = measure(
                 opened.model,
                 rows,
@@ -262,10 +242,8 @@ def inspect_runs(
                 progress=lambda stage, *rest, of=f"{name}, {Path(folder).name}": progress(
                     f"{printable(of, 40)}: {stage}", *rest
                 ),
-                watch=[watch],
             )
             found.setdefault(name, []).append(inside)
-            panels += [_panel(one.figure(opened), name) for one in alive]
             measured_on.setdefault(name, {})[_fingerprint(opened)] = opened.source.groups
             name_of_attribute = opened.source.attribute
     warnings = [*said, _one_training(found)]
@@ -276,7 +254,6 @@ def inspect_runs(
         found,
         folds={name: len(rows) for name, rows in measured_on.items()},
         warnings=tuple(one for one in warnings if one),
-        panels=tuple(panels),
         permutations=permutations,
     )
 
@@ -471,20 +448,3 @@ def _mask_table(path: Path) -> pd.DataFrame:
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is no parquet of masks: {error}") from None
     return frame.reset_index() if frame.index.name == "id" else frame
-
-
-def _panel(figure: RunFigure, name: str) -> Panel:
-    """Draw a figure of the paper for the page."""
-    with tempfile.TemporaryDirectory() as folder:
-        (written,) = figure.save(Path(folder) / "panel.png")
-        content = base64.b64encode(written.read_bytes()).decode()
-    kind = figure.to_dict()["figure"]
-    titles = {
-        "qk": "One dimension of queries and keys by group, and the same statistic of all (figure 3 of the paper)",
-        "attention": "Mean attention of the row that the classifier reads, by group and label (figure 4 of the paper)",
-    }
-    alts = {
-        "qk": f"Histograms by group of one query and one key dimension of {printable(name)}.",
-        "attention": f"Grids of mean attention on patches by group and label of {printable(name)}.",
-    }
-    return Panel(f"{printable(name)}: {titles[kind]}", alts[kind], content)

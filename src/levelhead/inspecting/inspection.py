@@ -14,7 +14,7 @@ from levelhead.inspecting.measure import LOGITS, ModelInside, Place
 from levelhead.inspecting.page import inspection_page
 from levelhead.metrics.between import difference_of
 from levelhead.metrics.names import Key
-from levelhead.report.record import Finding, Told
+from levelhead.report.record import Told
 from levelhead.report.result import Report
 from levelhead.report.text import Record, joined, number
 from levelhead.types import Estimate, in_quotes
@@ -28,15 +28,6 @@ ENDS = {
 """The ends of a figure's scale by its field; all other figures are shares, or areas, of 0 to 1."""
 READ = 0.05
 """Below this p-value a group counts as readable."""
-
-
-@dataclass(frozen=True)
-class Panel(Finding):
-    """A picture of the page: ``title``, ``alt`` for who cannot see it, and the PNG as base64."""
-
-    title: str
-    alt: str
-    png: str
 
 
 @dataclass(frozen=True)
@@ -71,7 +62,6 @@ class Inspection(Told, Report):
     runs: dict[str, int]
     differences: dict[str, Estimate]
     warnings: tuple[str, ...] = ()
-    panels: tuple[Panel, ...] = ()
     level: float = 0.95
     permutations: int = 200
 

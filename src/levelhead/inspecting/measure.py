@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from scipy import optimize, special
 from torch import Tensor
 
-from levelhead.attention.capture import Captured, attention_logits
+from levelhead.attention.capture import attention_logits
 from levelhead.attention.places import NO_MOVE, ONLY_READ, PLACES, Anchor, Dissection
 from levelhead.inspecting import theory
 from levelhead.inspecting.curves import Answered, Curves, explanation_curves
@@ -134,7 +134,6 @@ def measure(
     batch_size: int = 64,
     options: Options | None = None,
     progress: Progress = silent,
-    watch: Sequence[Callable[[Captured, slice], None]] = (),
 ) -> ModelInside:
     """Run a network on rows of two groups, and return all figures.
 
@@ -145,7 +144,6 @@ def measure(
         batch_size: rows at once.
         options: how much is measured.
         progress: called for every batch.
-        watch: each is called with the last layer's tensors, and the rows' places.
 
     Raises:
         UnsupportedModelError: a network whose attention cannot be reached.
@@ -162,8 +160,6 @@ def measure(
     for at, (where, index) in enumerate(batches):
         inside = opened.look(inputs_of(index))
         disparity.add(inside.captured, torch.from_numpy(rows.member[where].astype(np.int64)))
-        for take in watch:
-            take(inside.captured, where)
         _keep(seen, inside, opened)
         progress("Looking inside", at + 1, len(batches), "")
     vectors = {place: np.concatenate(parts) for place, parts in seen.vectors.items()}

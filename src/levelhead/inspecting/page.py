@@ -90,7 +90,7 @@ def _chain(result: Record, level: str) -> Record:
     ]
     for place, one in next(iter(models.values()))["places"].items():
         cells = [
-            _read_cell(m["places"][place]["linear_given"]) if place in m["places"] else blocks.no_cell()
+            _tested(m["places"][place]["linear_given"], "area") if place in m["places"] else blocks.no_cell()
             for m in models.values()
         ]
         if result["differences"]:
@@ -130,9 +130,18 @@ def _against(found: Record, scale: float = 100, digits: int = 1) -> Record:
     return blocks.cell(number(scale * figure.value, digits), chance, _p_text(found["p"]), help_text=P_HELP)
 
 
-def _read_cell(found: Record) -> Record:
-    one = blocks.figure_cell(found["area"])
-    return one if one.get("undefined") else one | {"sub": [*one["sub"], _p_text(found["p"])], "help": P_HELP}
+def _tested(found: Record, key: str) -> Record:
+    """Return a figure with its interval, what chance gives where that is known, and its p-value below."""
+    one = blocks.figure_cell(found[key])
+    if one.get("undefined"):
+        return one
+    chance = [f"chance {number(100 * found['chance'])}"] if "chance" in found else []
+    return one | {"sub": [*one["sub"], *chance, _p_text(found["p"])], "help": P_HELP}
+
+
+def _of(name: str, models: Mapping[str, Record], before: str = ": ") -> str:
+    """Name the model in a heading, where there are several."""
+    return f"{before}{short(name)}" if len(models) > 1 else ""
 
 
 def _attention(result: Record, level: str) -> list[Record]:
@@ -171,12 +180,12 @@ def _attention(result: Record, level: str) -> list[Record]:
     )
     parts = [
         (
-            f"{_capital(short(part))}{f', {short(name)}' if len(models) > 1 else ''}",
+            f"{_capital(short(part))}{_of(name, models, ', ')}",
             [
                 blocks.figure_cell(one["share"]),
                 blocks.cell(number(100 * one["area"])),
                 blocks.figure_cell(one["share_gap"], signed=True),
-                _iou(one["iou"]),
+                _tested(one["iou"], "figure"),
             ],
         )
         for name, model in models.items()
@@ -194,28 +203,14 @@ def _attention(result: Record, level: str) -> list[Record]:
         ],
         parts,
     )
-    shown = [bounds, maps, *([masks] if parts else [])]
-    pictures = [
-        {"type": "picture", "source": f"data:image/png;base64,{one['png']}", "alt": one["alt"], "caption": one["title"],
-         "where": blocks.PAGE}
-        for one in result["panels"]
-    ]  # fmt: skip
-    return [blocks.section("Attention", [*shown, *pictures], rank=1)]
-
-
-def _iou(found: Record) -> Record:
-    one = blocks.figure_cell(found["figure"])
-    if one.get("undefined"):
-        return one
-    return one | {"sub": [*one["sub"], f"chance {number(100 * found['chance'])}", _p_text(found["p"])]}
+    return [blocks.section("Attention", [bounds, maps, *([masks] if parts else [])], rank=1)]
 
 
 def _readability(models: Mapping[str, Record], level: str) -> Record:
     kinds = ("linear", "hidden", "linear_given", "hidden_given")
     tables = [
         blocks.table(
-            f"How well the group is read: area under the ROC curve, percent with {level} intervals"
-            + (f": {short(name)}" if len(models) > 1 else ""),
+            f"How well the group is read: area under the ROC curve, percent with {level} intervals{_of(name, models)}",
             [
                 "Place",
                 "Numbers",
@@ -225,7 +220,10 @@ def _readability(models: Mapping[str, Record], level: str) -> Record:
                 "Hidden, given the label",
             ],
             [
-                (_capital(one["title"]), [blocks.cell(f"{one['width']:,}"), *(_read_cell(one[kind]) for kind in kinds)])
+                (
+                    _capital(one["title"]),
+                    [blocks.cell(f"{one['width']:,}"), *(_tested(one[kind], "area") for kind in kinds)],
+                )
                 for one in model["places"].values()
             ],
         )
@@ -250,8 +248,7 @@ def _readability(models: Mapping[str, Record], level: str) -> Record:
 def _use(models: Mapping[str, Record], level: str, groups: tuple[str, str]) -> Record:
     tables = [
         blocks.table(
-            f"Effect of the group’s direction on the answer, with {level} intervals"
-            + (f": {short(name)}" if len(models) > 1 else ""),
+            f"Effect of the group’s direction on the answer, with {level} intervals{_of(name, models)}",
             [
                 "Place",
                 ("Gap without it, points", "gap in equalized odds"),
@@ -310,7 +307,7 @@ def _explanation(models: Mapping[str, Record], level: str, groups: tuple[str, st
         ["Curve", *map(short, groups), f"{short(groups[1])} minus {short(groups[0])}, points", "In random order"],
         [
             (
-                f"{title}{f', {short(name)}' if len(models) > 1 else ''}",
+                f"{title}{_of(name, models, ', ')}",
                 [
                     *(blocks.figure_cell(model["curves"][kind][group]) for group in groups),
                     blocks.figure_cell(model["curves"][f"{kind}_gap"], signed=True),

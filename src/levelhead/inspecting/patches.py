@@ -164,46 +164,27 @@ def attention_figure(
     Source: Lu, Wang, Wang, ICLR 2024, figure 4.
     """
     opened = open_run(folder, split, data_root, attribute)
-    rows = PatchRows(opened.model)
+    down, across = patch_grid(opened.model)
+    on_patches, elsewhere = [], []
     for captured in opened.passes():
-        rows.add(captured)
-    return rows.figure(opened)
-
-
-class PatchRows:
-    """The readout row's attention on patches, batch by batch."""
-
-    def __init__(self, model: Any) -> None:
-        self.grid = patch_grid(model)
-        self.on_patches: list[torch.Tensor] = []
-        self.outside: list[torch.Tensor] = []
-
-    def add(self, captured: Captured) -> None:
-        """Take a batch."""
-        down, across = self.grid
         outside = captured.key.shape[2] - down * across
         if outside < 0:
             raise UnsupportedModelError(
                 f"The last layer has {captured.key.shape[2]} tokens for {down}x{across} patches."
             )
-        on_patches, elsewhere = shares_of_patches(captured, outside)
-        self.on_patches.append(on_patches)
-        self.outside.append(elsewhere)
-
-    def figure(self, opened: OpenedRun) -> AttentionFigure:
-        """Average over the rows that were taken, by group and label."""
-        down, across = self.grid
-        attention, outside_share = torch.cat(self.on_patches).numpy(), torch.cat(self.outside).numpy()
-        labels, groups = opened.examples.labels.numpy(), opened.groups.values.numpy()
-        cells = {}
-        for class_index, label in enumerate(opened.examples.class_names):
-            for group_index, group in enumerate(opened.groups.names):
-                members = np.flatnonzero((labels == class_index) & (groups == group_index))
-                rows = attention[members]
-                mean, error = (values.reshape(down, across) for values in _mean_and_error(rows))
-                outside_mean = float(outside_share[members].mean()) if len(members) else float("nan")
-                cells[label, group] = GroupAttention(group, label, len(members), mean, error, outside_mean)
-        return AttentionFigure(opened.source, opened.examples.class_names, cells)
+        shares, rest = shares_of_patches(captured, outside)
+        on_patches.append(shares)
+        elsewhere.append(rest)
+    attention, outside_share = torch.cat(on_patches).numpy(), torch.cat(elsewhere).numpy()
+    labels, groups = opened.examples.labels.numpy(), opened.groups.values.numpy()
+    cells = {}
+    for class_index, label in enumerate(opened.examples.class_names):
+        for group_index, group in enumerate(opened.groups.names):
+            members = np.flatnonzero((labels == class_index) & (groups == group_index))
+            mean, error = (values.reshape(down, across) for values in _mean_and_error(attention[members]))
+            away = float(outside_share[members].mean()) if len(members) else float("nan")
+            cells[label, group] = GroupAttention(group, label, len(members), mean, error, away)
+    return AttentionFigure(opened.source, opened.examples.class_names, cells)
 
 
 def shares_of_patches(captured: Captured, outside: int) -> tuple[torch.Tensor, torch.Tensor]:

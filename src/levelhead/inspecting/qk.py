@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from levelhead.attention.capture import Captured
 from levelhead.attention.standardize import QueryKeyStandardizer
@@ -20,7 +19,7 @@ from levelhead.types import ConfigError, DataError, UnsupportedModelError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-from levelhead.inspecting.source import Array, OpenedRun, RunFigure, Source, open_run
+from levelhead.inspecting.source import Array, RunFigure, Source, open_run
 
 BINS = 30
 LINES = ["-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3))]
@@ -193,68 +192,44 @@ def qk_figure(
     Source: Lu, Wang, Wang, ICLR 2024, figure 3 (there: the CLS query, and the key of token 10).
     """
     opened = open_run(folder, split, data_root, attribute)
-    samples = QkSamples(opened.model, head, dimension, token)
+    debiased = any(isinstance(module, QueryKeyStandardizer) for module in opened.model.modules())
+    parts: dict[tuple[str, str], list[torch.Tensor]] = {}
+    present, places = [], {}
     for captured in opened.passes():
-        samples.add(captured)
-    return samples.figure(opened)
-
-
-class QkSamples:
-    """Queries of the readout row and keys of one token, batch by batch; arguments are those of :func:`qk_figure`."""
-
-    def __init__(self, model: nn.Module, head: int = 0, dimension: int = 0, token: int = 10) -> None:
-        self.head, self.dimension, self.token = head, dimension, token
-        debiased = any(isinstance(module, QueryKeyStandardizer) for module in model.modules())
-        self.stages = ("before", "after") if debiased else ("before",)
-        self.collected: dict[tuple[str, str], list[torch.Tensor]] = {
-            (tensor, stage): [] for tensor in ("query", "key") for stage in self.stages
-        }
-        self.present: list[torch.Tensor] = []
-        self.size = self.key_head = 0
-
-    def add(self, captured: Captured) -> None:
-        """Take a batch."""
-        if captured.readout is None:
-            raise UnsupportedModelError("The classifier of this run reads no single row, so there is no query to draw.")
-        batch, heads, tokens, self.size = captured.query.shape
-        for option, value, count in (
-            ("head", self.head, heads),
-            ("dimension", self.dimension, self.size),
-            ("token", self.token, tokens),
-        ):
-            if not 0 <= value < count:
-                raise ConfigError(f"--{option} {value}: this network has {option}s 0 to {count - 1}.")
-        here = torch.arange(batch)
-        for stage, query, key in (
-            ("before", captured.query, captured.key),
-            ("after", captured.debiased_query, captured.debiased_key),
-        )[: len(self.stages)]:
-            self.collected["query", stage].append(query[here, :, captured.readout])
-            self.collected["key", stage].append(key[:, :, self.token])
+        batch, heads, tokens, size = captured.query.shape
+        _refuse_what_there_is_not(captured, head=(head, heads), dimension=(dimension, size), token=(token, tokens))
+        stages = {"before": (captured.query, captured.key), "after": (captured.debiased_query, captured.debiased_key)}
+        for stage in ("before", "after") if debiased else ("before",):
+            query, key = stages[stage]
+            parts.setdefault(("query", stage), []).append(query[torch.arange(batch), :, captured.readout])
+            parts.setdefault(("key", stage), []).append(key[:, :, token])
         valid = captured.valid
-        self.present.append(torch.ones(batch, dtype=torch.bool) if valid is None else valid[:, self.token])
-        self.key_head = self.head // (heads // captured.key.shape[1])
+        present.append(torch.ones(batch, dtype=torch.bool) if valid is None else valid[:, token])
+        key_head = head // (heads // captured.key.shape[1])
+        places = {"query": head * size + dimension, "key": key_head * size + dimension}
+    rows = {"query": torch.ones(len(opened.groups.values), dtype=torch.bool), "key": torch.cat(present)}
+    names = list(opened.source.groups)
+    samples, shuffled = {}, {}
+    for (tensor, stage), several in parts.items():
+        values = torch.cat(several)[rows[tensor]].flatten(1).numpy()
+        groups = opened.groups.values[rows[tensor]].numpy()
+        if len(np.unique(groups)) < len(names):
+            raise DataError(f"Token {token} is padding in every row of a group; choose an earlier --token.")
+        shown = values[:, places[tensor]].astype(np.float64)
+        statistic, pair = _largest_difference(shown, groups, names)
+        samples[tensor, stage] = DimensionByGroup(shown, groups, statistic, pair, kolmogorov_smirnov(values, groups))
+        if stage == "before":
+            shuffled[tensor] = kolmogorov_smirnov(values, np.random.default_rng(0).permutation(groups))
+    return QkFigure(opened.source, head, dimension, token, samples, shuffled)
 
-    def figure(self, opened: OpenedRun) -> QkFigure:
-        """Compare the groups of the rows that were taken."""
-        rows = {"query": torch.ones(len(opened.groups.values), dtype=torch.bool), "key": torch.cat(self.present)}
-        names = list(opened.source.groups)
-        samples, shuffled = {}, {}
-        for (tensor, stage), parts in self.collected.items():
-            values = torch.cat(parts)[rows[tensor]].flatten(1).numpy()
-            groups = opened.groups.values[rows[tensor]].numpy()
-            if len(np.unique(groups)) < len(names):
-                raise DataError(f"Token {self.token} is padding in every row of a group; choose an earlier --token.")
-            position = (self.head if tensor == "query" else self.key_head) * self.size + self.dimension
-            shown = values[:, position].astype(np.float64)
-            statistic, pair = _largest_difference(shown, groups, names)
-            samples[tensor, stage] = DimensionByGroup(
-                shown, groups, statistic, pair, kolmogorov_smirnov(values, groups)
-            )
-            if stage == "before":
-                order = np.random.default_rng(0).permutation(len(groups))
-                shuffled[tensor] = kolmogorov_smirnov(values, groups[order])
-        return QkFigure(opened.source, self.head, self.dimension, self.token, samples, shuffled)
+
+def _refuse_what_there_is_not(captured: Captured, **options: tuple[int, int]) -> None:
+    """Raise for a network without a row that is read, or an option whose value is not below its count."""
+    if captured.readout is None:
+        raise UnsupportedModelError("The classifier of this run reads no single row, so there is no query to draw.")
+    for option, (value, count) in options.items():
+        if not 0 <= value < count:
+            raise ConfigError(f"--{option} {value}: this network has {option}s 0 to {count - 1}.")
 
 
 def _largest_difference(values: Array, groups: NDArray[np.int64], names: list[str]) -> tuple[float, tuple[str, str]]:
