@@ -144,6 +144,19 @@ def encode_together(*columns: ArrayLike) -> tuple[list[IntArray], list[Hashable]
     return [_places(found, names)[codes] for codes, found in coded], names
 
 
+def _coded(
+    y_true: ArrayLike, predictions: Sequence[ArrayLike], group: ArrayLike
+) -> tuple[list[IntArray], list[Hashable], IntArray, list[Hashable]]:
+    """Return codes of labels and predictions and their vocabulary, and codes of the rows' groups and their names."""
+    codes, classes = encode_together(y_true, *predictions)
+    members, groups = encode(group)
+    if len(members) != len(codes[0]):
+        raise DataError(f"{len(members)} group values for {len(codes[0])} labels. Pass one group for every row.")
+    if not len(members):
+        raise DataError("There are no rows to count. Pass at least one labelled prediction.")
+    return codes, classes, members, groups
+
+
 def _sorted(names: list[Hashable]) -> list[Hashable]:
     try:
         return sorted(names)  # type: ignore[type-var]  # what cannot be compared is caught
@@ -205,12 +218,7 @@ class Counts:
         Raises:
             DataError: lengths differ, there are no rows, or values are missing.
         """
-        (labels, predictions), classes = encode_together(y_true, y_pred)
-        members, groups = encode(group)
-        if len(members) != len(labels):
-            raise DataError(f"{len(members)} group values for {len(labels)} labels. Pass one group for every row.")
-        if not len(labels):
-            raise DataError("There are no rows to count. Pass at least one labelled prediction.")
+        (labels, predictions), classes, members, groups = _coded(y_true, [y_pred], group)
         return cls.from_codes(members, labels, predictions, groups, classes)
 
     @classmethod
@@ -302,14 +310,9 @@ class JointCounts:
         """
         if not len(predictions):
             raise DataError("There are no predictions to compare. Pass at least one array of them.")
-        codes, found = encode_together(y_true, *predictions)
+        codes, found, members, groups = _coded(y_true, predictions, group)
         names = _sorted(list(dict.fromkeys([*found, *classes])))
         codes = [_places(found, names)[one] for one in codes]
-        members, groups = encode(group)
-        if len(members) != len(codes[0]):
-            raise DataError(f"{len(members)} group values for {len(codes[0])} labels. Pass one group for every row.")
-        if not len(members):
-            raise DataError("There are no rows to count. Pass at least one labelled prediction.")
         rows = np.stack([members, *codes], axis=1)
         patterns, places, multiplicity = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
         places = places.reshape(-1)  # NumPy 2.0.0 returns a column

@@ -39,7 +39,6 @@ MOST_CELLS = 1 << 23
 FEWEST = 5
 """Positives, and negatives, below which an area has no interval: NaN with the reason."""
 CALIBRATION_BINS, LINE_BINS = 10, 4096
-CHUNK = 1 << 18
 SMOOTHING = 0.1
 SMALLEST = 1e-6
 """Probabilities nearer to 0 or 1 count as this near in the regression: the log odds of 0 and 1 are infinite."""
@@ -77,13 +76,7 @@ class ScoreCounts:
 
         Every one of ``thresholds`` begins a bin, so that counts at it are exact.
         """
-
-        def batches() -> Iterator[tuple[NDArray[np.bool_], FloatArray, NDArray[Any]]]:
-            for begin in range(0, len(score), CHUNK):
-                rows = slice(begin, begin + CHUNK)
-                yield label[rows], score[rows], group[rows]
-
-        return cls.from_batches(batches, groups, thresholds, most_bins)
+        return cls.from_batches(lambda: [(label, score, group)], groups, thresholds, most_bins)
 
     @classmethod
     def from_batches(
