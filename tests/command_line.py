@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,18 @@ def run(*arguments: object) -> int:
     with pytest.raises(SystemExit) as ended:
         main([str(argument) for argument in arguments])
     return int(ended.value.code or 0)
+
+
+def wait_until(happened: Callable[[], object], seconds: float = 240) -> None:
+    """Return as soon as ``happened()`` is true, or after so many seconds."""
+    end = time.monotonic() + seconds
+    while not happened() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def lines_of(log: Path) -> int:
+    """Return how many lines a file has that may not be there yet."""
+    return len(log.read_text().splitlines()) if log.exists() else 0
 
 
 def evaluated_run(folder: Path, clusters: int | None = None) -> Path:

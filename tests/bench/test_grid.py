@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from command_line import run, said
+from command_line import run, said, wait_until
 from levelhead.bench import grid as grid_module
 from levelhead.bench.checks import check_cells
 from levelhead.bench.comparison import LEAKING
@@ -257,11 +256,8 @@ def test_a_killed_grid_leaves_no_run_behind_and_goes_on(tmp_path: Path, in_this_
     command = [sys.executable, "-m", "levelhead", "compare", str(grid), "--out", str(tmp_path / "runs")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
     first, log = cells_of(grid)[0].folder / "evaluation-test.json", cells_of(grid)[1].folder / "log.jsonl"
-    for _ in range(2400):
-        if log.exists():
-            break
-        time.sleep(0.1)
-    process.send_signal(signal.SIGKILL)
+    wait_until(log.exists)
+    process.kill()
     process.wait()
     written, before = first.stat().st_mtime_ns, ""
     for _ in range(100):

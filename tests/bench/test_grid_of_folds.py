@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from command_line import lines_of, wait_until
 from fold_runs import BASE, ROWS, answers, fake, grid
 from levelhead.bench.grid import Grid, make_cells, read_grid, remember, run_grid
 from levelhead.bench.tables import collect
@@ -125,11 +125,7 @@ def test_folds_killed_with_signal_9_go_on_to_the_same_answers(tmp_path: Path) ->
 
     process = compare(tmp_path / "cut")
     try:
-        for _ in range(1200):
-            log = runs(tmp_path / "cut")[1] / "log.jsonl"
-            if log.exists() and len(log.read_text().splitlines()) > 5:
-                break
-            time.sleep(0.05)
+        wait_until(lambda: lines_of(runs(tmp_path / "cut")[1] / "log.jsonl") > 5)
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # the comparison, and the run that it waits for
         process.wait()

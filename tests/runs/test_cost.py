@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 
+from command_line import wait_until
 from levelhead.report.text import cell_lines
 from levelhead.runs import cost
 from levelhead.runs.cost import add_parts, earlier_part, measured_cost, paper_formula_wh, process_peak_memory_mib
@@ -148,21 +149,17 @@ def test_a_mig_slice_is_not_billed_for_the_whole_gpu(nvml: PlayedNvml, seen_as: 
     assert nvml.open == 0
 
 
-def test_a_counter_that_goes_back_is_noticed_at_any_reading(nvml: PlayedNvml) -> None:
+def test_each_reading_between_counts(nvml: PlayedNvml) -> None:
     nvml.energy = iter([5_000_000, 6_000_000, 100, 9_000_000, 9_000_001]).__next__
     with measured_cost(GPU, every_seconds=1000) as meter:
-        meter._step(running=True)  # the third reading, after a reset; the last one is higher than the first again
-    assert meter.result()["energy_wh"] is None
-    assert "went back" in meter.result()["energy_reason"]
-
-
-def test_other_processes_are_counted_at_their_most(nvml: PlayedNvml) -> None:
-    with measured_cost(GPU, every_seconds=1000) as meter:
         nvml.pids = [7, 8, 9]  # numbers of the host, as seen inside a container
-        meter._step(running=True)
+        meter._step(running=True)  # the third reading, after a reset; the last one is higher than the first again
         nvml.pids = [os.getpid()]
-    assert meter.result()["gpu_other_processes"] == 2
-    nvml.pids = []
+    result = meter.result()
+    assert result["energy_wh"] is None
+    assert "went back" in result["energy_reason"]
+    assert result["gpu_other_processes"] == 2
+    nvml.pids, nvml.energy = [], iter(range(10)).__next__
     result = measure()
     assert result["gpu_other_processes"] is None
     assert "does not show" in result["gpu_other_processes_reason"]
@@ -343,9 +340,7 @@ def test_the_parts_of_a_run_killed_with_signal_9_are_kept(tmp_path: Path) -> Non
     file = tmp_path / "cost-so-far.json"
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(file)])
     try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not (file.exists() and read_json(file)["seconds"] > 0.2):
-            time.sleep(0.01)
+        wait_until(lambda: file.exists() and read_json(file)["seconds"] > 0.2)
     finally:
         os.kill(process.pid, signal.SIGKILL)  # while it writes, as often as not
         process.wait()
@@ -362,17 +357,9 @@ def test_the_parts_of_a_run_killed_with_signal_9_are_kept(tmp_path: Path) -> Non
 
 
 MACHINE = {"device": "cpu", "cpu": "Example 1", "threads": 1}
-WHOLE: dict[str, Any] = {
-    "seconds": 100.0,
-    "samples_per_second": 640.0,
-    "steps": 1000,
-    "forward_passes": 1.5,
-    "backward_passes": 1.0,
-    "parameters": 2_000_000,
-    "process_peak_memory_mib": 900.0,
-    "parts": 1,
-    "killed_parts": 0,
-}
+WHOLE: dict[str, Any] = {"seconds": 100.0, "samples_per_second": 640.0, "steps": 1000, "forward_passes": 1.5}
+WHOLE |= {"backward_passes": 1.0, "parameters": 2_000_000, "process_peak_memory_mib": 900.0}
+WHOLE |= {"parts": 1, "killed_parts": 0}
 OLD: dict[str, Any] = {"seconds": 529.2, "steps": 1260, "parameters": 1_936_706, "peak_memory_mib": 877.1}
 
 
@@ -452,11 +439,8 @@ def test_what_limits_a_row_is_said_of_it() -> None:
 
 
 def test_different_hardware_is_said() -> None:
-    rows = {
-        "ERM": mean_cost([WHOLE, WHOLE], [MACHINE, MACHINE]),
-        "DAM": mean_cost([WHOLE, WHOLE], [MACHINE, {**MACHINE, "threads": 8}]),
-    }
-    notes = "\n".join(cost_table(rows)["notes"])
+    costs = {"ERM": [MACHINE, MACHINE], "DAM": [MACHINE, {**MACHINE, "threads": 8}]}
+    notes = "\n".join(cost_table({name: mean_cost([WHOLE, WHOLE], each) for name, each in costs.items()})["notes"])
     assert "NOT comparable, the hardware differs: ERM: device cpu, CPU Example 1, threads 1; DAM: " in notes
     assert "threads 1 and device cpu, CPU Example 1, threads 8" in notes
     _, notes = table(ERM=[WHOLE], DAM=[WHOLE])

@@ -28,39 +28,27 @@ from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
 
 CODE = """
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
 
 from levelhead.data import Card
 from levelhead.data.portraits import Portraits
-from levelhead.methods import Method, Stage
-from levelhead.objectives.cross_entropy import WeightedCrossEntropy
-
+from levelhead.methods import ERM
 
 @dataclass(frozen=True)
-class Mine(Method):
-    summary: ClassVar[str] = "a method of their own"
-    knowledge: ClassVar[str] = "FEW GROUPS"
+class Mine(ERM):
+    summary = "a method of their own"
+    knowledge = "FEW GROUPS"
+    told = "FEW GROUPS 12"
     gamma: float = 2.0
     kinds: tuple[str, ...] = ("a", "b")
 
-    @property
-    def told(self):
-        return "FEW GROUPS 12"
-
-    def stages(self, lab):
-        yield Stage(WeightedCrossEntropy(lab.new_model()))
-
-
 @dataclass(frozen=True)
 class Seeing(Mine):
-    uses_groups: ClassVar[bool] = True
-    changes_at_end: ClassVar[bool] = True
-
+    uses_groups = changes_at_end = True
 
 @dataclass(frozen=True)
 class Faces(Portraits):
-    card: ClassVar[Card] = Card("Their faces", "find the hat", "age", "theirs", "They 2026", "", "Ask them first.")
+    card = Card("Their faces", "find the hat", "age", "theirs", "They 2026", "", "Ask them first.")
     note: str = "theirs"
 """
 HOSTILE = "from pathlib import Path\nPath({!r}).write_text('the code ran')\n" + CODE

@@ -6,7 +6,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from command_line import run
+from command_line import lines_of, run, wait_until
 from levelhead.bench.tables import collect
 from levelhead.models.networks import load_model
 from levelhead.runs.card import model_card
@@ -168,10 +167,7 @@ def test_a_run_killed_with_signal_9_resumes_to_the_same_weights(tmp_path: Path) 
     process = subprocess.Popen([*command, *(f"--set={one}" for one in often)], stdout=subprocess.DEVNULL)
     log = tmp_path / "cut" / "log.jsonl"
     try:
-        for _ in range(600):
-            if log.exists() and len(log.read_text().splitlines()) > 20:
-                break
-            time.sleep(0.05)
+        wait_until(lambda: lines_of(log) > 20)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()

@@ -61,7 +61,7 @@ class Experiment:
         data, options = named(self.data), plain_options(self.method)
         data_name, method_name = name_of(data, DATASETS), name_of(self.method, METHODS)
         if isinstance(self.method, DAM):
-            if isinstance(self.method.base, ERM):
+            if type(self.method.base) is ERM:  # a class that a user derives from it has a name of its own
                 del options["base"]
             else:
                 method_name += f"+{name_of(self.method.base, METHODS)}"
