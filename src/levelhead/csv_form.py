@@ -37,19 +37,8 @@ SAMPLE = 1 << 20  # characters at the beginning that may be the header
 NUMBERS = 1 << 17  # characters at the beginning that show how numbers are written
 BLOCK = 1 << 22
 MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
-FORMULA = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\t",
-    "\r",
-    "\N{FULLWIDTH EQUALS SIGN}",
-    "\N{FULLWIDTH PLUS SIGN}",
-    "\N{FULLWIDTH HYPHEN-MINUS}",
-    "\N{FULLWIDTH COMMERCIAL AT}",
-)
-"""What begins a cell that a spreadsheet takes for a formula, which may run a program."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r", *"\uff1d\uff0b\uff0d\uff20")
+"""What begins a cell that a spreadsheet takes for a formula, which may run a program; full-width forms too."""
 ANNOUNCED = re.compile(r'"?sep=([,;\t|])"?(\r\n|\n|\r)', re.IGNORECASE)
 """The line that Excel reads, and some programs write, above the header."""
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import platform
 from collections.abc import Iterable
 from pathlib import Path
+
+
+version = functools.cache(importlib.metadata.version)
+"""The version of a package; its files are looked for once."""
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
@@ -14,7 +19,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     found = {}
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
+            found[package] = version(package)
     return found
 
 
