@@ -24,14 +24,17 @@ from tiny import tiny_vit
 FILES = [
     *("config.yaml", "evaluation-test.json", "predictions-test.parquet", "predictions-validation.parquet", ".lock"),
     *("metrics.json", "cost.json", "log.jsonl", "environment.json", "data.json", "cost-so-far.json", "model"),
+    *("model/README.md", "model/config.json", "model/model.safetensors", "checkpoints/stage-1.safetensors"),
     *(
-        "model/README.md",
-        "model/config.json",
-        "model/model.safetensors",
         "checkpoints",
-        "checkpoints/stage-1.safetensors",
+        "epochs",
+        "figures",
+        "pretraining",
+        "grid.yaml",
+        "looks.json",
+        "scores-bold.json",
+        "answers-bold.jsonl",
     ),
-    *("epochs", "figures", "pretraining", "grid.yaml", "looks.json", "scores-bold.json", "answers-bold.jsonl"),
     *("klaad.json", "held-out-terms.txt", "gap.json", "examples-bold.json", "new/deeper/any-name"),
 ]
 OF_RUNS = [

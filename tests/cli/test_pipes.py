@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from command_line import run
 from levelhead.auditing.unknown.known import read_shares
-from levelhead.cli.app import main
 from levelhead.data.hub import _saved_splits
 from levelhead.lm.perplexity import Perplexity
 from levelhead.lm.stereoset.data import read_stereoset, read_terms
@@ -64,7 +64,5 @@ def test_no_command_waits_for_a_pipe_in_a_run_folder(
         )
     (tmp_path / "run" / part).parent.mkdir(exist_ok=True)
     os.mkfifo(tmp_path / "run" / part)
-    with pytest.raises(SystemExit) as ended:
-        main(list(line))
-    assert ended.value.code == 2
+    assert run(*line) == 2
     assert "is a pipe" in capsys.readouterr().err.replace("\n", " ") or part == "config.yaml"

@@ -10,22 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.cli.app import main
+from command_line import run
 from levelhead.storage import check_outputs
 from levelhead.types import ConfigError
 
-AUDIT = [
-    "audit",
-    "rows.csv",
-    "--label",
-    "label",
-    "--prediction",
-    "prediction",
-    "--group",
-    "group",
-    "--json",
-    "audit.json",
-]
+AUDIT = "audit rows.csv --label label --prediction prediction --group group --json audit.json".split()  # noqa: SIM905
 
 
 @pytest.fixture
@@ -36,7 +25,7 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "levelhead", *arguments]
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, check=False)
 
@@ -47,13 +36,13 @@ def test_every_console_gets_the_result() -> None:
     """Of few characters, of several bytes a character, and of two bytes each."""
     lines = []
     for encoding in ("utf-8", "ascii", "shift-jis", "utf-16"):
-        done = run(*AUDIT, PYTHONIOENCODING=encoding, COLUMNS="120")
+        done = process(*AUDIT, PYTHONIOENCODING=encoding, COLUMNS="120")
         assert (done.returncode, done.stderr) == (0, b"")
         text = done.stdout.decode(encoding)
         assert "zo" in text
         lines.append([len(line) for line in text.splitlines()])
     assert lines == lines[:1] * 4
-    refused = run("audit", "no–file.csv", *AUDIT[2:], PYTHONIOENCODING="ascii")
+    refused = process("audit", "no–file.csv", *AUDIT[2:], PYTHONIOENCODING="ascii")
     assert refused.returncode == 2
     assert b"Traceback" not in refused.stderr
 
@@ -93,37 +82,23 @@ def test_no_output_can_lie_in_a_deleted_folder(tmp_path: Path, monkeypatch: pyte
 def test_an_odd_variable_is_named(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(SystemExit) as ended:
-        main(["plan", "--gap", "5", "--rate", "0.3"])
-    assert ended.value.code == 2
-    assert f"Error: The environment variable {name} is " in capsys.readouterr().err
-    monkeypatch.setenv(name, "1")
-    with pytest.raises(SystemExit) as ended:
-        main(["plan", "--gap", "5", "--rate", "0.3"])
-    assert ended.value.code == 0
+    for given, status in ((value, 2), ("1", 0)):
+        monkeypatch.setenv(name, given)
+        assert run("plan", "--gap", "5", "--rate", "0.3") == status
+        assert (f"Error: The environment variable {name} is " in capsys.readouterr().err) == (status == 2)
 
 
 def test_a_report_of_no_column_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    records = [
-        {"by_attribute": {}},
-        {"by_attribute": []},
-        {"by_attribute": {}, "threshold": 0.5, "scale": "probability"},
-    ]
-    records += [
-        {"by_attribute": {"g": {}}},
-        {"kind": "regression audit"},
-        {"kind": "indirect audit", "by_attribute": {}},
-    ]
+    records = [{"by_attribute": one} for one in ({}, [], {"g": {}})]
+    records += [{"by_attribute": {}, "threshold": 0.5, "scale": "probability"}]
+    records += [{"kind": "regression audit"}, {"kind": "indirect audit", "by_attribute": {}}]
     records += [{"comparisons": [{}]}, {"headlines": {}}, {"arithmetic_check": {}}, {"figures": {}, "published": {}}]
     for record in records:
         Path("result.json").write_text(json.dumps(record))
-        with pytest.raises(SystemExit) as ended:
-            main(["report", "result.json", "--html", "page.html"])
-        assert ended.value.code == 2, record
+        assert run("report", "result.json", "--html", "page.html") == 2, record
         assert "Error: result.json " in capsys.readouterr().err.replace("\n", " ")
 
 
