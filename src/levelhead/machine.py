@@ -9,7 +9,6 @@ import platform
 from collections.abc import Iterable
 from pathlib import Path
 
-
 version = functools.cache(importlib.metadata.version)
 """The version of a package; its files are looked for once."""
 
