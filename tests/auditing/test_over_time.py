@@ -40,44 +40,63 @@ def audit(data: pd.DataFrame = ROWS, **options: object) -> lh.AuditResult:
 
 
 def test_dates_are_months_and_other_values_periods() -> None:
-    values = [
-        "2024-03-31",
-        "2024/3/1 10:00",
-        date(2024, 3, 5),
-        datetime(2024, 3, 5, 1),
-        "2024-03",
-        "2024-Q1",
-        7,
-        "2024-3-123",
-    ]
-    found = as_periods((np.arange(8), values))[1]
-    assert found == ["2024-03"] * 5 + ["2024-Q1", "7", "2024-3-123"]
-    assert ordered(["10", "9", "11"]) == (["9", "10", "11"], True)
-    assert ordered(["March", "April"]) == (["March", "April"], False)
+    dates = ["2024-03-31", "2024/3/1 10:00", date(2024, 3, 5), datetime(2024, 3, 5, 1), "2024-03", "2024-3"]
+    values = [*dates, "2024-Q1", 7, "2024-3-123"]
+    assert as_periods((np.arange(9), values))[1] == ["2024-03"] * 6 + ["2024-Q1", "7", "2024-3-123"]
+
+
+PLACES = [
+    ("9,10,11", [0, 1, 2]),
+    ("1,2,10", [0, 1, 9]),
+    ("2019,2020,2024", [0, 1, 5]),
+    ("2024-01,2024-02,2024-10,2025-01", [0, 1, 9, 12]),
+    ("2024-9,2024-10", [0, 1]),
+    ("2024.9,2024.10,2025.1", [0, 1, 4]),
+    ("2024.25,2024.5", [0, 1]),  # numbers
+    ("2024-Q1,2024-Q2,2025-Q1", [0, 1, 4]),
+    ("2024-W9,2024-W10", [0, 1]),
+    ("2024-W01,2024-W52,2025-W01", [0, 51, 52]),
+    ("2023/24,2024/25", [0, 1]),
+    ("202411,202412,202501", [0, 1, 2]),  # codes
+    ("20243,20244,20251", [0, 1, 2]),
+    ("202451,202452,202501", [0, 1, 2]),
+    ("20241231,20250101,20250102", [0, 1, 2]),
+    ("2024-01,2024-04,2024-07", [0, 1, 2]),  # quarters, written as months
+    ("2013B,2013J,2014B,2014J", [0, 1, 2, 3]),
+    ("2013S1,2013S2,2014S1", [0, 1, 2]),
+    ("2013-H2,2014-H1", [0, 1]),
+    ("9 days,10 days", [0, 1]),
+    ("2023 Q4,2024 Q1", [0, 1]),
+    ("sales_9.csv,sales_10.csv", [0, 1]),
+    ("2024-01", [0]),
+]
+
+
+@pytest.mark.parametrize(("periods", "places"), PLACES)
+def test_periods_of_known_time_are_sorted_and_lie_where_they_are_in_time(periods: str, places: list[int]) -> None:
+    given = periods.split(",")
+    assert ordered(given[::-1]) == (given, True)
+    assert places_of(given) == places
 
 
 @pytest.mark.parametrize(
-    ("periods", "known"),
+    "periods",
     [
-        (["2024-9", "2024-10"], True),
-        (["2024-W9", "2024-W10"], True),
-        (["2024.9", "2024.10"], True),
-        (["2024.25", "2024.5"], True),  # numbers
-        (["2023/24", "2024/25"], True),
-        (["2023 Q4", "2024 Q1"], True),
-        (["12/2023", "01/2024"], False),  # as texts, January would come first
-        (["31.01.2024", "01.02.2024"], False),
-        (["2024 Jan", "2024 Feb"], False),
-        (["9 days", "10 days"], True),
-        (["sales_9.csv", "sales_10.csv"], True),
-        (["sales_9.csv", "Sales_10.csv"], False),
-        (["4Q2023", "1Q2024"], False),
-        (["2024/12", "2024-11"], False),
+        "March,April",
+        "before,after",
+        "12/2023,01/2024",  # as texts, January would come first
+        "31.01.2024,01.02.2024",
+        "2024 Jan,2024 Feb",
+        "sales_9.csv,Sales_10.csv",
+        "4Q2023,1Q2024",
+        "2024/12,2024-11",
+        "2024S,2024F",  # spring and fall
     ],
 )
-def test_only_periods_of_known_time_are_sorted(periods: list[str], known: bool) -> None:
-    assert ordered(periods[::-1]) == (periods if known else periods[::-1], known)
-    assert as_periods((np.arange(2), ["2024-3", "2024-03"]))[1] == ["2024-03"] * 2
+def test_periods_of_unknown_time_stay_in_the_order_of_the_rows(periods: str) -> None:
+    given = periods.split(",")
+    assert ordered(given[::-1]) == (given[::-1], False)
+    assert places_of(given) == [0, 1]
 
 
 WRITTEN = (
@@ -130,15 +149,6 @@ def test_periods_whose_order_is_not_known_make_no_trend(written: str) -> None:
     for rate in ("selection_rate", "true_positive_rate"):
         with pytest.raises(ConfigError, match=f"'{rate}_slope > 1%': By sex, no "):
             result.require(f"{rate}_slope > 1%")
-
-
-def test_a_year_and_a_letter_or_half_are_in_time_s_order() -> None:
-    for one in (["2013B", "2013J", "2014B", "2014J"], ["2013S1", "2013S2", "2014S1"], ["2013-H2", "2014-H1"]):
-        assert ordered(one[::-1]) == (one, True)
-        assert places_of(one) == list(range(len(one)))
-    assert ordered(["2024S", "2024F"]) == (["2024S", "2024F"], False)  # spring and fall
-    spelled = audit(ROWS.assign(day=np.where(np.arange(len(ROWS)) % 2, "2024 Q1", "2024 q1")))
-    assert any("“2024 q1” and “2024 Q1” differ only in how" in one for one in spelled.warnings)
 
 
 def test_a_growing_gap_is_found_with_its_figures() -> None:
@@ -197,6 +207,8 @@ def test_several_classes_tiny_groups_one_group_and_one_period() -> None:
     assert str(alone)
     one = audit(time=np.ones(len(ROWS), int))
     assert any("All rows are of the period “1”" in said for said in one.warnings)
+    spelled = audit(time=np.where(np.arange(len(ROWS)) % 2, "2024 Q1", "2024 q1"))
+    assert any("“2024 q1” and “2024 Q1” differ only in how" in said for said in spelled.warnings)
     assert one.to_html()
 
 
@@ -233,29 +245,6 @@ def test_the_command_draws_the_chart_and_can_fail(tmp_path: Path, capsys: pytest
     record = json.loads((tmp_path / "out.json").read_text())
     assert len(record["over_time"]["by_attribute"]["sex"]["trends"]) == 3
     assert page_of(tmp_path / "out.json")
-
-
-@pytest.mark.parametrize(
-    ("periods", "places"),
-    [
-        (["2024-01", "2024-02", "2024-10", "2025-01"], [0, 1, 9, 12]),
-        (["2024.9", "2024.10", "2025.1"], [0, 1, 4]),
-        (["2024-Q1", "2024-Q2", "2025-Q1"], [0, 1, 4]),
-        (["2024-W01", "2024-W52", "2025-W01"], [0, 51, 52]),
-        (["2019", "2020", "2024"], [0, 1, 5]),
-        (["1", "2", "10"], [0, 1, 9]),
-        (["202411", "202412", "202501"], [0, 1, 2]),  # codes
-        (["20243", "20244", "20251"], [0, 1, 2]),
-        (["202451", "202452", "202501"], [0, 1, 2]),
-        (["20241231", "20250101", "20250102"], [0, 1, 2]),
-        (["2024-01", "2024-04", "2024-07"], [0, 1, 2]),  # quarters, written as months
-        (["12/2023", "01/2024", "05/2024"], [0, 1, 2]),
-        (["before", "after"], [0, 1]),
-        (["2024-01"], [0]),
-    ],
-)
-def test_periods_lie_where_they_are_in_time(periods: list[str], places: list[float]) -> None:
-    assert places_of(periods) == places
 
 
 @pytest.mark.parametrize("reference", ["f", "m"])
