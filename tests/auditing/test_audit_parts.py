@@ -67,7 +67,10 @@ def rows(count: int = 400) -> pd.DataFrame:
     score = np.round(draw.random(count), 2)
     table = pd.DataFrame({"y": draw.random(count) < score, "score": score, "sex": draw.choice(["f", "m"], count)})
     table["answer"], table["other"] = (score > 0.5).astype(int), (draw.random(count) < score).astype(int)
-    return table.assign(y=table["y"].astype(int), age=draw.integers(18, 80, count), site=draw.choice(["n", "s"], count))
+    table = table.assign(
+        y=table["y"].astype(int), age=draw.integers(18, 80, count), site=draw.choice(["n", "s"], count)
+    )
+    return table.assign(person=[f"p{one // 3}" for one in draw.permutation(count)])
 
 
 # Columns of arrays by argument, and those of files by option.
@@ -81,18 +84,34 @@ ASKED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "rates": ({}, {}),
     "amplification": ({}, {}),
     "errors": ({}, {}),
+    "clusters": ({"cluster": "person"}, {"cluster": "person"}),
+    "clusters of scores": ({"cluster": "person", "scores": "score"}, {"cluster": "person", "score": "score"}),
+    "clusters of two models": (
+        {"cluster": "person", "against": "other"},
+        {"cluster": "person", "against": "other.csv"},
+    ),
 }
+CLUSTERS = [name for name in ASKED if name.startswith("clusters")]
 OF_ARRAYS_ALONE = {"own_metrics"}
 
 
-@pytest.mark.parametrize("name", [*sorted(PARTS.keys() - OF_ARRAYS_ALONE), "errors"])
+def figures_of(name: str, record: dict[str, Any]) -> Any:
+    """Return what a part, or every part, says of groups and gaps."""
+    if name in CLUSTERS:
+        kept = [record, *(record[one] for one in ("scores", "against") if one in record)]
+        return [one["by_attribute"] for one in kept]
+    part = record["parts"] if name == "errors" else record[name]
+    return part["by_attribute"] if name == "against" else part
+
+
+@pytest.mark.parametrize("name", [*sorted(PARTS.keys() - OF_ARRAYS_ALONE), "errors", *CLUSTERS])
 def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table, (columns, options) = rows(), ASKED[name]
     table.to_csv("rows.csv", index=False)
     table.assign(answer=table["other"]).to_csv("other.csv", index=False)
     parts = ["errors"] if name == "errors" else []
     given = {
-        one: table[column] if one in ("against", "scores", "time") else table[[column]]
+        one: table[column] if one in ("against", "cluster", "scores", "time") else table[[column]]
         for one, column in columns.items()
     }
     settings: dict[str, Any] = {"replicates": 100, "parts": parts}
@@ -106,13 +125,11 @@ def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.M
     halves = [table[:170], table[170:], table[:0]]
     for at, half in enumerate(halves):
         half.to_parquet(f"half{at}.parquet", index=False)
-    if name == "against":
+    if "against" in options:
         table.assign(answer=table["other"]).to_parquet("other.parquet")
-        options = {"against": "other.parquet"}
+        options = {**options, "against": "other.parquet"}
     found.append(lh.audit_file("half?.parquet", "y", "answer", ["sex"], **options, **settings).to_dict())
-    part = [one["parts"] if parts else one[name] for one in found]
-    if name == "against":
-        part = [one["by_attribute"] for one in part]
+    part = [figures_of(name, one) for one in found]
     assert part[0] == part[1] == part[2] == part[3]
     assert json.loads(json.dumps(part[0], allow_nan=False)) == part[0]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -305,20 +304,6 @@ def test_a_band_over_many_groups_is_that_of_a_few() -> None:
     assert together[:, :1] == pytest.approx(alone)
     assert (together[1] <= together[0]).all()
     assert (together[0] <= together[2]).all()
-
-
-@pytest.mark.parametrize("row_group", [7, 10_000])
-def test_files_and_arrays_give_the_same(tmp_path: Path, row_group: int) -> None:
-    rows = made()
-    rows["race"] = np.where(np.arange(len(rows)) % 3, "a", "b")
-    options: dict[str, Any] = {"intersect": True, "replicates": 100}
-    groups = rows[["sex", "race"]]
-    arrays = lh.audit(rows["y"].astype(str), scores=rows["p"], sensitive_features=groups, **options).to_dict()
-    rows.to_csv(tmp_path / "p.csv", index=False)
-    rows.to_parquet(tmp_path / "p.parquet", row_group_size=row_group)
-    for name in ("p.csv", "p.parquet"):
-        file = lh.audit_file(tmp_path / name, "y", None, ["sex", "race"], score="p", **options).to_dict()
-        assert json.dumps(file) == json.dumps(arrays)
 
 
 def test_log_odds_a_constant_score_and_a_threshold_out_of_reach() -> None:
