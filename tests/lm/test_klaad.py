@@ -12,12 +12,7 @@ import torch
 from klaad_examples import FAMILIES, TRIPLETS, Triplet, checkpointed, language_model, tokenizer
 from test_model import make
 from torch import Tensor
-from transformers import (
-    FalconConfig,
-    FalconForCausalLM,
-    GptOssConfig,
-    GptOssForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from levelhead.lm.capture import NAME, captured, prepare, release
 from levelhead.lm.gap_analysis import attention_received
@@ -161,95 +156,63 @@ def test_presets() -> None:
     assert all(sum(preset["weights"]) == pytest.approx(1) for preset in PRESETS.values())
 
 
+def network(family: str, attention: str) -> Any:
+    """A model of a family of these tests or of another one; its weights are the same for every ``attention``."""
+    if family in FAMILIES:
+        return language_model(family, attention=attention).eval()
+    size = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "intermediate_size": 16}
+    shape = {
+        "gpt_oss": experts | {"num_key_value_heads": 2, "head_dim": 8},
+        "falcon": {"alibi": False},
+        "falcon alibi": {"alibi": True},
+    }[family]
+    config = AutoConfig.for_model(family.split()[0], **size, **shape)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+    for name, parameter in model.named_parameters():
+        if name.endswith("sinks"):  # they take a share of the attention
+            parameter.data.fill_(2.0)
+    return model.eval()
+
+
 @pytest.mark.parametrize(
-    ("family", "attention"),
-    [*((family, "eager") for family in FAMILIES), ("llama", "sdpa"), ("gpt2", "sdpa"), ("llama", "levelhead")],
+    ("family", "attention", "why"),
+    [
+        *((family, "eager", "") for family in (*FAMILIES, "gpt_oss")),
+        ("llama", "sdpa", ""),
+        ("gpt2", "sdpa", ""),
+        ("gemma2", "sdpa", "it caps attention logits"),
+        ("llama", "levelhead", "never forms its weights"),
+        ("falcon", "sdpa", "never forms its weights"),
+        ("falcon alibi", "sdpa", "never forms its weights"),
+    ],
 )
 def test_captured_attention_and_hidden_states_are_those_of_transformers(
-    family: str, attention: str, batch: TripletBatch
+    family: str, attention: str, why: str, batch: TripletBatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = language_model(family, attention=attention).eval()
-    ids, mask = batch.input_ids, batch.attention_mask
-    before = model(input_ids=ids, attention_mask=mask)
-    with captured(model, ids) as seen:
-        after = model(input_ids=ids, attention_mask=mask)
+    given: Any = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+    eager = network(family, "eager")(**given, output_attentions=True)
+    expected = eager.attentions[-1]
+    assert expected.std() > 0.01  # or a wrong layer or mask would not show
+    model = network(family, attention)
+    before = model(**given).logits
+    with caplog.at_level(logging.WARNING), captured(model, batch.input_ids) as seen:
+        after = model(**given).logits
+    assert caplog.text.count("switched to eager attention in all layers") == bool(why)
+    assert why in caplog.text
     assert seen.attention is not None
     assert seen.hidden is not None
-    real = mask.bool()
-    expected = reference_attention(model, ids, mask)
-    assert expected.std() > 0.05  # or a wrong layer or mask would not show
+    real = batch.attention_mask.bool()
     pick = real[:, None, :, None].expand_as(expected)
     torch.testing.assert_close(seen.attention[pick], expected[pick], atol=1e-5, rtol=1e-4)
-    whole = model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states[-1]
-    torch.testing.assert_close(seen.hidden[real], whole[real])
-    torch.testing.assert_close(after.logits[real], before.logits[real], atol=1e-4, rtol=1e-4)
+    whole = model(**given, output_hidden_states=True).hidden_states[-1]
+    torch.testing.assert_close(seen.hidden[real], whole[real], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(after[real], eager.logits[real], atol=1e-4, rtol=1e-4)
     release(model)
     assert model.config._attn_implementation == attention
-    again = model(input_ids=ids, attention_mask=mask)
-    assert again.logits.equal(before.logits)
-
-
-@pytest.mark.parametrize(
-    ("family", "named", "why"),
-    [("gemma2", "sdpa", "it caps attention logits"), ("llama", "levelhead", "never forms its weights")],
-)
-def test_some_models_are_switched_as_a_whole_and_say_so(
-    family: str, named: str, why: str, batch: TripletBatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = language_model(family, attention="eager").eval()
-    expected = reference_attention(model, batch.input_ids, batch.attention_mask)
-    model.config._attn_implementation_internal = named
-    with caplog.at_level(logging.WARNING), captured(model, batch.input_ids) as seen:
-        model(input_ids=batch.input_ids, attention_mask=batch.attention_mask)
-    assert "switched to eager attention in all layers" in caplog.text
-    assert why in caplog.text
-    assert model.config._attn_implementation == "eager"
-    assert seen.attention is not None
-    torch.testing.assert_close(seen.attention, expected)
-    release(model)
-    assert model.config._attn_implementation == named
-
-
-def test_attention_sinks_take_their_share() -> None:
-    torch.manual_seed(0)
-    options = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2}
-    config = GptOssConfig(
-        vocab_size=40, hidden_size=16, num_hidden_layers=2, intermediate_size=16, num_experts_per_tok=1, **options
-    )
-    model = GptOssForCausalLM(config).eval()
-    for name, parameter in model.named_parameters():
-        if name.endswith("sinks"):
-            parameter.data.fill_(2.0)
-    ids = torch.randint(2, 30, (2, 6))
-    expected = model(input_ids=ids, output_attentions=True).attentions[-1]
-    with captured(model, ids) as seen:
-        model(input_ids=ids)
-    assert seen.attention is not None
-    torch.testing.assert_close(seen.attention, expected)
-    assert (seen.attention.sum(-1) < 0.7).all()
-
-
-@pytest.mark.parametrize("alibi", [False, True])
-def test_falcon_switches_to_eager_attention_by_itself(alibi: bool, caplog: pytest.LogCaptureFixture) -> None:
-    torch.manual_seed(0)
-    config = FalconConfig(vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, alibi=alibi)
-    model = FalconForCausalLM(config)
-    assert model.config._attn_implementation == "sdpa"
-    ids, mask = torch.randint(2, 30, (2, 6)), torch.ones(2, 6, dtype=torch.long)
-    mask[1, 4:] = 0
-    before = model.eval()(input_ids=ids, attention_mask=mask).logits
-    eager = FalconForCausalLM._from_config(copy.deepcopy(config), attn_implementation="eager").eval()
-    eager.load_state_dict(model.state_dict())
-    expected = eager(input_ids=ids, attention_mask=mask, output_attentions=True).attentions[-1]
-    with caplog.at_level(logging.WARNING), captured(model, ids) as seen:
-        model(input_ids=ids, attention_mask=mask)
-    assert caplog.text.count("FalconForCausalLM is switched to eager attention in all layers") == 1
-    assert seen.attention is not None
-    torch.testing.assert_close(seen.attention, expected)
-    Klaad()(model.train(), collate(tokenizer(), TRIPLETS[:1]))[0].backward()
-    release(model)
-    assert model.config._attn_implementation == "sdpa"
-    torch.testing.assert_close(model.eval()(input_ids=ids, attention_mask=mask).logits, before)
+    assert model(**given).logits.equal(before)
 
 
 def test_only_the_last_layer_is_switched(batch: TripletBatch) -> None:
