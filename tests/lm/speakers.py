@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from levelhead.types import Estimate
+
 Options = list[tuple[float, int]]
 
 
@@ -60,3 +62,8 @@ class Speaker:
         for index in reversed(range(len(prompts))):
             self.asked.append((prompts[index], {"seed": seed, **how}))
             yield index, self.say(prompts[index], seed)
+
+
+def ends(estimate: Estimate) -> tuple[float, float, float]:
+    """The value and the interval of an estimate."""
+    return estimate.value, estimate.low, estimate.high

@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 import test_crows_pairs
-import typer
 from speakers import Speaker
-from typer.testing import CliRunner
 
-from levelhead.cli.lm import compare_command
-from levelhead.cli.lm_bench import bench_command
+from command_line import run, said
 from levelhead.lm import BENCHMARKS
 from levelhead.lm.base import Answer, Benchmark, drawn_by
 from levelhead.lm.bold import BOLD
@@ -37,7 +34,6 @@ from levelhead.lm.runner import (
 from levelhead.lm.stereoset import StereoSet
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
-from levelhead.types import ConfigError, DataError
 
 TERMS = "abcdefghijkl"
 
@@ -166,49 +162,43 @@ def test_prompts_drawn_by_group_are_the_same_ones_and_from_all_articles(root: Pa
 
 
 @pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("levelhead.lm.model.LanguageModel.load", lambda *_, **__: model("m", "some", 1.0))
-    made = typer.Typer()
-    made.command("bench")(bench_command)
-    made.command("lm-compare")(compare_command)
-    return made
 
 
-def call(app: typer.Typer, *arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def test_the_verbs_pass_terms_and_text_on(app: typer.Typer, tmp_path: Path, root: Path) -> None:
+@pytest.mark.usefixtures("loaded")
+def test_the_verbs_pass_terms_and_text_on(tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "terms").write_text("a\nb\n")
     options = ["--data-root", root, "--terms", tmp_path / "terms", "--perplexity", root / "text.txt"]
     for name in ("one", "two"):
-        out = call(app, "bench", "stereoset", "--model", "m", "--out", tmp_path / name, *options)
-        assert "bits per byte" in out
+        assert run("lm", "bench", "stereoset", "--model", "m", "--out", tmp_path / name, *options) == 0
+        assert "bits per byte" in said(capsys)
     assert scored(tmp_path / "one") == ["perplexity", "stereoset"]
     assert read_json(tmp_path / "one" / "scores-stereoset.json")["items"] == 2
-    out = call(app, "lm-compare", tmp_path / "one", tmp_path / "two", "--data-root", root, "--json", tmp_path / "both")
-    assert "were not scored again" not in out  # the terms of the runs were taken again
-    record = read_json(tmp_path / "both")
-    assert record["headlines"]
+    both = (tmp_path / "one", tmp_path / "two")  # the terms of the runs are taken again
+    assert run("lm", "compare", *both, "--data-root", root, "--json", tmp_path / "both") == 0
+    assert read_json(tmp_path / "both")["headlines"]
 
 
-def test_a_trained_model_is_not_scored_on_the_terms_it_has_seen(app: typer.Typer, tmp_path: Path, root: Path) -> None:
+@pytest.mark.usefixtures("loaded")
+def test_a_trained_model_is_not_scored_on_the_terms_it_has_seen(
+    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "run" / "model").mkdir(parents=True)
     write_json(tmp_path / "run" / "model" / "config.json", {})
     write_json(tmp_path / "run" / "klaad.json", {})
-    arguments = ["bench", "stereoset", "--model", str(tmp_path / "run"), "--data-root", str(root)]
-    with pytest.raises(DataError, match="its held-out terms are unknown"):
-        CliRunner().invoke(app, arguments, catch_exceptions=False)
     (tmp_path / "terms").write_text("a\nb\n")
-    out = call(app, *arguments, "--terms", tmp_path / "terms", "--out", tmp_path / "some")
-    assert "it may have seen all of --terms" in " ".join(out.split())
-    (tmp_path / "run" / "held-out-terms.txt").write_text("x\ny\n")
-    call(app, *arguments, "--out", tmp_path / "own")  # trained on triplets of its own
-    (tmp_path / "run" / "held-out-terms.txt").write_text("x\nA \n")
-    with pytest.raises(ConfigError, match=r"Give --terms .*held-out-terms.txt, also for"):
-        CliRunner().invoke(app, arguments, catch_exceptions=False)
+    line = ["lm", "bench", "stereoset", "--model", tmp_path / "run", "--data-root", root, "--out", tmp_path / "some"]
+    for held_out, options, status, words in (
+        (None, (), 2, "its held-out terms are unknown"),
+        (None, ("--terms", tmp_path / "terms"), 0, "it may have seen all of --terms"),
+        ("x\nA \n", (), 2, "held-out-terms.txt, also for"),
+        ("x\ny\n", ("--limit", 1), 0, ""),  # trained on triplets of its own
+    ):
+        if held_out is not None:
+            (tmp_path / "run" / "held-out-terms.txt").write_text(held_out)
+        assert run(*line, *options) == status
+        assert words in said(capsys)
 
 
 def test_a_uniform_model_has_the_size_of_its_vocabulary_as_perplexity(tmp_path: Path) -> None:

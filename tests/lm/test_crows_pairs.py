@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from speakers import Speaker
+from speakers import Speaker, ends
 
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.score import score_answers
 from levelhead.lm.intervals import bootstrap, ratio
-from levelhead.types import Estimate
 
 HEADER = ["", "sent_more", "sent_less", "stereo_antistereo", "bias_type", "annotations"]
 ROWS = [
@@ -77,10 +76,6 @@ def test_ties_after_rounding_leave_the_numerator_alone() -> None:
     tied = score_answers(items[2:], [answer(item, -1.0, -1.0) for item in items[2:]]).overall
     assert tied["metric_score"].value == 0
     assert tied["stereotype_score"].reason == "every stereo pair is a tie"
-
-
-def ends(estimate: Estimate) -> tuple[float, float, float]:
-    return estimate.value, estimate.low, estimate.high
 
 
 def share(hits: Sequence[float], rows: Sequence[float] | None = None) -> tuple[float, float, float]:

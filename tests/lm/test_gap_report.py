@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-import typer
 from klaad_examples import TRIPLETS, language_model, tokenizer
 from transformers import BatchEncoding
-from typer.testing import CliRunner
 
-from levelhead.cli.gap import gap_command
+from command_line import run, said
 from levelhead.cli.report import page_of
 from levelhead.lm import gap_report as module
 from levelhead.lm.gap_analysis import PairGaps, pair_gaps
@@ -180,23 +178,20 @@ def table(path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("few_are_enough")
-def test_the_verb_writes_aggregates_and_a_picture(tmp_path: Path) -> None:
+def test_the_verb_writes_aggregates_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, family in (("before", "llama"), ("after", "gpt2")):
         folder = tmp_path / name / "model"
         language_model(family).save_pretrained(folder)
         tokenizer().save_pretrained(folder)
     (tmp_path / "after" / "held-out-terms.txt").write_text("\n".join("abcdefgh"))
-    app = typer.Typer()
-    app.command()(gap_command)
-    arguments = ["--triplets", str(table(tmp_path / "own.csv")), "--out", str(tmp_path / "out"), "--device", "cpu"]
-    arguments += ["--model", str(tmp_path / "after"), "--limit", "6"]
-    page = ["--html", str(tmp_path / "page.html")]
-    result = CliRunner().invoke(app, [*arguments, *page, "--against", str(tmp_path / "before")], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    line = ["lm", "gap", "--triplets", table(tmp_path / "own.csv"), "--out", tmp_path / "out", "--device", "cpu"]
+    line += ["--model", tmp_path / "after", "--limit", "6"]
+    assert run(*line, "--html", tmp_path / "page.html", "--against", tmp_path / "before") == 0
+    printed = said(capsys)
     assert "data:image/png;base64," in (tmp_path / "page.html").read_text()
     assert page_of(tmp_path / "out" / "result.json")["finding"] in (tmp_path / "page.html").read_text()
     for text in ("6 pairs of 6 terms", "0.4845", "25.11", "result.json"):
-        assert text in result.output
+        assert text in printed
     text = (tmp_path / "out" / "result.json").read_text()
     assert not any(word in text for word in ("bird", "owl", "geese"))
     record = json.loads(text)
@@ -207,6 +202,5 @@ def test_the_verb_writes_aggregates_and_a_picture(tmp_path: Path) -> None:
     assert figure["difference"]["low"] is not None
     for kind, head in (("png", b"\x89PNG"), ("svg", b"<?xml")):
         assert (tmp_path / "out" / f"attention-gap.{kind}").read_bytes().startswith(head)
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    assert run(*line) == 0
     assert "before" not in read_json(tmp_path / "out" / "result.json")["figures"]["share"]

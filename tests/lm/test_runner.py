@@ -14,12 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
+from command_line import run, said
 from levelhead import lm
-from levelhead.cli.lm import compare_command
-from levelhead.cli.lm_bench import bench_command
 from levelhead.cli.report import page_of
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Item, Scores
@@ -237,7 +234,7 @@ def test_answers_of_any_system_are_scored(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The two verbs, with the toy benchmark as the only one there is, and an oracle in the place of a model."""
     own = Registry("benchmark", Benchmark, "levelhead.benchmarks", "card", {"parity": Parity})
     monkeypatch.setattr(lm, "BENCHMARKS", own, raising=False)
@@ -246,32 +243,27 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
         return Oracle(Path(name).name, wrong_from=int(Path(name).name))
 
     monkeypatch.setattr(LanguageModel, "load", load)
-    app = typer.Typer()
-    app.command("bench")(bench_command)
-    app.command("lm-compare")(compare_command)
-    return app
-
-
-def call(app: typer.Typer, *arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-@pytest.mark.usefixtures("few_are_enough")
-def test_the_verbs_from_model_to_comparison(
-    commands: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.chdir(tmp_path)
-    out = call(commands, "bench", "parity", "--model", "models/6", "--json", "out.json", "--html", "out.html")
+
+
+@pytest.mark.usefixtures("few_are_enough", "commands")
+def test_the_verbs_from_model_to_comparison(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("lm", "bench", "parity", "--model", "models/6", "--json", "out.json", "--html", "out.html") == 0
+    out = said(capsys)
     for source in ("runs/lm-6", "out.json", "runs/lm-6/scores-parity.json"):
         assert page_of(Path(source))["finding"] in Path("out.html").read_text()
     for text in ("accuracy", "0.5000", "nothing: never", "a note", "Next: levelhead lm compare runs/lm-6"):
         assert text in out
     assert read_json(Path("out.json"))["benchmarks"][0]["overall"]["accuracy"]["value"] == 0.5
-    call(commands, "bench", "parity", "--model", "models/9", "--out", "after", "--limit", "8")
-    out = call(commands, "lm-compare", "runs/lm-6", "after", "--json", "both.json")
-    assert "differences are after minus lm-6" in out
+    answers = ["--predictions", "runs/lm-6/answers-parity.jsonl", "--json", "given.json"]
+    assert run("lm", "bench", "parity", *answers) == 0
+    assert read_json(Path("given.json"))["overall"] == read_json(Path("out.json"))["benchmarks"][0]["overall"]
+    assert page_of(Path("given.json"))["finding"] in said(capsys)
+    assert run("lm", "bench", "parity", "--model", "models/9", "--out", "after", "--limit", "8") == 0
+    assert run("lm", "compare", "runs/lm-6", "after", "--json", "both.json") == 0
+    assert "differences are after minus lm-6" in said(capsys)
     (found,) = read_json(Path("both.json"))["benchmarks"]
     accuracy, nothing = found["overall"]
     figures = [accuracy[side] for side in ("before", "after", "difference")]
@@ -287,39 +279,29 @@ def test_the_verbs_from_model_to_comparison(
     assert "there is no such benchmark" in summary["notes"][0]
 
 
-def test_a_model_in_a_folder_of_that_name_is_called_after_the_run(
-    commands: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for run in ("klaad", "org"):
-        Path("runs", run, "model").mkdir(parents=True)
-        Path("runs", run, "model", "config.json").write_text("{}")
-    monkeypatch.setattr(LanguageModel, "load", lambda name, *_, **__: Oracle(str(place_of(name))))
-    for typed, called in (("runs/klaad", "klaad"), ("runs/org/model", "org"), ("org/model", "model")):
-        out = " ".join(call(commands, "bench", "parity", "--model", typed, "--json", "out.json").split())
-        assert f"of {called} has both" in out
-        assert read_json(Path("out.json"))["benchmarks"][0]["model"] == called
-        assert read_json(Path("runs", f"lm-{called}", "scores-parity.json"))["model"] == called
-
-
-def test_predictions_are_scored_by_the_verb(commands: typer.Typer, tmp_path: Path) -> None:
-    file, out = tmp_path / "answers.jsonl", tmp_path / "out.json"
-    file.write_text("".join(f'{{"id": "n{number}", "content": {{"even": true}}}}\n' for number in range(COUNT)))
-    options = ("--json", str(out), "--html", str(tmp_path / "page.html"))
-    assert "12 items" in call(commands, "bench", "parity", "--predictions", str(file), *options)
-    assert "a note" in (tmp_path / "page.html").read_text()
-    assert read_json(out)["overall"]["accuracy"]["value"] == 0.5
-    assert page_of(out)["finding"] in (tmp_path / "page.html").read_text()
-
-
+@pytest.mark.usefixtures("commands")
 def test_a_stopped_verb_says_that_it_goes_on(
-    commands: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(LanguageModel, "load", lambda *_, **__: Oracle(stop=3))
-    result = CliRunner().invoke(commands, ["bench", "parity", "--model", "1", "--out", str(tmp_path)])
-    assert result.exit_code == 130
-    assert "The same command resumes from there" in result.output
-    assert len(kept(tmp_path)) == 4
+    assert run("lm", "bench", "parity", "--model", "1", "--out", "run") == 130
+    assert "The same command resumes from there" in said(capsys)
+    assert len(kept(Path("run"))) == 4
+
+
+@pytest.mark.usefixtures("commands")
+def test_a_model_in_a_folder_of_that_name_is_called_after_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("klaad", "org"):
+        Path("runs", name, "model").mkdir(parents=True)
+        Path("runs", name, "model", "config.json").write_text("{}")
+    monkeypatch.setattr(LanguageModel, "load", lambda name, *_, **__: Oracle(str(place_of(name))))
+    for typed, called in (("runs/klaad", "klaad"), ("runs/org/model", "org"), ("org/model", "model")):
+        assert run("lm", "bench", "parity", "--model", typed, "--json", "out.json") == 0
+        assert f"of {called} has both" in said(capsys)
+        assert read_json(Path("out.json"))["benchmarks"][0]["model"] == called
+        assert read_json(Path("runs", f"lm-{called}", "scores-parity.json"))["model"] == called
 
 
 OWN = """

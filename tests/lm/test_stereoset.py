@@ -5,35 +5,40 @@ import json
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from speakers import Speaker
+from speakers import Speaker, ends
 
 from levelhead.lm.base import Answer, Item, Scores
 from levelhead.lm.intervals import bootstrap
 from levelhead.lm.stereoset import StereoSet
 from levelhead.lm.stereoset.data import SENTENCES, TASKS, read_terms
 from levelhead.lm.stereoset.score import score_answers
-from levelhead.types import Estimate
 
-RECORDS = [
-    {
-        "id": f"{task}-{term}-{number}",
-        "task": task,
-        "bias_type": kind,
-        "target": term,
-        "context": f"The {term} is BLANK {number}." if task == "intrasentence" else f"I saw a {term} {number}.",
-        "stereotype": f"The {term} is round {number}.",
-        "anti_stereotype": f"The {term} is square {number}.",
-        "unrelated": f"The {term} is yesterday {number}.",
-    }
-    for task in TASKS
-    for term, kind in (("Apple", "fruit"), ("pear", "fruit"), ("chair", "furniture"))
-    for number in range(2)
-]
+
+def made(terms: Mapping[str, str]) -> list[dict[str, str]]:
+    """Two items of each term and task; ``terms`` gives their bias types."""
+    return [
+        {
+            "id": f"{task}-{term}-{number}",
+            "task": task,
+            "bias_type": kind,
+            "target": term,
+            "context": f"The {term} is BLANK {number}." if task == "intrasentence" else f"I saw a {term} {number}.",
+            "stereotype": f"The {term} is round {number}.",
+            "anti_stereotype": f"The {term} is square {number}.",
+            "unrelated": f"The {term} is yesterday {number}.",
+        }
+        for task in TASKS
+        for term, kind in terms.items()
+        for number in range(2)
+    ]
+
+
+RECORDS = made({"Apple": "fruit", "pear": "fruit", "chair": "furniture"})
 
 
 def owners(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -147,10 +152,6 @@ def test_all_parts_agree_with_counters_per_term(tmp_path: Path) -> None:
     icat = scores.parts["furniture"]["icat"]
     assert math.isnan(icat.low)  # one term has no interval
     assert math.isnan(icat.high)
-
-
-def ends(estimate: Estimate) -> tuple[float, float, float]:
-    return estimate.value, estimate.low, estimate.high
 
 
 @pytest.mark.parametrize("turned", [False, True])  # so that each of the two arms is the smaller one in its turn

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_stereoset import made, write
 
 from levelhead.lm.klaad import text_before
 from levelhead.lm.stereoset import StereoSet
@@ -28,31 +27,6 @@ terms = st.lists(st.text("abcdeFGH ", min_size=1, max_size=6).filter(str.strip),
 
 def triplet(term: str, number: int = 0) -> Triplet:
     return Triplet(f"{term} is round {number}", f"{term} is square {number}", "clouds", term=term, bias_type="fruit")
-
-
-def records() -> list[dict[str, str]]:
-    return [
-        {
-            "id": f"{task}{term}{number}",
-            "task": task,
-            "bias_type": "fruit",
-            "target": term,
-            "context": "A BLANK fruit." if task == "intrasentence" else "I saw fruit.",
-            "stereotype": f"A {term} is round {number}.",
-            "anti_stereotype": f"A {term} is square {number}.",
-            "unrelated": f"A {term} is late {number}.",
-        }
-        for task in ("intrasentence", "intersentence")
-        for term in "abcdefghij"
-        for number in range(2)
-    ]
-
-
-def write_compact(root: Path) -> Path:
-    (root / "stereoset").mkdir()
-    path = root / "stereoset" / "stereoset_dev.jsonl.gz"
-    path.write_bytes(gzip.compress("\n".join(map(json.dumps, records())).encode()))
-    return path
 
 
 @given(terms, st.integers(0, 5), st.floats(0.01, 0.99))
@@ -119,30 +93,18 @@ HELD = [1, 3, 7, 8, 17]
 
 
 def test_the_held_out_terms_are_what_stereoset_scores(tmp_path: Path) -> None:
-    write_compact(tmp_path)
+    write(tmp_path, "stereoset_dev.jsonl.gz", made(dict.fromkeys("abcdefghij", "fruit")))
     triplets = stereoset_triplets(tmp_path)
     assert len(triplets) == 40
+    sentences = ("The a is round 0.", "The a is square 0.", "The a is yesterday 0.")
+    assert triplets[0] == Triplet(*sentences, "The a is BLANK 0.", "a", "fruit", "intrasentence")
+    assert [text_before(triplets[at]) for at in (0, -1)] == ["", "I saw a j 1."]  # intersentence
     split = split_terms(triplets, seed=0, share=0.5)
     items = StereoSet(terms=split.held_out_terms).read(tmp_path)
     assert [item.content["stereotype"] for item in items] == [one.stereotype for one in split.held_out]
     assert not {item.content["target"] for item in items} & {one.term for one in split.train}
     write_terms(tmp_path / "terms.txt", split.held_out_terms)
     assert StereoSet(terms=read_terms(tmp_path / "terms.txt")).read(tmp_path) == items
-
-
-def test_stereoset_triplets_put_a_context_before_intersentence_texts_alone(tmp_path: Path) -> None:
-    triplets = read_triplets(write_compact(tmp_path))
-    assert triplets[0] == Triplet(
-        stereotype="A a is round 0.",
-        anti_stereotype="A a is square 0.",
-        unrelated="A a is late 0.",
-        context="A BLANK fruit.",
-        term="a",
-        bias_type="fruit",
-        task="intrasentence",
-    )
-    assert triplets[-1].task == "intersentence"
-    assert [text_before(triplets[at]) for at in (0, -1)] == ["", "I saw fruit."]
 
 
 def test_an_own_table_needs_three_columns(tmp_path: Path) -> None:

@@ -11,16 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from speakers import ends
 
 from levelhead.lm import perplexity
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import score as bbq
 from levelhead.lm.intervals import bootstrap, paired_difference, ratio
-from levelhead.types import Estimate
-
-
-def ends(estimate: Estimate) -> tuple[float, float, float]:
-    return estimate.value, estimate.low, estimate.high
 
 
 def bbq_item(number: int, part: str, condition: str, target: str = "derived") -> Item:
