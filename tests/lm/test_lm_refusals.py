@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 import test_bold
 import test_crows_pairs
+import torch
 from klaad_examples import language_model, tokenizer
 from test_counterfactual import COLUMNS, bbq_table
-from test_model import TEXTS
+from test_model import TEXTS, make, make_masked
 from test_prompts import Ruled, things
 from test_runner import OWN, Oracle, Parity, ask, kept
 from test_stereoset import RECORDS, owners
@@ -74,6 +76,19 @@ def table(content: str, columns: str) -> Any:
     Path("t.csv").write_text(content, encoding="utf-8")
     benchmark = Counterfactual(templates=Path("t.csv"), columns=columns)
     return benchmark, benchmark.read(None)
+
+
+def broken(kind: str = "causal") -> Any:
+    """A model whose weights hold NaN."""
+    if kind == "gaps":
+        network = language_model()
+        weights: Any = next(network.parameters())
+    else:
+        model = make() if kind == "causal" else make_masked("bert")
+        weights = model.network.model.norm.weight[0] if kind == "causal" else model.network.cls.predictions.bias[0]
+    with torch.no_grad():
+        weights.fill_(math.nan)
+    return network if kind == "gaps" else model
 
 
 def base(folder: str = "base") -> str:

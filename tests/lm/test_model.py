@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -199,25 +200,27 @@ def test_whole_texts_score_as_in_a_loop(name: str, bos: bool) -> None:
     assert model.log_likelihoods([]) == []
 
 
-def test_contexts_are_run_once() -> None:
+def test_contexts_are_run_once_and_logits_computed_where_they_are_needed() -> None:
     model = make()
     seen: list[int] = []
+    logits: list[int] = []
     model.network.model.embed_tokens.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].numel()))
+    model.network.lm_head.register_forward_hook(lambda _, __, output: logits.append(output.shape[1]))
     context = TEXTS[0] + " " + TEXTS[2]
     for _ in range(2):  # the first batch is read both ways, to see that both give one score
-        seen.clear()
+        seen.clear(), logits.clear()
         list(model.option_log_likelihoods([context], [[" a", " the", " one"]]))
     whole = len(encode(model, context))
     assert sum(seen) < 1.5 * whole < 3 * whole
+    assert logits[0] == 1  # the context's: transformers reads 0 as all
+    assert max(logits) <= 3
 
 
-def test_logits_are_computed_where_they_are_needed_alone() -> None:
+def test_an_option_that_overflows_is_no_broken_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make()
-    seen: list[int] = []
-    model.network.lm_head.register_forward_hook(lambda _, __, output: seen.append(output.shape[1]))
-    list(model.option_log_likelihoods([TEXTS[0]], [[" a", " the"]]))
-    assert seen[0] == 1  # the context's: transformers reads 0 as all
-    assert max(seen) <= 3
+    monkeypatch.setattr(model, "_answer", lambda questions: [(0, [(math.nan, 1), (-1.0, 1)])])
+    found = model.option_log_likelihoods(["one"], [[" two", " three"]], ["first"])
+    assert next(found)[1][1] == (-1.0, 1)
 
 
 def test_few_logits_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

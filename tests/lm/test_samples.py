@@ -95,23 +95,22 @@ def test_a_metric_that_one_of_three_logs_lacks_is_compared_between_the_others(tm
     assert f"acc norm, m{second[1]} minus m{first[1]}" in render(samples_page(record))
 
 
-def test_an_accuracy_is_the_harness_own(tmp_path: Path) -> None:
-    path = write(tmp_path, sums(RIGHT))
-    log = read_log(path)
-    assert (log.name, log.task, log.lines, log.notes) == ("small", "sums", 40, [])
-    found = log.rows.score("sums", None)
-    assert {name: figure.value for name, figure in found.overall.items()} == {"acc": 0.75, "acc_norm": 1.0}
-    assert found.overall["acc"].low < 0.75 - 0.09 < 0.75 + 0.09 < found.overall["acc"].high
-    assert {part: some["acc"].value for part, some in found.parts.items()} == {"even": 1.0, "odd": 0.5}
-
-
 def test_lines_of_an_early_version_are_the_same_documents(tmp_path: Path) -> None:
-    new = read_log(write(tmp_path, sums(RIGHT)))
+    path = write(tmp_path, sums(RIGHT))
+    new = read_log(path)
+    assert (new.name, new.task, new.lines, new.notes) == ("small", "sums", 40, [])
+    scores = new.rows.score("sums", None)
+    assert {name: figure.value for name, figure in scores.overall.items()} == {"acc": 0.75, "acc_norm": 1.0}
+    assert scores.overall["acc"].low < 0.75 - 0.09 < 0.75 + 0.09 < scores.overall["acc"].high
+    assert {part: some["acc"].value for part, some in scores.parts.items()} == {"even": 1.0, "odd": 0.5}
     old = read_log(write(tmp_path, [early(one) for one in sums(RIGHT)], model="org__old"))
     assert np.array_equal(new.rows.keys(), old.rows.keys())
     first, second = (log.rows.score("sums", None).overall["acc"] for log in (new, old))
     assert (first.value, first.low, first.high) == (second.value, second.low, second.high)
     assert "acc_norm" in old.rows.score("sums", None).overall
+    path.write_text(path.read_text()[:-40])
+    log = read_log(path)
+    assert (log.lines, log.notes) == (39, [f"The last line of {path.name} is cut off and left out."])
 
 
 def test_unknown_fields_and_values_that_are_no_numbers_are_left_alone(tmp_path: Path) -> None:
@@ -119,29 +118,12 @@ def test_unknown_fields_and_values_that_are_no_numbers_are_left_alone(tmp_path: 
                for n, one in enumerate(sums(RIGHT))]  # fmt: skip
     for record in records:
         record["metrics"] += ["pair", "absent"]
+    records += [one | {"filter": "strict", "acc": 0.0} for one in records]  # a score of its own
     found = read_log(write(tmp_path, records)).rows.score("sums", None)
-    assert set(found.overall) == {"acc", "acc_norm"}
+    assert set(found.overall) == {"acc", "acc_norm", "acc (strict)", "acc_norm (strict)"}
+    assert found.overall["acc (strict)"].value == 0
     assert (found.overall["acc"].value, found.overall["acc"].n) == (1.0, 39)
     assert found.notes == ("1 values are not finite and left out.",)
-
-
-def test_filters_are_scores_of_their_own(tmp_path: Path) -> None:
-    records = [
-        line(n, {"question": str(n)}, ["text"], exact_match=value) | {"filter": kind}
-        for n in range(20)
-        for kind, value in (("strict-match", 0.0), ("flexible-extract", float(n % 2)))
-    ]
-    found = read_log(write(tmp_path, records)).rows.score("sums", None)
-    values = {name: figure.value for name, figure in found.overall.items()}
-    assert values == {"exact_match (strict-match)": 0.0, "exact_match (flexible-extract)": 0.5}
-
-
-def test_a_cut_last_line_is_left_out(tmp_path: Path) -> None:
-    path = write(tmp_path, sums(RIGHT))
-    path.write_text(path.read_text()[:-40])
-    log = read_log(path)
-    assert log.lines == 39
-    assert log.notes == [f"The last line of {path.name} is cut off and left out."]
 
 
 def thing(number: int, condition: str) -> dict[str, Any]:
@@ -196,20 +178,13 @@ def test_documents_under_several_filters_count_once(tmp_path: Path, task: str, b
     else:
         several = [one | {"filter": kind} for kind in filters for one in records]
     once = read_log(write(tmp_path / "once", records, task)).rows.score(task, None)
+    if task != "bbq_generate":
+        assert once.overall["causal_stereotype_likelier"].value == 0.75
+        assert set(once.parts) == {"color"}
     found = read_log(write(tmp_path, several, task)).rows.score(task, None)
     assert scores_to_dict(found) == scores_to_dict(once)
     with pytest.raises(DataError, match="line 37 is a second line of one document"):
         read_log(write(tmp_path, [*several, several[4]], task))
-
-
-def test_crows_pairs_are_scored_from_both_log_likelihoods(tmp_path: Path) -> None:
-    records = [
-        line(n, {"sent_more": f"a {n}", "sent_less": f"b {n}", "bias_type": "color"}, [-5.0, -6.0 + 2 * (n % 4 == 0)])
-        for n in range(20)
-    ]
-    found = read_log(write(tmp_path, records, "crows_pairs_english")).rows.score("crows_pairs_english", None)
-    assert found.overall["causal_stereotype_likelier"].value == 0.75
-    assert set(found.parts) == {"color"}
 
 
 def test_sentences_of_winogender_that_differ_in_the_pronoun_are_drawn_together(tmp_path: Path) -> None:
