@@ -26,7 +26,7 @@ from levelhead.auditing.regression import regression_audit_file
 from levelhead.auditing.unknown.audit import indirect_audit_file
 from levelhead.cli.app import app
 from levelhead.tables.join import Joined
-from levelhead.types import ConfigError, DataError, LevelheadError
+from levelhead.types import DataError, LevelheadError
 
 ROWS = 300
 
@@ -47,11 +47,15 @@ def frame(rows: int = ROWS) -> pd.DataFrame:
     )
 
 
+def packed(path: Path, content: bytes) -> Path:
+    """Write bytes, packed if the name says so."""
+    path.write_bytes(gzip.compress(content) if path.suffix.lower() == ".gz" else content)
+    return path
+
+
 def written(table: pd.DataFrame, path: Path, encoding: str = "utf-8", **options: Any) -> Path:
     """Write a csv in some form."""
-    text = table.to_csv(index=False, **options).encode(encoding)
-    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-    return path
+    return packed(path, table.to_csv(index=False, **options).encode(encoding))
 
 
 FORMS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
@@ -136,16 +140,16 @@ def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_pa
         assert json.loads(out.read_text())["reading"][0].startswith(sentence), words
 
 
-@pytest.mark.parametrize("line", ["sep=;\n", "sep=;\r\n", '"sep=;"\n', "SEP=;\n"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(
+    ("line", "encoding"),
+    [("sep=;\n", "utf-8"), ("sep=;\r\n", "utf-8-sig"), ('"sep=;"\n', "utf-16"), ("SEP=;\n", "utf-8")],
+)
 def test_the_line_that_excel_reads_above_the_header_is_taken(tmp_path: Path, line: str, encoding: str) -> None:
     path = written(frame(), tmp_path / "p.csv", sep=";", decimal=",")
     plain = audit_file(path, "y", "yhat", ["größe"], score="p", replicates=100).to_dict()
     text = path.read_bytes().decode()
     for name in ("s.csv", "s.tsv", "s.csv.gz"):
-        announced = tmp_path / name
-        packed = gzip.compress if name.endswith("gz") else bytes
-        announced.write_bytes(packed((line + text).encode(encoding)))
+        announced = packed(tmp_path / name, (line + text).encode(encoding))
         found = audit_file(announced, "y", "yhat", ["größe"], score="p", replicates=100).to_dict()
         assert "fields separated by semicolons, as its first line says" in found.pop("reading")[0]
         assert found == {key: value for key, value in plain.items() if key != "reading"}
@@ -196,9 +200,8 @@ def test_blanks_and_missing_words_beside_decimal_commas(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["p.CSV", "p.csv.GZ", "P.Tsv.gz"])
 def test_suffixes_are_read_in_any_case(tmp_path: Path, name: str) -> None:
-    text = frame(60).to_csv(index=False, sep="\t" if "Tsv" in name else ",").encode()
-    (tmp_path / name).write_bytes(gzip.compress(text) if name.lower().endswith("gz") else text)
-    assert sum(group.n for group in audit_file(tmp_path / name, "y", "yhat", ["größe"]).groups.values()) == 60
+    path = written(frame(60), tmp_path / name, sep="\t" if "Tsv" in name else ",")
+    assert sum(group.n for group in audit_file(path, "y", "yhat", ["größe"]).groups.values()) == 60
 
 
 def test_postprocess_says_what_it_does_with_rows_without_a_group(tmp_path: Path) -> None:
@@ -209,19 +212,20 @@ def test_postprocess_says_what_it_does_with_rows_without_a_group(tmp_path: Path)
     assert said not in postprocess_file(written(table, path), "p", "größe", label="y").sentences()
 
 
-def test_a_group_with_a_comma_stays_what_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "p.csv"
-    path.write_text("y;yhat;g\n" + "1;1;1,5\n0;0;2,5\n" * 30)
-    result = audit_file(path, "y", "yhat", ["g"])
-    assert set(result.groups) == {"1,5", "2,5"}
-
-
-def test_the_delimiter_is_the_one_that_gives_the_columns(tmp_path: Path) -> None:
-    path = tmp_path / "p.csv"
-    path.write_text("y;yhat;g;a, b or c\n" + "1;1;a;x\n0;0;b;y\n" * 30)
-    assert set(audit_file(path, "y", "yhat", ["g"]).groups) == {"a", "b"}
-    path.write_text("y,yhat,g;h\n" + "1,1,a\n0,0,b\n" * 30)
-    assert set(audit_file(path, "y", "yhat", ["g;h"]).groups) == {"a", "b"}
+@pytest.mark.parametrize(
+    ("header", "rows", "column", "groups"),
+    [
+        ("y;yhat;g", "1;1;1,5\n0;0;2,5\n", "g", {"1,5": 30, "2,5": 30}),
+        ("y;yhat;g;a, b or c", "1;1;a;x\n0;0;b;y\n", "g", {"a": 30, "b": 30}),
+        ("y,yhat,g;h", "1,1,a\n0,0,b\n", "g;h", {"a": 30, "b": 30}),
+        ("y,yhat,g,n", '1,1,5" pipe,"a, ""b"", c"\n0,0,"x\ny",6" pipe\n', "g", {'5" pipe': 30, "x\ny": 30}),
+    ],
+)
+def test_commas_and_quotation_marks_of_groups(
+    tmp_path: Path, header: str, rows: str, column: str, groups: dict[str, int]
+) -> None:
+    path = packed(tmp_path / "p.csv", f"{header}\n{rows * 30}".encode())
+    assert {name: group.n for name, group in audit_file(path, "y", "yhat", [column]).groups.items()} == groups
 
 
 # ------------------------------------------------------------------------------------------------ rows that are lost
@@ -239,14 +243,12 @@ def unclosed(table: pd.DataFrame, at: int, kind: str) -> str:
     return "\n".join([lines[0] + ",note", *(f"{line},{note}" for line, note in zip(lines[1:], notes, strict=True))])
 
 
-@pytest.mark.parametrize("kind", ["plain", "quoted", "twice", "in a quoted field"])
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize(
+    ("suffix", "kind"), [(".csv", "plain"), (".csv.gz", "quoted"), (".csv", "twice"), (".csv.gz", "in a quoted field")]
+)
 def test_a_quotation_mark_that_is_never_closed_loses_no_row(tmp_path: Path, suffix: str, kind: str) -> None:
-    path, text = tmp_path / f"p{suffix}", unclosed(frame(), 101, kind).encode()
-    groups = tmp_path / f"groups{suffix}"
-    content = unclosed(frame()[["id", "größe"]], 101, kind).encode()
-    groups.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
-    path.write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
+    path = packed(tmp_path / f"p{suffix}", unclosed(frame(), 101, kind).encode())
+    groups = packed(tmp_path / f"groups{suffix}", unclosed(frame()[["id", "größe"]], 101, kind).encode())
     good = written(frame()[["id", "y", "yhat"]], tmp_path / "good.csv")
     words = ["--label", "y", "--group", "größe"]
     for call in (
@@ -258,12 +260,9 @@ def test_a_quotation_mark_that_is_never_closed_loses_no_row(tmp_path: Path, suff
         ["explain", path, *words, "--score", "p"],
         ["postprocess", path, *words, "--score", "p"],
     ):
-        with pytest.raises(DataError, match="row 101") as caught:
+        with pytest.raises(DataError, match=r"row 101.*quotation mark|quotation mark.*row 101") as caught:
             command(*call)
-        assert "quotation mark" in str(caught.value)
-        assert "never closed" not in str(caught.value).replace("is never closed", "").replace(
-            "is an earlier one never", ""
-        )
+        assert '"never closed' not in str(caught.value)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
@@ -272,23 +271,13 @@ def test_rows_between_two_marks_that_pair_by_chance_are_said(tmp_path: Path, suf
     lines = frame(100).to_csv(index=False).splitlines()
     rows = [lines[0] + ",note", *(line + ",x" for line in lines[1:])]
     rows[10], rows[50] = lines[10] + ',"a screen', lines[50] + ',5"'
-    text, path = "\n".join(rows).encode(), tmp_path / f"p{suffix}"
-    path.write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
+    path = packed(tmp_path / f"p{suffix}", "\n".join(rows).encode())
     result = audit_file(path, "y", "yhat", ["größe"], replicates=100)
     said = f"Row 10 of p{suffix} holds a text of which 39 lines look like rows, and counts as one row"
     assert said in result.to_dict()["reading"][0]
     assert said in " ".join(result.text(all=True).split())
     long = frame(100).assign(note="a letter,\nof four lines,\nand no row\n, none")
     assert "reading" not in audit_file(written(long, path), "y", "yhat", ["größe"], replicates=100).to_dict()
-
-
-def test_quotation_marks_inside_texts_are_texts(tmp_path: Path) -> None:
-    path = tmp_path / "p.csv"
-    path.write_text("y,yhat,g,n\n" + '1,1,5" pipe,"a, ""b"", c"\n0,0,"x\ny",6" pipe\n' * 30)
-    assert {name: group.n for name, group in audit_file(path, "y", "yhat", ["g"]).groups.items()} == {
-        '5" pipe': 30,
-        "x\ny": 30,
-    }
 
 
 def test_pairs_of_quotation_marks_are_found_as_pythons_reader_finds_them() -> None:
@@ -341,26 +330,14 @@ def test_two_zeros_are_one_group(tmp_path: Path) -> None:
 def test_whole_numbers_beyond_two_to_the_53_stay_apart_beside_missing_ones(tmp_path: Path) -> None:
     large = 2**53
     values = pyarrow.array([large, large + 1, None] * 20, pyarrow.int64())
-    for path in (
-        parquet(tmp_path / "p.parquet", g=values),
-        written(parquet_frame(values), tmp_path / "p.csv"),
-    ):
+    table = pd.DataFrame({"y": [0, 1] * 30, "yhat": [0, 1, 1] * 20, "g": pd.array(values.to_pylist(), "Int64")})
+    for path in (parquet(tmp_path / "p.parquet", g=values), written(table, tmp_path / "p.csv")):
         groups = audit_file(path, "y", "yhat", ["g"]).groups
         assert {name: group.n for name, group in groups.items()} == {
             str(large): 20,
             str(large + 1): 20,
             "(missing)": 20,
         }
-
-
-def parquet_frame(values: pyarrow.Array) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "y": [0, 1] * 30,
-            "yhat": [0, 1, 1] * 20,
-            "g": values.to_pandas(types_mapper={pyarrow.int64(): pd.Int64Dtype()}.get),
-        }
-    )
 
 
 def test_keys_beyond_two_to_the_53_find_their_own_row(tmp_path: Path) -> None:
@@ -392,25 +369,17 @@ NESTED = {
 def test_columns_of_lists_and_structs_are_refused_by_name(tmp_path: Path, kind: str) -> None:
     path = parquet(tmp_path / "p.parquet", x=NESTED[kind], g=["a", "b"] * 30)
     other = written(pd.DataFrame({"x": range(60), "h": ["a", "b"] * 30}), tmp_path / "h.csv")
-    for words in (
-        ["--group", "x"],
-        ["--group", "g", "--on", "x", "--against", path],
-        ["--group", "h", "--on", "x", "--join", other],
-        ["--group", "g", "--weight", "x"],
-        ["--group", "g", "--control", "x"],
-        ["--group", "x", "--bins", "x=1,2"],
-        ["--group", "g", "--continuous", "x"],
-    ):
+    roles = [["--group", "x"], ["--group", "g", "--weight", "x"], ["--group", "g", "--control", "x"]]
+    roles += [["--group", "x", "--bins", "x=1,2"], ["--group", "g", "--continuous", "x"]]
+    roles += [["--group", "g", "--on", "x", "--against", path], ["--group", "h", "--on", "x", "--join", other]]
+    for words in roles if kind == "a list" else roles[:1]:
         with pytest.raises(DataError, match="column 'x' holds values of the type"):
             command("audit", path, "--label", "y", "--prediction", "yhat", *words)
 
 
 def test_binary_ids_match(tmp_path: Path) -> None:
     keys = [bytes([row, 255, row]) for row in range(60)]
-    kinds = [pyarrow.binary(), pyarrow.binary(3), pyarrow.large_binary()]
-    if int(pyarrow.__version__.partition(".")[0]) > 20:  # earlier ones write no views to parquet
-        kinds.append(pyarrow.binary_view())
-    for kind in kinds:
+    for kind in (pyarrow.binary(), pyarrow.binary(3)):
         path = parquet(tmp_path / "p.parquet", key=pyarrow.array(keys, kind))
         other = tmp_path / "g.parquet"
         pyarrow.parquet.write_table(pyarrow.table({"key": pyarrow.array(keys, kind), "g": ["a", "b"] * 30}), other)
@@ -463,22 +432,14 @@ def test_errors_of_a_joined_file_tell_no_row_and_no_temporary_path(tmp_path: Pat
 
 
 def test_a_damaged_parquet_file_ends_in_one_sentence(tmp_path: Path) -> None:
-    """Every 23rd byte of a small file is changed in turn, also where the file's own checks see nothing."""
+    """Every 61st byte of a small file is changed in turn, also where the file's own checks see nothing."""
     table = pyarrow.table({"y": [0, 1] * 30, "yhat": [0, 1, 1] * 20, "g": ["a", "b"] * 30, "p": np.linspace(0, 1, 60)})
     for compression in ("none", "snappy"):
         path = tmp_path / "p.parquet"
         pyarrow.parquet.write_table(table, path, compression=compression)
         whole = path.read_bytes()
-        for place in range(0, len(whole), 23):
+        for place in range(0, len(whole), 61):
             for value in (whole[place] ^ 0xFF, whole[place] ^ 1):
                 path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
                 with contextlib.suppress(LevelheadError):
                     str(audit_file(path, "y", "yhat", ["g"], replicates=100))
-
-
-def test_a_file_that_is_named_twice_is_refused(tmp_path: Path) -> None:
-    pd.DataFrame({"y": [0, 1] * 40, "p": [0, 1] * 40, "g": ["a", "b", "b", "a"] * 20}).to_csv(tmp_path / "a.csv")
-    (tmp_path / "b.csv").symlink_to(tmp_path / "a.csv")
-    for names in (["a.csv", "a.csv"], ["a.csv", "../" + tmp_path.name + "/*.csv"], ["a.csv", "b.csv"]):
-        with pytest.raises(ConfigError, match="is named twice, so its rows would count twice"):
-            audit_file([tmp_path / one for one in names], "y", "p", ["g"])
