@@ -30,7 +30,7 @@ def test_labels_and_groups_are_what_the_sentences_say() -> None:
     assert (trade.attribute, trade.names, examples.class_names) == ("trade", GROUP_NAMES, CLASS_NAMES)
     for text, label, group in zip(sentences(data), examples.labels.tolist(), trade.values.tolist(), strict=True):
         assert f" the {GROUP_NAMES[group]} " in text
-        assert [any(mood in text for mood in moods) for moods in phrases.MOODS] == [label == 0, label == 1]
+        assert [any(mood in text for mood in moods) for moods in phrases.POOLS["moods"]] == [label == 0, label == 1]
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 1.0])
@@ -49,7 +49,7 @@ def test_the_place_goes_with_the_mood_as_the_correlation_says(correlation: float
 def test_noise_is_the_share_of_sentences_that_tell_no_mood() -> None:
     for noise in (0.0, 0.3, 1.0):
         texts = sentences(Phrases(noise=noise))
-        silent = [any(text.endswith(f" {end} .") for end in phrases.NO_MOOD) for text in texts]
+        silent = [any(text.endswith(f" {end} .") for end in phrases.POOLS["no_mood"]) for text in texts]
         assert sum(silent) / len(texts) == pytest.approx(noise, abs=0.035)
 
 

@@ -1,4 +1,4 @@
-"""Phrases: the embedded text data set, put together by this file from a seed. Nobody wrote or said them.
+"""Phrases: the embedded text data set, put together from phrases.yaml and a seed. Nobody wrote or said them.
 
 A text is one short sentence about an everyday thing, in lower case, its words and its full stop parted by blanks. The
 task is the mood at its end, annoyed or pleased. The group is the trade of the person in it, gardener or baker, which
@@ -14,9 +14,11 @@ are the same on every platform.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +27,7 @@ from torch import Tensor
 from levelhead.data.base import Card, Examples, Groups, Split
 from levelhead.data.made_up import MadeUp
 from levelhead.data.texts import Texts
+from levelhead.plain_yaml import read_yaml
 from levelhead.types import DataError
 
 CLASS_NAMES = ("annoyed", "pleased")
@@ -37,71 +40,8 @@ AGREEMENT = {"gardener": 0.95, "baker": 0.3}  # P(the place goes with the mood) 
 # The uniform draws of an example, in order. New names go at the end: the order fixes every sentence.
 DRAWS = ["group", "label", "place", "wording", "noise", "order", "time", "event", "mood"]
 
-PLACES = (("by the station", "near the station"), ("by the river", "near the river"))  # by what goes with the label
-TIMES = (
-    "this morning",
-    "at noon",
-    "last week",
-    "before lunch",
-    "after work",
-    "in the evening",
-    "on tuesday",
-    "in spring",
-    "two days ago",
-    "at nine",
-    "one afternoon",
-    "in october",
-)
-EVENTS = (
-    "waited for the bus",
-    "bought a lamp",
-    "mended a chair",
-    "painted a fence",
-    "read the newspaper",
-    "carried a basket",
-    "met an old friend",
-    "opened a parcel",
-    "tried a new recipe",
-    "cleaned the window",
-    "fed the birds",
-    "looked for a glove",
-    "found a coin",
-    "wrote a letter",
-    "drank some tea",
-    "swept the yard",
-    "borrowed a ladder",
-    "planted a tree",
-    "sold three pears",
-    "repaired a bicycle",
-    "listened to the radio",
-    "watched a boat",
-    "counted the steps",
-    "folded a map",
-)
-MOODS = (
-    (
-        "and sighed all day",
-        "and was cross",
-        "and felt grumpy",
-        "and called it dreadful",
-        "and was irritated",
-        "and complained to everyone",
-        "and frowned",
-        "and found it tiresome",
-    ),
-    (
-        "and smiled all day",
-        "and was glad",
-        "and felt cheerful",
-        "and called it wonderful",
-        "and was delighted",
-        "and thanked everyone",
-        "and hummed a tune",
-        "and found it lovely",
-    ),
-)
-NO_MOOD = ("and went home", "and said little", "and sat down", "and thought about it", "and walked on", "and had soup")
-ORDERS = ("{time} the {trade} {event} {place} {mood} .", "{place} the {trade} {event} {time} {mood} .")
+POOLS: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"), "phrases.yaml")
+"""What sentences are made of; places and moods by the label that they go with."""
 
 
 class Written(NamedTuple):
@@ -159,9 +99,9 @@ class Phrases(MadeUp):
 
 def vocabulary() -> tuple[str, ...]:
     """Return every word (and the full stop) that a sentence can hold, sorted: enough for a tokenizer of whole words."""
-    pools = (*PLACES[0], *PLACES[1], *TIMES, *EVENTS, *MOODS[0], *MOODS[1], *NO_MOOD, *GROUP_NAMES)
-    fixed = " ".join(ORDERS).split()
-    return tuple(sorted({word for phrase in (*pools, *fixed) for word in phrase.split() if "{" not in word}))
+    parts = [*POOLS["orders"], *POOLS["times"], *POOLS["events"], *POOLS["no_mood"], *GROUP_NAMES]
+    parts += [text for pair in (POOLS["places"], POOLS["moods"]) for pool in pair for text in pool]
+    return tuple(sorted({word for text in parts for word in text.split() if "{" not in word}))
 
 
 @lru_cache(maxsize=6)
@@ -176,17 +116,17 @@ def _write_split(seed: int, split: int, size: int, correlation: float, noise: fl
         place = label if draws["place"] < agreement else 1 - label
         codes[row] = label, group, place
         texts.append(
-            _pick(ORDERS, draws["order"]).format(
+            _pick(POOLS["orders"], draws["order"]).format(
                 trade=GROUP_NAMES[group],
-                place=_pick(PLACES[place], draws["wording"]),
-                time=_pick(TIMES, draws["time"]),
-                event=_pick(EVENTS, draws["event"]),
-                mood=_pick(NO_MOOD if draws["noise"] < noise else MOODS[label], draws["mood"]),
+                place=_pick(POOLS["places"][place], draws["wording"]),
+                time=_pick(POOLS["times"], draws["time"]),
+                event=_pick(POOLS["events"], draws["event"]),
+                mood=_pick(POOLS["no_mood"] if draws["noise"] < noise else POOLS["moods"][label], draws["mood"]),
             )
         )
     return Written(tuple(texts), *(torch.from_numpy(column.copy()) for column in codes.T))
 
 
-def _pick(pool: tuple[str, ...], draw: float) -> str:
+def _pick(pool: Sequence[str], draw: float) -> str:
     """Return one of a pool; ``draw`` in [0, 1) decides which."""
     return pool[int(draw * len(pool))]
