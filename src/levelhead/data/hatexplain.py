@@ -60,36 +60,29 @@ class PostTable(Table):
 
     folder: Path = Path()
 
+    @abstractmethod
+    def each(self, field: str, *, everywhere: bool = False) -> list[Any]:
+        """Return the words of each post, or what each of its annotators says in a field; opens no other field.
+
+        ``everywhere``: of the posts of the whole set.
+        """
+
     def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
-        """Return words with blanks between them, and "0" or "1" of labels and of targets; opens no other field."""
-        found = {name: self._words() if name == WORDS else self._judged(name) for name in columns}
+        """Return words with blanks between them, and "0" or "1" of labels and of targets."""
+        found = {name: self._cells(name) for name in columns}
         return found, len(next(iter(found.values())))
 
-    @abstractmethod
-    def said(self, field: str) -> list[list[Any]]:
-        """Return what each annotator of each post says in a field; opens no other."""
-
-    @abstractmethod
-    def corpus(self) -> Iterable[Named]:
-        """Return the communities that each annotator of each post of the whole set names."""
-
-    @abstractmethod
-    def tokens(self) -> list[Any]:
-        """Return the words of each post."""
-
-    def _words(self) -> list[str]:
-        tokens = self.tokens()
-        wrong = [row for row, words in enumerate(tokens) if not words]
+    def _cells(self, field: str) -> list[str]:
+        posts = self.each(field)
+        if field == LABEL:
+            return [str(_code(labels, self.name, row)) for row, labels in enumerate(posts)]
+        if field == TARGET:
+            frequent = most_frequent(self.each(TARGET, everywhere=True))
+            return [str(_is_targeted(post, frequent)) for post in posts]
+        wrong = [row for row, words in enumerate(posts) if not words]
         if wrong:
             raise DataError(f"{self.name}: {len(wrong)} posts have no post_tokens, first post {wrong[0]} (from 0).")
-        return [" ".join(words) for words in tokens]
-
-    def _judged(self, field: str) -> list[str]:
-        said = self.said(field)
-        if field == LABEL:
-            return [str(_code(labels, self.name, row)) for row, labels in enumerate(said)]
-        frequent = most_frequent(self.corpus())
-        return [str(_is_targeted(post, frequent)) for post in said]
+        return [" ".join(words) for words in posts]
 
 
 @dataclass(frozen=True)
@@ -102,20 +95,11 @@ class OwnersPosts(PostTable):
         posts = self._posts([], [WORDS, TARGET, LABEL])
         return list(dict.fromkeys(key for post in posts for part in (post, *post["annotators"]) for key in part))
 
-    def tokens(self) -> list[Any]:
-        """Return the words of each post."""
-        return [post.get(WORDS) for post in self._posts(self._division(), [TARGET, LABEL])]
-
-    def said(self, field: str) -> list[list[Any]]:
-        """Return what each annotator of each post says in a field."""
-        return self._said(self._division(), field)
-
-    def corpus(self) -> Iterable[Named]:
-        """Return the communities that each annotator of each post of the whole set names."""
-        return self._said([], TARGET)
-
-    def _said(self, ids: Sequence[str], field: str) -> list[list[Any]]:
-        posts = self._posts(ids, [WORDS, *{TARGET, LABEL} - {field}])
+    def each(self, field: str, *, everywhere: bool = False) -> list[Any]:
+        """Return the words of each post, or what each of its annotators says in a field."""
+        posts = self._posts([] if everywhere else self._division(), {WORDS, TARGET, LABEL} - {field})
+        if field == WORDS:
+            return [post.get(WORDS) for post in posts]
         for row, post in enumerate(posts):
             if any(field not in note for note in post["annotators"]):
                 raise DataError(
@@ -160,17 +144,10 @@ class HubPosts(PostTable):
         files = self._files(self.split)
         return [name for name in (WORDS, LABEL, TARGET) if all(_paths(file, name) for file in files)]
 
-    def tokens(self) -> list[Any]:
-        """Return the words of each post."""
-        return [words for file in self._files(self.split) for words in _leaf(file, WORDS)]
-
-    def said(self, field: str) -> list[list[Any]]:
-        """Return what each annotator of each post says in a field."""
-        return [post for file in self._files(self.split) for post in _notes(file, field)]
-
-    def corpus(self) -> Iterable[Named]:
-        """Return the communities that each annotator of each post of the whole set names."""
-        return [post for split in SPLITS for file in self._files(split) for post in _notes(file, TARGET)]
+    def each(self, field: str, *, everywhere: bool = False) -> list[Any]:
+        """Return the words of each post, or what each of its annotators says in a field."""
+        files = [file for split in (SPLITS if everywhere else [self.split]) for file in self._files(split)]
+        return [one for file in files for one in (_leaf(file, WORDS) if field == WORDS else _notes(file, field))]
 
     def _files(self, split: Split | None) -> list[Path]:
         folder = self.folder / "data" if any(self.folder.glob("data/train-*.parquet")) else self.folder
