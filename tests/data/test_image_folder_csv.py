@@ -66,13 +66,6 @@ def test_paths_of_their_own(tmp_path: Path) -> None:
         assert len(data.examples("train").labels) == 20
 
 
-def test_a_recipe_builds_it(tmp_path: Path) -> None:
-    options = {"name": "image-folder-csv", "folder": "pets", "sensitive": ["group", "site"], "split_column": None}
-    experiment = build_experiment({"data": options, "method": {"name": "erm"}})
-    assert experiment.data == ImageFolderCsv(folder="pets", sensitive=("group", "site"))
-    assert build_experiment(experiment.to_dict()) == experiment
-
-
 def test_the_recipes_of_the_documentation_are_right() -> None:
     text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
     recipes = [yaml.safe_load(block.partition("```")[0]) for block in text.split("```yaml")[1:]]
