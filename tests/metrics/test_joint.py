@@ -255,16 +255,7 @@ def test_a_table_says_whom_it_compares_with_the_best() -> None:
     assert (table.verdict("b", "accuracy"), JointTable(rows, "a", 0.97).verdict("b", "accuracy")) == (
         "smaller", "undecided",
     )  # fmt: skip
-    kept = table.to_dict()
-    methods = kept.pop("methods")
-    assert kept == {
-        "baseline": "a", "level": 0.95, "margin": 0.03, "at_chance": ["b"], "few_seeds": ["c"], "less_accurate": ["d"],
-    }  # fmt: skip
-    figure = {"value": -0.05, "low": pytest.approx(-0.054), "high": pytest.approx(-0.046), "n": 100}
-    assert methods["e"]["accuracy"] == {
-        "estimate": figure, "rows_only": figure, "by_seed": [-0.05], "degrees_of_freedom": 4.0, "difference": figure,
-        "p_value": 0.04, "p_holm": 0.04, "p_best": None, "p_within": 0.9, "verdict": "smaller",
-    }  # fmt: skip
+    assert table.to_dict()["methods"]["e"]["accuracy"]["verdict"] == "smaller"
     alone = JointRow(table.rows["a"]["accuracy"].estimate, Estimate.undefined("no rows"), (math.nan,), math.inf)
     found = alone.to_dict()
     assert (found["by_seed"], found["degrees_of_freedom"], found["difference"]) == ([None], None, None)
