@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,18 +92,15 @@ def test_levels_with_too_few_rows_or_none_are_named() -> None:
     assert {"attribute": "sex", "level": "art", "group": "f", "rows": 3} in result.more["control"]["cells"]
 
 
-def test_files_and_crossings_agree_with_arrays(tmp_path: Path) -> None:
+def test_crossings_and_ranges_have_levels_too() -> None:
     chance = np.random.default_rng(3)
-    frame = pd.DataFrame({name: chance.choice(list("ab"), 800) for name in ("sex", "race", "dep", "site")})
-    frame["age"] = chance.integers(20, 60, 800)
-    frame["y"], frame["yhat"] = chance.integers(0, 2, 800), chance.integers(0, 2, 800)
-    frame.to_parquet(tmp_path / "p.parquet")
-    options: dict[str, Any] = {"intersect": True, "bins": ["age=40"], "min_count": 5}
-    file = lh.audit_file(tmp_path / "p.parquet", "y", "yhat", ["sex", "race"], control=["dep", "age"], **options)
-    options |= {"sensitive_features": frame[["sex", "race"]], "control_features": frame[["dep", "age"]]}
-    assert file.more["control"] == lh.audit(frame["y"], frame["yhat"], **options).more["control"]
-    assert {pair["attribute"] for pair in file.more["control"]["pairs"]} == {"sex", "race", "sex & race"}
-    assert render(audit_page(file.to_dict()))
+    frame = pd.DataFrame({name: chance.choice(list("ab"), 800) for name in ("sex", "race", "dep")})
+    frame["age"], options = chance.integers(20, 60, 800), {"intersect": True, "bins": ["age=40"], "min_count": 5}
+    groups, levels = frame[["sex", "race"]], frame[["dep", "age"]]
+    label, predicted = chance.integers(0, 2, (2, 800))
+    result = lh.audit(label, predicted, sensitive_features=groups, control_features=levels, **options)
+    assert {pair["attribute"] for pair in result.more["control"]["pairs"]} == {"sex", "race", "sex & race"}
+    assert render(audit_page(result.to_dict()))
 
 
 def test_a_reference_stands_second_and_missing_groups_are_left_out() -> None:

@@ -16,7 +16,6 @@ import levelhead as lh
 from levelhead.auditing.decisions import _compared
 from levelhead.auditing.decisions_page import decision_sentences
 from levelhead.cli.report import page_of
-from levelhead.types import DataError
 
 
 def drawn(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -196,8 +195,6 @@ def test_several_files_are_periods(tmp_path: Path, suffix: str) -> None:
     expected, found = audited(frame.loan, frame[["sex"]], time=frame.month).over_time, of_files(paths).over_time
     assert found.periods == expected.periods
     assert found.to_dict()["by_attribute"] == expected.to_dict()["by_attribute"]
-    with pytest.raises(DataError, match="has no column 'file'"):
-        of_files(paths[0])
     for names in (("2023/01", "2024/01"), ("2024.9", "2024.10", "2025.1"), ("2024.9", "2024.10", "more/2024.9")):
         paths = [written(rows, tmp_path / f"{name}{suffix}") for name, rows in zip(names, parts[:3], strict=False)]
         assert of_files(paths).over_time.periods == names

@@ -137,11 +137,8 @@ def test_numbers_compare_as_numbers_and_never_as_texts() -> None:
 
 def test_parquet_keeps_its_types(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
-    frame = pd.DataFrame({"y": [0, 1] * 40, "yhat": [0.0, 1.0] * 40, "g": [1, 2] * 40, "text": ["0", "1"] * 40})
-    frame.to_parquet(path)
+    pd.DataFrame({"y": [0, 1] * 40, "yhat": [0.0, 1.0] * 40, "g": [1, 2] * 40}).to_parquet(path)
     assert audit_file(path, "y", "yhat", ["g"]).metrics["accuracy"].value == 1
-    with pytest.raises(DataError, match="'0' is no label, but 0 is: one is a number, the other a text"):
-        audit_file(path, "y", "text", ["g"])
 
 
 def test_missing_groups_keep_apart_from_a_group_of_that_name(tmp_path: Path) -> None:

@@ -80,6 +80,17 @@ def test_more_than_200_classes_are_refused(tmp_path: Path, suffix: str, column: 
     assert repr(column) in said if suffix != "frame" else {"y": "label", "yhat": "prediction"}[column] in said
 
 
+def test_many_small_groups_beside_two_large_ones_are_groups() -> None:
+    """Neither are few small ones ids, nor many that min_count lets be compared."""
+    y, ids = np.arange(400) % 2, np.array([f"person-{row // 2:03}" for row in range(400)])
+    with pytest.raises(DataError, match="'id' has 200 different groups, and no two of them have 10 rows"):
+        audit(y, y, sensitive_features={"id": ids})
+    large = np.where(np.arange(400) > 60, y, ids)
+    assert len(audit(y, y, sensitive_features=large, replicates=100).groups) > 30
+    assert audit(y[:40], y[:40], sensitive_features=ids[:40], replicates=100)
+    assert audit(y, y, sensitive_features=ids, min_count=2, replicates=100)
+
+
 def test_as_many_groups_and_classes_as_are_allowed_are_counted() -> None:
     many, few = np.arange(5_000), np.arange(5_000) % 2
     groups = {"g": np.where(many < 4_900, many % 1000, few)}  # two of them have 10 rows

@@ -263,6 +263,7 @@ def test_decisions_at_the_threshold_are_audited_as_predictions_would_be() -> Non
     for name in ("demographic_parity", "equalized_odds"):
         assert found.by_attribute["sex"].at[0.6][name] == later.metrics[name]
     names = {name for *_, name, _ in found.figures() if name.startswith("demographic_parity@0.3")}
+    assert "Gaps between groups of sex at each threshold" in result.text(all=True)
     assert names == {"demographic_parity@0.333333"}  # of the others; the first is the audit's own
     curve = found.by_attribute["sex"].curves["demographic_parity"]
     for at in (10, 50, 90):

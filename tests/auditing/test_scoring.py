@@ -114,13 +114,3 @@ def test_a_trainer_logs_gaps(tmp_path):
         trainer.evaluate(rows[:40])
     trainer.args.dataloader_drop_last = False
     assert "eval_accuracy" in trainer.evaluate(rows[:40])
-
-
-def test_rows_in_another_order_than_the_groups_are_refused_by_their_labels() -> None:
-    from transformers import EvalPrediction
-
-    watch = lh.gap_metrics(["a", "b"] * 20, labels=MIXED.tolist())
-    logits = np.eye(2)[MIXED]
-    assert watch(EvalPrediction(logits, MIXED))["accuracy"] == 1
-    with pytest.raises(DataError, match="labels are not those that gap_metrics was given"):
-        watch(EvalPrediction(logits[::-1], MIXED[::-1]))
