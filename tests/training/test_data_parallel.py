@@ -18,6 +18,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
+from test_engine import KINDS as ALL_KINDS
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -25,7 +26,7 @@ from transformers import BertForSequenceClassification
 
 from levelhead.attention import DebiasConfig, QueryKeyStandardizer, alignment, append_encoder, attach, detach
 from levelhead.distributed import gather_rows
-from levelhead.methods import DAM, DFR, JTT, METHODS, CnC, FewLabel, Method, Stage
+from levelhead.methods import ARL, DAM, JTT, KD, METHODS, Method, Stage
 from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
 from levelhead.storage import load_tensors
@@ -41,17 +42,10 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]  # three interpreters import torch and transformers, on few cores one by one
 PROCESSES = 2
-KINDS: dict[str, Method] = {
-    **{name: cls() for name, cls in METHODS.items()},
-    "kd": METHODS["kd"](teacher_layers=3),  # type: ignore[call-arg]
-    "few-label": FewLabel(rows=20),
-    "identities": METHODS["identities"](fewest_people=20),  # type: ignore[call-arg]
-    "dfr": DFR(smallest_group=2),
-    "xrm": METHODS["xrm"](single_part="keep"),  # type: ignore[call-arg]
-    "dam+cnc": DAM(base=CnC()),
-    "dam+jtt": DAM(base=JTT(upweight=2)),
-    "arl later": METHODS["arl"](pretrain_steps=2),  # type: ignore[call-arg]  # its adversary has no gradient at first
-}
+KINDS: dict[str, Method] = {name: ALL_KINDS[name] for name in (*METHODS, "dam+cnc")}
+KINDS["dam+jtt"] = DAM(base=JTT(upweight=2))
+KINDS["kd"] = KD(teacher_layers=3)
+KINDS["arl later"] = ARL(pretrain_steps=2)  # its adversary has no gradient at first
 
 
 def make_lab(folder: Path | None, *, method: Method | None = None, dropout: float = 0.0, **options: Any) -> Lab:
