@@ -49,8 +49,9 @@ def renew(text: Path, names: dict[str, Any]) -> None:
     _Renewed().run(asked, clear_globs=False)
     written: list[str] = []
     for one in asked.examples:
-        written += [*lines[done : one.lineno + 1], *one.want.splitlines()]
-        done = one.lineno + 1
+        asks = one.lineno + len(one.source.splitlines())
+        written += [*lines[done:asks], *one.want.splitlines()]
+        done = asks
         while done < len(lines) and lines[done] and not lines[done].startswith(">>>"):
             done += 1
     text.write_text("\n".join([*written, *lines[done:]]) + "\n", encoding="utf-8")

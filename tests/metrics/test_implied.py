@@ -8,7 +8,6 @@ from scipy import special, stats
 
 from levelhead.metrics.implied import (
     Regression,
-    accuracy_of,
     area_of_counts,
     gap_of,
     implied_rates,
@@ -21,28 +20,6 @@ from levelhead.metrics.implied import (
 )
 
 AREA, BASE, SHARE = [0.85, 0.80], [0.65, 0.25], [0.6, 0.4]
-
-
-def test_the_worked_figures_of_two_groups() -> None:
-    rates = model_rates(separation(AREA), special.logit(BASE), 0.0)
-    assert rates.true_positive == pytest.approx([0.875998, 0.371491], abs=1e-6)
-    assert rates.false_positive == pytest.approx([0.378079, 0.064490], abs=1e-6)
-    assert accuracy_of(rates, BASE, SHARE) == pytest.approx(0.790045, abs=1e-6)
-    assert positive_rate(rates, BASE, SHARE) == pytest.approx(0.477532, abs=1e-6)
-    assert 100 * gap_of(rates) == pytest.approx(40.9048, abs=1e-4)
-
-
-def test_the_worked_trade_off_at_the_same_positive_rate() -> None:
-    rate = float(positive_rate(model_rates(separation(AREA), special.logit(BASE), 0.0), BASE, SHARE))
-    whole, *less = trade_off(AREA, BASE, SHARE, rate, (1, 0.75, 0.5, 0))
-    assert whole.accuracy == pytest.approx(0.790045, abs=1e-6)
-    assert 100 * whole.gap == pytest.approx(40.9048, abs=1e-4)
-    expected = [(0.75, -0.002023, 31.6115), (0.5, -0.008688, 21.6851), (0, -0.038154, 4.4281)]
-    for found, (rho, change, gap) in zip(less, expected, strict=True):
-        assert found.rho == rho
-        assert found.accuracy - whole.accuracy == pytest.approx(change, abs=1e-6)
-        assert 100 * found.gap == pytest.approx(gap, abs=1e-4)
-        assert positive_rate(found.rates, BASE, SHARE) == pytest.approx(rate, abs=1e-12)
 
 
 def test_implied_rates_are_those_at_the_threshold_that_keeps_the_positive_rate() -> None:

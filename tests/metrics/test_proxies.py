@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from levelhead.metrics.proxies import by_proxies, closed_form
+from levelhead.metrics.proxies import by_proxies
 
 Array = NDArray[np.float64]
 CLOSE = 1e-6
@@ -27,16 +27,6 @@ def world(n: float = 1.0) -> Array:
     label = np.stack([1 - positive, positive], -1)
     cells = share[:, None, None] * label[..., None] * np.stack([1 - selected, selected], -1)
     return n * np.einsum("gi,gj,gk,gyh->ijkyh", *SAYS, cells)
-
-
-def test_closed_form_finds_shares_and_errors_of_three_proxies() -> None:
-    solved = closed_form(world().sum((-1, -2)))
-    np.testing.assert_allclose(solved.covariance, [0.078, 0.03, 0.039], atol=CLOSE)
-    third = 0.4 * 0.6 * (1 - 0.8) * 0.5 * 0.65 * 0.25
-    assert third / np.sqrt(0.078 * 0.03 * 0.039) == pytest.approx(0.408248, abs=CLOSE)
-    assert solved.share == pytest.approx(0.4, abs=1e-12)
-    np.testing.assert_allclose(solved.low, [0.2, 0.25, 0.35], atol=1e-12)
-    np.testing.assert_allclose(solved.low + solved.gain, [0.7, 0.9, 0.6], atol=1e-12)
 
 
 def three_groups(worse: Array = RIGHT) -> Array:

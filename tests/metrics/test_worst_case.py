@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from levelhead.metrics.between import wilson
-from levelhead.metrics.signed import rate_gap, rows_of
 from levelhead.metrics.worst_case import (
     DEALS,
     _of_sizes,
@@ -28,54 +27,13 @@ from levelhead.metrics.worst_case import (
 )
 
 Array = NDArray[np.float64]
-CLOSE = 1e-6
 
 
-@pytest.mark.parametrize(
-    ("rate", "shares", "expected"),
-    [(0.3, (0.2, 0.8), (-0.375, 0.875)), (0.3, (0.5, 0.5), (-0.6, 0.6)), (0.75, (0.2, 0.8), (-0.9375, 0.3125))],
-)
-def test_bounds_from_shares(rate: float, shares: tuple[float, ...], expected: tuple[float, float]) -> None:
-    np.testing.assert_allclose(parity_bounds(rate, shares)[0, 1], expected, atol=CLOSE)
-    np.testing.assert_allclose(parity_bounds(rate, shares)[1, 0], np.negative(expected)[::-1], atol=CLOSE)
-
-
-def strata() -> tuple[Array, Array, Array]:
-    return np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.8]), np.array([0.1, 0.4, 0.9])
-
-
-def test_bounds_from_strata_and_the_bracket() -> None:
-    weight, rate, one = strata()
-    shares = np.stack([1 - one, one], -1)
-    np.testing.assert_allclose(parity_bounds(rate, shares, weight)[1, 0], [-0.015385, 0.819780], atol=CLOSE)
-    np.testing.assert_allclose(parity_bounds(weight @ rate, weight @ shares)[1, 0], [-0.630769, 0.907692], atol=CLOSE)
-    bins = 1e6 * weight[:, None, None] * np.stack([1 - rate, rate], -1)[..., None] * one[:, None, None] ** np.arange(3)
-    weighted, linear = bracket(bins.sum(0), bins, replicates=20)
-    assert weighted.value == pytest.approx(0.309890, abs=CLOSE)
-    assert linear.value == pytest.approx(0.762162, abs=CLOSE)
-    counts = np.zeros((2, 2, 2))
-    for share, selected, probability in zip(weight, rate, one, strict=True):
-        counts[int(probability >= 0.5), 1] += share * np.array([1 - selected, selected])
-    assert rate_gap(rows_of(counts, "demographic_parity")) == pytest.approx(0.4875, abs=CLOSE)
-
-
-def opportunity_bounds(cells: object, share: object, weight: object = (1.0,)) -> tuple[float, float]:
-    """Those of so many rows that their numbers are the probabilities: TPR of group 1 less that of the other."""
-    one, table = np.atleast_1d(share), np.reshape(cells, (-1, 2, 2)) * np.reshape(weight, (-1, 1, 1))
-    found = by_shares(1e9 * table, np.stack([1 - one, one], -1))["equal_opportunity"][1, 0]
+def opportunity(table: object, share: object) -> tuple[float, float]:
+    """Bounds of so many rows that their numbers are the probabilities: TPR of group 1 less that of the other."""
+    one = np.atleast_1d(share)
+    found = by_shares(1e9 * np.reshape(table, (-1, 2, 2)), np.stack([1 - one, one], -1))["equal_opportunity"][1, 0]
     return found.low, found.high
-
-
-@pytest.mark.parametrize(
-    ("cells", "share", "weight", "expected"),
-    [
-        ([[0.5, 0.1], [0.1, 0.3]], 0.2, (1.0,), (-1, 0.5)),
-        ([[0.5, 0.1], [0.1, 0.3]], 0.5, (1.0,), (-1, 1)),
-        ([[[0.5, 0.1], [0.1, 0.3]], [[0.2, 0.1], [0.3, 0.4]]], [0.3, 0.8], (0.6, 0.4), (-0.692308, 0.894737)),
-    ],
-)
-def test_bounds_of_equal_opportunity(cells: object, share: object, weight: object, expected: object) -> None:
-    assert opportunity_bounds(cells, share, weight) == pytest.approx(expected, abs=CLOSE)
 
 
 def parity_by_program(rate: Array, shares: Array, weight: Array, a: int, b: int) -> tuple[float, float]:
@@ -131,7 +89,7 @@ def test_opportunity_bounds_are_those_of_a_grid() -> None:
         other, rest = weight @ hit - mine, weight @ (hit + miss) - mine - missed
         keep = (mine + missed > 1e-9) & (rest > 1e-9)
         gap = mine[keep] / (mine + missed)[keep] - other[keep] / rest[keep]
-        low, high = opportunity_bounds(cells, share, weight)
+        low, high = opportunity(weight[:, None, None] * cells, share)
         assert low <= gap.min() + 1e-9 <= low + 0.08
         assert high >= gap.max() - 1e-9 >= high - 0.08
 
