@@ -31,7 +31,6 @@ from levelhead.types import ConfigError, DataError, LevelheadError, listed, quot
 PICTURES = "image"  # the column of pictures where nobody names one
 TEXT_KIND = re.compile(r"(large_)?string(_view)?")
 NUMBERS = re.compile(r"u?int\d+|float\d+|(large_)?string(_view)?")
-OTHER_KIND = re.compile(r"(large_)?string(_view)?|null")
 KINDS = re.compile(r"bool|u?int\d+|(large_)?string(_view)?|null")  # null: no row has a value
 
 
@@ -46,7 +45,7 @@ class HubTable(Table):
     source: str = ""
     rows: Any = None
     kinds: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
-    coded: tuple[str, ...] = ()
+    coded: tuple[str | None, ...] = ()
     ignored: str | int | None = None
 
     first: ClassVar[int] = 0
@@ -209,23 +208,37 @@ class Hub(OwnTable):
         named |= {self.train_split: None if dealt else "train"}
         kinds = dict.fromkeys(self._inputs, TEXT_KIND)
         kinds |= {self.target: NUMBERS} if self.threshold is not None else {}
-        tables = [
-            HubTable(f"{self.path}, split {name!r}", named[name], name, splits[name], kinds, ignored=self.ignore_label)
+        coded = (self.id_column, self.person_column, None if self.threshold is None else self.target)
+        return [
+            HubTable(f"{self.path}, split {name!r}", named[name], name, splits[name], kinds, coded, self.ignore_label)
             for name in self._sources
         ]
-        by_number = [self.target] if self.threshold is not None else []
-        by_number += [name for name in (self.id_column, self.person_column) if name and _agree(tables, name)]
-        return [replace(table, coded=tuple(by_number)) for table in tables]
 
     def check(self) -> None:
         """Raise an error if the set cannot be loaded or lacks a split or a column that training needs."""
         super().check()
         tables = self._tables()
+        for column in (*self._inputs, self.target, self.id_column, self.person_column):
+            if column is not None:
+                self._refuse_kinds(tables, column)
+
+    def _read(self, split: Split | None, columns: Sequence[str], here: Sequence[str] = ()) -> Rows:
+        rows = super()._read(split, columns, here)
+        for column in columns:
+            self._refuse_kinds([table for table, _ in rows.tables], column)
+        return rows
+
+    def _refuse_kinds(self, tables: Sequence[HubTable], column: str) -> None:
+        """Raise :class:`DataError` where a column holds another kind, or other class labels in two splits."""
         for table in tables:
-            for column in (*self._inputs, self.target, self.id_column, self.person_column):
-                if column is not None:
-                    table.refuse_kind(column)
-        self._refuse_other_labels(tables, self.target)
+            table.refuse_kind(column)
+        known = {table.labels(column): table.source for table in tables if table.dtype(column) != "null"}
+        if len(known) > 1:
+            (one, first), (other, second) = list(known.items())[:2]
+            raise DataError(
+                f"{self.path}: {column!r} has the class labels {listed(one, 10) or '(none)'} in split {first!r}, and "
+                f"{listed(other, 10) or '(none)'} in split {second!r}. Cast it to the same class labels."
+            )
 
     def _load(self, rows: Rows, split: Split) -> Inputs:
         table, _ = rows.place(rows.numbers[0])
@@ -245,17 +258,14 @@ class Hub(OwnTable):
 
     def _ordered(self, column: str, rows: Rows) -> tuple[str, ...]:
         """Return the values of a column: class labels in their own order, truth values, numbers, else texts."""
-        tables = [table for table, _ in rows.tables]
-        self._refuse_other_labels(tables, column)
         values = {*rows.cells[column]} - {""}
-        if self.threshold is not None and column == self.target:
-            return tuple(sorted(values))
-        listing = dict.fromkeys(label for table in tables for label in table.labels(column))
-        kinds = {table.dtype(column) for table in tables}
-        if not listing and kinds == {"bool"}:
+        labels = max((table.labels(column) for table, _ in rows.tables), key=len)
+        if labels and (self.threshold is None or column != self.target):
+            return labels
+        kinds = {table.dtype(column) for table, _ in rows.tables}
+        if kinds == {"bool"}:
             return f"not {column}", column
-        rest = values - listing.keys()
-        return (*listing, *(sorted(rest) if any(map(TEXT_KIND.fullmatch, kinds)) else ordered(rest)))
+        return tuple(sorted(values)) if any(map(TEXT_KIND.fullmatch, kinds)) else ordered(values)
 
     def _in_order(self, classes: Sequence[str]) -> tuple[str, ...]:
         return tuple(classes)
@@ -278,29 +288,6 @@ class Hub(OwnTable):
             f"{table.name}: no row has a label in {self.target!r}. Name a split with labels, or none: "
             f"--set data.{options[table.source]}_split=null."
         )
-
-    def _refuse_other_labels(self, tables: Sequence[HubTable], column: str) -> None:
-        """Raise :class:`DataError` where class labels of a column have no counterpart in a split; opens no value."""
-        labels = {table.source: known for table in tables if (known := table.labels(column))}
-        for table in tables:
-            if labels and table.source not in labels and not OTHER_KIND.fullmatch(table.dtype(column)):
-                other, known = next(iter(labels.items()))
-                raise DataError(
-                    f"{self.path}: {column!r} holds class labels ({listed(known, 10)}) in split {other!r}, and "
-                    f"{table.dtype(column)} in split {table.source!r}. Cast it to these class labels there, too."
-                )
-        if column != self.target or self.train_split not in labels:  # a group need not have training rows
-            return
-        trained, meant = labels[self.train_split], self.label_map or {}
-        for name, known in labels.items():
-            unknown = {meant.get(one, one) for one in known} - {meant.get(one, one) for one in trained}
-            if unknown or (self.threshold is not None and known != trained):
-                remedy = "Say with data.label_map which class each name represents, or give both the same class labels."
-                raise DataError(
-                    f"{self.path}: {column!r} has the class labels {listed(trained, 10)} in split "
-                    f"{self.train_split!r}, and {listed(known, 10)} in split {name!r}. "
-                    + (remedy if self.threshold is None else "Give both the same class labels.")
-                )
 
     def _pictures(self, table: HubTable, rows: Sequence[int]) -> _Pictures:
         import datasets
@@ -366,12 +353,6 @@ class Hub(OwnTable):
 def _column(rows: Any, name: str) -> Any:
     """Return one column of a table of the library's, as pyarrow has it; no other is opened."""
     return rows.select_columns([name]).with_format("arrow")[:][name]
-
-
-def _agree(tables: Sequence[HubTable], column: str) -> bool:
-    """Whether a column has the same class labels wherever it has any."""
-    known = {table.labels(column) for table in tables if column in table.header()}
-    return len(known - {()}) < 2
 
 
 def first_columns(split: Any, count: int) -> tuple[dict[str, list[str]], list[str]]:
