@@ -7,14 +7,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    AutoModelForCausalLM,
-    Gemma2Config,
-    GPT2Config,
-    GPTNeoConfig,
-    LlamaConfig,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import levelhead.lm.triplets
 
@@ -38,23 +31,20 @@ def tokenizer() -> Any:
 
 def language_model(family: str = "llama", layers: int = 2, attention: str | None = None, dropout: float = 0.0) -> Any:
     """A random model of width 16, two heads or more, always the same one; GPT-Neo has eager attention alone."""
-    size = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": layers, "num_attention_heads": 4}
-    grouped = {**size, "intermediate_size": 32, "num_key_value_heads": 2, "max_position_embeddings": 32}
-    config: Any = {
-        "llama": lambda: LlamaConfig(**grouped, attention_dropout=dropout),
+    size = {"hidden_size": 16, "num_hidden_layers": layers, "num_attention_heads": 4, "attention_dropout": dropout}
+    grouped = size | {"intermediate_size": 32, "num_key_value_heads": 2, "max_position_embeddings": 32}
+    dropped = dict.fromkeys(("attn_pdrop", "resid_pdrop", "embd_pdrop"), dropout)
+    shape: Any = {
+        "llama": grouped,
         # A cap far below Gemma's 50, so that leaving it out shows at the size of random weights.
-        "gemma2": lambda: Gemma2Config(
-            **grouped, head_dim=8, attn_logit_softcapping=1.0, query_pre_attn_scalar=1, attention_dropout=dropout
-        ),
-        "gpt2": lambda: GPT2Config(
-            vocab_size=40, n_embd=16, n_layer=layers, n_head=4, n_positions=32,
-            attn_pdrop=dropout, resid_pdrop=dropout, embd_pdrop=dropout,
-        ),
-        "gpt_neo": lambda: GPTNeoConfig(
-            vocab_size=40, hidden_size=16, num_layers=layers, num_heads=4, max_position_embeddings=32,
-            attention_types=[[["global", "local"], layers // 2]], attention_dropout=dropout, window_size=8,
-        ),
-    }[family]()  # fmt: skip
+        "gemma2": grouped | {"head_dim": 8, "attn_logit_softcapping": 1.0, "query_pre_attn_scalar": 1},
+        "gpt2": {"n_embd": 16, "n_layer": layers, "n_head": 4, "n_positions": 32, **dropped},
+        "gpt_neo": {
+            "hidden_size": 16, "num_layers": layers, "num_heads": 4, "max_position_embeddings": 32, "window_size": 8,
+            "attention_types": [[["global", "local"], layers // 2]], "attention_dropout": dropout,
+        },
+    }[family]  # fmt: skip
+    config = AutoConfig.for_model(family, vocab_size=40, **shape)
     config.pad_token_id = config.bos_token_id = config.eos_token_id = 0
     options = {} if attention is None or family == "gpt_neo" else {"attn_implementation": attention}
     with torch.random.fork_rng():

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from speakers import Speaker
+from speakers import Speaker, ends
 
 from command_line import run, said
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.bbq.data import biased_options
 from levelhead.lm.bbq.reading import read_text
+from levelhead.lm.bbq.score import NO_TARGET, NOTHING_NAMED, score_answers
+from levelhead.lm.intervals import bootstrap, ratio
 from levelhead.lm.runner import UNASKED_CHAT, run_benchmark, take
 from levelhead.storage import read_json
 
@@ -309,6 +311,78 @@ def test_predictions_of_any_system_are_read(tmp_path: Path, capsys: pytest.Captu
     line = ["lm", "bench", "bbq", "--predictions", tmp_path / "predictions.jsonl", "--data-root", tmp_path]
     assert run(*line, "--template", NUMBERED) == 0
     assert "4 items" in said(capsys)
+
+
+def bbq_item(number: int, part: str, condition: str, target: str = "derived") -> Item:
+    """Answer 0 is the biased one, 1 says that it is not known, 2 is the other person and right where one is."""
+    base = {"category": part, "part": part, "condition": condition, "target": target, "unknown": 1}
+    base["biased"] = () if target in ("both", "neither", "nobody", "missing") else (0,)
+    base |= {"label": 1 if condition == "ambig" else 2, "question_index": number // 2}
+    return Item(f"{part}/{condition}/{target}/{number}", base)
+
+
+def test_bbq_draws_the_templates_of_a_category() -> None:
+    chosen = {"Lamps": [0, 2, 0, 0, 1, 2, None] * 6, "Pots": [2, 2, 0, 2, 1, 1, 0] * 6}
+    items = [bbq_item(number, part, "disambig") for part in chosen for number in range(42)]
+    items += [bbq_item(number, "Lamps", "ambig") for number in range(42)]
+    answers = answer(items, [*chosen["Lamps"], *chosen["Pots"], *chosen["Lamps"]])
+    scores = score_answers(items, answers)
+    assert list(scores.overall) == sorted(scores.units)
+    assert list(scores.parts) == ["Lamps", "Pots"]
+
+    def drawn(values: Sequence[Sequence[float]], templates: Sequence[str], statistic: Any) -> Any:
+        return pytest.approx(ends(bootstrap(values, templates, statistic)))
+
+    # (right, 1, biased, names somebody); where the context does not tell, "not known" is right.
+    told = {0: (0, 1, 1, 1), 1: (0, 1, 0, 0), 2: (1, 1, 0, 1), None: (0, 1, 0, 0)}
+    untold = {0: (0, 1, 1, 1), 1: (1, 1, 0, 0), 2: (0, 1, 0, 1), None: (0, 1, 0, 0)}
+    templates = [f"{number // 2}" for number in range(42)]
+    for part, answers_of_part in chosen.items():
+        values, found = [told[one] for one in answers_of_part], scores.parts[part]
+        assert ends(found["accuracy_disambiguated"]) == drawn([value[:2] for value in values], templates, ratio)
+        assert ends(found["bias_disambiguated"]) == drawn(values, templates, lambda sums: 2 * ratio(sums[:, 2:]) - 1)
+    # A question of one number is another template in another category.
+    everything = [told[one] for part in chosen for one in chosen[part]]
+    both = [f"{part}{name}" for part in chosen for name in templates]
+    assert ends(scores.overall["accuracy_disambiguated"]) == drawn([one[:2] for one in everything], both, ratio)
+    assert ends(scores.parts["Lamps"]["bias_ambiguous"]) == drawn(
+        [untold[one] for one in chosen["Lamps"]],
+        templates,
+        lambda sums: (1 - sums[:, 0] / sums[:, 1]) * (2 * ratio(sums[:, 2:]) - 1),
+    )
+    assert scores.parts["Lamps"]["bias_ambiguous"].value == pytest.approx((1 - 1 / 7) * (2 * 3 / 5 - 1))
+    assert scores.parts["Pots"]["accuracy_ambiguous"].reason == "there are no items"
+
+
+def test_bbq_says_how_many_items_of_which_category_have_no_biased_answer() -> None:
+    items = [bbq_item(number, "Pots", "disambig", "both") for number in range(2)]
+    items += [bbq_item(number, "Lamps", "disambig", "both") for number in range(3)]
+    items += [bbq_item(0, "Lamps", "ambig", "neither"), bbq_item(0, "Pots", "ambig", "missing")]
+    items += [bbq_item(0, part, "ambig", "nobody") for part in ("Pots", "Lamps")]
+    items += [bbq_item(0, "Cups", "ambig"), bbq_item(0, "Cups", "ambig", "owners")]
+    starts = [
+        "1 of 11 answers could not be read",
+        "5 items (3 in Lamps, 2 in Pots): both people",
+        "1 items (1 in Lamps): neither person",
+        "2 items (1 in Lamps, 1 in Pots): the owners' csv",
+        "1 items (1 in Pots): no bias can be scored",
+        "The biased answer of 1 of 11 items",
+    ]
+    for note, start in zip(score_answers(items, answer(items, [None, *[1] * 10])).notes, starts, strict=True):
+        assert note.startswith(start)
+    owners = [bbq_item(number, "Cups", "ambig", "owners") for number in range(2)]
+    assert score_answers(owners, answer(owners, [0, 2])).notes == ()
+
+
+def test_no_bias_is_undefined_for_the_reason_that_holds() -> None:
+    silent = [bbq_item(number, "Cups", "ambig", "owners") for number in range(2)]
+    missing = [bbq_item(number, "Pots", "ambig", "missing") for number in range(2)]
+    scores = score_answers(silent + missing, answer(silent + missing, [1, 1, 0, 0]))
+    assert scores.parts["Cups"]["bias_ambiguous"].reason == NOTHING_NAMED
+    assert scores.overall["bias_ambiguous"].reason == NOTHING_NAMED
+    assert scores.parts["Pots"]["bias_ambiguous"].reason == NO_TARGET
+    assert scores.parts["Pots"]["accuracy_ambiguous"].value == 0
+    assert {figure.reason for figure in score_answers([], []).overall.values()} == {"there are no items"}
 
 
 @pytest.mark.data

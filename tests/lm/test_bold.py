@@ -265,17 +265,10 @@ def write_classifier(folder: Path) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "bang", "boo", "lamp"]
     (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        intermediate_size=8,
-        initializer_range=1.0,  # probabilities that are apart
-        problem_type="multi_label_classification",
-        id2label={0: "loud", 1: "rude"},
-        label2id={"loud": 0, "rude": 1},
-    )
+    size = {"vocab_size": len(words), "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    labels: Any = {"id2label": {0: "loud", 1: "rude"}, "label2id": {"loud": 0, "rude": 1}}
+    apart = {"intermediate_size": 8, "initializer_range": 1.0}  # probabilities
+    config = BertConfig(**size, **apart, **labels, problem_type="multi_label_classification")
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = BertForSequenceClassification(config)

@@ -64,20 +64,6 @@ def test_the_counts_behind_a_published_run_give_its_figures() -> None:
     assert overall["metric_score"].n == 1508
 
 
-def test_ties_after_rounding_leave_the_numerator_alone() -> None:
-    items = pairs(4)
-    values = [(-1.0, -2.0), (-2.0, -1.0), (-1.0001, -1.0004), (-3.0, -3.0)]
-    scores = score_answers(items, [answer(item, *value) for item, value in zip(items, values, strict=True)])
-    assert scores.overall["metric_score"].value == 0.25  # all four pairs below the line
-    assert scores.overall["stereotype_score"].value == 0.5  # the two that are no tie
-    assert scores.overall["neutral"].value == 0.5
-    assert not scores.overall["antistereotype_score"].defined
-    assert scores.overall["antistereotype_score"].reason == "there are no antistereo pairs"
-    tied = score_answers(items[2:], [answer(item, -1.0, -1.0) for item in items[2:]]).overall
-    assert tied["metric_score"].value == 0
-    assert tied["stereotype_score"].reason == "every stereo pair is a tie"
-
-
 def share(hits: Sequence[float], rows: Sequence[float] | None = None) -> tuple[float, float, float]:
     """Interval of the sum of ``hits`` over that of ``rows`` (None: their number), each drawn alone."""
     rows = [1.0] * len(hits) if rows is None else rows
@@ -97,8 +83,8 @@ def test_crows_pairs_draws_pairs_and_rounds_for_masked_models_alone() -> None:
     ]
 
     def scored(measure: str) -> Any:
-        pairs = zip(items, FRUIT * 400 + [(-1.0, -2.0)] * 2400, strict=True)
-        given = [answer(item, more, less, measure) for item, (more, less) in pairs]
+        both = zip(items, FRUIT * 400 + [(-1.0, -2.0)] * 2400, strict=True)
+        given = [answer(item, more, less, measure) for item, (more, less) in both]
         return score_answers(items, given)
 
     likelier, untied = [1, 0, 0, 1, 0, 0], [1, 0, 1, 1, 1, 0]
@@ -108,6 +94,10 @@ def test_crows_pairs_draws_pairs_and_rounds_for_masked_models_alone() -> None:
     assert ends(fruit["metric_score"]) == share(likelier * 400)
     assert ends(fruit["stereotype_score"]) == share(likelier[:4] * 400, untied[:4] * 400)
     assert fruit["antistereotype_score"].value == 0
+    tied = score_answers(pairs(2), [answer(item, -1.0, -1.0001) for item in pairs(2)]).overall
+    assert tied["metric_score"].value == 0
+    assert tied["stereotype_score"].reason == "every stereo pair is a tie"
+    assert tied["antistereotype_score"].reason == "there are no antistereo pairs"
     assert ends(fruit["neutral"]) == share([0, 1, 0, 0, 0, 1] * 400)
     assert ends(masked.overall["metric_score"]) == share((likelier + [1] * 6) * 400)
     causal = scored("log_likelihood")

@@ -361,17 +361,7 @@ def test_options_change_what_they_name(batch: TripletBatch) -> None:
         assert differing == {part}, options
 
 
-def test_entropy_is_one_for_even_attention_and_zero_for_a_single_token() -> None:
-    even = torch.ones(4, 4).tril()
-    even = even / even.sum(-1, keepdim=True)
-    sink = torch.zeros(4, 4)
-    sink[:, 0] = 1
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
-    assert attention_entropy(even.expand(2, 3, 4, 4), mask).tolist() == pytest.approx([1, 1])
-    assert attention_entropy(sink.expand(2, 3, 4, 4), mask).tolist() == pytest.approx([0, 0])
-
-
-def test_likelihood_gap_by_hand() -> None:
+def test_likelihood_gap_attention_received_and_entropy_by_hand() -> None:
     logits = torch.zeros(2, 3, 2)
     logits[0, :, 1] = math.log(3)  # the first sentence's words have probability 3/4, the second's 1/2
     labels = torch.tensor([[0, 1, 1], [0, 1, -100]])
@@ -379,9 +369,10 @@ def test_likelihood_gap_by_hand() -> None:
     assert likelihood_gap(sums, counts).tolist() == pytest.approx([math.log(1.5)])
     assert counts.tolist() == [2, 1]
     assert sums.tolist() == pytest.approx([2 * math.log(4 / 3), math.log(2)])
-
-
-def test_attention_received_leaves_out_padded_queries() -> None:
-    attention = torch.tensor([[[1.0, 0, 0], [0.4, 0.6, 0], [9, 9, 9]]])
+    attention = torch.tensor([[[1.0, 0, 0], [0.4, 0.6, 0], [9, 9, 9]]])  # a padded query
     heads = torch.stack([attention, attention], dim=1)
     assert attention_received(heads, torch.tensor([[1, 1, 0]])).tolist() == [pytest.approx([0.7, 0.3, 0])]
+    even, sink, mask = torch.ones(4, 4).tril(), torch.eye(4)[[0] * 4], torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+    even = even / even.sum(-1, keepdim=True)
+    for one, entropy in ((even, 1), (sink, 0)):
+        assert attention_entropy(one.expand(2, 3, 4, 4), mask).tolist() == pytest.approx([entropy] * 2)

@@ -169,26 +169,12 @@ def test_a_low_rank_model_trains_with_checkpointing_and_resumes(tmp_path: Path, 
     assert any(not before[name].equal(after[name]) for name in learnt if "layers.1." in name)
     fresh, _ = load_language_model(source)
     assert same(train_klaad(fresh, words, TRIPLETS, config, tmp_path / "run"), model)
-
-
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_a_low_rank_training_is_scored_with_its_matrices_merged(tmp_path: Path) -> None:
-    peft = pytest.importorskip("peft")
-    base = language_model("llama")
-    base.save_pretrained(tmp_path / "base")
-    tokenizer().save_pretrained(tmp_path / "base")
-    network, words, _ = load_checkpoint("--model", str(tmp_path / "base"))
-    options = peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
-    adapted = peft.get_peft_model(network, options).eval()
-    adapted.save_pretrained(tmp_path / "run" / "model")
-    words.save_pretrained(tmp_path / "run" / "model")
-    loaded = LanguageModel.load(tmp_path / "run", "cpu")
-    assert type(loaded.network) is type(base)
+    loaded = LanguageModel.load(tmp_path / "run", "cpu")  # with its matrices merged
     ids = collate(words, TRIPLETS).input_ids
     with torch.no_grad():
-        expected = adapted(input_ids=ids).logits
-        assert (base.eval()(input_ids=ids).logits - expected).abs().max() > 0.01
-        torch.testing.assert_close(loaded.network(input_ids=ids).logits, expected, atol=1e-4, rtol=1e-4)
+        expected, base = (one.eval()(input_ids=ids).logits for one in (model, language_model("llama")))
+        assert (base - expected).abs().max() > 1e-3
+        torch.testing.assert_close(loaded.network(input_ids=ids).logits, expected, atol=1e-4, rtol=1e-3)
     shutil.rmtree(tmp_path / "base")
     with pytest.raises(ConfigError, match=r"The base model of --model .*base gives no configuration: .*no such folder"):
         LanguageModel.load(tmp_path / "run", "cpu")
