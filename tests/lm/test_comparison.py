@@ -13,7 +13,7 @@ from speakers import Speaker
 
 from command_line import run, said
 from levelhead.lm import BENCHMARKS
-from levelhead.lm.base import Answer, Benchmark, drawn_by
+from levelhead.lm.base import Benchmark, drawn_by
 from levelhead.lm.bold import BOLD
 from levelhead.lm.bold.data import read_items
 from levelhead.lm.comparison import comparison_summary
@@ -23,13 +23,9 @@ from levelhead.lm.intervals import paired_difference
 from levelhead.lm.page import language_model_page
 from levelhead.lm.perplexity import Perplexity
 from levelhead.lm.runner import (
-    _hash,
-    answers_file,
     run_benchmark,
     score_predictions,
     scored,
-    scores_file,
-    scores_to_dict,
 )
 from levelhead.lm.stereoset import StereoSet
 from levelhead.metrics import estimate_to_dict
@@ -115,21 +111,9 @@ def test_the_summary_is_plain_and_complete(runs: tuple[Path, Path], root: Path) 
 
 def test_a_masked_and_a_causal_model_share_no_score_of_crows_pairs(tmp_path: Path) -> None:
     test_crows_pairs.write(tmp_path)
-    benchmark = CrowSPairs()
-    for measure in (SHARED, FULL):
-        content = {"sent_more": -1.0, "sent_less": -2.0, "measure": measure}
-        items = benchmark.read(tmp_path)
-        answers = [Answer(item.id, content) for item in items]
-        lines = [
-            {},
-            *(
-                {"id": one.id, "item": _hash(item), "content": content}
-                for one, item in zip(answers, items, strict=True)
-            ),
-        ]
-        record = scores_to_dict(benchmark.score(items, answers))
-        write_json(scores_file(tmp_path / measure, "crows-pairs"), record | {"limit": None})
-        answers_file(tmp_path / measure, "crows-pairs").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for measure, causal in ((SHARED, False), (FULL, True)):
+        asked: Any = Speaker(causal=causal)
+        run_benchmark(CrowSPairs(), asked, tmp_path, tmp_path / measure)
     summary = comparison_summary(tmp_path / SHARED, tmp_path / FULL, tmp_path)
     assert summary["benchmarks"] == summary["headlines"] == []
     (note,) = summary["notes"]

@@ -445,15 +445,3 @@ def test_a_folder_is_loaded_as_what_it_is(tmp_path: Path) -> None:
     model.network.to(torch.bfloat16).save_pretrained(tmp_path / "causal")
     chosen = LanguageModel.load(tmp_path / "causal", "cpu", dtype="auto")
     assert chosen.network.dtype == torch.float32  # bfloat16 is slow on a CPU, and rounds
-
-
-@pytest.mark.data
-def test_stories260k_scores_as_in_a_loop(real_models: Path) -> None:
-    model = LanguageModel.load(real_models / "stories260k", "cpu")
-    contexts = ["One day, a small dog ran up the hill. Q: Who ran? A:", "The sun was"]
-    options = [[" The dog", " The cat sat there", " Nobody"], [" warm.", " cold and"]]
-    found = dict(model.option_log_likelihoods(contexts, options))
-    for index, context in enumerate(contexts):
-        expected = [naive_option(model, context, option) for option in options[index]]
-        assert [count for _, count in found[index]] == [count for _, count in expected]
-        assert [value for value, _ in found[index]] == pytest.approx([value for value, _ in expected], abs=1e-4)

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 from test_bbq import record as released
-from typer.testing import CliRunner
 
-from levelhead.cli.lm import lm_app
+from command_line import run, said
 from levelhead.cli.report import page_of
 from levelhead.lm.intervals import clusters_in, paired_difference
 from levelhead.lm.page import samples_page
@@ -271,15 +270,14 @@ def test_fields_of_a_document_are_clusters_and_categories_if_it_has_one(tmp_path
     assert found.overall["acc"].value == pytest.approx(12 / 36)
 
 
-def test_the_command_prints_and_writes(tmp_path: Path) -> None:
+def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (
         str(write(tmp_path, sums(right), model=name)) for name, right in (("a", RIGHT), ("b", RIGHT[::-1]))
     )
     json_file, html_file = tmp_path / "out.json", tmp_path / "out.html"
-    options = ["bench", "--samples", first, "--samples", second, "--json", str(json_file), "--html", str(html_file)]
-    result = CliRunner().invoke(lm_app, options)
-    assert result.exit_code == 0, result.output
-    assert "Paired differences" in result.output
+    files = ["--json", json_file, "--html", html_file]
+    assert run("lm", "bench", "--samples", first, "--samples", second, *files) == 0
+    assert "Paired differences" in said(capsys)
     record = json.loads(json_file.read_text())
     assert [log["name"] for log in record["logs"]] == ["a", "b"]
     assert "Paired differences" in html_file.read_text()
