@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import gzip
+import itertools
 import json
 import math
 from collections import Counter
@@ -19,7 +20,6 @@ from command_line import run, said
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.bbq.data import biased_options
-from levelhead.lm.bbq.reading import read_text
 from levelhead.lm.bbq.score import NO_TARGET, NOTHING_NAMED, score_answers
 from levelhead.lm.intervals import bootstrap, ratio
 from levelhead.lm.runner import UNASKED_CHAT, run_benchmark, take
@@ -241,16 +241,10 @@ def test_a_chat_is_an_option_that_answers_depend_on() -> None:
 
 
 def test_a_limit_draws_over_templates_conditions_and_polarities(tmp_path: Path) -> None:
+    kinds = itertools.product(("Things", "Places"), "012345", ("ambig", "disambig"), ("neg", "nonneg"), range(10))
     rows = [
-        record(number, question_index=str(number // 40), condition=condition, polarity=polarity, category=category)
-        for number, (category, condition, polarity) in enumerate(
-            (category, condition, polarity)
-            for category in ("Things", "Places")
-            for _ in range(6)  # templates, of 40 items each
-            for condition in ("ambig", "disambig")
-            for polarity in ("neg", "nonneg")
-            for _ in range(10)
-        )
+        record(number, category=category, question_index=template, condition=condition, polarity=polarity)
+        for number, (category, template, condition, polarity, _) in enumerate(kinds)
     ]
     write(tmp_path, rows)
     items = BBQ().read(tmp_path)
@@ -278,14 +272,6 @@ def test_generated_answers_are_greedy_and_matched_to_options() -> None:
     assert [BBQ().choice(item, Answer(item.id, given[item.id])) for item in items] == [2, None]
 
 
-@pytest.mark.parametrize(
-    ("text", "first", "option"),
-    [("1", 0, 1), ("1", 1, 0), ("(3)", 1, 2), ("3", 0, None), ("0", 1, None), ("12", 0, None)],
-)
-def test_numbers_count_from_where_the_options_do(text: str, first: int, option: int | None) -> None:
-    assert read_text(text, make_items(1)[0], first).option == option
-
-
 NUMBERED = "{context} {question} 1) {ans0} 2) {ans1} 3) {ans2}"
 
 
@@ -305,7 +291,12 @@ def test_predictions_of_any_system_are_read(tmp_path: Path, capsys: pytest.Captu
     assert [one.id for one in answers] == [item.id for item in items]
     assert [benchmark.choice(*pair) for pair in zip(items, answers, strict=True)] == [None, 0, None, 2]
     texts = list(enumerate(("1", "(3)", "Answer: 2", "B")))
-    for template, options in ((NUMBERED, [0, 2, 1, 1]), (BBQ().template, [None, None, None, 1])):
+    from_0 = "{context} {question} 0) {ans0} 1) {ans1} 2) {ans2}"
+    for template, options in (
+        (NUMBERED, [0, 2, 1, 1]),
+        (from_0, [1, None, 2, 1]),
+        (BBQ().template, [None, None, None, 1]),
+    ):
         benchmark, items, answers = predicted(tmp_path, *texts, template=template)
         assert [benchmark.choice(*pair) for pair in zip(items, answers, strict=True)] == options
     line = ["lm", "bench", "bbq", "--predictions", tmp_path / "predictions.jsonl", "--data-root", tmp_path]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from klaad_examples import TRIPLETS, language_model, tokenizer
+from test_stereoset import write
 
 from levelhead.lm.perplexity import Perplexity
 from levelhead.lm.stereoset import StereoSet
@@ -45,18 +45,10 @@ def test_from_training_to_the_table_and_again(
     words.eos_token = "[PAD]"  # what a text is read behind, where no token begins one
     words.save_pretrained(model)
     records = [
-        {
-            "id": f"{term}{number}",
-            "bias_type": "kind",
-            "target": term,
-            **{name: getattr(one, name) for name in ("stereotype", "anti_stereotype", "unrelated", "task")},
-            "context": one.context or "a BLANK",
-        }
+        vars(one) | {"id": f"{term}{number}", "target": term, "context": one.context or "a BLANK"}
         for number, (term, one) in enumerate(zip(TERMS * 2, TRIPLETS * 5, strict=True))
     ]
-    (tmp_path / "data" / "stereoset").mkdir(parents=True)
-    lines = "".join(json.dumps(record) + "\n" for record in records)
-    (tmp_path / "data" / "stereoset" / "stereoset_dev.jsonl").write_text(lines)
+    write(tmp_path / "data", "stereoset_dev.jsonl", records)
     (tmp_path / "text").write_text("a red bird sings all day\nthe owl is awake\nthey fly far\n")
     chosen: Any = lambda arguments, split: [  # noqa: E731
         StereoSet(terms=split.held_out_terms),

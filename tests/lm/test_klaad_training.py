@@ -77,6 +77,12 @@ def test_a_killed_training_ends_in_the_same_weights(stop: int, tmp_path: Path) -
     assert len(AutoTokenizer.from_pretrained(folder / "model")) == len(tokenizer())
     again = train_klaad(language_model("gpt2", dropout=0.1), tokenizer(), TRIPLETS, config, folder, progress=kill)
     assert same(again, whole)  # finished: loaded, not trained
+    faster = replace(config, train=replace(config.train, checkpoint_seconds=5))
+    assert same(train_klaad(language_model("gpt2", dropout=0.1), tokenizer(), TRIPLETS, faster, folder), whole)
+    assert same(load_language_model(KlaadModel(str(folder)))[0], whole)  # a folder stands for its model
+    loaded = LanguageModel.load(folder, "cpu")
+    assert same(loaded.network, whole)
+    assert loaded.name == str(folder / "model")
 
 
 def test_the_log_has_every_part(tmp_path: Path) -> None:
@@ -202,16 +208,6 @@ def test_a_hub_that_cannot_be_reached_is_one_clear_error(monkeypatch: pytest.Mon
     assert "somebody/some-model (revision v2)" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.__suppress_context__  # no trace of transformers
-
-
-def test_a_training_folder_stands_for_its_model(tmp_path: Path) -> None:
-    trained = train_klaad(language_model("llama"), tokenizer(), TRIPLETS, CONFIG, tmp_path / "run")
-    assert same(load_language_model(KlaadModel(str(tmp_path / "run")))[0], trained)
-    faster = replace(CONFIG, train=replace(TRAIN, checkpoint_seconds=5))
-    assert same(train_klaad(language_model("llama"), tokenizer(), TRIPLETS, faster, tmp_path / "run"), trained)
-    loaded = LanguageModel.load(tmp_path / "run", "cpu")
-    assert same(loaded.network, trained)
-    assert loaded.name == str(tmp_path / "run" / "model")
 
 
 @pytest.fixture

@@ -52,7 +52,12 @@ def test_the_order_of_rows_and_the_size_of_blocks_do_not_change_the_distribution
     assert (blocks.low, blocks.high) == (whole.low, whole.high)
 
 
-def test_few_rows_have_a_value_and_no_interval() -> None:
+def test_few_rows_have_a_value_and_no_interval_and_none_no_value() -> None:
+    nothing = bootstrap(np.zeros((7, 2)), None, ratio, reason="every answer is unknown")
+    assert (nothing.defined, nothing.reason, nothing.n) == (False, "every answer is unknown", 7)
+    assert bootstrap(np.zeros((0, 2)), None, ratio).reason == "there are no items"
+    alone = bootstrap(shares(1, 3), ["x"] * 3, ratio)
+    assert (alone.value, alone.reason) == (1 / 3, "no interval: 1 cluster, and 10 are needed")
     nine, ten = (bootstrap([[row % 2, 1.0] for row in range(rows)], None, ratio) for rows in (9, 10))
     assert nine.value == 4 / 9
     assert (math.isnan(nine.low), nine.reason) == (True, "no interval: 9 items, and 10 are needed")
@@ -68,17 +73,6 @@ def test_a_macro_average_weighs_groups_equally_and_draws_them() -> None:
     assert means.tolist() == [[0.0, 1.0], [1.0, 1.0]]
     figure = bootstrap(means, None, ratio)
     assert (figure.value, figure.low, figure.high) == (0.5, 0.0, 1.0)
-
-
-def test_what_is_undefined_says_why() -> None:
-    nothing = bootstrap(np.zeros((7, 2)), None, ratio, reason="every answer is unknown")
-    assert not nothing.defined
-    assert (nothing.reason, nothing.n) == ("every answer is unknown", 7)
-    assert bootstrap(np.zeros((0, 2)), None, ratio).reason == "there are no items"
-    alone = bootstrap(shares(1, 3), ["x"] * 3, ratio)
-    assert alone.value == pytest.approx(1 / 3)
-    assert math.isnan(alone.low)
-    assert "1 cluster, and 10 are needed" in str(alone.reason)
 
 
 def test_replicates_without_a_value_are_left_out_or_leave_no_interval() -> None:

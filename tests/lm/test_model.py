@@ -377,21 +377,6 @@ def test_a_continuation_depends_on_its_prompt_and_the_seed_alone(name: str) -> N
     assert dict(model.generate(prompts, seed=4, max_new_tokens=8)) != together
 
 
-def test_greedy_continuations_are_those_of_transformers() -> None:
-    model = make("gpt2")
-    found = dict(model.generate(TEXTS, seed=0, max_new_tokens=6, greedy=True))
-    for index, text in enumerate(TEXTS):
-        ids = encode(model, text)
-        whole = model.network.generate(
-            torch.tensor([ids]),
-            attention_mask=torch.ones(1, len(ids)),
-            max_new_tokens=6,
-            do_sample=False,
-            pad_token_id=1,
-        )[0]
-        assert text + found[index] == model.tokenizer.decode(whole, skip_special_tokens=True)
-
-
 def test_draws_follow_the_models_distribution_and_end_at_the_end() -> None:
     model = make()
     with torch.no_grad():
