@@ -229,7 +229,7 @@ def test_the_probe_changes_neither_random_numbers_nor_mode_nor_weights(family):
         ("bert", {"notebook": {"twice": True}}, "twice=True needs"),
         ("vit", {"absolute": False, "notebook": {"twice": True}}, "twice=True needs"),
         ("llama", {"ranking": "per_head"}, "as many key heads"),
-        ("llama", {"notebook": {"padding_mask": False}}, "causal mask"),
+        ("llama", {"notebook": {"padding_mask": False}}, "causality"),
         ("llama", {"notebook": {"off_by_one": True}}, "reads the last real token"),
         ("modernbert", {"notebook": {"padding_mask": False}}, "sliding window"),
     ],

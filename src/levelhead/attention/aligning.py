@@ -107,14 +107,7 @@ class Tap:
         # A layer that gradient checkpointing runs again in the backward pass finds the tap without a pass.
         if self.current is None or not self.alpha:
             return
-        query = query.detach()
-        if row is not None:
-            query = query[torch.arange(len(query), device=query.device), :, row]
-        elif valid is None:
-            query = query.mean(dim=2)
-        else:
-            weight = valid[:, None, :, None].to(query.dtype)
-            query = (query * weight).sum(dim=2) / weight.sum(dim=2).clamp(min=1)
+        query = query_of(query.detach(), row, valid)
         self.reading = Reading(readout_logits(query, key.detach(), scaling), value, row, valid, of=self.current)
 
     def take_row(self, reading: Reading) -> None:
@@ -195,6 +188,16 @@ ACCUMULATION = (
     "micro-batch alone, which changes the method. Use one larger batch with gradient checkpointing or, for an "
     "appended model, model.micro_batch."
 )
+
+
+def query_of(query: Tensor, row: Tensor | None, valid: Tensor | None) -> Tensor:
+    """Return the query (batch, heads, size) of each ``row``; where none is read, the mean over real tokens."""
+    if row is not None:
+        return query[torch.arange(len(query), device=query.device), :, row]
+    if valid is None:
+        return query.mean(dim=2)
+    weight = valid[:, None, :, None].to(query.dtype)
+    return (query * weight).sum(dim=2) / weight.sum(dim=2).clamp(min=1)
 
 
 def debiased_attention(model: nn.Module) -> nn.Module:

@@ -29,8 +29,10 @@ from levelhead.attention.config import NOT_WANTED, DebiasConfig
 from levelhead.attention.contrastive import AlignmentHead
 from levelhead.attention.probe import (
     as_probed,
+    attended,
     layer_of,
     one_row_class,
+    path_of,
     probe_attention,
     probe_inputs,
     readout_layer,
@@ -160,10 +162,8 @@ def readout_only(
     if any(one_row.family_of(module) for module in model.modules()):
         with as_probed(model):
             inputs = probe_inputs(model, example_inputs)
-            with interface.recorded() as calls:
-                model(**inputs)
-            attention = next(path for path, module in model.named_modules() if module is calls[-1].module)
-            path, because = readout_layer(model, attention, inputs, calls[-1].query[2])
+            (last,) = attended(model, inputs, most=1)
+            path, because = readout_layer(model, path_of(model, last.module), inputs, last.raw_query.shape[2])
     if wanted is True and because is not None:
         raise ConfigError(f"The last layer of {type(model).__name__} has to compute all rows: {because}.")
     one_row.install(model, model.get_submodule(path), one_row.OneRow(wanted, path, because))
@@ -338,8 +338,6 @@ def _parts(model: PreTrainedModel, record: dict[str, Any]) -> _Parts:
     """Build what ``record`` describes, or say why that cannot be; ``model`` stays as it is."""
     config = DebiasConfig(**record["debias"])
     attention = model.get_submodule(record["attention"])
-    if not config.notebook.padding_mask and getattr(attention, "is_causal", False):
-        raise ConfigError("debias.notebook.padding_mask=False would also take away the causal mask of this decoder")
     if config.ranking == "per_head" and record["key_heads"] != record["heads"]:
         raise ConfigError("debias.ranking='per_head' needs as many key heads as query heads")
     # Not next(model.parameters()): an embedding may be kept in another type or on another device.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from levelhead.attention import interface
 from levelhead.attention.aligning import Tap, debiased_attention
 from levelhead.attention.block import AppendedClassifier, BlockAttention
-from levelhead.attention.probe import as_probed, find_readout, probe_inputs
+from levelhead.attention.probe import as_probed, attended, find_readout, path_of, probe_inputs
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.data.base import Inputs
 from levelhead.types import UnsupportedModelError
@@ -71,7 +71,7 @@ def capture(model: nn.Module, inputs: Inputs, batch_size: int, device: torch.dev
         if isinstance(inner, AppendedClassifier):
             yield _of_block(model, inner, batch)
             continue
-        seen = _of_interface(model, batch, len(index))
+        (seen,) = attended(model, batch, most=1)
         if rule is None:
             rule = readout_rule(model, seen.module)
         valid = interface.valid_keys(seen.mask, len(index))
@@ -135,42 +135,16 @@ def captured_of(seen: interface.Attended, valid: Tensor | None, row: Tensor | No
     )
 
 
-def _of_interface(model: nn.Module, batch: dict[str, Tensor], size: int) -> interface.Attended:
-    """Run a plain or attached Hugging Face model and return its last call of the attention function."""
-    name = type(model).__name__
-    if not hasattr(model, "config") or getattr(model.config, "is_encoder_decoder", False):
-        raise UnsupportedModelError(f"{name} is not a Hugging Face encoder or decoder: its attention cannot be read.")
-    last: list[interface.Attended] = []
-
-    def keep(seen: interface.Attended) -> None:
-        last[:] = [seen]  # no list of all layers: their tensors would fill the memory
-
-    with as_probed(model), interface.watched(keep):
-        model(**batch)
-    if not last:
-        raise UnsupportedModelError(
-            f"{name} does not use the attention interface of transformers, so its queries and keys cannot be read."
-        )
-    seen = last[0]
-    if seen.raw_query.shape[0] != size or seen.raw_query.shape[2] != seen.raw_key.shape[2]:
-        raise UnsupportedModelError(
-            f"The last attention of {name} does not see one sequence per example (windows or cross-attention)."
-        )
-    return seen
-
-
 def readout_rule(model: Any, module: nn.Module) -> str:
     """``first``, ``last`` or ``none``: as recorded by attach, otherwise proved with noise."""
     tap = getattr(module, "tap", None)
     if isinstance(tap, Tap):
         return tap.readout
-    path = next(path for path, candidate in model.named_modules() if candidate is module)
     try:
         example = probe_inputs(model)
         with as_probed(model):
-            with interface.recorded() as calls:
-                model(**example)
-            return find_readout(model, path, example, calls[-1].query[2])
+            (last,) = attended(model, example, most=1)
+            return find_readout(model, path_of(model, module), example, last.raw_query.shape[2])
     except UnsupportedModelError:  # no example to try it on, or layers that cannot be distinguished
         return "none"
 

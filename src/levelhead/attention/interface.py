@@ -27,36 +27,8 @@ IGNORED = {"s_aux": "attention sinks", "sinks": "attention sinks", "softcap": "c
 
 
 @dataclass
-class Call:
-    """One call of an attention module, as seen by a probe: the shapes of query, key and value.
-
-    ``local``: the mask keeps a query from a key that others may look at, so that it is about more than padding.
-    """
-
-    module: nn.Module
-    query: torch.Size
-    key: torch.Size
-    value: torch.Size
-    local: bool
-
-
-_recorders: list[list[Call]] = []
-
-
-@contextmanager
-def recorded() -> Iterator[list[Call]]:
-    """Collect every call of :func:`levelhead_attention` inside the block, in order."""
-    calls: list[Call] = []
-    _recorders.append(calls)
-    try:
-        yield calls
-    finally:
-        _recorders.remove(calls)
-
-
-@dataclass
 class Attended:
-    """What one attention module worked with: :class:`Call` with the tensors, in the model's own type and place.
+    """What one attention module worked with, in the model's own type and place.
 
     ``raw_query`` and ``raw_key`` as projected, ``query`` and ``key`` as the softmax got them; ``mask`` boolean (True:
     may look) or additive, broadcastable to (batch, heads, queries, keys), or None; ``row`` (batch,) of a tapped module.
@@ -156,7 +128,7 @@ def refuse_ignored(module: nn.Module, arguments: Mapping[str, Any], ignored: Map
 
 def is_observed() -> bool:
     """Return whether somebody collects calls now, who would miss a layer that attends without this function."""
-    return bool(_recorders or _watchers or _edits)
+    return bool(_watchers or _edits)
 
 
 def whole_mask(module: nn.Module, query: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor | None:
@@ -189,7 +161,7 @@ def _allowed(mask: Tensor) -> Tensor:
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
-def _is_local(mask: Tensor | None) -> bool:
+def is_local(mask: Tensor | None) -> bool:
     """Whether some query may not look at a key that another query of the same example may look at."""
     if mask is None:
         return False
@@ -218,8 +190,6 @@ def levelhead_attention(
     Errors: :class:`~levelhead.UnsupportedModelError` for an argument that sdpa ignores and that changes the weights.
     """
     refuse_ignored(module, kwargs)
-    for calls in _recorders:
-        calls.append(Call(module, query.shape, key.shape, value.shape, _is_local(attention_mask)))
     raw_query, raw_key, row = query, key, None
     tap = getattr(module, "tap", None)
     if tap is not None:

@@ -19,9 +19,8 @@ from levelhead.attention.aligning import Tap
 from levelhead.attention.block import AppendedClassifier
 from levelhead.attention.capture import Captured, attention_logits, captured_of, readout_rule
 from levelhead.attention.contrastive import rank_tokens, select_top_values
-from levelhead.attention.probe import as_probed, layer_of
-from levelhead.attention.watching import attention_map, refuse_unreachable
-from levelhead.types import UnsupportedModelError
+from levelhead.attention.probe import as_probed, attended, layer_of
+from levelhead.attention.watching import attention_map
 
 PLACES = {
     "input": "input of the last layer",
@@ -90,20 +89,7 @@ class Dissection:
     def __init__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> None:
         self.model: Any = model
         self.inner: Any = getattr(model, "get_base_model", lambda: model)()  # PEFT wraps what it adapts
-        name = type(self.inner).__name__
-        if getattr(getattr(self.inner, "config", None), "is_encoder_decoder", True):
-            raise UnsupportedModelError(
-                f"{name} is not a Hugging Face encoder or decoder: its attention cannot be read."
-            )
-        seen: list[interface.Attended] = []
-        with as_probed(self.model), interface.watched(seen.append):
-            self.model(**batch)
-        refuse_unreachable(name, bool(seen))
-        rows = len(next(iter(batch.values())))
-        if seen[-1].raw_query.shape[0] != rows or seen[-1].raw_query.shape[2] != seen[-1].raw_key.shape[2]:
-            raise UnsupportedModelError(
-                f"The last attention of {name} does not see one sequence per example (windows or cross-attention)."
-            )
+        seen = attended(self.model, batch)
         paths = {id(module): path for path, module in self.model.named_modules()}
         self.attentions = [one.module for one in seen]
         self.rule: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -29,7 +30,7 @@ def readout_layer(
         layer = layer_of(model, attention)
     except UnsupportedModelError:
         return "", one_row.UNKNOWN
-    path = next(path for path, module in model.named_modules() if module is layer)
+    path = path_of(model, layer)
     if readout is None and one_row.family_of(layer) is not None:
         readout = find_readout(model, attention, inputs, tokens)
     return path, one_row.why_all_rows(layer, readout or "none")
@@ -96,6 +97,48 @@ def as_probed(model: PreTrainedModel) -> Iterator[None]:
         yield
 
 
+def attended(model: Any, inputs: Mapping[str, Any] | None = None, *, most: int | None = None, way_out: str = "") -> Any:
+    """Run a model as it is; return what its attention layers worked with, in order, or the last ``most`` of them.
+
+    Without ``inputs`` an example is made.
+
+    Errors: :class:`~levelhead.UnsupportedModelError`, which names the ``way_out``, for a model whose attention cannot
+    be reached, or whose last attention does not see one sequence per example.
+    """
+    name = type(model).__name__
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", True):
+        raise UnsupportedModelError(
+            f"{name} is not a Hugging Face encoder or decoder: its attention cannot be read.{way_out}"
+        )
+    inputs = probe_inputs(model) if inputs is None else inputs
+    seen: deque[interface.Attended] = deque(maxlen=most)  # the tensors of all layers would fill the memory
+    with as_probed(model), interface.watched(seen.append):
+        model(**inputs)
+    refuse_unreachable(name, bool(seen), way_out)
+    query, key = tuple(seen[-1].raw_query.shape), tuple(seen[-1].raw_key.shape)
+    batch = next(value.shape[0] for value in inputs.values() if isinstance(value, Tensor))
+    if query[0] != batch or query[2] != key[2]:
+        raise UnsupportedModelError(
+            f"The last attention of {name} does not see one sequence per example (windows or cross-attention): "
+            f"query {query}, key {key} for a batch of {batch}.{way_out}"
+        )
+    return seen
+
+
+def refuse_unreachable(name: str, seen: bool, way_out: str = "") -> None:
+    """Raise :class:`~levelhead.UnsupportedModelError` for a network none of whose attention was seen."""
+    if not seen:
+        raise UnsupportedModelError(
+            f"{name} does not use the attention interface of transformers, so its queries and keys cannot be "
+            f"read.{way_out}"
+        )
+
+
+def path_of(model: nn.Module, part: nn.Module) -> str:
+    """Return the path of a module in a model."""
+    return next(path for path, module in model.named_modules() if module is part)
+
+
 def probe_attention(
     model: PreTrainedModel, config: DebiasConfig, example_inputs: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], DebiasConfig, str | None]:
@@ -104,50 +147,43 @@ def probe_attention(
     The last of what is returned says why its last layer computes all rows, or is None.
     """
     name = type(model).__name__
-    way_out = "For this model, append_encoder(backbone, num_labels) puts a debiased layer on top instead."
+    way_out = " For this model, append_encoder(backbone, num_labels) puts a debiased layer on top instead."
     if getattr(model.config, "is_encoder_decoder", False):
-        raise UnsupportedModelError(f"{name} is an encoder-decoder, which attach does not debias yet. {way_out}")
+        raise UnsupportedModelError(f"{name} is an encoder-decoder, which attach does not debias yet.{way_out}")
     inputs = probe_inputs(model, example_inputs)
-    batch = next(value.shape[0] for value in inputs.values() if isinstance(value, Tensor))
     implementation = model.config._attn_implementation
     with as_probed(model):
-        with interface.recorded() as calls:
-            try:
-                model(**inputs)
-            except UnsupportedModelError as error:
-                raise UnsupportedModelError(f"{name} cannot be debiased: {error} {way_out}") from error
-        if not calls:
-            raise UnsupportedModelError(
-                f"{name} does not use the attention interface of transformers, so its queries and keys cannot be "
-                f"read. {way_out}"
-            )
+        try:
+            calls = attended(model, inputs, way_out=way_out)
+        except UnsupportedModelError as error:
+            if str(error).endswith(way_out):
+                raise
+            raise UnsupportedModelError(f"{name} cannot be debiased: {error}{way_out}") from error
         last = calls[-1]
         if sum(call.module is last.module for call in calls) > 1:
             raise UnsupportedModelError(
                 f"{name} shares one attention module over several depths, so its last layer cannot be debiased "
-                f"alone. {way_out}"
+                f"alone.{way_out}"
             )
-        if last.query[0] != batch or last.query[2] != last.key[2]:
-            raise UnsupportedModelError(
-                f"The last attention of {name} does not see one sequence per example (windows or cross-attention): "
-                f"query {tuple(last.query)}, key {tuple(last.key)} for a batch of {batch}. {way_out}"
-            )
+        heads, tokens, head_size = last.raw_query.shape[1:]
         # A window wider than the probe's input shows in no mask, only on the module.
-        if not config.notebook.padding_mask and (last.local or getattr(last.module, "sliding_window", None)):
+        if not config.notebook.padding_mask and (
+            interface.is_local(last.mask) or getattr(last.module, "sliding_window", None)
+        ):
             raise ConfigError(
                 "debias.notebook.padding_mask=False would take the whole mask away, and in the last layer of "
                 f"{name} it also keeps tokens from others that are no padding (a sliding window, or causality). Leave "
-                f"padding_mask at True. {way_out}"
+                f"padding_mask at True.{way_out}"
             )
-        path = next(path for path, module in model.named_modules() if module is last.module)
+        path = path_of(model, last.module)
         readout: Any = config.readout
-        proved = find_readout(model, path, inputs, last.query[2]) if readout == "auto" else None
+        proved = find_readout(model, path, inputs, tokens) if readout == "auto" else None
         readout = proved or readout
         told = vars(model).get("one_row")
         wanted = told is None or told.wanted is not False
         all_rows = None
         if config.readout_only is True or (config.readout_only == "auto" and wanted):
-            all_rows = readout_layer(model, path, inputs, last.query[2], proved)[1]
+            all_rows = readout_layer(model, path, inputs, tokens, proved)[1]
 
     text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     rotary = bool(getattr(text, "rope_parameters", None) or getattr(text, "rope_theta", None))
@@ -157,7 +193,7 @@ def probe_attention(
         name,
         readout,
         images=images,
-        length=last.query[2] if images or example_inputs is not None else None,
+        length=tokens if images or example_inputs is not None else None,
         rotary=rotary,
         all_rows=all_rows,
         wanted=wanted,
@@ -178,11 +214,11 @@ def probe_attention(
     found = {
         "attention": path,
         "attention_implementation": implementation,
-        "heads": last.query[1],
-        "key_heads": last.key[1],
-        "head_size": last.query[3],
-        "value_size": last.value[3],
-        "length": last.query[2] if resolved.statistics == "position" else None,
+        "heads": heads,
+        "key_heads": last.raw_key.shape[1],
+        "head_size": head_size,
+        "value_size": last.value.shape[3],
+        "length": tokens if resolved.statistics == "position" else None,
     }
     return found, resolved, because
 

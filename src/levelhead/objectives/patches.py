@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from levelhead.attention.probe import as_probed
-from levelhead.attention.watching import attending, attention_map, refuse_unreachable
+from levelhead.attention.probe import as_probed, refuse_unreachable
+from levelhead.attention.watching import attending, attention_map
 from levelhead.objectives.cross_entropy import cross_entropies
 from levelhead.types import ConfigError, UnsupportedModelError
 

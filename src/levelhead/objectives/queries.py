@@ -10,7 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from levelhead.attention.watching import attending, readout_query, refuse_unreachable
+from levelhead.attention.probe import refuse_unreachable
+from levelhead.attention.watching import attending, readout_query
 from levelhead.distributed import gather_rows
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import cross_entropies, weighted_mean
