@@ -6,10 +6,8 @@ import numpy as np
 from coverage_designs import Once, Row, titled
 from numpy.typing import NDArray
 
-from levelhead.auditing.audit import audit
 from levelhead.auditing.bias_rule import choose_rule
-from levelhead.auditing.decisions import audit_decisions
-from levelhead.auditing.regression import regression_audit
+from levelhead.auditing.door import audit
 from levelhead.report.gate import Condition
 from levelhead.types import Estimate
 
@@ -46,10 +44,14 @@ def _decisions(sizes: tuple[int, ...], rates: tuple[float, ...], named: bool) ->
 
     def once(rng: np.random.Generator) -> list[bool | None]:
         decided = rng.random(len(group)) < np.repeat(rates, sizes)
-        found = audit_decisions(
-            np.where(decided, "yes", "no"), sensitive_features=group, favourable="yes", replicates=100,
+        found = audit(
+            None,
+            np.where(decided, "yes", "no"),
+            sensitive_features=group,
+            favourable="yes",
+            replicates=100,
             reference="g0" if named else None,
-        ).by_attribute["group"]  # fmt: skip
+        ).by_attribute["group"]
         to = true[str(found.reference)]
         beside = {str(name): one for name, one in found.groups.items() if one.difference is not None}
         apart = [_holds(one.difference, true[name] - to) for name, one in beside.items()]
@@ -71,8 +73,8 @@ def _gate(sizes: tuple[int, int], rate: float) -> tuple[tuple[str, ...], Once]:
         decided = rng.random(len(group)) < np.repeat([rate, 0.8 * rate], sizes)
         if not decided.any() or decided.all():
             return [None, None]
-        found = audit_decisions(
-            decided, sensitive_features=group, favourable=True, replicates=100, reference="a"
+        found = audit(
+            None, decided, sensitive_features=group, favourable=True, replicates=100, reference="a"
         ).by_attribute["group"]  # fmt: skip
         ratio = found.groups["b"].selection_ratio
         answer = "undecided" if ratio is None else condition.ask(ratio)
@@ -123,9 +125,9 @@ def _numbers(sizes: tuple[int, int], levels: int, skewed: bool) -> tuple[tuple[s
         draw = rng.lognormal(0, 1, len(group)) if skewed else rng.normal(0, 1, len(group))
         error, label = draw * (1 + level / levels), rng.normal(0, 3, len(group))
         other = label + (rng.lognormal(0, 1, len(group)) if skewed else error * rng.normal(1, 0.5, len(group)))
-        found = regression_audit(
-            label, label + error, sensitive_features=group, control_features={"level": level}, against=other
-        )  # fmt: skip
+        found = audit(
+            label, label + error, sensitive_features=group, control_features={"level": level}, against=other,
+        numbers=True)  # fmt: skip
         assert found.control is not None
         assert found.against is not None
         within = [one.difference for one in found.control.pairs if one.quantity != "mean_prediction"]

@@ -14,14 +14,13 @@ from coverage_designs import Once, Row, titled
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from levelhead.auditing.audit import audit
 from levelhead.auditing.continuous import continuous_gap
 from levelhead.auditing.control import LevelCounts, _compared, controlled
+from levelhead.auditing.door import audit
 from levelhead.auditing.finding import find
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.own_metrics import Metric, own_metrics
 from levelhead.auditing.rates import more_rates
-from levelhead.auditing.regression import regression_audit
 from levelhead.auditing.scores import band
 from levelhead.metrics import Counts, estimate
 from levelhead.metrics import scores as score_metrics
@@ -416,7 +415,7 @@ def _regression(sizes: tuple[int, int], errors: str, stars: str = "") -> tuple[t
     def once(rng: np.random.Generator) -> list[bool | None]:
         error = np.concatenate([drawn(rng, rows) for rows in sizes])
         label = rng.normal(0, 3, len(error))
-        found = regression_audit(label, label + error, sensitive_features=group)
+        found = audit(label, label + error, sensitive_features=group, numbers=True)
         one = found.by_attribute["group"]["a"]
         held: list[bool | None] = [
             figure.low <= true <= figure.high

@@ -41,26 +41,30 @@ table = pyarrow.parquet.read_table(sys.argv[1], columns=sys.argv[2].split(), use
 """
 # What is audited: the columns that are read for it, the code, and the targets of time beside reading and of memory.
 AUDITS = {
-    "audit": ("label prediction group", 'audit_file(sys.argv[1], "label", "prediction", ["group"])', 0.5),
+    "audit": (
+        "label prediction group",
+        'audit_table(sys.argv[1], label="label", prediction="prediction", groups=["group"])',
+        0.5,
+    ),
     "audit with scores": (
         "label score group",
-        'audit_file(sys.argv[1], "label", None, ["group"], score="score", threshold=0.5)',
+        'audit_table(sys.argv[1], label="label", groups=["group"], score="score", threshold=0.5)',
         1.0,
     ),
     "audit with a few groups and a proxy": (
         "label prediction known score",
-        'indirect_audit_file(sys.argv[1], "label", "prediction", labelled="known", proxies=["score"])',
+        'audit_table(sys.argv[1], label="label", prediction="prediction", labelled_group="known", proxy=["score"])',
         0.5,
     ),
     "audit with three proxies": (
         "label prediction proxy_1 proxy_2 proxy_3",
-        'indirect_audit_file(sys.argv[1], "label", "prediction", proxies=["proxy_1", "proxy_2", "proxy_3"])',
+        'audit_table(sys.argv[1], label="label", prediction="prediction", proxy=["proxy_1", "proxy_2", "proxy_3"])',
         0.5,
     ),
 }
 AUDIT = """
 import sys
-from levelhead import audit_file, indirect_audit_file
+from levelhead import audit_table
 began = time.process_time()
 """
 IMPORTS = {

@@ -96,7 +96,7 @@ def table_of_fairlearn(path: Path) -> dict[str, object]:
 
 def table_of_levelhead(path: Path) -> dict[str, object]:
     """Return the same of a whole audit, which has intervals and calibration, too."""
-    audit = lh.audit_file(path, "label", None, ["sex", "race"], score="score", intersect=True)
+    audit = lh.audit_table(path, label="label", groups=["sex", "race"], score="score", intersect=True)
     wide = audit.by_group
     return {
         name: (part["true_positive_rate"].to_numpy(), part["area"].to_numpy(), metrics["demographic_parity"].value)

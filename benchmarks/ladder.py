@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import torch
 from matplotlib.figure import Figure
@@ -494,11 +495,11 @@ def _p_value(values: FloatArray) -> float:
 
 
 def explain(task: Task) -> dict[str, Any]:
-    """Return measured, implied and predicted gap of a head, and rho, by :func:`levelhead.explain_gap`."""
+    """Return measured, implied and predicted gap of a head, and rho, by :func:`levelhead.explain`."""
     test = task.test
-    found = lh.explain_gap(
-        test.labels, score(task.layer, test.features), sensitive_features=test.groups, scale="logit", threshold=0.0
-    )
+    columns = {"label": test.labels, "score": score(task.layer, test.features), "group": test.groups}
+    table = pd.DataFrame({name: list(values) for name, values in columns.items()})
+    found = lh.explain(table, label="label", score="score", groups=["group"], scale="log-odds", threshold=0.0)
     (pair,) = found.pairs
     names = ("measured", "implied", "rho", "predicted", "rest")
     return {name: estimate_to_dict(getattr(pair, name)) for name in names} | shapes(task)
@@ -507,7 +508,7 @@ def explain(task: Task) -> dict[str, Any]:
 def shapes(task: Task) -> dict[str, Any]:
     """Return what the densities of the score show: its spread by group and class, and the gap of normals with it.
 
-    The formula of :func:`levelhead.explain_gap` has one spread a group, the same in both classes, and joins the groups
+    The formula of :func:`levelhead.explain` has one spread a group, the same in both classes, and joins the groups
     by one slope. ``own_spread`` is the gap of normal densities with the mean and the spread of each group and class.
     """
     test, values = task.test, score(task.layer, task.test.features)

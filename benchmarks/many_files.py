@@ -4,7 +4,7 @@
 
 Draws 40 parquet files of 2.5 million rows each (label, prediction, sex, race, and a score), audits the first 4, 10, 20
 and all of them by a process of its own each time, and asserts that its figures are equal to the bit each time. With
-``--scores`` rows are kept: the first 4 and 10 files are audited with their scores as well.
+``--scale`` rows are kept: the first 4 and 10 files are audited with their scores as well.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ AUDIT = """
 import json, sys
 import levelhead as lh
 files, out, score = json.loads(sys.argv[1])
-found = lh.audit_file(files, "label", None if score else "prediction", ["sex", "race"], intersect=True,
-                      score="score" if score else None)
+decided = {"score": "score"} if score else {"prediction": "prediction"}
+found = lh.audit_table(files, label="label", **decided, groups=["sex", "race"], intersect=True)
 open(out, "w").write(json.dumps(found.to_dict()))
 """
 
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--rows", type=int, default=ROWS, help="of each file")
-    parser.add_argument("--scores", action="store_true")
+    parser.add_argument("--scale", action="store_true")
     arguments = parser.parse_args()
     paths = draw(arguments.folder, FILES, arguments.rows)
     script = arguments.folder / "audit_these.py"

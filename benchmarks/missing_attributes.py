@@ -172,6 +172,24 @@ def truth(table: pd.DataFrame, group: str, groups: tuple[str, str]) -> dict[str,
     return {gap: rate_gap(rows_of(counts, gap)) for gap in GAPS}
 
 
+def audit_unrecorded(y: Any, yhat: Any, **known: Any) -> IndirectAudit:
+    """Audit columns whose groups are not recorded: each stands under its option, or in a dict of several."""
+    columns, named = {"label": y, "prediction": yhat}, {}
+    for given, option in (
+        ("labelled", "labelled_group"),
+        ("proxies", "proxy"),
+        ("responses", "groups"),
+        ("strata",) * 2,
+    ):
+        if (values := known.pop(given, None)) is not None:
+            several = dict(values) if isinstance(values, dict | pd.DataFrame) else {option: values}
+            columns |= several
+            named[option] = list(several) if option in ("proxy", "groups") else option
+    if "response" in known:
+        named["randomized_response"] = known.pop("response")
+    return lh.audit_table(pd.DataFrame(columns), label="label", prediction="prediction", **named, **known)
+
+
 def said(result: IndirectAudit) -> dict[str, Any]:
     """What an audit says, without the text of its method."""
     part = next(iter(result.parts.values()))
@@ -220,11 +238,11 @@ def audit_adult(folder: Path, repeats: int) -> dict[str, Any]:
 
     def labelled(seed: int, proxies: Any) -> IndirectAudit:
         known_rows = sampled(rows, "sex", LABELLED, seed)
-        return lh.indirect_audit(y, yhat, labelled=known_rows, proxies=proxies)
+        return audit_unrecorded(y, yhat, labelled=known_rows, proxies=proxies)
 
     def randomised(seed: int) -> IndirectAudit:
         reports = privacy.randomize(rows["sex"].to_numpy(), np.log(4), seed=seed)
-        return lh.indirect_audit(y, yhat, responses=reports, response=Response(epsilon=float(np.log(4))))
+        return audit_unrecorded(y, yhat, responses=reports, response=Response(epsilon=float(np.log(4))))
 
     strata = rows["occupation"].astype(str).to_numpy()
     by_stratum = Shares(("Female", "Male"), by_stratum={key: (b, a) for key, (a, b) in known["strata"].items()})
@@ -246,7 +264,7 @@ def audit_adult(folder: Path, repeats: int) -> dict[str, Any]:
             name: repeat(lambda seed, once=once: once(seed).gaps, true, 1.0, repeats) for name, once in answers.items()
         },
     }
-    out["answers"]["three proxies"] = said(lh.indirect_audit(y, yhat, proxies=guesses))
+    out["answers"]["three proxies"] = said(audit_unrecorded(y, yhat, proxies=guesses))
     counts = np.zeros((2, 2, 2, 2, 2))
     says = [(one == "Male").astype(int) for one in guesses.values()]
     np.add.at(counts, (*says, y, yhat), 1)
@@ -256,10 +274,10 @@ def audit_adult(folder: Path, repeats: int) -> dict[str, Any]:
         "p_value": forced.p_value,
         **{gap: estimate_to_dict(by_pair[1, 0]) for gap, by_pair in forced.gaps.items()},
     }
-    out["answers"]["shares alone"] = said(lh.indirect_audit(y, yhat, shares={"Female": 0.33, "Male": 0.67}))
-    out["answers"]["shares by occupation"] = said(lh.indirect_audit(y, yhat, shares=by_stratum, strata=strata))
-    out["answers"]["p_female alone"] = said(lh.indirect_audit(y, yhat, proxies={"p_female": p}))
-    out["answers"]["one guess alone"] = said(lh.indirect_audit(y, yhat, proxies={"marital": guesses["marital"]}))
+    out["answers"]["shares alone"] = said(audit_unrecorded(y, yhat, shares={"Female": 0.33, "Male": 0.67}))
+    out["answers"]["shares by occupation"] = said(audit_unrecorded(y, yhat, shares=by_stratum, strata=strata))
+    out["answers"]["p_female alone"] = said(audit_unrecorded(y, yhat, proxies={"p_female": p}))
+    out["answers"]["one guess alone"] = said(audit_unrecorded(y, yhat, proxies={"marital": guesses["marital"]}))
     return out
 
 
@@ -272,11 +290,11 @@ def audit_faces(folder: Path, repeats: int) -> dict[str, Any]:
     p = {"p_male": rows["p_male"].to_numpy()}
 
     def labelled(seed: int, proxies: Any) -> IndirectAudit:
-        return lh.indirect_audit(y, yhat, labelled=sampled(rows, "group", LABELLED, seed), proxies=proxies)
+        return audit_unrecorded(y, yhat, labelled=sampled(rows, "group", LABELLED, seed), proxies=proxies)
 
     def randomised(seed: int) -> IndirectAudit:
         reports = privacy.randomize(rows["group"].to_numpy(), np.log(4), seed=seed)
-        return lh.indirect_audit(y, yhat, responses=reports, response=Response(epsilon=float(np.log(4))))
+        return audit_unrecorded(y, yhat, responses=reports, response=Response(epsilon=float(np.log(4))))
 
     answers = {
         "labelled rows without a proxy": lambda seed: labelled(seed, None),
@@ -296,7 +314,7 @@ def audit_faces(folder: Path, repeats: int) -> dict[str, Any]:
             name: repeat(lambda seed, once=once: once(seed).gaps, true, 1.0, repeats) for name, once in answers.items()
         },
     }
-    out["answers"]["three proxies"] = said(lh.indirect_audit(y, yhat, proxies=guesses))
+    out["answers"]["three proxies"] = said(audit_unrecorded(y, yhat, proxies=guesses))
     counts = np.zeros((2, 2, 2, 2, 2))
     np.add.at(counts, (*((one == "male").astype(int) for one in guesses.values()), y, yhat), 1)
     for mode in ("global", "local"):
@@ -307,9 +325,9 @@ def audit_faces(folder: Path, repeats: int) -> dict[str, Any]:
             **{gap: estimate_to_dict(by_pair[1, 0]) for gap, by_pair in forced.gaps.items()},
         }
     shares = {"female": 1 - round(share, 2), "male": round(share, 2)}
-    out["answers"]["shares alone"] = said(lh.indirect_audit(y, yhat, shares=shares))
-    out["answers"]["p_male alone"] = said(lh.indirect_audit(y, yhat, proxies=p))
-    out["answers"]["one guess alone"] = said(lh.indirect_audit(y, yhat, proxies={"beard": guesses["No_Beard"]}))
+    out["answers"]["shares alone"] = said(audit_unrecorded(y, yhat, shares=shares))
+    out["answers"]["p_male alone"] = said(audit_unrecorded(y, yhat, proxies=p))
+    out["answers"]["one guess alone"] = said(audit_unrecorded(y, yhat, proxies={"beard": guesses["No_Beard"]}))
     return out
 
 
@@ -322,7 +340,7 @@ def audit_posts(folder: Path, repeats: int) -> dict[str, Any]:
 
     def labelled(seed: int, proxies: Any) -> IndirectAudit:
         known_rows = sampled(rows, "group", LABELLED, seed)
-        return lh.indirect_audit(y, yhat, labelled=known_rows, proxies=proxies)
+        return audit_unrecorded(y, yhat, labelled=known_rows, proxies=proxies)
 
     answers = {
         "labelled rows without a proxy": lambda seed: labelled(seed, None),
@@ -340,8 +358,8 @@ def audit_posts(folder: Path, repeats: int) -> dict[str, Any]:
             name: repeat(lambda seed, once=once: once(seed).gaps, true, 1.0, repeats) for name, once in answers.items()
         },
     }
-    out["answers"]["a list of words alone"] = said(lh.indirect_audit(y, yhat, proxies=words))
-    out["answers"]["share alone"] = said(lh.indirect_audit(y, yhat, shares={"women": round(share, 2)}))
+    out["answers"]["a list of words alone"] = said(audit_unrecorded(y, yhat, proxies=words))
+    out["answers"]["share alone"] = said(audit_unrecorded(y, yhat, shares={"women": round(share, 2)}))
     return out
 
 

@@ -62,5 +62,5 @@ for method in ("erm", "dam"):
 
 # %%
 predictions = folder / "dam" / "predictions-test.parquet"
-print(lh.audit_file(predictions, "label", "prediction", ["trade"], positive="pleased").table())
+print(lh.audit_table(predictions, label="label", prediction="prediction", groups=["trade"], positive="pleased").table())
 print("\n".join(collect([folder / "erm", folder / "dam"], "test")[0].compare("erm").findings()))

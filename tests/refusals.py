@@ -5,8 +5,8 @@
     >>> from levelhead.methods import AFR
     >>> AFR(gamma=-1.0)
     ConfigError: method afr needs gamma >= 0, penalty > 0 and 0 <= holdout < 1
-    $ levelhead audit rows.csv --junit a.xml
-    exit 2: --junit writes the conditions of --fail-if. Add one.
+    $ levelhead audit rows.csv --label y --prediction p --group g --on id
+    exit 2: --on matches the rows of two tables: name the other with --against or --join.
 
 The answer is the error or the exit status, and the whole sentence in one line; ``[...]`` is what differs between
 machines and versions. Imports have none. Several

@@ -15,7 +15,7 @@ from rich.text import Text
 
 import levelhead
 from command_line import run
-from levelhead.auditing.audit import audit
+from levelhead.auditing.door import audit
 from levelhead.terminal import Terminal, spent, tracked
 from levelhead.types import (
     LONGEST_MESSAGE,

@@ -80,7 +80,6 @@ def command(name: str, *more: str) -> list[str]:
     return [
         *("levelhead", "audit", f"{name}.csv", "--label", "income", "--prediction", "predicted"),
         *(*grouped, "--bins", "age=25,40,60"),
-        *("--model", MODELS[name], "--title", "Adult income"),
         *more,
     ]
 

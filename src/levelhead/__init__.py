@@ -26,34 +26,17 @@ if _typing.TYPE_CHECKING:
     from levelhead.attention import from_pretrained as from_pretrained
     from levelhead.attention import lora_config as lora_config
     from levelhead.attention import readout_only as readout_only
-    from levelhead.auditing.audit import audit as audit
-    from levelhead.auditing.audit import audit_file as audit_file
     from levelhead.auditing.bias_rule import BiasRule as BiasRule
-    from levelhead.auditing.decisions import DecisionAudit as DecisionAudit
-    from levelhead.auditing.decisions import audit_decisions as audit_decisions
-    from levelhead.auditing.decisions import audit_decisions_file as audit_decisions_file
-    from levelhead.auditing.explain import explain_file as explain_file
-    from levelhead.auditing.explain import explain_gap as explain_gap
-    from levelhead.auditing.explanation import Explanation as Explanation
-    from levelhead.auditing.plan import Plan as Plan
+    from levelhead.auditing.door import audit as audit
+    from levelhead.auditing.door import audit_table as audit_table
+    from levelhead.auditing.explain import explain as explain
     from levelhead.auditing.plan import plan_audit as plan_audit
-    from levelhead.auditing.ranking import RankingAudit as RankingAudit
-    from levelhead.auditing.ranking import audit_ranking as audit_ranking
-    from levelhead.auditing.ranking import audit_ranking_file as audit_ranking_file
-    from levelhead.auditing.regression import RegressionAudit as RegressionAudit
-    from levelhead.auditing.regression import regression_audit as regression_audit
-    from levelhead.auditing.regression import regression_audit_file as regression_audit_file
     from levelhead.auditing.result import AuditResult as AuditResult
     from levelhead.auditing.scoring import gap_metrics as gap_metrics
     from levelhead.auditing.scoring import gap_score as gap_score
-    from levelhead.auditing.unknown.answer import IndirectAudit as IndirectAudit
-    from levelhead.auditing.unknown.audit import indirect_audit as indirect_audit
-    from levelhead.auditing.unknown.audit import indirect_audit_file as indirect_audit_file
     from levelhead.inspecting.inspect import inspect as inspect
-    from levelhead.inspecting.inspection import Inspection as Inspection
     from levelhead.methods.fit import fit as fit
     from levelhead.own.card import model_card as model_card
-    from levelhead.own.compare import ModelComparison as ModelComparison
     from levelhead.own.compare import compare_models as compare_models
     from levelhead.pretraining.config import PretrainConfig as PretrainConfig
     from levelhead.pretraining.train import pretrain as pretrain
@@ -69,43 +52,28 @@ _HOME = {
     "Batch": "types",
     "BiasRule": "auditing.bias_rule",
     "DebiasConfig": "attention",
-    "DecisionAudit": "auditing.decisions",
     "DebiasLog": "training.callback",
     "DebiasedBlock": "attention",
     "Estimate": "types",
-    "Explanation": "auditing.explanation",
-    "IndirectAudit": "auditing.unknown.answer",
-    "Inspection": "inspecting.inspection",
     "Lab": "training.lab",
     "LevelheadError": "types",
-    "ModelComparison": "own.compare",
     "NotebookOptions": "attention",
-    "Plan": "auditing.plan",
     "PretrainConfig": "pretraining.config",
     "QueryKeyStandardizer": "attention",
-    "RankingAudit": "auditing.ranking",
-    "RegressionAudit": "auditing.regression",
     "TrainConfig": "training.config",
     "alignment": "attention",
     "append_encoder": "attention",
     "attach": "attention",
-    "audit": "auditing.audit",
-    "audit_decisions": "auditing.decisions",
-    "audit_decisions_file": "auditing.decisions",
-    "audit_file": "auditing.audit",
-    "audit_ranking": "auditing.ranking",
-    "audit_ranking_file": "auditing.ranking",
+    "audit": "auditing.door",
+    "audit_table": "auditing.door",
     "calibrate": "attention",
     "compare_models": "own.compare",
     "describe": "attention",
     "detach": "attention",
-    "explain_file": "auditing.explain",
-    "explain_gap": "auditing.explain",
     "gap_metrics": "auditing.scoring",
     "gap_score": "auditing.scoring",
-    "indirect_audit": "auditing.unknown.audit",
-    "indirect_audit_file": "auditing.unknown.audit",
     "inspect": "inspecting.inspect",
+    "explain": "auditing.explain",
     "fit": "methods.fit",
     "from_pretrained": "attention",
     "lora_config": "attention",
@@ -113,8 +81,6 @@ _HOME = {
     "plan_audit": "auditing.plan",
     "pretrain": "pretraining.train",
     "readout_only": "attention",
-    "regression_audit": "auditing.regression",
-    "regression_audit_file": "auditing.regression",
 }
 
 __all__ = ["__version__", "lm", *sorted(_HOME)]

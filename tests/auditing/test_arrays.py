@@ -50,8 +50,8 @@ LABELS = pd.Series(LABEL)
         {"sensitive_features": {"group": shuffled(SEX)}},
         {"scores": shuffled(SCORE)},
         {"against": shuffled(LABEL)},
-        {"continuous": shuffled(AGE).to_frame("age")},
-        {"continuous": {"age": shuffled(AGE)}},
+        {"along": shuffled(AGE).to_frame("age")},
+        {"along": {"age": shuffled(AGE)}},
         {"control_features": shuffled(AGE > 40, name="control")},
         {"sample_weight": shuffled(WEIGHT)},
         {"y_pred": shuffled(PREDICTION, 2), "sensitive_features": shuffled(SEX, 3, "group"), "scores": shuffled(SCORE)},
@@ -90,18 +90,16 @@ def told():
 
 
 def test_other_functions_align_by_index():
-    exact = lh.explain_gap(LABEL, SCORE, sensitive_features=SEX, min_count=5, replicates=100)
-    groups = shuffled(SEX, 2, "group")
-    same(lh.explain_gap(LABELS, shuffled(SCORE), sensitive_features=groups, min_count=5, replicates=100), exact)
-    price = AGE * 100
-    exact = lh.regression_audit(price, price + 5 * LABEL, sensitive_features=SEX, continuous={"age": AGE})
-    found = lh.regression_audit(
-        pd.Series(price), shuffled(price + 5 * LABEL), sensitive_features=groups, continuous={"age": shuffled(AGE, 4)}
+    price, groups = AGE * 100, shuffled(SEX, 2, "group")
+    exact = lh.audit(price, price + 5 * LABEL, sensitive_features=SEX, along={"age": AGE}, numbers=True)
+    found = lh.audit(
+        pd.Series(price),
+        shuffled(price + 5 * LABEL),
+        sensitive_features=groups,
+        along={"age": shuffled(AGE, 4)},
+        numbers=True,
     )
     same(found, exact)
-    known = pd.Series(np.where(np.arange(ROWS) % 2, SEX, None), dtype=object)
-    exact = lh.indirect_audit(LABELS, PREDICTION, labelled=known)
-    same(lh.indirect_audit(LABELS, shuffled(PREDICTION), labelled=shuffled(known)), exact)
     rule, counts = fit_rule(SCORE, SEX, metric="demographic_parity"), Counts.from_rows(LABEL, PREDICTION, SEX)
     models = {"a": PREDICTION[None], "b": LABEL[None]}
     with told():
@@ -142,8 +140,6 @@ def test_names_of_a_class_label_are_groups():
     found = lh.audit(LABEL, PREDICTION, sensitive_features=class_labels(codes, ["men", "women"]))
     assert set(found.groups) == {"men", "women", "(missing)"}
     assert found.groups["women"].n == (SEX == "women").sum() - (SEX[5] == "women")
-    explained = lh.explain_gap(LABEL, SCORE, sensitive_features={"sex": class_labels(codes, ["men", "women"])})
-    assert set(explained.by_attribute["sex"].groups) >= {"men", "women"}
 
 
 def test_names_of_a_class_label_match_predicted_names():
@@ -155,8 +151,6 @@ def test_names_of_a_class_label_match_predicted_names():
     assert lh.audit(labels, PREDICTION, against=turned, sensitive_features=SEX).against is not None
     against = lh.audit(labels, names, against=turned, sensitive_features=SEX).against
     assert against.by_attribute["group"].groups["men"].rates["accuracy"].difference.value == 0
-    indirect = lh.indirect_audit(labels, turned, shares={"women": 1 / 3})
-    assert indirect.parts == lh.indirect_audit(LABEL, PREDICTION, shares={"women": 1 / 3}).parts
     codes = lh.audit(class_labels(LABEL.tolist(), ["yes", "no"]), PREDICTION, sensitive_features=SEX)
     assert codes.metrics == lh.audit(LABEL, PREDICTION, sensitive_features=SEX).metrics
     assert any("position" in one and "yes" in one for one in codes.warnings)
@@ -212,15 +206,10 @@ def test_masked_arrays_keep_their_mask_everywhere():
     for call in (
         lambda: lh.audit(masked, PREDICTION, sensitive_features=SEX),
         lambda: lh.audit(LABEL, masked, sensitive_features=SEX),
-        lambda: lh.explain_gap(masked, SCORE, sensitive_features=SEX),
-        lambda: lh.indirect_audit(masked, PREDICTION, shares={"women": 0.3}),
         lambda: Counts.from_rows(LABEL, PREDICTION, masked),
     ):
         with pytest.raises(DataError, match="missing"):
             call()
-    known = np.ma.masked_array(SEX, np.arange(ROWS) % 2 == 0)
-    found = lh.indirect_audit(LABEL, PREDICTION, labelled=known)
-    assert found.parts == lh.indirect_audit(LABEL, PREDICTION, labelled=known.tolist()).parts
 
 
 # ---------------------------------------------------------------------------------------- taken, or one sentence
@@ -275,8 +264,7 @@ def of_numbers(given):
         lh.audit(LABEL, scores=given, threshold=0.7, **options),
         lh.audit(LABEL, PREDICTION, sample_weight=given, **options),
         lh.audit(LABEL, PREDICTION, sensitive_features={"g": given}, bins={"g": [0.3, 0.7]}, replicates=100),
-        lh.regression_audit(AGE, given, sensitive_features=SEX),
-        lh.indirect_audit(LABEL, PREDICTION, labelled=SEX, proxies=given, replicates=100),
+        lh.audit(AGE, given, sensitive_features=SEX, numbers=True),
     )
     records = [{**one.to_dict(), "warnings": None} for one in found]
     return records, rule.predict(given, sensitive_features=SEX).tolist()
@@ -307,12 +295,12 @@ def test_a_reference_is_a_number_or_a_dict_too():
 
 def test_continuous_takes_an_array_or_a_series():
     options = {"sensitive_features": SEX, "replicates": 100}
-    expected = lh.audit(LABEL, PREDICTION, continuous={"age": AGE}, **options).continuous["age"]
+    expected = lh.audit(LABEL, PREDICTION, along={"age": AGE}, **options).continuous["age"]
     for given in (AGE, AGE.tolist(), torch.from_numpy(AGE), pd.Series(AGE), pyarrow.array(AGE)):
-        found = lh.audit(LABEL, PREDICTION, continuous=given, **options).continuous
+        found = lh.audit(LABEL, PREDICTION, along=given, **options).continuous
         assert {name: one.slope for name, one in found.items()} == {"number": expected.slope}
-    assert list(lh.regression_audit(AGE, AGE + LABEL, sensitive_features=SEX, continuous=AGE).continuous) == ["number"]
-    named = lh.audit(LABEL, PREDICTION, continuous=pd.Series(AGE, name="age"), **options).continuous
+    assert list(lh.audit(AGE, AGE + LABEL, sensitive_features=SEX, along=AGE, numbers=True).continuous) == ["number"]
+    named = lh.audit(LABEL, PREDICTION, along=pd.Series(AGE, name="age"), **options).continuous
     assert named == {"age": expected}
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from command_line import run
-from levelhead.auditing.audit import audit
+from levelhead.auditing.door import audit
 from levelhead.storage import read_json
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow
 import pytest
 
-from levelhead import audit, audit_file
+from levelhead import audit, audit_table
 from levelhead.tables import files, tally
 from levelhead.tables.files import codes_of
 from levelhead.types import DataError
@@ -47,7 +47,7 @@ def test_batches_give_the_figures_of_all_rows(
         frame.to_csv(path, sep="\t" if "tsv" in suffix else ",", index=False)
     options = {"intersect": True, "min_count": 5}
     whole = audit(frame["y"], frame["yhat"], sensitive_features=frame[["group", "number"]], **options).to_dict()
-    streamed = audit_file(path, "y", "yhat", ["group", "number"], **options).to_dict()
+    streamed = audit_table(path, label="y", prediction="yhat", groups=["group", "number"], **options).to_dict()
     assert streamed == whole
     assert whole["groups"]["None"]["n"] > 5
 
@@ -56,7 +56,7 @@ def test_fields_are_texts_in_every_batch(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(files, "BATCH_BYTES", 700)
     path = tmp_path / "p.csv"
     path.write_text("y,yhat,g\n" + "1,1,01\n0,0,1\n" * 300 + "2.5,0,1.0\n")
-    result = audit_file(path, "y", "yhat", ["g"])
+    result = audit_table(path, label="y", prediction="yhat", groups=["g"])
     assert {name: group.n for name, group in result.groups.items()} == {"01": 300, "1": 300, "1.0": 1}
     assert result.groups["01"].rows_by_label == {"0": 0, "1": 300, "2.5": 0}
 
@@ -71,7 +71,7 @@ def test_missing_labels_name_column_and_rows_across_batches(
     frame.loc[[3, 60, 61, 62, 63, 390], "yhat"] = None
     frame.to_parquet(path) if suffix == ".parquet" else frame.to_csv(path, index=False)
     with pytest.raises(DataError, match=r"'yhat': 6 missing values, first in row 4, 61, 62, 63, 64, \.\.\. \(counted"):
-        audit_file(path, "y", "yhat", ["group"])
+        audit_table(path, label="y", prediction="yhat", groups=["group"])
 
 
 @pytest.mark.parametrize("kind", ["int8", "int64", "uint8", "uint64"])

@@ -76,7 +76,7 @@ def rows(count: int = 400) -> pd.DataFrame:
 # Columns of arrays by argument, and those of files by option.
 ASKED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "control": ({"control_features": "site"}, {"control": ["site"]}),
-    "continuous": ({"continuous": "age"}, {"continuous": ["age"]}),
+    "continuous": ({"along": "age"}, {"along": ["age"]}),
     "against": ({"against": "other"}, {"against": "other.csv"}),
     "costs": ({}, {"costs": {"false_positive": 1, "false_negative": 5}}),
     "over_time": ({"time": "age"}, {"time": "age"}),
@@ -121,21 +121,25 @@ def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.M
     found = [arrays.to_dict()]
     for size in (1 << 18, 37):
         monkeypatch.setattr(files, "BATCH_ROWS", size)
-        found.append(lh.audit_file("rows.csv", "y", "answer", ["sex"], **options, **settings).to_dict())
+        found.append(
+            lh.audit_table("rows.csv", label="y", prediction="answer", groups=["sex"], **options, **settings).to_dict()
+        )
     halves = [table[:170], table[170:], table[:0]]
     for at, half in enumerate(halves):
         half.to_parquet(f"half{at}.parquet", index=False)
     if "against" in options:
         table.assign(answer=table["other"]).to_parquet("other.parquet")
         options = {**options, "against": "other.parquet"}
-    found.append(lh.audit_file("half?.parquet", "y", "answer", ["sex"], **options, **settings).to_dict())
+    found.append(
+        lh.audit_table("half?.parquet", label="y", prediction="answer", groups=["sex"], **options, **settings).to_dict()
+    )
     part = [figures_of(name, one) for one in found]
     assert part[0] == part[1] == part[2] == part[3]
     assert json.loads(json.dumps(part[0], allow_nan=False)) == part[0]
 
 
 OF_SEVERAL: list[dict[str, Any]] = [
-    {"control": ["site"], "against": "other.parquet", "continuous": ["age"], "parts": ["errors"]},
+    {"control": ["site"], "against": "other.parquet", "along": ["age"], "parts": ["errors"]},
     {"weight": "weight"},
     {"cluster": "person", "score": "score"},
 ]
@@ -151,11 +155,15 @@ def test_several_files_give_the_figures_of_one(options: dict[str, Any]) -> None:
         table[at * 400 : (at + 1) * 400].to_parquet(f"part{at}.parquet")
     found = []
     for path in ("whole.parquet", ["part0.parquet", "part[12].parquet"]):
-        found.append(lh.audit_file(path, "y", "answer", ["sex"], replicates=100, **options).to_frame())
+        found.append(
+            lh.audit_table(path, label="y", prediction="answer", groups=["sex"], replicates=100, **options).to_frame()
+        )
     exact = "weight" not in options
     pd.testing.assert_frame_equal(*found, check_exact=exact, **({} if exact else {"rtol": 1e-13}))
     if "cluster" not in options and "control" not in options:
-        columns = lh.audit_file("parts", "y", "answer", ["sex", "site"], replicates=100, **options)
+        columns = lh.audit_table(
+            "parts", label="y", prediction="answer", groups=["sex", "site"], replicates=100, **options
+        )
         assert columns.to_frame().dropna(subset="value").value.gt(-1).all()
         assert {group: one.n for group, one in columns.by_attribute["site"].groups.items()} == (
             table.site.value_counts().to_dict()
@@ -207,8 +215,8 @@ class Without(Part):
     ("part", "more", "said"),
     [
         ("of_scores", {}, "The part 'of_scores' needs what this audit lacks: score."),
-        ("errors", {"sample_weight": np.ones(400)}, "The part 'errors' cannot be used with weights."),
-        ("errors", {"cluster": np.arange(400)}, "The part 'errors' cannot be used with a cluster column."),
+        ("errors", {"sample_weight": np.ones(400)}, "parts= cannot be used with sample_weight=:"),
+        ("errors", {"cluster": np.arange(400)}, "parts= cannot be used with cluster=:"),
     ],
 )
 def test_what_cannot_be_asked_is_said_before_anything_is_read(part: str, more: dict[str, Any], said: str) -> None:
@@ -223,17 +231,6 @@ def test_a_part_of_a_user_is_known_beside_ours() -> None:
     assert (PARTS.source("errors"), PARTS.source("scores")) == (__name__, "levelhead")
     assert PARTS.offers("errors")
     assert not PARTS.is_own("errors")
-
-
-def test_help_shows_the_usual_options_and_help_all_every_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("audit", "--help") == 0
-    usual = capsys.readouterr().out
-    assert len(usual.splitlines()) <= 60
-    assert "--label-map" not in usual
-    assert run("audit", "--help-all") == 0
-    every = capsys.readouterr().out
-    for option in ("--label-map", "--weight", "--cluster", "--control", "--lowest-first"):
-        assert option in every
 
 
 def cells(table: pd.DataFrame) -> pd.DataFrame:
@@ -251,14 +248,16 @@ def test_a_frequency_table_says_what_its_rows_say(name: str) -> None:
     few.to_csv("cells.csv", index=False)
     table.to_csv("rows.csv", index=False)
     settings: dict[str, Any] = {"replicates": 100, "parts": ["errors"] if name == "errors" else [], **options}
-    of_rows = lh.audit_file("rows.csv", "y", "answer", ["sex"], **settings)
-    of_cells = lh.audit_file("cells.csv", "y", "answer", ["sex"], count="n", **settings)
+    of_rows = lh.audit_table("rows.csv", label="y", prediction="answer", groups=["sex"], **settings)
+    of_cells = lh.audit_table("cells.csv", label="y", prediction="answer", groups=["sex"], count="n", **settings)
     pd.testing.assert_frame_equal(of_rows.to_frame(), of_cells.to_frame(), check_exact=True)
     found, said = of_rows.to_dict(), of_cells.to_dict()
     assert said.pop("reading") == ["Frequency table: n counts 400 people in all."]
     assert found == said
     arrays = lh.audit(few.y, few.answer, sensitive_features=few[["sex"]], counts=few.n, replicates=100).to_frame()
-    pd.testing.assert_frame_equal(arrays, lh.audit_file("rows.csv", "y", "answer", ["sex"], replicates=100).to_frame())
+    pd.testing.assert_frame_equal(
+        arrays, lh.audit_table("rows.csv", label="y", prediction="answer", groups=["sex"], replicates=100).to_frame()
+    )
 
 
 def test_a_frequency_table_of_two_files_and_of_decisions_says_what_its_rows_say() -> None:
@@ -267,15 +266,24 @@ def test_a_frequency_table_of_two_files_and_of_decisions_says_what_its_rows_say(
     few.to_csv("new.csv", index=False)
     few.assign(answer=few.other)[::-1].to_csv("old.csv", index=False)
     table.to_csv("rows.csv", index=False)
-    one = lh.audit_file("new.csv", "y", "answer", ["sex"], against="old.csv", on="key", count="n", replicates=100)
+    one = lh.audit_table(
+        "new.csv",
+        label="y",
+        prediction="answer",
+        groups=["sex"],
+        against="old.csv",
+        on="key",
+        count="n",
+        replicates=100,
+    )
     other = lh.audit(table.y, table.answer, against=table.other, sensitive_features=table[["sex"]], replicates=100)
     assert one.against is not None
     assert other.against is not None
     assert one.against.by_attribute == other.against.by_attribute
-    decided = lh.audit_decisions(table.answer, sensitive_features=table[["sex"]], favourable=1)
+    decided = lh.audit(None, table.answer, sensitive_features=table[["sex"]], favourable=1)
     for again in (
-        lh.audit_decisions(few.answer, sensitive_features=few[["sex"]], counts=few.n, favourable=1),
-        lh.audit_decisions_file("new.csv", "answer", ["sex"], count="n", favourable=1),
+        lh.audit(None, few.answer, sensitive_features=few[["sex"]], counts=few.n, favourable=1),
+        lh.audit_table("new.csv", prediction="answer", groups=["sex"], count="n", favourable=1),
     ):
         pd.testing.assert_frame_equal(decided.to_frame(), again.to_frame(), check_exact=True)
         assert again.reading == ("Frequency table: n counts 400 people in all.",)
@@ -286,7 +294,7 @@ def test_the_order_of_the_rows_changes_no_figure_that_is_drawn_by_chance() -> No
 
     def found(table: pd.DataFrame) -> dict[str, Any]:
         options: dict[str, Any] = {"metrics": {"mean": lambda _, predicted: predicted.mean()}, "replicates": 100}
-        options |= {"sensitive_features": table[["sex"]], "continuous": table[["age"]]}
+        options |= {"sensitive_features": table[["sex"]], "along": table[["age"]]}
         return lh.audit(table["y"], scores=table["score"], **options).to_dict()
 
     first, mixed = (found(table) for table in (rows(), rows().sample(frac=1, random_state=1).reset_index(drop=True)))

@@ -25,7 +25,7 @@ def drawn(seed: int, rows: int = 300, shift: float = 0.5) -> tuple[np.ndarray, n
 
 
 def audited(score: Any, group: Any, top: Any, **options: Any) -> Any:
-    return lh.audit_ranking(score, sensitive_features={"g": group}, top=top, **options)
+    return lh.audit(None, scores=score, sensitive_features={"g": group}, top=top, **options)
 
 
 def groups_of(score: Any, group: Any, top: Any, **options: Any) -> Any:
@@ -42,7 +42,7 @@ def test_ties_at_the_cut_are_said_and_shared() -> None:
 
 def test_the_first_places_can_be_the_lowest_and_a_share() -> None:
     score, group = drawn(1)
-    lowest = groups_of(stats.rankdata(-score), group, "10%", lowest_first=True)
+    lowest = groups_of(stats.rankdata(-score), group, "lowest:10%")
     assert lowest == groups_of(score, group, 30)
 
 
@@ -68,14 +68,14 @@ def test_the_command_writes_a_page_and_a_gate(folder_of_its_own: None, capsys: p
     rows = pd.DataFrame({"points": score, "who": np.where(group == "a", "<b>&\x1b[31m", group)})
     rows.to_csv("rows.csv", index=False)
     options = ("--top", "100", "--group", "who", "--json", "out.json", "--html", "out.html")
-    assert run("audit", "rows.csv", "--rank", "points", *options, "--fail-if", "selection_ratio < 0.8") == 1
+    assert run("audit", "rows.csv", "--score", "points", *options, "--fail-if", "selection_ratio < 0.8") == 1
     shown, html = capsys.readouterr().out, Path("out.html").read_text()
     assert "\x1b[31m" not in shown
     assert "of the first 100 places" in shown
     assert "<b>&" not in html
     assert "Representation by who over the size of the top" in html
     assert read_json(Path("out.json"))["kind"] == "ranking"
-    finding = lh.audit_ranking_file("rows.csv", "points", ["who"], top=100).page()["finding"]
+    finding = lh.audit_table("rows.csv", score="points", groups=["who"], top=100).page()["finding"]
     assert page_of(Path("out.json"))["finding"] == finding
 
 
@@ -87,7 +87,7 @@ def test_a_frequency_table_has_the_figures_of_its_rows(tmp_path: Path) -> None:
     assert found.by_attribute == expected.by_attribute
     assert found.reading == (f"Frequency table: counts counts {count.sum()} people in all.",)
     pd.DataFrame({"s": score, "g": group, "n": count}).to_csv(path, index=False)
-    assert lh.audit_ranking_file(path, "s", ["g"], top=40, count="n").by_attribute == expected.by_attribute
+    assert lh.audit_table(path, score="s", groups=["g"], top=40, count="n").by_attribute == expected.by_attribute
 
 
 def test_two_groups_are_one_figure_only_where_they_are_all_rows() -> None:

@@ -36,9 +36,9 @@ def test_it_fits_a_screen_whatever_groups_are_called(groups: int, columns: int) 
     label, predicted, by = rows(groups=groups, columns=columns)
     options: dict[str, Any] = {"sensitive_features": by, "favourable": "yes"}
     audit = lh.audit(label, predicted, replicates=100, intersect=columns == 2, **options)
-    decisions = lh.audit_decisions(predicted, **options)
+    decisions = lh.audit(None, predicted, **options)
     for result in (audit, decisions):
-        assert " ".join(screen(result)).endswith("--all, or print(result.text(all=True)).")
+        assert " ".join(screen(result)).endswith("--html, --json, or print(result.text(all=True)).")
         assert len(result.text(all=True)) > len(str(result))
     several = lh.audit(np.r_[label, ["maybe"] * 9], np.r_[predicted, ["yes"] * 9],
                        sensitive_features={"a": np.r_[by["sex"], ["a"] * 9]}, replicates=100)  # fmt: skip

@@ -314,11 +314,13 @@ def test_changes_of_fewer_than_eight_people_with_a_label_are_not_compared() -> N
 def test_an_id_column_that_repeats_is_named(name: str, records: int, told: bool, tmp_path: Path) -> None:
     rows = made(records=records).assign(department_id=lambda rows: np.arange(len(rows)) % 12)
     rows.rename(columns={"person": name}).to_parquet(tmp_path / "p.parquet")
-    found = lh.audit_file(tmp_path / "p.parquet", "y", "yhat", ["sex"])
+    found = lh.audit_table(tmp_path / "p.parquet", label="y", prediction="yhat", groups=["sex"])
     hints = [one for one in found.warnings if one.endswith(f"too narrow: add --cluster {name}.")]
     assert len(hints) == told
     assert not told or hints[0].startswith(f"{name} has 400 values in 1,200 rows. ")
-    with_it = lh.audit_file(tmp_path / "p.parquet", "y", "yhat", ["sex"], cluster="department_id").warnings
+    with_it = lh.audit_table(
+        tmp_path / "p.parquet", label="y", prediction="yhat", groups=["sex"], cluster="department_id"
+    ).warnings
     assert not [one for one in with_it if "--cluster" in one]
 
 
@@ -327,7 +329,7 @@ def test_what_takes_no_clusters_is_told_another_way_out(tmp_path: Path) -> None:
     frame = made(records=3).assign(p=lambda rows: (rows.index * 7919 % len(rows)) / len(rows))
     frame.rename(columns={"person": "person_id"}).to_csv(tmp_path / "p.csv", index=False)
     costs = {"false_positive": 1, "false_negative": 2}
-    priced = lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], costs=costs).warnings
+    priced = lh.audit_table(tmp_path / "p.csv", label="y", prediction="yhat", groups=["sex"], costs=costs).warnings
     (told,) = [one for one in priced if "belong to one person" in one]
     assert told.endswith("keep one row of each person_id.")
     rule = postprocess_file(tmp_path / "p.csv", "p", "sex", label="y").warnings
@@ -344,13 +346,13 @@ def test_what_takes_no_clusters_of_a_run_is_told_where_they_come_from(
     columns = ["--label", "label", "--prediction", "prediction"]
     for named, options in (
         (columns, ["--control", "dept"]),
-        (columns, ["--continuous", "age"]),
+        (columns, ["--along", "age"]),
         (columns, ["--time", "age"]),
-        ([], ["--rank", "probability_1", "--top", "10%"]),
+        ([], ["--score", "probability_1", "--top", "10%"]),
     ):
         assert run("audit", folder, *options) == 2
-        error = said(capsys)
-        assert f"run come in clusters, such as several of one person, which {options[0]} cannot" in error
-        assert f"audit {file} (columns label and prediction) with the same options" in error
+        error, clash = said(capsys), "--top" if "--top" in options else options[0]
+        assert f"run come in clusters, such as several of one person, which {clash} cannot" in error
+        assert f"audit {file} with the same options" in error
         assert run("audit", file, *named, "--group", "sex", *options) == 0
         assert run("audit", plain, *options) == 0

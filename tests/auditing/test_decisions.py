@@ -26,12 +26,12 @@ def drawn(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
 
 
 def audited(decisions: Any, group: Any, **options: Any) -> Any:
-    return lh.audit_decisions(decisions, sensitive_features=group, **{"favourable": "yes", **options})
+    return lh.audit(None, decisions, sensitive_features=group, **{"favourable": "yes", **options})
 
 
 def of_files(paths: Any, **options: Any) -> Any:
     """Return the audit of decisions in files, each of which is a period."""
-    return lh.audit_decisions_file(paths, "loan", ["sex"], favourable="yes", time="file", **options)
+    return lh.audit_table(paths, prediction="loan", groups=["sex"], favourable="yes", time="file", **options)
 
 
 def written(rows: pd.DataFrame, path: Path) -> Path:
@@ -100,7 +100,7 @@ def test_files_arrays_and_pages_say_the_same(tmp_path: Path) -> None:
     ours = audited(table["loan"], table[["race", "sex"]], **options)
     for name in ("loans.csv", "loans.parquet"):
         path = written(table, tmp_path / name)
-        theirs = lh.audit_decisions_file(path, "loan", ["race", "sex"], favourable="yes", **options)
+        theirs = lh.audit_table(path, prediction="loan", groups=["race", "sex"], favourable="yes", **options)
         assert theirs.to_dict()["by_attribute"] == ours.to_dict()["by_attribute"]
     assert list(ours.by_attribute) == ["race", "sex", ("race", "sex")]
     (tmp_path / "audit.json").write_text(json.dumps(ours.to_dict(), allow_nan=False))
@@ -118,7 +118,7 @@ def test_what_is_missing_or_small_is_shown_and_not_compared() -> None:
     assert groups["c"].selection_ratio is None
     small, missing = audit.warnings
     assert small.startswith("race: group “c” has 4 rows, fewer than 10")
-    assert missing.startswith("race: 7 rows without a group are not compared; --missing group")
+    assert missing.startswith("race: 7 rows without a group are not compared; missing='group'")
     alone = audited(["yes"] * 20, ["a"] * 20)
     assert "there is nothing to compare" in alone.warnings[0]
     assert not alone.by_attribute["group"].demographic_parity.defined

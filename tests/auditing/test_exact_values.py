@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from levelhead.auditing.audit import audit, audit_file
+from levelhead.auditing.door import audit, audit_table
 from levelhead.auditing.result import AuditResult
 from levelhead.metrics.names import attribute_names, by_names, group_name
 from levelhead.types import DataError, require_columns
@@ -35,7 +35,7 @@ def audited(columns: Mapping[str, Any], groups: list[str], suffix: str, folder: 
     options = {"replicates": 100, **options}
     if suffix == "frame":
         return audit(frame["y"], frame["yhat"], sensitive_features=frame[groups], **options)
-    return audit_file(write(frame, folder / f"p{suffix}"), "y", "yhat", groups, **options)
+    return audit_table(write(frame, folder / f"p{suffix}"), label="y", prediction="yhat", groups=groups, **options)
 
 
 # ------------------------------------------------------------------------------------------------ crossings
@@ -138,7 +138,7 @@ def test_numbers_compare_as_numbers_and_never_as_texts() -> None:
 def test_parquet_keeps_its_types(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
     pd.DataFrame({"y": [0, 1] * 40, "yhat": [0.0, 1.0] * 40, "g": [1, 2] * 40}).to_parquet(path)
-    assert audit_file(path, "y", "yhat", ["g"]).metrics["accuracy"].value == 1
+    assert audit_table(path, label="y", prediction="yhat", groups=["g"]).metrics["accuracy"].value == 1
 
 
 def test_missing_groups_keep_apart_from_a_group_of_that_name(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_two_columns_of_one_name_that_nobody_asks_for_do_no_harm(tmp_path: Path,
     """Which of them is meant does not matter: none of them is read."""
     names, values = ["y", "yhat", "g", "note", "note"], [["0", "0", "a", "x", "z"], ["1", "1", "b", "y", "w"]] * 20
     path = with_columns(tmp_path / f"p{suffix}", names, values)
-    assert audit_file(path, "y", "yhat", ["g"]).metrics["accuracy"].value == 1
+    assert audit_table(path, label="y", prediction="yhat", groups=["g"]).metrics["accuracy"].value == 1
 
 
 def test_a_column_may_have_a_comma_in_its_name() -> None:

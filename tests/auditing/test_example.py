@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from command_line import run, said
-from levelhead import audit_file
+from levelhead import audit_table
 from levelhead.auditing.example import EXAMPLE, GROUP, LABEL, PREDICTION
 from levelhead.data.portraits import GROUP_NAMES
 from levelhead.runs.recipe import load_experiment
@@ -36,7 +36,9 @@ def test_further_options_hold_for_the_example_too(capsys: pytest.CaptureFixture[
     shown(capsys, "--example", "--positive", "dark", "--json", tmp_path / "a.json", "--html", tmp_path / "a.html")
     figures = json.loads((tmp_path / "a.json").read_text())
     assert figures.pop("made")["inputs"][0]["file"] == "example.csv"
-    assert figures == audit_file(EXAMPLE, LABEL, PREDICTION, [GROUP], positive="dark").to_dict()
+    assert (
+        figures == audit_table(EXAMPLE, label=LABEL, prediction=PREDICTION, groups=[GROUP], positive="dark").to_dict()
+    )
     assert "example.csv" in (tmp_path / "a.html").read_text()
 
 
@@ -52,7 +54,9 @@ def test_the_example_is_audited_and_scores_are_explained_without_torch() -> None
     code = (
         "import sys, levelhead as lh\n"
         "from levelhead.cli.app import main\n"
-        "lh.explain_gap([0, 1] * 40, [-1, 2, 1, 0] * 20, sensitive_features=['a', 'b'] * 40).to_html()\n"
+        "import pandas as pd\n"
+        "rows = pd.DataFrame({'y': [0, 1] * 40, 'p': [-1, 2, 1, 0] * 20, 'g': ['a', 'b'] * 40})\n"
+        "lh.explain(rows, label='y', score='p', groups=['g']).to_html()\n"
         "try:\n    main(['audit', '--example'])\nexcept SystemExit:\n    pass\n"
         "print('loaded:', {'torch', 'transformers'} & set(sys.modules))"
     )

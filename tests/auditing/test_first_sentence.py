@@ -49,7 +49,7 @@ LEVELS = {
 def test_with_periods_their_change_stands_first() -> None:
     frame = decided(REVERSED)
     decisions: dict[str, Any] = {"favourable": 1, "sensitive_features": frame["sex"], "time": frame["year"]}
-    found = lh.audit_decisions(frame["hired"], **decisions)
+    found = lh.audit(None, frame["hired"], **decisions)
     (change,) = found.over_time.by_attribute["sex"]
     assert change.slope.excludes_zero or change.first_outside == "2014"
     finding = found.page()["finding"]
@@ -101,7 +101,7 @@ def test_numbers_within_strata_are_about_the_mean_of_the_plain_finding() -> None
     sex, label = np.where(chance.random(4000) < 0.3 + 0.2 * dep, "f", "m"), chance.normal(size=4000)
     predicted = label + chance.normal(size=4000) * 0.5 + 0.35 * (sex == "f") - 0.1 * dep
     options = {"sensitive_features": {"sex": sex}, "control_features": {"dep": dep}}
-    found = lh.regression_audit(label, predicted, **options)
+    found = lh.audit(label, predicted, numbers=True, **options)
     assert found.control is not None
     first = found.control.pairs[0]
     assert found.pairs[0].quantity == first.quantity == "mean_error"
@@ -139,7 +139,7 @@ def test_groups_of_shown_sentences_stand_in_the_table_and_a_pipe_has_all(
     for found in (
         lh.audit(frame["y"], frame["p"], intersect=intersect, **options),
         lh.audit(frame["y"], frame["p"], replicates=100, **decided),
-        lh.audit_decisions(frame["p"], **decided),
+        lh.audit(None, frame["p"], **decided),
     ):
         page, text = found.page(), " ".join(found.text(width=160).split())
         table = page["brief"]["table"]["rows"]
@@ -178,7 +178,7 @@ def test_a_gap_of_an_own_metric_can_be_gated_and_a_difference_of_selection_rates
     (pair,) = found.own_metrics["sex"]["found"].pairs
     assert pair.difference.value == pytest.approx(0.3, abs=0.05)
     found.require("found_difference < 0.5")
-    decisions = lh.audit_decisions(frame["p"], sensitive_features=frame["sex"], favourable=1)
+    decisions = lh.audit(None, frame["p"], sensitive_features=frame["sex"], favourable=1)
     names = set(decisions.to_frame()["figure"])
     assert "selection_rate_difference" in names
     assert "difference" not in names
@@ -187,8 +187,8 @@ def test_a_gap_of_an_own_metric_can_be_gated_and_a_difference_of_selection_rates
 @pytest.mark.parametrize(
     "words",
     [
-        "--rank score --top 10%",
-        "--regression --label y --prediction score",
+        "--score score --top 10%",
+        "--numbers --label y --prediction score",
         "--label y --score score --threshold 0.6",
     ],
 )

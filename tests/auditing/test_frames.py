@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import levelhead as lh
+from as_tables import audit_unrecorded, explain_columns
 from levelhead.metrics.names import RATE_TITLES
 from levelhead.report.result import COLUMNS
 
@@ -60,14 +61,18 @@ def test_tables_of_every_library_give_the_same_audit(table):
     """Groups, numbers beside them and levels."""
     groups, ages = {"sex": SEX, "age": AGE}, np.arange(ROWS) % 50
     options = {"intersect": True, "replicates": 100}
-    expected = lh.audit(LABEL, PREDICTION, sensitive_features=groups, continuous={"years": ages}, **options)
-    found = lh.audit(LABEL, PREDICTION, sensitive_features=table(groups), continuous=table({"years": ages}), **options)
+    expected = lh.audit(LABEL, PREDICTION, sensitive_features=groups, along={"years": ages}, **options)
+    found = lh.audit(LABEL, PREDICTION, sensitive_features=table(groups), along=table({"years": ages}), **options)
     assert found.to_dict() == expected.to_dict()
     levels = lh.audit(LABEL, PREDICTION, sensitive_features=SEX, control_features={"age": AGE}).more["control"]
     found = lh.audit(LABEL, PREDICTION, sensitive_features=Column("group", SEX), control_features=table({"age": AGE}))
     assert found.more["control"] == levels
-    numbers = lh.regression_audit(
-        LABEL.astype(float), PREDICTION + 0.5, sensitive_features=table(groups), continuous=table({"years": ages})
+    numbers = lh.audit(
+        LABEL.astype(float),
+        PREDICTION + 0.5,
+        sensitive_features=table(groups),
+        along=table({"years": ages}),
+        numbers=True,
     )
     assert list(numbers.by_attribute) == ["sex", "age"]
     assert numbers.continuous
@@ -113,11 +118,11 @@ def test_frames_of_other_audits():
     undefined = undefined[undefined["reason"].notna()]
     assert len(undefined)
     assert undefined["value"].isna().all()
-    numbers = lh.regression_audit(LABEL * 1.0, PREDICTION * 1.0, sensitive_features=SEX).to_frame()
+    numbers = lh.audit(LABEL * 1.0, PREDICTION * 1.0, sensitive_features=SEX, numbers=True).to_frame()
     names = {"mean_prediction", "mean_error", "mean_absolute_error"}
     assert set(numbers["figure"]) == names | {f"{name}_difference" for name in names}
     assert len(numbers) == 9
-    bounds = lh.indirect_audit(LABEL, PREDICTION, shares={"women": 0.5})
+    bounds = audit_unrecorded(LABEL, PREDICTION, shares={"women": 0.5})
     assert bounds.to_frame()["value"].isna().all()  # bounds, and no estimate
     assert set(bounds.to_frame()["figure"]) == set(bounds.gaps) | {f"{gap}_bounds" for gap in bounds.gaps}
     assert bounds.to_frame()["group"].str.contains(" minus ").all()
@@ -152,7 +157,7 @@ def test_a_notebook_shows_the_tables():
     assert shown.startswith("<pre")
     assert "Demographic parity" in shown
     assert "<script>" not in shown
-    assert "Mean error" in lh.regression_audit(LABEL * 1.0, PREDICTION * 2.0, sensitive_features=SEX)._repr_html_()
+    assert "Mean error" in lh.audit(LABEL * 1.0, PREDICTION * 2.0, sensitive_features=SEX, numbers=True)._repr_html_()
 
 
 def drawn_table(rows, seed):
@@ -213,7 +218,7 @@ def test_small_groups_and_missing_ones_are_in_no_difference():
 def test_pairs_of_every_part_are_in_frames():
     score = np.linspace(0, 1, ROWS) % 0.37 * 2
     result = lh.audit(
-        LABEL, PREDICTION, sensitive_features={"sex": SEX}, scores=score, continuous={"score": score}, against=LABEL,
+        LABEL, PREDICTION, sensitive_features={"sex": SEX}, scores=score, along={"score": score}, against=LABEL,
         control_features={"age": AGE}, replicates=100, favourable=1,
     )  # fmt: skip
     pairs = result.pairs
@@ -228,12 +233,12 @@ def test_pairs_of_every_part_are_in_frames():
     assert {"slope", "bias_amplification", "accuracy_change", "area", "selection_ratio"} <= {*frame.figure}
     assert not frame.duplicated(["attribute", "group", "figure"]).any()
     assert "men minus women" not in result.by_group.loc["sex"].index
-    decided = lh.audit_decisions(PREDICTION, sensitive_features={"sex": SEX}, favourable=1)
+    decided = lh.audit(None, PREDICTION, sensitive_features={"sex": SEX}, favourable=1)
     assert (
         decided.difference().loc[("sex", "selection_rate"), "high"]
         == decided.by_attribute["sex"].demographic_parity.high
     )
-    numbers = lh.regression_audit(LABEL * 1.0, PREDICTION + score - score.mean(), sensitive_features={"sex": SEX})
+    numbers = lh.audit(LABEL * 1.0, PREDICTION + score - score.mean(), sensitive_features={"sex": SEX}, numbers=True)
     means = numbers.by_group.loc["sex"].mean_error
     assert numbers.difference().loc[("sex", "mean_error"), "value"] == pytest.approx(abs(means["men"] - means["women"]))
     assert "below 0" in numbers.ratio().loc[("sex", "mean_error"), "reason"]
@@ -241,7 +246,7 @@ def test_pairs_of_every_part_are_in_frames():
 
 def test_explanations_and_audits_without_groups_are_framed_and_drawn():
     score = np.where(PREDICTION == 1, 0.8, 0.3)
-    explained = lh.explain_gap(LABEL, score, sensitive_features={"sex": SEX}, replicates=100)
+    explained = explain_columns(LABEL, score, sensitive_features={"sex": SEX}, replicates=100)
     frame = explained.to_frame().set_index(["attribute", "group", "figure"])
     assert list(explained.to_frame().columns) == list(COLUMNS)
     assert frame.loc[("sex", "women", "area"), "value"] == explained.groups["women"].area.value
@@ -249,7 +254,7 @@ def test_explanations_and_audits_without_groups_are_framed_and_drawn():
     assert len(frame) == 2 * 4 + 5
     figure = explained.plot()
     assert "Measured gap" in [panel.get_title("left") for panel in figure.axes]
-    bounds = lh.indirect_audit(LABEL, PREDICTION, shares={"$w$<b>\x1b": 0.5})
+    bounds = audit_unrecorded(LABEL, PREDICTION, shares={"$w$<b>\x1b": 0.5})
     bounds.plot().savefig(io.BytesIO(), format="png", dpi=30)
     assert bounds._repr_html_().startswith("<pre")
     assert explained._repr_html_().startswith("<pre")

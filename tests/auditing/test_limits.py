@@ -16,7 +16,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from levelhead.auditing.audit import audit, audit_file
+from levelhead.auditing.door import audit, audit_table
 from levelhead.metrics import Counts
 from levelhead.tables import files
 from levelhead.types import DataError
@@ -47,7 +47,7 @@ def refused(frame: pd.DataFrame, groups: list[str], suffix: str, folder: Path, *
     def asked() -> object:
         if path is None:
             return audit(frame["y"], frame["yhat"], sensitive_features=frame[groups], **options)
-        return audit_file(path, "y", "yhat", groups, **options)
+        return audit_table(path, label="y", prediction="yhat", groups=groups, **options)
 
     with pytest.raises(DataError) as caught:
         asked()
@@ -171,7 +171,9 @@ def test_a_field_of_4_megabytes_is_refused_and_one_that_nobody_asks_for_is_none(
     if suffix != "frame":
         frame.loc[3, "text"] = text * (4_000_000 // len(text))
         path = write(frame, tmp_path / f"p{suffix}")
-        assert audit_file(path, "y", "yhat", ["g"], replicates=100).metrics["accuracy"].value == 1
+        assert (
+            audit_table(path, label="y", prediction="yhat", groups=["g"], replicates=100).metrics["accuracy"].value == 1
+        )
 
 
 def test_many_long_fields_of_a_parquet_file_are_not_read_at_once(
@@ -189,7 +191,7 @@ def test_many_long_fields_of_a_parquet_file_are_not_read_at_once(
 
     monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", counted)
     with pytest.raises(DataError, match="is this a column of texts"):
-        audit_file(path, "y", "yhat", ["g"])
+        audit_table(path, label="y", prediction="yhat", groups=["g"])
     assert read[0] < 20
 
 
@@ -205,7 +207,7 @@ def test_many_long_fields_of_a_parquet_file_are_not_read_at_once(
 def test_what_has_no_end_is_named(tmp_path: Path, start: str, rest: str, said: str) -> None:
     (tmp_path / "p.csv").write_text(start + rest)
     with pytest.raises(DataError, match=said):
-        audit_file(tmp_path / "p.csv", "y", "yhat", ["g"])
+        audit_table(tmp_path / "p.csv", label="y", prediction="yhat", groups=["g"])
 
 
 # ------------------------------------------------------------------------------------------------ scores

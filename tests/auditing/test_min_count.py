@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from levelhead.auditing.audit import audit
+from levelhead.auditing.door import audit
 from levelhead.auditing.result import AuditResult
 
 A, B = [[80, 20], [30, 70]], [[70, 30], [20, 80]]

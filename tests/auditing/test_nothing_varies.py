@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
+from as_tables import audit_unrecorded
 from levelhead.report.result import Report
 
 RNG = np.random.default_rng(0)
@@ -26,9 +27,7 @@ AUDITS: dict[str, Callable[[], Report]] = {
         GROUP, GROUP, sensitive_features=BOTH, positive="b", cluster=np.arange(80) // 2
     ),
     "the same model": lambda: lh.audit(LABEL, ONES, against=ONES, sensitive_features=BOTH),
-    "no errors": lambda: lh.regression_audit(
-        NUMBER, NUMBER, sensitive_features=BOTH, continuous={"age": RNG.random(80)}
-    ),
+    "no errors": lambda: lh.audit(NUMBER, NUMBER, sensitive_features=BOTH, along={"age": RNG.random(80)}, numbers=True),
 }
 
 
@@ -44,4 +43,4 @@ def test_no_figure_has_an_interval_of_no_width_and_no_sentence_says_nan(name: st
 def test_a_constant_proxy_beside_constant_predictions_is_refused() -> None:
     for rows in range(10, 30):
         with pytest.raises(lh.LevelheadError, match="constant"):
-            lh.indirect_audit(LABEL[:rows], ONES[:rows], proxies={"p": np.full(rows, 0.7)})
+            audit_unrecorded(LABEL[:rows], ONES[:rows], proxies={"p": np.full(rows, 0.7)})

@@ -173,7 +173,7 @@ def test_files_of_periods_and_scores_agree(tmp_path: Path) -> None:
         rows.to_csv(path, index=False)
     expected = audit(BOTH).over_time.to_dict()["by_attribute"]
     for options in ({"prediction": "p"}, {"prediction": None, "score": "s", "threshold": 0.6}):
-        found = lh.audit_file(paths, "y", groups=["sex"], time="file", replicates=100, **options)
+        found = lh.audit_table(paths, label="y", groups=["sex"], time="file", replicates=100, **options)
         assert found.over_time.to_dict()["by_attribute"] == expected
 
 
@@ -214,7 +214,7 @@ def test_why_there_is_no_trend_is_said_where_none_was_measured() -> None:
     data = pd.DataFrame(
         {"y": np.tile(["no", "yes"], 120), "p": np.where(sex == "f", "no", "yes"), "sex": sex, "day": 1}
     )
-    decided = lh.audit_decisions(data["p"], sensitive_features={"sex": sex}, time=month, favourable="yes")
+    decided = lh.audit(None, data["p"], sensitive_features={"sex": sex}, time=month, favourable="yes")
     for to, found in (("the largest group", audit(data, time=month)), ("the reference group “m”", decided)):
         (said,) = found.over_time.sentences()
         assert f"was measured: no period has 10 rows of both {to} and another group." in said
@@ -343,7 +343,7 @@ def test_two_periods_have_the_change_of_each_rate_and_gap() -> None:
 
 
 def test_decisions_of_two_periods_and_the_limits_of_a_gate() -> None:
-    decided = lh.audit_decisions(BOTH["p"], sensitive_features=BOTH["sex"], time=BOTH["day"], favourable=1).over_time
+    decided = lh.audit(None, BOTH["p"], sensitive_features=BOTH["sex"], time=BOTH["day"], favourable=1).over_time
     assert len(decided.changes["sex"]) == decided.comparisons == 2
     assert decided.by_attribute["sex"][0].slope.value == pytest.approx(OF_GAPS["selection_rate"][0])
     found = audit(BOTH)

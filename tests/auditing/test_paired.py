@@ -43,7 +43,9 @@ def of_files(folder: Path, new: pd.DataFrame, old: pd.DataFrame, on: str | None 
     """Return what an audit of two files says."""
     new.to_csv(folder / "new.csv", index=False)
     old.to_csv(folder / "old.csv", index=False)
-    return lh.audit_file(folder / "new.csv", "y", "yhat", ["sex"], against=folder / "old.csv", on=on)
+    return lh.audit_table(
+        folder / "new.csv", label="y", prediction="yhat", groups=["sex"], against=folder / "old.csv", on=on
+    )
 
 
 def test_the_figures_are_those_of_the_rows() -> None:
@@ -192,9 +194,13 @@ def test_two_models_of_scores_are_compared_by_their_decisions(tmp_path: Path) ->
         frame = frame.assign(**words, p=frame["yhat"] / 2 + chance)
         frame.assign(logit=np.log(frame["p"] / (1 - frame["p"]))).to_csv(path, index=False)
     options: dict[str, Any] = {"against": paths[1], "on": "id"}
-    classes = lh.audit_file(paths[0], "y", "yhat", ["sex"], **options).to_dict()["against"]["by_attribute"]["sex"]
+    classes = lh.audit_table(paths[0], label="y", prediction="yhat", groups=["sex"], **options).to_dict()["against"][
+        "by_attribute"
+    ]["sex"]
     for score, threshold in (("p", None), ("logit", None), ("p", [0.5, 0.8])):
-        found = lh.audit_file(paths[0], "y", None, ["sex"], score=score, threshold=threshold, **options).to_dict()
+        found = lh.audit_table(
+            paths[0], label="y", groups=["sex"], score=score, threshold=threshold, **options
+        ).to_dict()
         own = found["against"]["by_attribute"]["sex"]
         assert (own["metrics"], own["groups"]) == (classes["metrics"], classes["groups"])
         assert sorted(own["areas"]) == ["f", "m"]
@@ -202,7 +208,7 @@ def test_two_models_of_scores_are_compared_by_their_decisions(tmp_path: Path) ->
     table = pd.read_csv(paths[1])
     table.assign(p=table["logit"]).to_csv(paths[1], index=False)
     with pytest.raises(DataError, match=r"old.csv, column 'p' holds scores on the scale log-odds, the audited file"):
-        lh.audit_file(paths[0], "y", None, ["sex"], score="p", against=paths[1])
+        lh.audit_table(paths[0], label="y", groups=["sex"], score="p", against=paths[1])
 
 
 def test_several_classes_crossings_and_small_groups() -> None:

@@ -21,7 +21,7 @@ def rows(count=300, seed=0):
 
 
 def audited(label, prediction, groups, **options):
-    return lh.regression_audit(label, prediction, sensitive_features=groups, **options)
+    return lh.audit(label, prediction, sensitive_features=groups, numbers=True, **options)
 
 
 def halls(rows, level=0.95):
@@ -97,7 +97,10 @@ def test_batches_of_a_file_give_what_arrays_give(kind, tmp_path, monkeypatch):
     file, frame = tmp_path / f"prices.{kind}", pd.DataFrame({"price": label, "guess": prediction, "sex": sex})
     frame.to_csv(file, index=False) if kind == "csv" else frame.to_parquet(file)
     monkeypatch.setattr("levelhead.tables.files.BATCH_BYTES", 4096)
-    whole, read = audited(label, prediction, {"sex": sex}), lh.regression_audit_file(file, "price", "guess", ["sex"])
+    whole, read = (
+        audited(label, prediction, {"sex": sex}),
+        lh.audit_table(file, label="price", prediction="guess", groups=["sex"], numbers=True),
+    )
     for group, one in whole.by_attribute["sex"].items():
         other = read.by_attribute["sex"][group]
         assert other.n == one.n
@@ -125,7 +128,7 @@ def test_groups_that_are_small_missing_or_written_alike_are_named():
 def test_crossings_ranges_and_numbers():
     label, prediction, sex = rows(400)
     ages = np.arange(400) % 50 + 20
-    options = {"bins": {"age": [30, 50]}, "intersect": True, "continuous": {"years": ages}}
+    options = {"bins": {"age": [30, 50]}, "intersect": True, "along": {"years": ages}}
     result = audited(label, prediction + 0.2 * (ages - 45), {"sex": sex, "age": ages}, **options)
     assert list(result.by_attribute["age"]) == ["under 30", "30 to under 50", "50 and over"]
     assert ("men", "under 30") in result.by_attribute["sex", "age"]
@@ -196,7 +199,7 @@ def test_the_command(tmp_path):
     frame = pd.DataFrame({"price": label, "guess": prediction, "sex": sex, "age": np.arange(200) % 60})
     frame.to_csv(tmp_path / "prices.csv", index=False)
     page, figures, again = tmp_path / "page.html", tmp_path / "figures.json", tmp_path / "again.html"
-    columns = ("--label", "price", "--prediction", "guess", "--group", "sex", "--regression", "--continuous", "age")
+    columns = ("--label", "price", "--prediction", "guess", "--group", "sex", "--numbers", "--along", "age")
     assert run("audit", tmp_path / "prices.csv", *columns, "--html", page, "--json", figures) == 0
     written = read_json(figures)
     assert written["kind"] == "regression audit"
@@ -209,7 +212,7 @@ def test_rows_of_one_person_are_named_and_not_taken_together(tmp_path):
     label, prediction, sex = rows()
     frame = pd.DataFrame({"y": label, "p": prediction, "sex": sex, "user_id": np.arange(300) // 3})
     frame.to_csv(tmp_path / "p.csv", index=False)
-    found = lh.regression_audit_file(tmp_path / "p.csv", "y", "p", ["sex"])
+    found = lh.audit_table(tmp_path / "p.csv", label="y", prediction="p", groups=["sex"], numbers=True)
     assert "user_id has 100 values in 300 rows" in found.warnings[-1]
     assert found.warnings[-1].endswith("intervals are too narrow: average the errors of each user_id first.")
 

@@ -23,7 +23,7 @@ def rows(count=600, seed=0):
 
 
 def audited(frame, **options):
-    return lh.regression_audit(frame.y, frame.p, sensitive_features=frame[["sex"]], **options)
+    return lh.audit(frame.y, frame.p, sensitive_features=frame[["sex"]], numbers=True, **options)
 
 
 def test_a_difference_that_a_branch_explains_is_gone_within_it() -> None:
@@ -86,15 +86,21 @@ def test_rows_of_two_files_are_matched_by_order_or_by_id(folder_of_its_own: None
     frame = rows(200)
     new, old = written(frame, "new.csv"), frame.assign(p=frame.old)
     expected = audited(frame, against=frame.old).against
-    by_order = lh.regression_audit_file(new, "y", "p", ["sex"], against=written(old, "old.csv")).against
+    by_order = lh.audit_table(
+        new, label="y", prediction="p", groups=["sex"], against=written(old, "old.csv"), numbers=True
+    ).against
     shuffled = written(old.sample(frac=1, random_state=0).rename(columns={"id": "key"}), "shuffled.csv")
-    by_id = lh.regression_audit_file(new, "y", "p", ["sex"], against=shuffled, on="id=key").against
+    by_id = lh.audit_table(
+        new, label="y", prediction="p", groups=["sex"], against=shuffled, on="id=key", numbers=True
+    ).against
     for found in (by_order, by_id):
         for one, other in zip(found.changes, expected.changes, strict=True):
             assert (one.group, one.other, one.quantity) == (other.group, other.other, other.quantity)
             assert one.change.value == pytest.approx(other.change.value)
     assert (by_id.old, by_id.new, by_id.rows) == ("shuffled.csv", "new.csv", 200)
-    few = lh.regression_audit_file(new, "y", "p", ["sex"], against=written(old[50:], "few.csv"), on="id")
+    few = lh.audit_table(
+        new, label="y", prediction="p", groups=["sex"], against=written(old[50:], "few.csv"), on="id", numbers=True
+    )
     assert few.against.rows == 150
     assert any("50 audited rows and 0 of few.csv have no partner" in one for one in few.warnings)
 
@@ -104,16 +110,16 @@ def test_a_frequency_table_has_the_figures_of_its_rows(folder_of_its_own: None) 
     frame["age"], frame["n"] = np.arange(150.0) % 40, np.arange(150) % 4
     every = frame.loc[frame.index.repeat(frame.n)]
     expected, found = (
-        audited(
-            one, control_features=one[["branch"]], against=one.old, continuous=one[["age"]], counts=counts
-        ).to_dict()
+        audited(one, control_features=one[["branch"]], against=one.old, along=one[["age"]], counts=counts).to_dict()
         for one, counts in ((every, None), (frame, frame.n))
     )
     assert found.pop("reading") == ["Frequency table: n counts 223 people in all."]
     assert numbers(found) == pytest.approx(numbers(expected), rel=1e-9, abs=1e-9, nan_ok=True)
     parts = [written(frame[:70], "one.csv"), written(frame[70:], "two.csv")]
     whole, several = (
-        lh.regression_audit_file(file, "y", "p", ["sex"], control=["branch"], count="n").to_dict()
+        lh.audit_table(
+            file, label="y", prediction="p", groups=["sex"], control=["branch"], count="n", numbers=True
+        ).to_dict()
         for file in (written(frame, "all.csv"), parts)
     )
     assert numbers(several) == pytest.approx(numbers(whole), nan_ok=True)
@@ -125,7 +131,7 @@ def test_a_count_of_0_leaves_the_other_rows_beside_their_partners(on: str | None
     frame.loc[[0, 57, 149, 199], "n"] = 0
     parts, old = [written(frame[:150], "one.csv"), written(frame[150:], "two.csv")], frame.assign(p=frame.old)
     options = {"against": written(old, "old.csv"), "on": on, "count": "n"}
-    found = lh.regression_audit_file(parts, "y", "p", ["sex"], **options)
+    found = lh.audit_table(parts, label="y", prediction="p", groups=["sex"], numbers=True, **options)
     expected = audited(frame, against=frame.old, counts=frame.n)
     assert numbers(found.against.to_dict()) == pytest.approx(numbers(expected.against.to_dict()))
     assert found.against.rows == 392
@@ -144,10 +150,10 @@ def test_the_command_line_has_them_all(folder_of_its_own: None, capsys: pytest.C
     frame = rows(300).assign(n=2)
     written(frame, "new.csv")
     written(frame.assign(p=frame.old), "old.csv")
-    line = "audit new.csv --label y --prediction p --group sex --regression --control branch --count n "
-    assert run(*line.split(), *["--against", "old.csv", "--on", "id", "--html", "page.html", "--all"]) == 0
+    line = "audit new.csv --label y --prediction p --group sex --numbers --control branch --count n "
+    assert run(*line.split(), *["--against", "old.csv", "--on", "id", "--html", "page.html"]) == 0
     printed = said(capsys)
-    for words in ("Within strata of branch", "From old.csv to new.csv", "600 people in all"):
+    for words in ("Within strata of branch", "From old.csv to new.csv"):
         assert words in printed
     assert "Against the other model" in Path("page.html").read_text(encoding="utf-8")
 
@@ -165,10 +171,14 @@ def test_a_pair_whose_interval_goes_beyond_a_limit_is_kept_of_each_column(column
     groups = {"g": np.char.add("g", codes.astype(str)), "h": np.char.add("h", other.astype(str))}
     groups = dict(list(groups.items())[:columns])
     prediction = label + gap + 0.2 * other * (columns == 2) + noise
-    found = lh.regression_audit(
-        label, prediction, sensitive_features=groups, against=label + rng.normal(0, 0.1, len(label)),
+    found = lh.audit(
+        label,
+        prediction,
+        sensitive_features=groups,
+        against=label + rng.normal(0, 0.1, len(label)),
         control_features={"dep": np.full(len(label), "x")},
-    )  # fmt: skip
+        numbers=True,
+    )
     assert found.control is not None
     for name in ("mean_error_difference", "mean_error_within_levels", "mean_error_change"):
         assert check(found, [Condition.parse(f"{name} > 4")]).answer == "undecided"
@@ -183,6 +193,6 @@ def test_a_mean_absolute_error_without_an_interval_leaves_the_other_means_within
     sex = np.tile(["f", "m"], 100)
     error = np.where(np.arange(200) % np.where(sex == "f", 3, 5) == 0, -2.0, 2.0)
     label = np.arange(200.0)
-    found = lh.regression_audit(label, label + error, sensitive_features=sex, control_features={"dep": ["x"] * 200})
+    found = lh.audit(label, label + error, sensitive_features=sex, control_features={"dep": ["x"] * 200}, numbers=True)
     assert found.control is not None
     assert found.control.sentences()[0].startswith("Within strata of dep, the mean error of m is 0.5")

@@ -11,6 +11,7 @@ import pytest
 from scipy import special
 
 import levelhead as lh
+from as_tables import explain_columns
 from levelhead.auditing.page import audit_page
 from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.report import render
@@ -37,8 +38,8 @@ def of_three(frame: pd.DataFrame, folder: Path, score: str, **options: Any) -> l
     """Return scale, threshold and positive decisions by audit, explain and postprocess."""
     path = folder / "scores.csv"
     frame.to_csv(path, index=False)
-    audited = lh.audit_file(path, "y", None, ["sex"], score=score, replicates=100, **options).to_dict()
-    explained = lh.explain_file(path, "y", score, ["sex"], replicates=100, **options).to_dict()
+    audited = lh.audit_table(path, label="y", groups=["sex"], score=score, replicates=100, **options).to_dict()
+    explained = lh.explain(path, label="y", score=score, groups=["sex"], replicates=100, **options).to_dict()
     ruled = postprocess_file(path, score, "sex", label="y", **options)
     record = ruled.to_dict()
     selected = sum(one["n"] * one["selection_rate"]["value"] for one in audited["groups"].values())
@@ -59,7 +60,7 @@ def test_a_probability_just_outside_is_a_probability(value: float, tmp_path: Pat
     assert result.metrics["accuracy"].value == pytest.approx(((frame["p"] >= 0.5) == frame["y"]).mean())
     (note,) = [one for one in result.warnings if "outside 0 to 1" in one]
     assert "1 of 600 probability lies outside 0 to 1" in note
-    assert note in lh.explain_gap(frame["y"], frame["p"], sensitive_features=frame["sex"], replicates=100).warnings
+    assert note in explain_columns(frame["y"], frame["p"], sensitive_features=frame["sex"], replicates=100).warnings
     assert result.scores is not None
     assert result.scores.by_attribute["sex"].groups["f"].residual.defined
 

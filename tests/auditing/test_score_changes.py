@@ -57,7 +57,7 @@ def test_two_files_are_matched_and_the_change_is_told(folder_of_its_own: None) -
     other = table.assign(p=old)[["id", "y", "p", "sex"]].sample(frac=1, random_state=1)[:990]
     other.to_csv("old.csv", index=False)
     options = {"against": "old.csv", "on": "id", "replicates": 100}
-    result = lh.audit_file("new.csv", "y", None, ["sex"], score="p", time="month", **options)
+    result = lh.audit_table("new.csv", label="y", groups=["sex"], score="p", time="month", **options)
     areas, there = result.against.by_attribute["sex"].areas, np.isin(np.arange(1000), other["id"])
     for group, one in areas.items():
         rows = there & (sex == group)

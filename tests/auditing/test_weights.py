@@ -108,7 +108,10 @@ def test_a_file_gives_the_figures_of_the_arrays(tmp_path: Path, monkeypatch: pyt
     frame.loc[::7, "w"] = 0
     frame.to_parquet(tmp_path / "p.parquet")
     monkeypatch.setattr("levelhead.tables.files.BATCH_ROWS", 64)
-    whole, file = audited(frame), lh.audit_file(tmp_path / "p.parquet", "y", "yhat", ["sex"], weight="w")
+    whole, file = (
+        audited(frame),
+        lh.audit_table(tmp_path / "p.parquet", label="y", prediction="yhat", groups=["sex"], weight="w"),
+    )
     assert file.groups["f"].rates["accuracy"].value == pytest.approx(whole.groups["f"].rates["accuracy"].value)
     assert "72 rows have the weight 0 in w, and are left out." in file.warnings
     kept = frame[frame["w"] > 0]

@@ -56,7 +56,9 @@ def test_decisions_predictions_scores_and_explanations_are_measured_as_the_comma
     decisions = measured(path, None, "decision", None, ["sex"], "approved")
     assert (
         decisions.to_dict()["by_attribute"]
-        == (lh.audit_decisions_file(path, "decision", ["sex"], favourable="approved").to_dict()["by_attribute"])
+        == (
+            lh.audit_table(path, prediction="decision", groups=["sex"], favourable="approved").to_dict()["by_attribute"]
+        )
     )
     assert measured(path, "repaid", None, "p", ["sex"], "yes").to_dict()["kind"] == "audit"
     assert measured(path, "repaid", None, "p", ["sex"], "yes", explain=True).to_dict()["kind"] == "explanation"
@@ -68,10 +70,9 @@ def test_a_favourable_outcome_is_not_the_class_of_a_score(tmp_path: Path) -> Non
     rows = [f"{at % 2},{0.2 + 0.6 * (at % 2) + 0.05 * (at % 3 - 1) * (at % 4)},{'ab'[at % 8 > 4]}" for at in range(240)]
     path = tmp_path / "loans.csv"
     path.write_text("\n".join(["default,p,sex", *rows]) + "\n")
-    for explain, call in ((False, lh.audit_file), (True, lh.explain_file)):
+    for explain, call in ((False, lh.audit_table), (True, lh.explain)):
         found = measured(str(path), "default", None, "p", ["sex"], "0", explain).to_dict()
-        options: Any = {} if explain else {"prediction": None}
-        expected = call(str(path), label="default", score="p", groups=["sex"], favourable="0", **options).to_dict()
+        expected = call(str(path), label="default", score="p", groups=["sex"], favourable="0").to_dict()
         assert found["by_attribute"] == expected["by_attribute"]
         assert found.get("finding") == expected.get("finding")
 
@@ -84,7 +85,9 @@ def test_a_favourable_outcome_is_not_the_positive_class_of_predictions(tmp_path:
     path.write_text("\n".join(["label,prediction,sex", *rows]) + "\n")
     for favourable in ("deny", "grant", None):
         found = measured(str(path), "label", "prediction", None, ["sex"], favourable)
-        expected = lh.audit_file(str(path), "label", "prediction", ["sex"], favourable=favourable)
+        expected = lh.audit_table(
+            str(path), label="label", prediction="prediction", groups=["sex"], favourable=favourable
+        )
         assert found.to_dict() == expected.to_dict()
 
 
@@ -253,7 +256,7 @@ def test_a_file_is_dropped_chosen_read_and_downloaded(opened: Any, loans: Path, 
     drop(page, loans)
     choose(page, "Prediction or decision", "decision")
     page.get_by_role("button", name="Audit", exact=True).click()
-    page.get_by_text("Choose at least one column of groups").wait_for()
+    page.get_by_text("missing: groups").wait_for()
     choose(page, "Groups to compare", EVIL)
     choose(page, "Favourable outcome", "approved")
     page.get_by_role("button", name="Audit", exact=True).click()

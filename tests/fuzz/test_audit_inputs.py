@@ -24,7 +24,7 @@ import pytest
 from shares import attempt, cases
 
 from command_line import run
-from levelhead.auditing.audit import audit_file
+from levelhead.auditing.door import audit_table
 from levelhead.auditing.result import AuditResult
 
 pytestmark = pytest.mark.slow
@@ -275,7 +275,8 @@ def run_case(number: int, folder: Path, capsys: pytest.CaptureFixture[str]) -> s
     else:
         options = case.options(len(groups))
         result, said = attempt(
-            f"case {number}", lambda: audit_file(path, label, prediction, groups, replicates=100, **options)
+            f"case {number}",
+            lambda: audit_table(path, label=label, prediction=prediction, groups=groups, replicates=100, **options),
         )
         if well := not said:
             check_result(result)

@@ -49,7 +49,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "audit": [
         COLUMNS | {"predictions": "given/rows.csv", "prediction": "d"},
         COLUMNS | {"predictions": "given/rows.csv", "score": "p", "threshold": "0.5"},
-        COLUMNS | {"predictions": "given/rows.csv", "prediction": "d", "continuous": "p"},
+        COLUMNS | {"predictions": "given/rows.csv", "prediction": "d", "along": "p"},
     ],
     "indirect-audit": [
         {"predictions": "given/rows.csv", "label": "y", "prediction": "d", "labelled_group": "g", "proxy": "p"},

@@ -23,10 +23,9 @@ import pyarrow.parquet
 import pytest
 from shares import SECONDS, attempt, cases
 
-from levelhead.auditing.audit import audit_file
-from levelhead.auditing.explain import explain_file
+from levelhead.auditing.door import audit_table
+from levelhead.auditing.explain import explain
 from levelhead.auditing.postprocess_audit import postprocess_file
-from levelhead.auditing.regression import regression_audit_file
 from levelhead.data.text_files import read_columns
 from levelhead.tables.join import Joined
 
@@ -95,7 +94,9 @@ def test_no_row_of_a_csv_is_lost_without_a_word(tmp_path: Path) -> None:
         other = tmp_path / "ids.csv"
         other.write_text("id,h\n" + "".join(f"r{row},{'cd'[row % 2]}\n" for row in range(ROWS)))
         where = f"case {number}"
-        found = tried(where, lambda path=path: audit_file(path, "y", "yhat", ["g"], replicates=100))
+        found = tried(
+            where, lambda path=path: audit_table(path, label="y", prediction="yhat", groups=["g"], replicates=100)
+        )
         if isinstance(found, str):
             assert not by_the_rules, (where, found)
             endings["refused"] += 1
@@ -106,11 +107,15 @@ def test_no_row_of_a_csv_is_lost_without_a_word(tmp_path: Path) -> None:
             )
             assert counted(found) == len(lines) - 1, where
         for action in (
-            lambda path=path: explain_file(path, "y", "p", ["g"], replicates=100),
-            lambda path=path: regression_audit_file(path, "p", "y", ["g"]),
+            lambda path=path: explain(path, label="y", score="p", groups=["g"], replicates=100),
+            lambda path=path: audit_table(path, label="p", prediction="y", groups=["g"], numbers=True),
             lambda path=path: postprocess_file(path, "p", "g", label="y", id_column="id"),
-            lambda path=path, other=other: audit_file(
-                Joined(path, other, "id", ["y", "yhat", "h"]), "y", "yhat", ["h"], replicates=100
+            lambda path=path, other=other: audit_table(
+                Joined(path, other, "id", ["y", "yhat", "h"]),
+                label="y",
+                prediction="yhat",
+                groups=["h"],
+                replicates=100,
             ),
             lambda path=path: read_columns(path, ["y", "g"]),
         ):
@@ -143,15 +148,15 @@ READ = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from levelhead.auditing.audit import audit_file
-    from levelhead.auditing.explain import explain_file
+    from levelhead.auditing.door import audit_table
+    from levelhead.auditing.explain import explain
     from levelhead.tables.join import Joined
     from levelhead.types import LevelheadError
     for path in map(Path, sys.argv[1:]):
         for action in (
-            lambda: str(audit_file(path, "y", "y", ["g", "d", "i", "b"], replicates=100)),
-            lambda: str(audit_file(path, "y", None, ["t"], score="f", threshold=0.5, replicates=100)),
-            lambda: str(explain_file(path, "y", "p", ["g"], replicates=100)),
+            lambda: str(audit_table(path, label="y", prediction="y", groups=["g", "d", "i", "b"], replicates=100)),
+            lambda: str(audit_table(path, label="y", groups=["t"], score="f", threshold=0.5, replicates=100)),
+            lambda: str(explain(path, label="y", score="p", groups=["g"], replicates=100)),
             lambda: Joined(path, Path(sys.argv[1]).with_name("whole.parquet"), "key", ["h"]).said,
         ):
             try:

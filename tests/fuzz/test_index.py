@@ -85,7 +85,7 @@ OF_SEVERAL = {
 
 def test_the_functions_that_take_several_columns_are_here() -> None:
     assert {
-        "audit", "audit_decisions", "audit_ranking", "explain_gap", "indirect_audit", "regression_audit", "gap_score",
+        "audit", "audit of decisions", "audit of a ranking", "audit of numbers", "gap_score",
         "gap_metrics", "fit_rule", "BiasRule.fit", "BiasRule.predict", "FittedRule.decide", "Counts.from_rows",
         "JointCounts.from_rows", "joint", "area_under_roc", "continuous_gap",
     } <= set(OF_SEVERAL)  # fmt: skip

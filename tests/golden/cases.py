@@ -13,6 +13,7 @@ import yaml
 
 import levelhead as lh
 from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.unknown.answer import IndirectAudit
 from levelhead.auditing.unknown.known import read_shares
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.bench.page import Compared, Comparisons
@@ -128,7 +129,7 @@ def audit(*, groups: str | list[str] = "sex", data: pd.DataFrame = ROWS, **optio
 def audit_file(groups: str | list[str] = "sex", prediction: str | None = "answer", **options: Any) -> lh.AuditResult:
     names = [groups] if isinstance(groups, str) else groups
     data = ROWS if "cluster" in options else ONE_A_ROW
-    return lh.audit_file(file(data=data), "y", prediction, names, **FEW, **options)
+    return lh.audit_table(file(data=data), label="y", prediction=prediction, groups=names, **FEW, **options)
 
 
 def three() -> pd.DataFrame:
@@ -249,12 +250,12 @@ def against_another_file() -> Any:
 
 @case
 def along_a_number() -> Any:
-    return audit(continuous=ROWS[["age"]])
+    return audit(along=ROWS[["age"]])
 
 
 @as_arrays("along_a_number")
 def along_a_number_of_a_file() -> Any:
-    return audit_file(continuous=["age"])
+    return audit_file(along=["age"])
 
 
 @case
@@ -303,13 +304,15 @@ def own_metrics() -> Any:
 @without_page
 def groups_of_another_file() -> Any:
     people = file("people.csv", ROWS[["id", "sex"]].iloc[20:])
-    return lh.audit_file(file(data=ROWS.drop(columns="sex")), "y", "answer", ["sex"], join=people, on="id", **FEW)
+    return lh.audit_table(
+        file(data=ROWS.drop(columns="sex")), label="y", prediction="answer", groups=["sex"], join=people, on="id", **FEW
+    )
 
 
 @without_page
 def semicolons() -> Any:
     ROWS.to_csv("rows.csv", index=False, sep=";", decimal=",")
-    return lh.audit_file("rows.csv", "y", "answer", ["sex"], **FEW)
+    return lh.audit_table("rows.csv", label="y", prediction="answer", groups=["sex"], **FEW)
 
 
 # ------------------------------------------------------------------------------------------------ numbers
@@ -318,13 +321,13 @@ def semicolons() -> Any:
 @case
 def decisions() -> Any:
     groups = ROWS[["sex", "known"]]
-    return lh.audit_decisions(ROWS["answer"], sensitive_features=groups, favourable=1, reference="sex=f")
+    return lh.audit(None, ROWS["answer"], sensitive_features=groups, favourable=1, reference="sex=f")
 
 
 @case
 def ranking() -> Any:
     groups = ROWS[["sex", "known"]]
-    return lh.audit_ranking(ROWS["score"], sensitive_features=groups, top="20%", reference="sex=f")
+    return lh.audit(None, scores=ROWS["score"], sensitive_features=groups, top="20%", reference="sex=f")
 
 
 @case
@@ -335,15 +338,20 @@ def periods() -> Any:
 
 @without_page
 def numbers() -> Any:
-    return lh.regression_audit(
-        ROWS["price"], ROWS["estimate"], sensitive_features=ROWS[["sex"]], continuous=ROWS[["age"]]
+    return lh.audit(
+        ROWS["price"], ROWS["estimate"], sensitive_features=ROWS[["sex"]], along=ROWS[["age"]], numbers=True
     )
 
 
 @as_arrays("numbers")
 def numbers_of_a_file() -> Any:
-    return lh.regression_audit_file(
-        file(data=ROWS.drop(columns="person")), "price", "estimate", ["sex"], continuous=["age"]
+    return lh.audit_table(
+        file(data=ROWS.drop(columns="person")),
+        label="price",
+        prediction="estimate",
+        groups=["sex"],
+        along=["age"],
+        numbers=True,
     )
 
 
@@ -351,39 +359,39 @@ def numbers_of_a_file() -> Any:
 def numbers_crossed_and_cut() -> Any:
     groups = ROWS[["known", "age"]]
     options: dict[str, Any] = {"intersect": True, "bins": {"age": [45]}, "min_count": 40, "level": 0.9}
-    return lh.regression_audit(ROWS["price"], ROWS["estimate"], sensitive_features=groups, **options)
+    return lh.audit(ROWS["price"], ROWS["estimate"], sensitive_features=groups, numbers=True, **options)
 
 
 # ------------------------------------------------------------------------------------------------ groups not recorded
 
 
-def indirect(**options: Any) -> lh.IndirectAudit:
-    return lh.indirect_audit(ROWS["y"], ROWS["answer"], **FEW, **options)
+def indirect(**options: Any) -> IndirectAudit:
+    return lh.audit_table(ROWS, label="y", prediction="answer", **FEW, **options)
 
 
-def indirect_file(**options: Any) -> lh.IndirectAudit:
-    return lh.indirect_audit_file(file(), "y", "answer", **FEW, **options)
+def indirect_file(**options: Any) -> IndirectAudit:
+    return lh.audit_table(file(), label="y", prediction="answer", **FEW, **options)
 
 
 @case
 def labelled_rows() -> Any:
-    return indirect(labelled=ROWS["group"], proxies=ROWS[["proxy"]])
+    return indirect(labelled_group="group", proxy=["proxy"])
 
 
 @as_arrays("labelled_rows")
 def labelled_rows_of_a_file() -> Any:
-    return indirect_file(labelled="group", proxies=["proxy"])
+    return indirect_file(labelled_group="group", proxy=["proxy"])
 
 
 @case
 def three_proxies() -> Any:
-    data = rows(400, seed=1)
-    return lh.indirect_audit(data["y"], data["answer"], proxies=data[["guess0", "guess1", "guess2"]], **FEW)
+    named = {"label": "y", "prediction": "answer", "proxy": ["guess0", "guess1", "guess2"]}
+    return lh.audit_table(rows(400, seed=1), **named, **FEW)
 
 
 @case
 def randomised_answers() -> Any:
-    return indirect(responses={"sex": ROWS["reported"]}, response=Response(flip=0.1))
+    return indirect(groups=["reported"], randomized_response=Response(flip=0.1))
 
 
 @case
@@ -399,7 +407,8 @@ def shares_by_stratum() -> Any:
 
 @without_page
 def nothing_to_say() -> Any:
-    return indirect(labelled=ROWS["group"].where(ROWS["id"] < 60), proxies=ROWS[["proxy"]])
+    few = ROWS.assign(group=ROWS["group"].where(ROWS["id"] < 60))
+    return lh.audit_table(few, label="y", prediction="answer", labelled_group="group", proxy=["proxy"], **FEW)
 
 
 # ------------------------------------------------------------------------------------------------ explain, plan, rule
@@ -407,12 +416,12 @@ def nothing_to_say() -> Any:
 
 @case
 def explanation() -> Any:
-    return lh.explain_gap(ROWS["y"], ROWS["score"], sensitive_features=ROWS[["race"]], **FEW)
+    return lh.explain(ROWS, label="y", score="score", groups=["race"], **FEW)
 
 
 @without_page
 def explanation_of_a_file() -> Any:
-    return lh.explain_file(file(data=ROWS), "y", "logit", ["sex"], cluster="person", **FEW)
+    return lh.explain(file(data=ROWS), label="y", score="logit", groups=["sex"], cluster="person", **FEW)
 
 
 @case

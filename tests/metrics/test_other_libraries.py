@@ -43,7 +43,8 @@ def audited(seed: int) -> Any:
 @cache
 def decided(seed: int) -> Any:
     frame = drawn(seed)
-    return lh.audit_decisions(
+    return lh.audit(
+        None,
         frame.yes,
         sensitive_features=frame[["group"]],
         favourable=1,
@@ -105,7 +106,7 @@ def test_exact_tests_are_scipys(seed: int) -> None:
         tails = [stats.fisher_exact(table, one).pvalue for one in ("less", "greater")]
         assert found[group].p_value == pytest.approx(min(1, 2 * min(1, 2 * min(tails))), abs=CLOSE)
     place = frame.score.rank(method="first")
-    ranked = lh.audit_ranking(place, sensitive_features=frame[["group"]], top=TOP).by_attribute["group"]
+    ranked = lh.audit(None, scores=place, sensitive_features=frame[["group"]], top=TOP).by_attribute["group"]
     top = (place > len(frame) - TOP).groupby(frame.group).mean()
     assert ranked.reference == top.idxmax()
     for group, one in ranked.groups.items():

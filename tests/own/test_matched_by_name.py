@@ -11,6 +11,7 @@ import torch
 from transformers import ViTConfig, ViTForImageClassification
 
 import levelhead as lh
+from levelhead.own.compare import ModelComparison
 
 ROWS = 40
 LABEL = np.arange(ROWS) % 2
@@ -44,7 +45,7 @@ def data_set(names: list[str], codes: list[int]) -> Any:
     return datasets.Dataset.from_dict(content, features=datasets.Features(kinds)).with_format("torch")
 
 
-def figures(found: lh.ModelComparison) -> tuple[float, float]:
+def figures(found: ModelComparison) -> tuple[float, float]:
     return found.changes["accuracy"].old, found.changes["accuracy"].new
 
 

@@ -13,6 +13,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 import levelhead as lh
 from levelhead.metrics.names import MISSING_GROUP
+from levelhead.own.compare import ModelComparison
 from levelhead.own.page import two_models_page
 from levelhead.own.rows import GroupColumns
 
@@ -51,7 +52,7 @@ ROWS = [
 ROLES = ("plain", "debiased")
 
 
-def compare(rows: Any = ROWS, **options: Any) -> lh.ModelComparison:
+def compare(rows: Any = ROWS, **options: Any) -> ModelComparison:
     return lh.compare_models(answering(0), answering(1), rows, **{"names": ROLES, **options})
 
 

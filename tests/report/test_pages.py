@@ -18,8 +18,8 @@ import pytest
 import yaml
 from rich.console import Console
 
-from levelhead.auditing.audit import audit
-from levelhead.auditing.explain import explain_gap
+from as_tables import explain_columns
+from levelhead.auditing.door import audit
 from levelhead.auditing.explain_page import explain_page
 from levelhead.auditing.page import audit_page
 from levelhead.bench.comparison import LEAKING, Comparison
@@ -85,7 +85,7 @@ def explained(groups: list[str], rows: int = 90) -> dict[str, Any]:
     label[group == len(groups) - 1] = 1  # what is undefined is shown, too
     score = chance.normal(label + group % 2, 1)
     names = {groups[0]: np.array(groups, dtype=object)[group]}
-    return explain_gap(label, score, sensitive_features=names, replicates=100).to_dict()
+    return explain_columns(label, score, sensitive_features=names, replicates=100).to_dict()
 
 
 def summary_of_models() -> dict[str, Any]:

@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 import levelhead as lh
-from levelhead.auditing.audit import audit, audit_file
-from levelhead.auditing.explain import explain_file
+from levelhead.auditing.door import audit, audit_table
+from levelhead.auditing.explain import explain
 from levelhead.auditing.result import AuditResult
 from levelhead.tables.bins import Cuts
 
@@ -26,7 +26,7 @@ def audited(ages: object, bins: object, folder: Path | None = None) -> AuditResu
         return lh.audit(label, label, sensitive_features={"age": ages}, bins=bins, replicates=100)
     path = folder / "p.csv"
     pd.DataFrame({"y": label, "yhat": label, "age": ages}).to_csv(path, index=False)
-    return lh.audit_file(path, "y", "yhat", ["age"], bins=bins, replicates=100)
+    return lh.audit_table(path, label="y", prediction="yhat", groups=["age"], bins=bins, replicates=100)
 
 
 def sizes(result: AuditResult) -> dict[object, int]:
@@ -83,12 +83,20 @@ def test_ranges_of_milliseconds_and_long_ids_stay_apart(tmp_path: Path) -> None:
         table.to_csv(tmp_path / "p.csv", index=False)
         found = [
             audit(label, predicted, sensitive_features={"when": values}, bins={"when": cuts}),
-            audit_file(tmp_path / "p.csv", "y", "yhat", ["when"], bins=[f"when={','.join(map(str, cuts))}"]),
-            audit_file(tmp_path / "p.csv", "y", "yhat", ["when"], bins=["when=quantiles:4"]),
+            audit_table(
+                tmp_path / "p.csv",
+                label="y",
+                prediction="yhat",
+                groups=["when"],
+                bins=[f"when={','.join(map(str, cuts))}"],
+            ),
+            audit_table(tmp_path / "p.csv", label="y", prediction="yhat", groups=["when"], bins=["when=quantiles:4"]),
         ]
         if low < 2**63:
             table.assign(when=values).to_parquet(tmp_path / "p.parquet")
-            found.append(audit_file(tmp_path / "p.parquet", "y", "yhat", ["when"], bins={"when": cuts}))
+            found.append(
+                audit_table(tmp_path / "p.parquet", label="y", prediction="yhat", groups=["when"], bins={"when": cuts})
+            )
         for result in found:
             assert {name: group.n for name, group in result.groups.items()} == {
                 f"under {low + 1}": 50,
@@ -120,19 +128,22 @@ def test_numbers_of_fewer_bits_are_compared_as_they_are_written(tmp_path: Path, 
     path = tmp_path / "p.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pandas(table), path)
     for result in (
-        audit_file(path, "y", None, ["g"], score="p", threshold=0.7),
+        audit_table(path, label="y", groups=["g"], score="p", threshold=0.7),
         audit(label, scores=values, threshold=0.7, sensitive_features=table["g"]),
     ):
         assert sum(group.rates["selection_rate"].value * group.n for group in result.groups.values()) == 100
-    assert explain_file(path, "y", "p", ["g"], threshold=0.7).groups["a"].n == 100
+    assert explain(path, label="y", score="p", groups=["g"], threshold=0.7).groups["a"].n == 100
     for result in (
-        audit_file(path, "y", "yhat", ["p"], bins=["p=0.3,0.7"]),
+        audit_table(path, label="y", prediction="yhat", groups=["p"], bins=["p=0.3,0.7"]),
         audit(label, label, sensitive_features={"p": values}, bins={"p": np.array([0.3, 0.7], kind)}),
         audit(label, label, sensitive_features={"p": values}, bins={"p": [0.3, 0.7]}),
     ):
         names = ["under 0.3", "0.3 to under 0.7", "0.7 and over"]
         assert [result.groups[name].n for name in names] == [50, 50, 100]
-    for result in (audit_file(path, "y", "yhat", ["p"]), audit(label, label, sensitive_features=values)):
+    for result in (
+        audit_table(path, label="y", prediction="yhat", groups=["p"]),
+        audit(label, label, sensitive_features=values),
+    ):
         assert list(result.groups) == ["0.1", "0.3", "0.7", "0.9"]
 
 
@@ -142,11 +153,13 @@ def test_quantiles_of_a_frequency_table_are_those_of_its_people(tmp_path: Path) 
     table = pd.DataFrame({"y": age % 2, "p": age // 2 % 2, "age": age, "n": people})
     table.to_csv(tmp_path / "p.csv", index=False)
     options: dict[str, Any] = {"bins": ["age=quantiles:4"], "replicates": 100, "min_count": 1}
-    found = lh.audit_file(tmp_path / "p.csv", "y", "p", ["age"], count="n", **options)
+    found = lh.audit_table(tmp_path / "p.csv", label="y", prediction="p", groups=["age"], count="n", **options)
     table.loc[table.index.repeat(people)].to_csv(tmp_path / "long.csv", index=False)
-    long = lh.audit_file(tmp_path / "long.csv", "y", "p", ["age"], **options)
+    long = lh.audit_table(tmp_path / "long.csv", label="y", prediction="p", groups=["age"], **options)
     sizes = {group: one.n for group, one in found.by_attribute["age"].groups.items()}
     assert sizes == {group: one.n for group, one in long.by_attribute["age"].groups.items()}
     assert max(sizes.values()) < 60
-    ranked = lh.audit_ranking(age, sensitive_features={"age": age}, counts=people, top=10, bins={"age": "quantiles:4"})
+    ranked = lh.audit(
+        None, scores=age, sensitive_features={"age": age}, counts=people, top=10, bins={"age": "quantiles:4"}
+    )
     assert list(ranked.by_attribute["age"].groups) == list(sizes)

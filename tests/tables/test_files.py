@@ -19,11 +19,9 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
-from levelhead.auditing.audit import audit_file
-from levelhead.auditing.explain import explain_file
+from levelhead.auditing.door import audit_table
+from levelhead.auditing.explain import explain
 from levelhead.auditing.postprocess_audit import postprocess_file
-from levelhead.auditing.regression import regression_audit_file
-from levelhead.auditing.unknown.audit import indirect_audit_file
 from levelhead.cli.app import app
 from levelhead.tables.join import Joined
 from levelhead.types import DataError, LevelheadError
@@ -78,13 +76,15 @@ FORMS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
 
 FEW: dict[str, Any] = {"replicates": 100}
 CALLS: list[Callable[[Path], Any]] = [
-    lambda one: audit_file(one, "y", None, ["größe"], score="p", threshold=0.5, continuous=["age"], **FEW),
-    lambda one: audit_file(one, "y", "yhat", ["größe", "age"], bins=["age=30,40.5"], weight="p", **FEW),
-    lambda one: explain_file(one, "y", "p", ["größe"], **FEW),
-    lambda one: regression_audit_file(one, "p", "age", ["größe"]),
+    lambda one: audit_table(one, label="y", groups=["größe"], score="p", threshold=0.5, along=["age"], **FEW),
+    lambda one: audit_table(
+        one, label="y", prediction="yhat", groups=["größe", "age"], bins=["age=30,40.5"], weight="p", **FEW
+    ),
+    lambda one: explain(one, label="y", score="p", groups=["größe"], **FEW),
+    lambda one: audit_table(one, label="p", prediction="age", groups=["größe"], numbers=True),
     lambda one: postprocess_file(one, "p", "größe", label="y"),
-    lambda one: audit_file(one, "y", "yhat", ["größe"], against=one, on="id", **FEW),
-    lambda one: indirect_audit_file(one, "y", "yhat", labelled="größe", **FEW),
+    lambda one: audit_table(one, label="y", prediction="yhat", groups=["größe"], against=one, on="id", **FEW),
+    lambda one: audit_table(one, label="y", prediction="yhat", labelled_group="größe", **FEW),
 ]
 
 
@@ -131,7 +131,7 @@ def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_pa
     for words in (
         ["audit", path, "--label", "y", "--score", "p", "--group", "größe"],
         ["audit", path, "--label", "y", "--prediction", "yhat", "--group", "größe", "--against", path],
-        ["audit", path, "--label", "age", "--prediction", "p", "--group", "größe", "--regression"],
+        ["audit", path, "--label", "age", "--prediction", "p", "--group", "größe", "--numbers"],
         ["indirect-audit", path, "--label", "y", "--prediction", "yhat", "--labelled-group", "größe"],
         ["explain", path, "--label", "y", "--score", "p", "--group", "größe"],
         ["postprocess", path, "--label", "y", "--score", "p", "--group", "größe"],
@@ -146,11 +146,13 @@ def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_pa
 )
 def test_the_line_that_excel_reads_above_the_header_is_taken(tmp_path: Path, line: str, encoding: str) -> None:
     path = written(frame(), tmp_path / "p.csv", sep=";", decimal=",")
-    plain = audit_file(path, "y", "yhat", ["größe"], score="p", replicates=100).to_dict()
+    plain = audit_table(path, label="y", prediction="yhat", groups=["größe"], score="p", replicates=100).to_dict()
     text = path.read_bytes().decode()
     for name in ("s.csv", "s.tsv", "s.csv.gz"):
         announced = packed(tmp_path / name, (line + text).encode(encoding))
-        found = audit_file(announced, "y", "yhat", ["größe"], score="p", replicates=100).to_dict()
+        found = audit_table(
+            announced, label="y", prediction="yhat", groups=["größe"], score="p", replicates=100
+        ).to_dict()
         assert "fields separated by semicolons, as its first line says" in found.pop("reading")[0]
         assert found == {key: value for key, value in plain.items() if key != "reading"}
 
@@ -181,27 +183,32 @@ def test_an_ambiguous_number_is_refused_and_never_guessed(tmp_path: Path) -> Non
     ):
         path.write_text("y;p;g\n" + "".join(f"{row % 2};{cells[row % 3]};{'ab'[row % 2]}\n" for row in range(60)))
         with pytest.raises(DataError, match=message):
-            regression_audit_file(path, "y", "p", ["g"])
+            audit_table(path, label="y", prediction="p", groups=["g"], numbers=True)
     late = "".join(f"{row % 2};0,{row % 9};{'ab'[row % 2]}\n" for row in range(200_000))
     path.write_text("y;p;g\n" + late + "1;0.5;a\n")
     with pytest.raises(DataError, match=r"column 'p' holds '9\.9' beside numbers with decimal commas"):
-        regression_audit_file(path, "y", "p", ["g"])
+        audit_table(path, label="y", prediction="p", groups=["g"], numbers=True)
 
 
 def test_blanks_and_missing_words_beside_decimal_commas(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     cells = [f" {row},25" for row in range(60)]
     path.write_text("y;p;g\n" + "".join(f"{row},5;{cells[row]};{'ab'[row % 2]}\n" for row in range(60)))
-    assert regression_audit_file(path, "y", "p", ["g"]).overall.mean_error.value == pytest.approx(-0.25)
+    assert audit_table(
+        path, label="y", prediction="p", groups=["g"], numbers=True
+    ).overall.mean_error.value == pytest.approx(-0.25)
     path.write_text("y;p;g\n" + "".join(f"{row},5;{'NA' if row == 7 else cells[row]};a\n" for row in range(60)))
     with pytest.raises(DataError, match="column 'p': 1 missing or infinite value, first in row 8"):
-        regression_audit_file(path, "y", "p", ["g"])
+        audit_table(path, label="y", prediction="p", groups=["g"], numbers=True)
 
 
 @pytest.mark.parametrize("name", ["p.CSV", "p.csv.GZ", "P.Tsv.gz"])
 def test_suffixes_are_read_in_any_case(tmp_path: Path, name: str) -> None:
     path = written(frame(60), tmp_path / name, sep="\t" if "Tsv" in name else ",")
-    assert sum(group.n for group in audit_file(path, "y", "yhat", ["größe"]).groups.values()) == 60
+    assert (
+        sum(group.n for group in audit_table(path, label="y", prediction="yhat", groups=["größe"]).groups.values())
+        == 60
+    )
 
 
 def test_postprocess_says_what_it_does_with_rows_without_a_group(tmp_path: Path) -> None:
@@ -225,7 +232,9 @@ def test_commas_and_quotation_marks_of_groups(
     tmp_path: Path, header: str, rows: str, column: str, groups: dict[str, int]
 ) -> None:
     path = packed(tmp_path / "p.csv", f"{header}\n{rows * 30}".encode())
-    assert {name: group.n for name, group in audit_file(path, "y", "yhat", [column]).groups.items()} == groups
+    assert {
+        name: group.n for name, group in audit_table(path, label="y", prediction="yhat", groups=[column]).groups.items()
+    } == groups
 
 
 # ------------------------------------------------------------------------------------------------ rows that are lost
@@ -254,7 +263,7 @@ def test_a_quotation_mark_that_is_never_closed_loses_no_row(tmp_path: Path, suff
     for call in (
         ["audit", path, *words, "--prediction", "yhat"],
         ["audit", path, *words, "--score", "p"],
-        ["audit", path, "--label", "p", "--prediction", "age", "--group", "größe", "--regression"],
+        ["audit", path, "--label", "p", "--prediction", "age", "--group", "größe", "--numbers"],
         ["indirect-audit", path, "--label", "y", "--prediction", "yhat", "--labelled-group", "größe"],
         ["audit", good, *words, "--prediction", "yhat", "--join", groups, "--on", "id"],
         ["explain", path, *words, "--score", "p"],
@@ -272,12 +281,17 @@ def test_rows_between_two_marks_that_pair_by_chance_are_said(tmp_path: Path, suf
     rows = [lines[0] + ",note", *(line + ",x" for line in lines[1:])]
     rows[10], rows[50] = lines[10] + ',"a screen', lines[50] + ',5"'
     path = packed(tmp_path / f"p{suffix}", "\n".join(rows).encode())
-    result = audit_file(path, "y", "yhat", ["größe"], replicates=100)
+    result = audit_table(path, label="y", prediction="yhat", groups=["größe"], replicates=100)
     said = f"Row 10 of p{suffix} holds a text of which 39 lines look like rows, and counts as one row"
     assert said in result.to_dict()["reading"][0]
     assert said in " ".join(result.text(all=True).split())
     long = frame(100).assign(note="a letter,\nof four lines,\nand no row\n, none")
-    assert "reading" not in audit_file(written(long, path), "y", "yhat", ["größe"], replicates=100).to_dict()
+    assert (
+        "reading"
+        not in audit_table(
+            written(long, path), label="y", prediction="yhat", groups=["größe"], replicates=100
+        ).to_dict()
+    )
 
 
 def test_pairs_of_quotation_marks_are_found_as_pythons_reader_finds_them() -> None:
@@ -308,7 +322,7 @@ def test_a_text_of_more_than_131072_characters_is_read(tmp_path: Path) -> None:
     table.loc[3, "größe"] = "groß"
     table["note"] = "x" * 200_000
     path = written(table, tmp_path / "p.csv")
-    assert audit_file(path, "y", "yhat", ["größe"]).by_attribute["größe"].groups["groß"].n > 5
+    assert audit_table(path, label="y", prediction="yhat", groups=["größe"]).by_attribute["größe"].groups["groß"].n > 5
 
 
 # ------------------------------------------------------------------------------------------------ types of parquet
@@ -323,7 +337,7 @@ def parquet(path: Path, **columns: Any) -> Path:
 def test_two_zeros_are_one_group(tmp_path: Path) -> None:
     for kind in (pyarrow.float64(), pyarrow.float32(), pyarrow.float16()):
         values = pyarrow.array(np.array([-0.0, 0.0, 1.0] * 20, kind.to_pandas_dtype()))
-        result = audit_file(parquet(tmp_path / "p.parquet", g=values), "y", "yhat", ["g"])
+        result = audit_table(parquet(tmp_path / "p.parquet", g=values), label="y", prediction="yhat", groups=["g"])
         assert {name: group.n for name, group in result.groups.items()} == {"0.0": 40, "1.0": 20}
 
 
@@ -332,7 +346,7 @@ def test_whole_numbers_beyond_two_to_the_53_stay_apart_beside_missing_ones(tmp_p
     values = pyarrow.array([large, large + 1, None] * 20, pyarrow.int64())
     table = pd.DataFrame({"y": [0, 1] * 30, "yhat": [0, 1, 1] * 20, "g": pd.array(values.to_pylist(), "Int64")})
     for path in (parquet(tmp_path / "p.parquet", g=values), written(table, tmp_path / "p.csv")):
-        groups = audit_file(path, "y", "yhat", ["g"]).groups
+        groups = audit_table(path, label="y", prediction="yhat", groups=["g"]).groups
         assert {name: group.n for name, group in groups.items()} == {
             str(large): 20,
             str(large + 1): 20,
@@ -354,7 +368,9 @@ def test_keys_beyond_two_to_the_53_find_their_own_row(tmp_path: Path) -> None:
     }
     swapped = parquet(tmp_path / "q.parquet", key=pyarrow.array(ids[::-1]))
     with pytest.raises(DataError, match="label"):  # rows are matched, and so their labels differ
-        audit_file(path, "y", "yhat", ["key"], against=swapped, on="key", bins=["key=quantiles:2"])
+        audit_table(
+            path, label="y", prediction="yhat", groups=["key"], against=swapped, on="key", bins=["key=quantiles:2"]
+        )
 
 
 NESTED = {
@@ -370,7 +386,7 @@ def test_columns_of_lists_and_structs_are_refused_by_name(tmp_path: Path, kind: 
     path = parquet(tmp_path / "p.parquet", x=NESTED[kind], g=["a", "b"] * 30)
     other = written(pd.DataFrame({"x": range(60), "h": ["a", "b"] * 30}), tmp_path / "h.csv")
     roles = [["--group", "x"], ["--group", "g", "--weight", "x"], ["--group", "g", "--control", "x"]]
-    roles += [["--group", "x", "--bins", "x=1,2"], ["--group", "g", "--continuous", "x"]]
+    roles += [["--group", "x", "--bins", "x=1,2"], ["--group", "g", "--along", "x"]]
     roles += [["--group", "g", "--on", "x", "--against", path], ["--group", "h", "--on", "x", "--join", other]]
     for words in roles if kind == "a list" else roles[:1]:
         with pytest.raises(DataError, match="column 'x' holds values of the type"):
@@ -442,4 +458,4 @@ def test_a_damaged_parquet_file_ends_in_one_sentence(tmp_path: Path) -> None:
             for value in (whole[place] ^ 0xFF, whole[place] ^ 1):
                 path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
                 with contextlib.suppress(LevelheadError):
-                    str(audit_file(path, "y", "yhat", ["g"], replicates=100))
+                    str(audit_table(path, label="y", prediction="yhat", groups=["g"], replicates=100))

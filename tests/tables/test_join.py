@@ -74,9 +74,9 @@ def test_a_joined_file_is_audited_as_one_file_is(
     ("verb", "words"),
     [
         ("audit", ["--label", "y", "--prediction", "p", "--group", "sex"]),
-        ("audit", ["--label", "y", "--prediction", "p", "--group", "sex", "--regression"]),
+        ("audit", ["--label", "y", "--prediction", "p", "--group", "sex", "--numbers"]),
         ("audit", ["--prediction", "p", "--favourable", 1, "--group", "sex"]),
-        ("audit", ["--rank", "s", "--top", 50, "--group", "sex"]),
+        ("audit", ["--score", "s", "--top", 50, "--group", "sex"]),
         ("explain", ["--label", "y", "--score", "s", "--group", "sex"]),
         ("indirect-audit", ["--label", "y", "--prediction", "p", "--labelled-group", "sex"]),
     ],
@@ -100,16 +100,16 @@ def test_how_many_rows_were_matched_is_printed_once_and_in_every_file(
 def test_python_joins_as_the_command_does(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:
     predictions, groups, frame = files
     frame.to_csv(tmp_path / "whole.csv", index=False)
-    alone = lh.audit_file(tmp_path / "whole.csv", "y", "p", ["sex"]).to_dict()
-    joined = lh.audit_file(predictions, "y", "p", ["sex"], join=groups, on="id").to_dict()
+    alone = lh.audit_table(tmp_path / "whole.csv", label="y", prediction="p", groups=["sex"]).to_dict()
+    joined = lh.audit_table(predictions, label="y", prediction="p", groups=["sex"], join=groups, on="id").to_dict()
     assert joined.pop("reading") == ["400 of 400 rows (100.0%) matched an id in groups.csv."]
     assert joined == alone
     pd.read_csv(groups, dtype=str).rename(columns={"id": "key"}).to_csv(groups, index=False)
-    other = lh.audit_file(predictions, "y", "p", ["sex"], join=groups, on="id=key").to_dict()
+    other = lh.audit_table(predictions, label="y", prediction="p", groups=["sex"], join=groups, on="id=key").to_dict()
     assert other["by_attribute"] == alone["by_attribute"]
     for options in ({"join": groups}, {"join": groups, "on": "id", "against": predictions}):
-        with pytest.raises(ConfigError, match="join= needs on="):
-            lh.audit_file(predictions, "y", "p", ["sex"], **options)
+        with pytest.raises(ConfigError, match=r"join= (needs on=|and against=)"):
+            lh.audit_table(predictions, label="y", prediction="p", groups=["sex"], **options)
 
 
 def test_ids_of_several_files_are_compared_as_they_are_written(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_ids_of_several_files_are_compared_as_they_are_written(tmp_path: Path) -
     for at, (path, kind) in enumerate(zip(files, kinds, strict=True)):
         rows[2 * at : 2 * at + 2].astype({"id": kind}).to_parquet(path)
     pd.DataFrame({"id": range(8), "sex": list("ab" * 4)}).to_csv(tmp_path / "groups.csv", index=False)
-    found = lh.audit_file(files, "y", "p", ["sex"], join=tmp_path / "groups.csv", on="id")
+    found = lh.audit_table(files, label="y", prediction="p", groups=["sex"], join=tmp_path / "groups.csv", on="id")
     assert {name: group.n for name, group in found.by_attribute["sex"].groups.items()} == {"a": 4, "b": 4}
 
 

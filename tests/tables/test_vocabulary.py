@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import levelhead as lh
+from as_tables import audit_unrecorded, explain_columns
 from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.cli.app import main
 from levelhead.spelling import loosely
@@ -99,9 +100,9 @@ def test_the_label_map_of_the_error_works_as_it_is_printed(
         assert run(*command, *to_type(error), "--json", tmp_path / "a.json") == 0
         assert pd.read_json(tmp_path / "a.json", typ="series")["metrics"]["accuracy"]["value"] == 0.75
     with pytest.raises(DataError) as caught:
-        lh.audit_file(path, "y", "q", ["g"])
+        lh.audit_table(path, label="y", prediction="q", groups=["g"])
     typed = to_type(str(caught.value))[1::2]
-    result = lh.audit_file(path, "y", "q", ["g"], label_map=typed, replicates=100)
+    result = lh.audit_table(path, label="y", prediction="q", groups=["g"], label_map=typed, replicates=100)
     assert result.metrics["accuracy"].value == 0.75
 
     with pytest.raises(DataError) as caught:
@@ -125,8 +126,12 @@ def test_labels_in_two_spellings_are_refused_by_every_command(
     frame_of(first, second).assign(y=mixed).to_csv(path, index=False)
     few = {"replicates": 100}
     commands: list[Callable[..., Any]] = [
-        lambda **options: lh.audit_file(path, "y", "q", ["g"], **few, **options).metrics["accuracy"].value,
-        lambda **options: lh.audit_file(path, "y", None, ["g"], score="p", **few, **options).metrics["accuracy"].value,
+        lambda **options: (
+            lh.audit_table(path, label="y", prediction="q", groups=["g"], **few, **options).metrics["accuracy"].value
+        ),
+        lambda **options: (
+            lh.audit_table(path, label="y", groups=["g"], score="p", **few, **options).metrics["accuracy"].value
+        ),
     ]
     right = [0.75, 0.75]
     for command, expected in zip(commands, right, strict=True):
@@ -249,21 +254,21 @@ def test_a_label_map_with_a_class_that_occurs_nowhere_is_refused(tmp_path: Path)
     frame.assign(q=np.where(frame["q"] == "yes", "yess", "no")).to_csv(other, index=False)
     commands: list[Callable[[], Any]] = [
         lambda: lh.audit(frame["y"], frame["q"], sensitive_features=frame["g"], **few),
-        lambda: lh.audit_file(path, "y", "q", ["g"], **few),
-        lambda: lh.audit_file(path, "y", None, ["g"], score="p", **few),
-        lambda: lh.audit_file(path, "y", "q", ["g"], against=path, on="id", **few),
-        lambda: lh.explain_file(path, "y", "p", ["g"], **few),
+        lambda: lh.audit_table(path, label="y", prediction="q", groups=["g"], **few),
+        lambda: lh.audit_table(path, label="y", groups=["g"], score="p", **few),
+        lambda: lh.audit_table(path, label="y", prediction="q", groups=["g"], against=path, on="id", **few),
+        lambda: lh.explain(path, label="y", score="p", groups=["g"], **few),
         lambda: postprocess_file(path, "p", "g", label="y", label_map="no=no,yess=yes"),
-        lambda: lh.indirect_audit_file(path, "y", "q", shares={"f": 0.4}, **few),
+        lambda: lh.audit_table(path, label="y", prediction="q", shares={"f": 0.4}, **few),
     ]
     for command in commands:
         with pytest.raises(ConfigError, match=r"'yess', which is neither a label nor a prediction.*'no', 'yes'"):
             command()
     # The class of one of two files is no slip, nor is one that a map leaves as it is.
-    result = lh.audit_file(path, "y", "q", ["g"], against=other, on="id", **few)
+    result = lh.audit_table(path, label="y", prediction="q", groups=["g"], against=other, on="id", **few)
     assert result.against is not None
     assert result.against.by_attribute["g"].metrics["accuracy"].old == 0.75
-    lh.audit_file(path, "y", "q", ["g"], replicates=100, label_map="maybe=maybe")
+    lh.audit_table(path, label="y", prediction="q", groups=["g"], replicates=100, label_map="maybe=maybe")
     frame.assign(y=np.where(frame["y"] == "yes", "yess", "no")).to_csv(other, index=False)
     postprocess_file(
         path, "p", "g", label="y", validation=other, label_map="no=no,yess=yes", metric="demographic_parity"
@@ -305,7 +310,7 @@ def test_a_map_merges_labels_of_scores(tmp_path: Path) -> None:
     shifted = lh.audit(TRUTH + 1, scores=SCORE, sensitive_features=GROUP, label_map={1: 0, 2: 1}, replicates=100)
     assert shifted.metrics == lh.audit(TRUTH, scores=SCORE, sensitive_features=GROUP, replicates=100).metrics
     one, other = (
-        lh.explain_gap(one, frame["p"], sensitive_features=frame["g"], label_map=two, replicates=100).to_dict()
+        explain_columns(one, frame["p"], sensitive_features=frame["g"], label_map=two, replicates=100).to_dict()
         for one, two in ((frame["y"], None), (label, given_map))
     )
     assert one == other
@@ -378,7 +383,9 @@ def test_whole_numbers_in_two_writings_are_one_class_with_one_note(
     frame.to_csv(tmp_path / "p.csv", index=False)
     frame.assign(q=PREDICTED).to_csv(tmp_path / "other.csv", index=False)
     few: dict[str, Any] = {"replicates": 100, "favourable": written[1] if named == "label" else "1.0"}
-    result = lh.audit_file(tmp_path / "p.csv", "y", "q", ["g"], against=tmp_path / "other.csv", on="id", **few)
+    result = lh.audit_table(
+        tmp_path / "p.csv", label="y", prediction="q", groups=["g"], against=tmp_path / "other.csv", on="id", **few
+    )
     other = lh.audit(plain["y"], plain["q"], sensitive_features=plain["g"], replicates=100, favourable="1")
     assert sum("are one number and count as one class; --label-map says" in one for one in result.warnings) == 1
     assert result.metrics == other.metrics
@@ -387,7 +394,14 @@ def test_whole_numbers_in_two_writings_are_one_class_with_one_note(
     assert result.against.by_attribute["g"].metrics["accuracy"].old == 0.75
     assert result.against.by_attribute["g"].metrics["accuracy"].new == 0.75
     names = {*written, "0", "1.0"}
-    apart = lh.audit_file(tmp_path / "p.csv", "y", "q", ["g"], replicates=100, label_map={one: one for one in names})
+    apart = lh.audit_table(
+        tmp_path / "p.csv",
+        label="y",
+        prediction="q",
+        groups=["g"],
+        replicates=100,
+        label_map={one: one for one in names},
+    )
     assert {*apart.more["words"]["order"]} == names
 
 
@@ -408,15 +422,17 @@ def without_labels(ignored: str, kind: str) -> dict[str, Callable[..., Any]]:
     return {
         "arrays": lambda **more: lh.audit(frame["y"], frame["q"], **groups, **more),
         "scores": lambda **more: lh.audit(frame["y"], scores=frame["p"], **groups, **more),
-        "file": lambda **more: lh.audit_file("p.csv", "y", "q", ["g"], against="p.csv", on="id", **few, **more),
-        "scores of a file": lambda **more: lh.audit_file(
-            "p.csv", "y", None, ["g", "age"], score="p", bins="age=quantiles:3", control=(), **few, **more
+        "file": lambda **more: lh.audit_table(
+            "p.csv", label="y", prediction="q", groups=["g"], against="p.csv", on="id", **few, **more
         ),
-        "explanation": lambda **more: lh.explain_gap(frame["y"], frame["p"], **groups, **more),
-        "explanation of a file": lambda **more: lh.explain_file("p.csv", "y", "p", ["g"], **few, **more),
-        "no groups": lambda **more: lh.indirect_audit(frame["y"], frame["q"], shares={"f": 0.4}, **few, **more),
-        "no groups of a file": lambda **more: lh.indirect_audit_file(
-            "p.csv", "y", "q", shares={"f": 0.4}, **few, **more
+        "scores of a file": lambda **more: lh.audit_table(
+            "p.csv", label="y", groups=["g", "age"], score="p", bins="age=quantiles:3", control=(), **few, **more
+        ),
+        "explanation": lambda **more: explain_columns(frame["y"], frame["p"], **groups, **more),
+        "explanation of a file": lambda **more: lh.explain("p.csv", label="y", score="p", groups=["g"], **few, **more),
+        "no groups": lambda **more: audit_unrecorded(frame["y"], frame["q"], shares={"f": 0.4}, **few, **more),
+        "no groups of a file": lambda **more: lh.audit_table(
+            "p.csv", label="y", prediction="q", shares={"f": 0.4}, **few, **more
         ),
         "rule": lambda **more: postprocess_file(
             "p.csv", "p", "g", label="y", id_column="id", metric="demographic_parity", **more

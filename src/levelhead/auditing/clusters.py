@@ -6,7 +6,7 @@ The statistics are in :mod:`levelhead.metrics.clustered`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from levelhead.tables.columns import occurring
 from levelhead.tables.files import File, Files
 from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
-from levelhead.types import ConfigError, printable, quoted
+from levelhead.types import printable
 
 ID = re.compile(
     r"(^|[_\W])(id|uid|uuid|guid)$|(?-i:[a-z]I[dD])$|^(person|subject|patient|user|customer|client|student|participant|"
@@ -30,15 +30,6 @@ ID = re.compile(
 """Names of columns that identify a person."""
 FEWEST_IDS, REPEATED = 20, 1.1
 """Fewest distinct values, and mean rows per value, for a column to look like clusters."""
-
-
-def check_cluster(cluster: str, columns: Sequence[str]) -> None:
-    """Raise an error where the cluster column is one of ``columns``: labels, predictions, scores or groups."""
-    if cluster in columns:
-        raise ConfigError(
-            f"{quoted(cluster)} is the cluster column and also a label, prediction or group. Name a column that says "
-            "which rows belong together, such as a person's id."
-        )
 
 
 def clustered_counts(

@@ -348,7 +348,6 @@ class Control(Part):
 
     name = "control"
     needs = ("levels",)
-    excludes = ("cluster",)
     counted = True
 
     def __init__(self, asked: Asked) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -72,24 +70,6 @@ class Costs(Told, Answer):
                 yield name, group, "cost", one.cost
                 if one.difference is not None:
                     yield name, group, "cost_difference", one.difference
-
-
-def check_costs(costs: Any) -> tuple[float, float] | None:
-    """Return costs of a false positive and a false negative; raise :class:`ConfigError` for what is none."""
-    if costs is None:
-        return None
-    given = costs if isinstance(costs, Mapping) else {}
-    try:
-        found = tuple(float(given[name]) for name in ("false_positive", "false_negative"))
-    except (KeyError, TypeError, ValueError):
-        found = ()
-    good = len(found) == len(given) == 2 and any(found)
-    if not good or not all(math.isfinite(one) and one >= 0 for one in found):
-        raise ConfigError(
-            "Costs are two numbers of 0 or more, not both 0: --cost-false-positive 1 --cost-false-negative 5 "
-            '(costs={"false_positive": 1, "false_negative": 5} in Python).'
-        )
-    return found[0], found[1]
 
 
 class CostPart(Part):

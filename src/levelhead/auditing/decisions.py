@@ -16,27 +16,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from levelhead.arrays import checked
-from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.decisions_page import decisions_page
-from levelhead.auditing.finding import Reference, references
+from levelhead.auditing.finding import references
 from levelhead.auditing.options import (
-    LEAVE_OUT,
     TOLD,
     AuditOptions,
     Roles,
-    about_of,
     absent_sentence,
     alike_groups,
-    check_grouping,
     count_sentence,
     cut_points,
     few_sentence,
@@ -51,15 +44,14 @@ from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record
 from levelhead.report.wide import Fraction
-from levelhead.tables.bins import Bins, Cuts, ordered_groups
-from levelhead.tables.columns import name_of, outcome_of, outcomes_of, positive_index
-from levelhead.tables.files import Stored, by_file, source_of
+from levelhead.tables.bins import Cuts, ordered_groups
+from levelhead.tables.columns import positive_index
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows
-from levelhead.tables.source import Arrays, Source
+from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import check_labels, in_order
-from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable, quoted
+from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable
 
 MOST_COMPARISONS = 1_000_000
 """Largest plan; more groups would not change the figure visibly."""
@@ -105,7 +97,7 @@ class ColumnDecisions(Finding):
 
 @dataclass(frozen=True)
 class DecisionAudit(Report):
-    """What :func:`audit_decisions` found, by sensitive column, and by their crossing under the tuple of their names.
+    """What an audit of decisions found, by sensitive column, and by their crossing under the tuple of their names.
 
     ``overall`` is the selection rate of all rows, ``favourable`` the decision it is about, and ``decision`` the column.
     Intervals and p-values allow for ``comparisons``: all groups and columns together. ``over_time`` says how
@@ -114,9 +106,9 @@ class DecisionAudit(Report):
     Examples:
         >>> import levelhead as lh
         >>> loans, sexes = ["yes", "no", "yes", "yes"] * 40, ["f", "f", "m", "m"] * 40
-        >>> result = lh.audit_decisions(loans, sensitive_features={"sex": sexes}, favourable="yes")
-        >>> isinstance(result, lh.DecisionAudit), result.overall.value
-        (True, 0.75)
+        >>> result = lh.audit(None, loans, sensitive_features={"sex": sexes}, favourable="yes")
+        >>> type(result).__name__, result.overall.value
+        ('DecisionAudit', 0.75)
     """
 
     kind: ClassVar[str] = "decisions"
@@ -155,146 +147,8 @@ class DecisionAudit(Report):
         return part.demographic_parity if figure == "selection_rate" else None
 
 
-@checked
-def audit_decisions(
-    decisions: ArrayLike,
-    *,
-    sensitive_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike],
-    favourable: Hashable = None,
-    reference: Reference = None,
-    intersect: bool = False,
-    min_count: int = 10,
-    level: float = 0.95,
-    replicates: int = 1000,
-    seed: int = 0,
-    bins: Bins | Sequence[str] | str | None = None,
-    missing: str = LEAVE_OUT,
-    about: Mapping[str, str] | None = None,
-    counts: ArrayLike | None = None,
-    time: ArrayLike | None = None,
-) -> DecisionAudit:
-    """Compare how often groups get the favourable decision; nobody's outcome is needed.
-
-    Args:
-        decisions: (rows,) what was decided about each.
-        sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each audited on its own.
-        favourable: the decision that is good for whom it is about, such as "approved"; every other one counts against
-            it. Needed, because no data says it.
-        reference: the group that the others are compared with, as :func:`levelhead.audit` takes it. None: the most
-            selected one.
-        intersect: also audit the crossing of all columns, under the tuple of their names.
-        min_count: rows of a group that is compared; smaller ones are shown, and named in a warning.
-        level: confidence level of the intervals.
-        replicates: bootstrap replicates of the largest difference.
-        seed: of the bootstrap.
-        bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
-        missing: "leave out" or "group", as there.
-        about: title and model, for the page and the JSON.
-        counts: (rows,) of a frequency table: how many people each row represents, whole numbers of 0 or more.
-        time: (rows,) the period of each row, as :func:`levelhead.audit` takes it: ``result.over_time`` says how
-            differences of selection rates change.
-
-    Returns:
-        the figures; undefined ones are NaN with a reason.
-
-    Raises:
-        DataError: no rows, unequal lengths, a missing decision, more than 200 decisions or 1,000 groups.
-        ConfigError: ``favourable`` is not named or no decision, or an option is out of range.
-
-    Examples:
-        >>> import levelhead as lh
-        >>> decisions, race = ["yes", "no", "yes", "yes"] * 40, ["b", "b", "w", "w"] * 40
-        >>> result = lh.audit_decisions(decisions, sensitive_features={"race": race}, favourable="yes")
-        >>> print(result.by_attribute["race"].groups["b"].selection_ratio.value)
-        0.5
-    """
-    columns, (wanted,), _ = outcomes_of({"decision": decisions}, favourable)
-    if time is not None:
-        columns["time"] = outcome_of(time, "time")
-    called = {"The decision": name_of(decisions, "decision"), "The count": name_of(counts, "counts")}
-    source = Arrays(called | {"The time": name_of(time, "time")})
-    source.add_outcomes(columns)
-    groups, when = source.add_words(sensitive_features), None if time is None else "The time"
-    roles = Roles(None, "The decision", groups, count=source.add_counts(counts), time=when)
-    options = AuditOptions(
-        None, intersect, min_count, level, replicates, seed, missing, reference, about=about_of(about),
-        favourable=wanted, bins=bins,
-    )  # fmt: skip
-    return _audit(source, roles, options, name_of(decisions, "decision"))
-
-
-@checked
-def audit_decisions_file(
-    path: Path | str | Stored | Sequence[Path | str],
-    decision: str,
-    groups: Sequence[str],
-    *,
-    favourable: Hashable = None,
-    reference: Reference = None,
-    intersect: bool = False,
-    min_count: int = 10,
-    level: float = 0.95,
-    replicates: int = 1000,
-    seed: int = 0,
-    bins: Bins | Sequence[str] | str | None = None,
-    missing: str = LEAVE_OUT,
-    about: Mapping[str, str] | None = None,
-    count: str | None = None,
-    time: str | None = None,
-) -> DecisionAudit:
-    """Audit a file of decisions of any length: batches of rows are counted and forgotten.
-
-    Args:
-        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one decision a row; or several,
-            as :func:`levelhead.audit_file` takes them.
-        decision: name of the column with the decisions.
-        groups: names of the group columns.
-        favourable: as :func:`audit_decisions` takes it, like all that follows.
-        reference: see there.
-        intersect: see there.
-        min_count: see there.
-        level: see there.
-        replicates: see there.
-        seed: see there.
-        bins: see there; or ``column=...`` texts.
-        missing: see there.
-        about: see there.
-        count: name of the column of a frequency table that says how many people each row represents.
-        time: name of a column of periods or dates; or ``file``, where each of several files is a period.
-
-    Returns:
-        what :func:`audit_decisions` returns for the same rows.
-
-    Raises:
-        DataError: as there, and a file that is missing, unreadable, empty or lacks a column.
-        ConfigError: as there.
-
-    Examples:
-        >>> import pandas as pd
-        >>> import levelhead as lh
-        >>> pd.DataFrame({"loan": ["yes", "no"] * 40, "sex": ["f"] * 40 + ["m"] * 40}).to_csv("loans.csv", index=False)
-        >>> lh.audit_decisions_file("loans.csv", "loan", ["sex"], favourable="yes").overall.value
-        0.5
-    """
-    source, names = by_file(source_of(path), time), list(dict.fromkeys(groups))
-    if decision in names:
-        raise ConfigError(f"{quoted(decision)} is both the decision and a group. Remove one of them.")
-    options = AuditOptions(
-        None, intersect, min_count, level, replicates, seed, missing, reference, about=about_of(about),
-        favourable=favourable, bins=bins,
-    )  # fmt: skip
-    roles = Roles(None, decision, tuple(names), count=count, time=time)
-    found = _audit(source, roles, options, decision)
-    used, hint = roles.columns, []
-    if count is None:
-        hint = repeating_id(source, used)
-    reading = [*source.taken(used), *found.reading]
-    return replace(found, reading=tuple(reading), warnings=[*found.warnings, *hint])
-
-
-def _audit(source: Source, roles: Roles, options: AuditOptions, called: str) -> DecisionAudit:
-    """Count a table, and compare its groups."""
-    check_grouping(len(roles.groups), options.min_count, options.intersect, options.missing)
+def decisions_of(source: Source, roles: Roles, options: AuditOptions) -> DecisionAudit:
+    """Count a table of decisions, the predictions, and compare its groups."""
     check_level(options.level)
     cuts = cut_points(source, options.bins, roles.groups, roles.count)
     read = _Decided(roles, options.intersect, cuts, source)
@@ -306,8 +160,8 @@ def _audit(source: Source, roles: Roles, options: AuditOptions, called: str) -> 
     classes = in_order(tally.labels)
     if options.favourable is None:
         raise ConfigError(
-            f"Which decision is favourable? Found: {listed(classes)}. Type: --favourable "
-            f"{printable(str(classes[-1]))} (favourable= in Python)."
+            f"Without --label, this audits decisions. Which one is favourable? Found: {listed(classes)}. Type: "
+            f"--favourable {printable(str(classes[-1]))} (favourable= in Python)."
         )
     chosen = positive_index(classes, options.favourable, "favourable")
     assert chosen is not None
@@ -344,8 +198,8 @@ def _audit(source: Source, roles: Roles, options: AuditOptions, called: str) -> 
     overall = proportion(int(pooled[chosen]), int(pooled.sum()), level=options.level)
     told = {name: getattr(options, name) for name in TOLD}
     return DecisionAudit(
-        found, overall, str(classes[chosen]), called, warnings, comparisons, options.level, options.about, reading,
-        told, over_time,
+        found, overall, str(classes[chosen]), source.called(str(roles.prediction)), warnings, comparisons,
+        options.level, options.about, reading, told, over_time,
     )  # fmt: skip
 
 

@@ -14,26 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.arrays import checked
-from levelhead.auditing.clusters import alone_sentence, check_cluster, repeating_id
+from levelhead.auditing.clusters import alone_sentence, repeating_id
+from levelhead.auditing.exclusions import Refused
 from levelhead.auditing.explain_column import ExplainedColumn, check
 from levelhead.auditing.explanation import Explanation
 from levelhead.auditing.figures import favourable_of
-from levelhead.auditing.options import MIN_COUNT, AuditOptions, Roles
+from levelhead.auditing.of_run import OUTCOMES, OwnPredictions, joined, table_of
+from levelhead.auditing.options import MIN_COUNT, AuditOptions, Roles, refuse_twice
 from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.report.text import clustered_sentence, counted
-from levelhead.tables.columns import name_of, outcome_of, outcomes_of
-from levelhead.tables.files import Stored, source_of
-from levelhead.tables.source import Arrays, Labelled, Source
+from levelhead.tables.source import Labelled, Source
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import LabelMap, agree, alike, check_labels, in_order
 from levelhead.types import ConfigError, DataError, listed, printable, quoted
@@ -46,96 +44,16 @@ SMALLEST = 1e-6
 
 
 @checked
-def explain_gap(
-    y_true: ArrayLike,
-    score: ArrayLike,
+def explain(
+    data: Any,
     *,
-    sensitive_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike],
+    label: str | None = None,
+    score: str | None = None,
+    groups: Sequence[str] = (),
+    on: str | None = None,
+    join: Any = None,
     positive: Hashable = None,
-    threshold: float | None = None,
-    scale: str = AUTO,
-    min_count: int = 10,
-    level: float = 0.95,
-    replicates: int = 1000,
-    seed: int = 0,
-    cluster: ArrayLike | None = None,
-    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
-    ignore_label: Hashable = None,
     favourable: Hashable = None,
-) -> Explanation:
-    """Say what a measured gap is made of: the gap that base rates imply, the share of them that a score uses, the rest.
-
-    The gap is that in equalized odds. A score that is calibrated inside each group has a gap where base rates differ,
-    without any shortcut: the implied gap, from the binormal model of :mod:`levelhead.metrics.implied`. How much of the
-    difference in base rates the score uses, rho, is estimated by the logistic regression of the label on the score
-    with an intercept for each group: rho = 1 - (difference of intercepts) / (difference of logit base rates).
-
-    Args:
-        y_true: (rows,) true classes, two of them, or more if ``positive`` is given.
-        score: (rows,) probability or log odds of the positive class.
-        sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each explained on its own.
-            Rows without a group are left out of that column's. At most 20 groups are compared.
-        positive: the class that the score is about. None: the second of two classes in sorted order.
-        threshold: rows with at least this score are decided positive. None: 0.5 for a probability, 0 for log odds.
-        scale: "probability", "log-odds", or "auto": probabilities where all scores lie in 0 to 1, give or take 1e-6;
-            log odds where some are negative and most lie outside 0 to 1.
-        min_count: positives, and negatives, that a group needs to be compared.
-        level: confidence level of the intervals; those of pairs of groups hold for all pairs of a column together.
-        replicates: bootstrap replicates.
-        seed: of the bootstrap.
-        cluster: (rows,) what rows that belong together have in common, such as a person's id, as ``cluster`` of
-            :func:`levelhead.audit`. A group needs 8 clusters with each label to be compared.
-        label_map: which class each label means, as :func:`levelhead.audit` takes it.
-        ignore_label: the label of rows that have none, as there.
-        favourable: the favourable outcome, for sentences: a class, or the name of the decision from the threshold on.
-
-    Returns:
-        the figures for every pair of groups. What cannot be computed is NaN with a reason.
-
-    Raises:
-        DataError: no rows, unequal lengths, missing values, labels of one class, scores that are neither probabilities
-            nor log odds or, without ``scale``, lie mostly in 0 to 1 and partly outside, a threshold that all scores or
-            none reach, or too many groups.
-        ConfigError: ``positive`` is not a class or not named among three or more, or an option is out of range.
-
-    Examples:
-        >>> import numpy as np
-        >>> import levelhead as lh
-        >>> rng = np.random.default_rng(0)
-        >>> group = rng.integers(0, 2, 4000)
-        >>> label = (rng.random(4000) < np.where(group == 1, 0.65, 0.25)).astype(int)
-        >>> ratio = rng.normal(np.where(label == 1, 1, -1), np.sqrt(2))  # the log-likelihood ratio inside each group
-        >>> score = ratio + np.where(group == 1, np.log(0.65 / 0.35), np.log(0.25 / 0.75))  # calibrated in each
-        >>> pair = lh.explain_gap(label, score, sensitive_features=np.where(group == 1, "a", "b")).pairs[0]
-        >>> round(pair.measured.value, 1), round(pair.implied.value, 1), round(pair.rho.value, 1)
-        (0.4, 0.4, 1.0)
-    """
-    outcomes, (positive, favourable), _ = outcomes_of({"label": y_true}, positive, favourable)
-    together = None if cluster is None else name_of(cluster, "cluster")
-    options = AuditOptions(
-        positive, False, min_count, level, replicates, seed, label_map=LabelMap(label_map), favourable=favourable,
-        ignore_label=ignore_label,
-        thresholds=() if threshold is None else (threshold,), scale=scale, cluster=together,
-    )  # fmt: skip
-    check(options)
-    if cluster is not None:
-        outcomes["cluster"] = outcome_of(cluster, "cluster")
-    source = Arrays(what="labelled score")
-    source.add_outcomes(outcomes)
-    source.add_numbers("The score", score, "The score", "scores")
-    groups = source.add_words(sensitive_features)
-    of_cluster = None if cluster is None else "The cluster"
-    return _explain(source, Roles("The label", None, groups, "The score", cluster=of_cluster), options)
-
-
-@checked
-def explain_file(
-    path: Path | str | Stored,
-    label: str,
-    score: str,
-    groups: Sequence[str],
-    *,
-    positive: Hashable = None,
     threshold: float | None = None,
     scale: str = AUTO,
     min_count: int = 10,
@@ -145,51 +63,88 @@ def explain_file(
     cluster: str | None = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
     ignore_label: Hashable = None,
-    favourable: Hashable = None,
 ) -> Explanation:
-    """Explain the gaps of a file of scores; options and result as for :func:`explain_gap`.
+    """Say what a measured gap is made of: the gap that base rates imply, the share of them that a score uses, the rest.
+
+    The gap is that in equalized odds. A score that is calibrated inside each group has a gap where base rates differ,
+    without any shortcut: the implied gap, from the binormal model of :mod:`levelhead.metrics.implied`. How much of the
+    difference in base rates the score uses, rho, is estimated by the logistic regression of the label on the score
+    with an intercept for each group: rho = 1 - (difference of intercepts) / (difference of logit base rates).
 
     Args:
-        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one score a row.
-        label: name of the column with the true classes.
-        score: name of the column with the scores.
-        groups: names of the group columns, each explained on its own.
-        cluster: name of the column that rows which belong together have in common.
+        data: one score a row: a frame, a file, several or a run folder, as :func:`levelhead.audit_table` takes them.
+        label: name of the column with the true classes, two of them, or more if ``positive`` is given.
+        score: name of the column with the probability or log odds of the positive class.
+        groups: names of the group columns, each explained on its own. Rows without a group are left out of that
+            column's. At most 20 groups are compared.
+        on: name of the column of ids, with ``join``.
+        join: a table with groups for ids, as :func:`levelhead.audit_table` takes it.
+        positive: the class that the score is about. None: the second of two classes in sorted order.
+        favourable: the favourable outcome, for sentences: a class, or the name of the decision from the threshold on.
+        threshold: rows with at least this score are decided positive. None: 0.5 for a probability, 0 for log odds.
+        scale: "probability", "log-odds", or "auto": probabilities where all scores lie in 0 to 1, give or take 1e-6;
+            log odds where some are negative and most lie outside 0 to 1.
+        min_count: positives, and negatives, that a group needs to be compared.
+        level: confidence level of the intervals; those of pairs of groups hold for all pairs of a column together.
+        replicates: bootstrap replicates.
+        seed: of the bootstrap.
+        cluster: name of the column that rows which belong together have in common, such as a person's id. A group needs
+            8 clusters with each label to be compared.
+        label_map: which class each label means, as :func:`levelhead.audit` takes it.
+        ignore_label: the label of rows that have none, as there.
 
     Returns:
-        what :func:`explain_gap` returns for the same rows.
+        the figures for every pair of groups. What cannot be computed is NaN with a reason.
 
     Raises:
-        DataError: what :func:`explain_gap` raises, and a file that is missing, unreadable, empty or lacks a column.
-        ConfigError: as :func:`explain_gap`, and a column that is named twice.
+        DataError: no rows, missing values, labels of one class, scores that are neither probabilities
+            nor log odds or, without ``scale``, lie mostly in 0 to 1 and partly outside, a threshold that all scores or
+            none reach, too many groups; and a file that is missing, unreadable, empty or lacks a column.
+        ConfigError: ``positive`` is not a class or not named among three or more, a column is named twice, or an
+            option is out of range.
 
     Examples:
-        >>> import pandas as pd
+        >>> import numpy as np, pandas as pd
         >>> import levelhead as lh
-        >>> table = pd.DataFrame({"y": [1, 0, 1, 0] * 50, "p": [0.9, 0.2, 0.4, 0.6] * 50, "sex": ["f", "m"] * 100})
-        >>> table.to_csv("scores.csv", index=False)
-        >>> pair = lh.explain_file("scores.csv", "y", "p", ["sex"]).pairs[0]
-        >>> pair.measured.defined, pair.implied.reason
-        (False, 'group “f” has no rows without label “1”, fewer than 10; group “m” has ...')
+        >>> rng = np.random.default_rng(0)
+        >>> group = rng.integers(0, 2, 4000)
+        >>> label = (rng.random(4000) < np.where(group == 1, 0.65, 0.25)).astype(int)
+        >>> ratio = rng.normal(np.where(label == 1, 1, -1), np.sqrt(2))  # the log-likelihood ratio inside each group
+        >>> score = ratio + np.where(group == 1, np.log(0.65 / 0.35), np.log(0.25 / 0.75))  # calibrated in each
+        >>> table = pd.DataFrame({"y": label, "p": score, "group": np.where(group == 1, "a", "b")})
+        >>> pair = lh.explain(table, label="y", score="p", groups=["group"]).pairs[0]
+        >>> round(pair.measured.value, 1), round(pair.implied.value, 1), round(pair.rho.value, 1)
+        (0.4, 0.4, 1.0)
     """
-    names = list(dict.fromkeys(groups))
+    source = None if data is None else table_of(data)
+    if isinstance(source, OwnPredictions):
+        label, score, groups = label or OUTCOMES[0], score or source.score, groups or (() if join else source.groups)
+        cluster, on = cluster or source.cluster, on or (source.ids if join is not None else None)
+        positive = source.positive if positive is None else positive
+    given = {"data": source, "label": label, "score": score, "groups": groups}
+    if lacking := [name for name, value in given.items() if value is None or (not len(groups) and name == "groups")]:
+        raise Refused(
+            "An explanation needs {data}, {label}, {score} and {groups}; missing: {given}.",
+            lacking,
+            example="levelhead explain predictions.csv --label y --score p --group sex",
+        )
+    if (join is None) != (on is None):
+        raise Refused("{join} and {on} go together: a table with groups, and the column of ids.", ["join"])
+    assert source is not None
     options = AuditOptions(
         positive, False, min_count, level, replicates, seed, label_map=LabelMap(label_map), favourable=favourable,
-        ignore_label=ignore_label,
-        thresholds=() if threshold is None else (threshold,), scale=scale, label=label, cluster=cluster,
+        ignore_label=ignore_label, thresholds=() if threshold is None else (threshold,), scale=scale,
+        label=str(label), cluster=cluster,
     )  # fmt: skip
     check(options)
-    if cluster is not None:
-        check_cluster(cluster, [label, score, *names])
-    if clash := [name for name in (score, *names) if name == label] or [name for name in names if name == score]:
-        raise ConfigError(f"Column {quoted(clash[0])} is named twice. Label, score and group are different columns.")
-    source = source_of(path)
-    found = _explain(source, Roles(label, None, tuple(names), score, cluster=cluster), options)
+    roles = Roles(label, None, tuple(dict.fromkeys(groups)), score, cluster=cluster)
+    refuse_twice(roles)
+    source = joined(source, join, on, roles.columns)
+    found = _explain(source, roles, options)
     if cluster is None:
-        found = replace(
-            found, warnings=[*found.warnings, *repeating_id(source, [label, score, *names], "add --cluster {name}")]
-        )
-    return replace(found, reading=tuple(source.taken([label, score, *names])))
+        hints = repeating_id(source, roles.columns, "add --cluster {name}")
+        found = replace(found, warnings=[*found.warnings, *hints])
+    return replace(found, reading=tuple(source.taken(roles.columns)))
 
 
 def _read(source: Source, roles: Roles) -> ScoreRows:
@@ -320,7 +275,7 @@ def _log_odds(score: FloatArray, title: str, wanted: str) -> tuple[Scale, FloatA
     if scale.name == OTHER:
         raise DataError(
             f"{title} ranges from {low:g} to {high:g}: neither probabilities (0 to 1) nor log odds (some below 0). "
-            "Divide percentages by 100; if they are log odds, say so with --scores log-odds."
+            "Divide percentages by 100; if they are log odds, say so with --scale log-odds."
         )
     if not scale.probabilities:
         return scale, score, []

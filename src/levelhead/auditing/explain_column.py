@@ -40,10 +40,10 @@ CALIBRATION_BINS = 5
 def check(options: AuditOptions) -> None:
     """Raise :class:`~levelhead.types.ConfigError` for an option that is out of range for an explanation."""
     if check_scale(options.scale) == OTHER:
-        raise ConfigError("An explanation needs probabilities or log odds; --scores says that these are neither.")
+        raise ConfigError("An explanation needs probabilities or log odds; --scale says that these are neither.")
     if options.min_count < 2:
         raise ConfigError(f"min_count={options.min_count} is below 2. Pass the fewest rows of a class, for example 10.")
-    check_thresholds(options.thresholds, scored=True)
+    check_thresholds(options.thresholds)
     check_options(options.level, options.replicates)
     check_seed(options.seed)
 

@@ -93,7 +93,7 @@ class ExplainedAttribute(Finding):
 
 @dataclass(frozen=True)
 class Explanation(Told, Report):
-    """What :func:`levelhead.auditing.explain.explain_gap` found.
+    """What :func:`levelhead.explain` found.
 
     ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. ``positive`` is the class that scores are about; rows with a score of at least
@@ -103,8 +103,9 @@ class Explanation(Told, Report):
 
     Examples:
         >>> import levelhead as lh
-        >>> labels, scores, groups = [1, 0, 1, 0] * 50, [0.9, 0.2, 0.4, 0.6] * 50, ["a", "a", "a", "b", "b"] * 40
-        >>> explanation = lh.explain_gap(labels, scores, sensitive_features={"sex": groups})
+        >>> import pandas as pd
+        >>> columns = {"y": [1, 0, 1, 0] * 50, "p": [0.9, 0.2, 0.4, 0.6] * 50, "sex": ["a", "a", "a", "b", "b"] * 40}
+        >>> explanation = lh.explain(pd.DataFrame(columns), label="y", score="p", groups=["sex"])
         >>> [pair.groups for pair in explanation.pairs]
         [('a', 'b')]
         >>> explanation.scale, explanation.threshold

@@ -92,7 +92,6 @@ class Classes(Part):
     """Rates and gaps of predicted classes: what every audit has, and what all other parts share."""
 
     name = "classes"
-    excludes = ()
     counted = True
 
     def __init__(self, asked: Asked) -> None:
@@ -239,7 +238,7 @@ def favourable_of(
 def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:
     where = f"{printable(one['attribute'])}: {one['rows']:,} of {rows:,} rows ({100 * one['share']:.1f}%)"
     if one["left_out"]:
-        return f"{where} have no group and are left out of the gaps; --missing group compares them as a group."
+        return f"{where} have no group and are left out of the gaps; missing='group' compares them as a group."
     return f"{where} have no group and are compared as the group {MISSING_GROUP}."
 
 

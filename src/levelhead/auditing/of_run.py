@@ -1,29 +1,37 @@
-"""What a run folder says of its own predictions: which file, which columns, which class; reads records alone."""
+"""Open a table: a data frame, files, or a run folder, which says what its own predictions are; reads records alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet
 
 from levelhead.plain_yaml import read_yaml
 from levelhead.storage import as_written, is_run, read_record, refuse_strange_files, rehearsed, warn_of_rehearsal
-from levelhead.types import DataError
+from levelhead.tables.files import File, Stored, source_of
+from levelhead.tables.join import Joined, both_ids
+from levelhead.types import ConfigError, DataError
 
 OUTCOMES = "label", "prediction"
 SCORE = "probability_"
 
 
-@dataclass(frozen=True)
-class OwnPredictions:
-    """The predictions of an evaluated run: their ``file``, its columns of groups, ids and clusters, and the classes."""
+class OwnPredictions(File):
+    """The predictions of an evaluated run in ``folder``: its columns of groups, ids and clusters, and the classes."""
 
-    file: Path
-    groups: tuple[str, ...]
-    ids: str | None
-    cluster: str | None
-    classes: tuple[str, ...]
+    def __init__(
+        self,
+        path: Path,
+        folder: Path,
+        groups: tuple[str, ...],
+        ids: str | None,
+        cluster: str | None,
+        classes: tuple[str, ...],
+    ) -> None:
+        super().__init__(path)
+        self.folder, self.groups, self.ids, self.cluster, self.classes = folder, groups, ids, cluster, classes
 
     @property
     def positive(self) -> str | None:
@@ -58,4 +66,31 @@ def own_predictions(folder: Path | None, split: str = "test") -> OwnPredictions 
         warn_of_rehearsal(rehearsed(recipe))
     groups = tuple(name for name in evaluated["by_attribute"] if name in columns)
     cluster = "cluster" if evaluated.get("clusters") and "cluster" in columns else None
-    return OwnPredictions(file, groups, None if first in OUTCOMES else first, cluster, classes)
+    return OwnPredictions(file, folder, groups, None if first in OUTCOMES else first, cluster, classes)
+
+
+def table_of(data: Any, split: str = "test") -> Stored:
+    """Return a table: a data frame, a path, a glob, a list of paths, or the predictions of a run folder for a split.
+
+    Raises:
+        DataError: there is no such file, it is of an unknown kind, or the run is not evaluated.
+        ConfigError: ``data`` is no table, or a run is named beside other files.
+    """
+    paths = [Path(one) for one in ([data] if isinstance(data, (str, Path)) else data if isinstance(data, list) else [])]
+    if len(paths) > 1 and (runs := [path for path in paths if is_run(path)]):
+        raise ConfigError(f"{runs[0]} is a run; audit runs one at a time.")
+    own = own_predictions(paths[0], split) if len(paths) == 1 else None
+    return source_of(data[0] if isinstance(data, list) and len(data) == 1 else data) if own is None else own
+
+
+def joined(source: Stored, join: Any, on: str | None, columns: Sequence[str | None]) -> Stored:
+    """Return the rows of a table with those of ``join``, if it is given, matched by the ids ``on``."""
+    if join is None or on is None:
+        return source
+    left, right = both_ids(on, source.file_of("").header())
+    return Joined(source, join, left, [name for name in columns if name], right)
+
+
+def paths_of(source: Any) -> list[Path]:
+    """Return the files of a table."""
+    return [file.path for file in getattr(source, "files", [source]) if isinstance(file, File)]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.auditing.finding import Reference
-from levelhead.auditing.scale import AUTO
+from levelhead.auditing.scale import AUTO, check_scale
+from levelhead.auditing.score_rows import check_thresholds
 from levelhead.metrics.names import MISSING_GROUP, Key, group_name, parts_of
 from levelhead.report.text import counted
 from levelhead.tables.bins import Bins, Cuts, cuts_of
@@ -151,7 +153,7 @@ def no_level_error(levels: Sequence[str]) -> DataError:
 def absent_sentence(name: str, rows: int, fate: str = "are not compared") -> str:
     """Say that rows have no group in a sensitive column."""
     return (
-        f"{printable(name)}: {counted(rows, 'row')} without a group {fate}; --missing group compares them as a group."
+        f"{printable(name)}: {counted(rows, 'row')} without a group {fate}; missing='group' compares them as a group."
     )
 
 
@@ -187,13 +189,13 @@ class Other:
     """Another model: its predictions in a table of its own (None: beside the audited ones), and both names."""
 
     names: tuple[str, str]
-    source: Source | None = None
+    source: Any = None
     id: str | None = None
 
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """The options that both ways to audit share, as :func:`levelhead.audit` describes them.
+    """The options of an audit, as :class:`levelhead.auditing.door.Options` describes them.
 
     ``label`` and ``cluster`` are what sentences call these columns.
     """
@@ -219,6 +221,21 @@ class AuditOptions:
     label: str = "label"
     cluster: str | None = None
     ignore_label: Hashable = None
+    top: int | str | None = None
+
+    @classmethod
+    def of(
+        cls, given: Mapping[str, Any], other: Other | None = None, metrics: Mapping[str, Metric] | None = None
+    ) -> AuditOptions:
+        """Return options that were given by name; raise :class:`ConfigError` for a value that is none."""
+        read: dict[str, Callable[[Any], Any]] = {
+            "label_map": LabelMap, "about": about_of, "thresholds": check_thresholds, "scale": check_scale,
+            "costs": check_costs, "parts": tuple,
+        }  # fmt: skip
+        named = {"thresholds" if name == "threshold" else name: value for name, value in given.items()}
+        own = {one.name for one in fields(cls)} - {"other", "metrics", "label", "cluster"}
+        kept = {name: read[name](value) if name in read else value for name, value in named.items() if name in own}
+        return cls(**kept, other=other, metrics=metrics)
 
     def leaves_out(self, group: Key) -> bool:
         """Whether no gap compares a group, because it represents rows without one."""
@@ -229,16 +246,7 @@ class AuditOptions:
         check_grouping(len(roles.groups), self.min_count, self.intersect, self.missing)
         if self.metrics is not None:
             check_metrics(self.metrics)
-        if self.scale != AUTO and roles.score is None:
-            raise ConfigError("--scores needs a column of scores: name it with --score (scores= in Python).")
-        if roles.prediction is None and roles.score is None:
-            raise ConfigError("There is nothing to audit: name predicted classes (y_pred in Python), or scores.")
         check_levels(roles.levels, roles.groups)
-        if roles.levels and roles.prediction is None:
-            raise ConfigError(
-                "--control compares predicted classes, not scores: add --prediction (y_pred in Python), or leave out "
-                "--control."
-            )
 
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
@@ -267,6 +275,19 @@ def check_grouping(columns: int, min_count: int, intersect: bool, missing: str, 
         raise ConfigError(f"missing={quoted(missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
 
 
+def refuse_twice(roles: Roles) -> None:
+    """Raise an error for a column that is named as two things."""
+    named = [(roles.label, "label"), (roles.prediction, "prediction"), (roles.score, "score")]
+    named += [(roles.weight, "weight"), (roles.count, "count"), (roles.cluster, "cluster")]
+    named += [(name, "group") for name in roles.groups]
+    seen: dict[str | None, str] = {}
+    for name, what in named:
+        if name is not None and name in seen:
+            advice = " For decisions without outcomes, leave the label out." if what == "prediction" else ""
+            raise ConfigError(f"{quoted(name)} is named as {seen[name]} and as {what}. Name two columns.{advice}")
+        seen[name] = what
+
+
 def check_levels(levels: Sequence[str], groups: Sequence[str]) -> None:
     """Raise an error for a control column that is a group column as well."""
     if clash := [name for name in levels if name in groups]:
@@ -286,43 +307,21 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
     return {name: str((given or {})[name]) for name in ABOUT if (given or {}).get(name)}
 
 
-EXCLUDED = {
-    "weight": (
-        "weights: no interval is known to hold (decide scores first, and name the decisions as predictions)",
-        ("metrics", "continuous", "score", "against", "time", "costs"),
-    ),
-    "cluster": (
-        "a cluster column: their intervals would ignore the clusters",
-        ("weight", "metrics", "continuous", "control", "time", "costs"),
-    ),
-    "count": ("a column of counts: each row counts several people", ("weight", "cluster")),
-}
-"""Columns that a part cannot use, and why."""
-ARGUMENTS = {"score": "scores=", "weight": "sample_weight=", "control": "control_features=", "count": "counts="}
-"""Its name in Python, where it differs."""
-
-
-def _asked(roles: Roles, options: AuditOptions) -> list[str]:
-    """Return the columns and options of :data:`EXCLUDED` that are there."""
-    asked = {
-        "score": roles.score, "weight": roles.weight, "cluster": roles.cluster,
-        "against": options.other,
-        "continuous": roles.along or None, "control": roles.levels or None, "metrics": options.metrics,
-        "favourable": options.favourable, "count": roles.count, "time": roles.time,
-        "costs": options.costs,
-    }  # fmt: skip
-    return [name for name, value in asked.items() if value is not None]
-
-
-def takes_clusters(roles: Roles, options: AuditOptions) -> bool:
-    """Whether a cluster column could be named beside all that is asked."""
-    return not set(_asked(roles, options)) & set(EXCLUDED["cluster"][1])
-
-
-def refuse_excluded(roles: Roles, options: AuditOptions, argument: bool = False) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` for what does not go together; ``argument``: named as in Python."""
-    there = _asked(roles, options)
-    for column, (why, excluded) in EXCLUDED.items():
-        if column in there and (clash := [name for name in excluded if name in there]):
-            named = " and ".join(ARGUMENTS.get(name, f"{name}=") if argument else f"--{name}" for name in clash)
-            raise ConfigError(f"{named} cannot be used with {why}. Leave one of them out.")
+def check_costs(given: Any) -> tuple[float, float] | None:
+    """Return costs of a false positive and a false negative; raise :class:`ConfigError` for what is none."""
+    names = ("false_positive", "false_negative")
+    if given is None:
+        return None
+    if isinstance(given, str):
+        given = dict(zip(names, parts, strict=True)) if len(parts := given.split(":")) == len(names) else {}
+    try:
+        found = tuple(float(given[name]) for name in names)
+    except (KeyError, TypeError, ValueError):
+        found = ()
+    good = len(found) == len(given) == 2 and any(found)
+    if not good or not all(math.isfinite(one) and one >= 0 for one in found):
+        raise ConfigError(
+            "Costs of a false positive and a false negative are two numbers of 0 or more, not both 0: --cost 1:5 "
+            '(costs={"false_positive": 1, "false_negative": 5} in Python).'
+        )
+    return found[0], found[1]

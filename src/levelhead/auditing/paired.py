@@ -337,7 +337,6 @@ class Against(Part):
     name = "against"
     needs = ("other",)
     keeps = ("label", "prediction", "other", "cluster", "id", "groups")
-    excludes = ("weight",)
     column_sections = staticmethod(paired_sections)
 
     @classmethod

@@ -199,7 +199,6 @@ class Part(ABC):
         needs: what an audit must have for it: fields of :class:`~levelhead.auditing.options.Roles`, such as ``score``.
         keeps: the columns of all rows that it wants in memory, such as ``("label", "score", "groups")``; a part that
             counts in :meth:`update` wants none.
-        excludes: the columns that it makes no use of: an audit that has one refuses the part.
         counted: whether :meth:`update` knows ``count``, how many rows each row of a frequency table represents. To
             other parts such a row is given this many times.
     """
@@ -207,7 +206,6 @@ class Part(ABC):
     name: ClassVar[str]
     needs: ClassVar[Sequence[str]] = ()
     keeps: ClassVar[Sequence[str]] = ()
-    excludes: ClassVar[Sequence[str]] = ("weight", "cluster")
     counted: ClassVar[bool] = False
 
     def __init__(self, asked: Asked) -> None:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.auditing.bias_rule import SavedRule, choose_rule, half, measured_gap
-from levelhead.auditing.clusters import check_cluster, repeating_id
+from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.figures import left_out_sentences
-from levelhead.auditing.options import AS_GROUP, AuditOptions, Roles
+from levelhead.auditing.options import AS_GROUP, AuditOptions, Roles, refuse_twice
 from levelhead.auditing.paired import compare_rows
 from levelhead.auditing.paired_answer import PairedAudit
 from levelhead.auditing.postprocess import FittedRule, check_rule
@@ -261,13 +261,13 @@ def postprocess_file(
         the rule, all decisions, and what changed.
 
     Raises:
-        DataError: as :func:`levelhead.auditing.audit.audit_file`, and as the fit.
+        DataError: as :func:`levelhead.audit_table`, and as the fit.
         ConfigError: as the fit.
     """
     check_seed(seed)
     check_rule(metric, delta, 0.5)
     if (scale := check_scale(scale)) == OTHER:
-        raise ConfigError("A rule needs probabilities or log odds; --scores says that these are neither.")
+        raise ConfigError("A rule needs probabilities or log odds; --scale says that these are neither.")
     named = [name for name in (score, group, label, id_column) if name is not None]
     if len(set(named)) < len(named):
         raise ConfigError("Score, group, label and id are different columns.")
@@ -292,8 +292,7 @@ def postprocess_file(
         scale = given.scale
     if given is not None and (own := given.columns.get("cluster")) in File(Path(path)).header():
         cluster = own
-    if cluster is not None:
-        check_cluster(cluster, [name for name in (score, group, label) if name is not None])
+    refuse_twice(Roles(label, None, (group,), score, cluster=cluster))
     if ignore_label is not None and (label is None or id_column is None):
         raise ConfigError("--ignore-label leaves rows out of the decisions: add --label, and --id to tell which.")
     table = Labelled(source_of(path), label, ignore_label)
@@ -305,7 +304,7 @@ def postprocess_file(
     if given is not None and asked == AUTO and _like_probabilities(rows.scale, given, score):
         raise DataError(
             f"{source_of(path).title(score)}: all scores lie in 0 to 1, as probabilities do, and the rule was fitted "
-            f"on log odds. Say what they are: --scores {PROBABILITY}|{LOG_ODDS} (in Python scale=)."
+            f"on log odds. Say what they are: --scale {PROBABILITY}|{LOG_ODDS} (in Python scale=)."
         )
     digest = _sha256(path, ignore_label)
     if given is not None:

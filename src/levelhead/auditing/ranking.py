@@ -10,25 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
-from numpy.typing import ArrayLike
 
-from levelhead.arrays import checked
-from levelhead.auditing.clusters import repeating_id
-from levelhead.auditing.finding import Reference, references
+from levelhead.auditing.finding import references
 from levelhead.auditing.options import (
-    LEAVE_OUT,
     AuditOptions,
     Roles,
-    about_of,
     absent_sentence,
     alike_groups,
-    check_grouping,
     count_sentence,
     cut_points,
     few_sentence,
@@ -42,16 +34,16 @@ from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import counted
 from levelhead.report.wide import Fraction
-from levelhead.tables.bins import Bins, ordered_groups
-from levelhead.tables.columns import Column, name_of
-from levelhead.tables.files import Stored, source_of
+from levelhead.tables.bins import ordered_groups
+from levelhead.tables.columns import Column
 from levelhead.tables.repeated import repeated
-from levelhead.tables.source import Arrays, Source
+from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
 from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable, quoted
 
 CURVE = 40
 """Number of log-spaced sizes of the top at which representation is drawn."""
+LOWEST = "lowest:"
 OF_RANKS = "Pass the number that the rows are ranked by."
 
 
@@ -97,16 +89,17 @@ class ColumnPlaces(Finding):
 
 @dataclass(frozen=True)
 class RankingAudit(Report):
-    """What :func:`audit_ranking` found, by sensitive column, and by their crossing under the tuple of their names.
+    """What an audit of a ranking found, by sensitive column, and by their crossing under the tuple of their names.
 
     Of ``rows`` rows the first ``top`` by ``score`` are the top; ``tied`` rows have the score of the last place, for
     ``places`` places.
 
     Examples:
         >>> import levelhead as lh
-        >>> result = lh.audit_ranking([9, 8, 7, 6] * 20, sensitive_features={"sex": ["m", "m", "f", "f"] * 20}, top=30)
-        >>> isinstance(result, lh.RankingAudit), result.by_attribute["sex"].groups["m"].in_top
-        (True, 30.0)
+        >>> sexes = {"sex": ["m", "m", "f", "f"] * 20}
+        >>> result = lh.audit(None, scores=[9, 8, 7, 6] * 20, sensitive_features=sexes, top=30)
+        >>> type(result).__name__, result.by_attribute["sex"].groups["m"].in_top
+        ('RankingAudit', 30.0)
     """
 
     kind: ClassVar[str] = "ranking"
@@ -134,141 +127,20 @@ class RankingAudit(Report):
                         yield name, group, figure, one
 
 
-@checked
-def audit_ranking(
-    scores: ArrayLike,
-    *,
-    sensitive_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike],
-    top: int | str,
-    lowest_first: bool = False,
-    reference: Reference = None,
-    intersect: bool = False,
-    min_count: int = 10,
-    level: float = 0.95,
-    bins: Bins | Sequence[str] | str | None = None,
-    missing: str = LEAVE_OUT,
-    about: Mapping[str, str] | None = None,
-    counts: ArrayLike | None = None,
-) -> RankingAudit:
-    """Say who is in the first places of a ranking; nobody's outcome is needed.
-
-    Args:
-        scores: (rows,) what the rows are ranked by, the highest first. Rows of one score share their places.
-        sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each audited on its own.
-        top: how many places are the top, or a share of the rows, as ``"10%"``.
-        lowest_first: the lowest score is the first place, as in a column of ranks.
-        reference: the group that impact ratios are to, as :func:`levelhead.audit` takes it. None: the group with the
-            largest share of its rows in the top.
-        intersect: also audit the crossing of all columns, under the tuple of their names.
-        min_count: rows of a group that is compared; smaller ones are shown, and named in a warning.
-        level: confidence level of the intervals.
-        bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
-        missing: "leave out" or "group", as there; rows without a group keep their places.
-        about: title and model, for the page and the JSON.
-        counts: (rows,) of a frequency table: how many people each row represents, whole numbers of 0 or more.
-
-    Returns:
-        the figures; undefined ones are NaN with a reason.
-
-    Raises:
-        DataError: no rows, unequal lengths, a missing score, or more than 1,000 groups.
-        ConfigError: ``top`` is no number of places, or an option is out of range.
-
-    Examples:
-        >>> import levelhead as lh
-        >>> scores, sex = range(100), ["f", "m"] * 50
-        >>> result = lh.audit_ranking(scores, sensitive_features={"sex": sex}, top=10)
-        >>> result.by_attribute["sex"].groups["f"].representation.value
-        1.0
-    """
-    source = Arrays({"The score": name_of(scores, "score"), "The count": name_of(counts, "counts")}, "score")
-    source.add_numbers("The score", scores, "The score", "scores", OF_RANKS)
-    roles = Roles(
-        None,
-        None,
-        source.add_words(sensitive_features),
-        "The score",
-        count=source.add_counts(counts),
-    )
-    options = AuditOptions(
-        None, intersect, min_count, level, missing=missing, reference=reference, about=about_of(about), bins=bins
-    )
-    return _audit(source, roles, _Asked(top, lowest_first, options), name_of(scores, "score"))
-
-
-@checked
-def audit_ranking_file(
-    path: Path | str | Stored,
-    score: str,
-    groups: Sequence[str],
-    *,
-    top: int | str,
-    lowest_first: bool = False,
-    reference: Reference = None,
-    intersect: bool = False,
-    min_count: int = 10,
-    level: float = 0.95,
-    bins: Bins | Sequence[str] | str | None = None,
-    missing: str = LEAVE_OUT,
-    about: Mapping[str, str] | None = None,
-    count: str | None = None,
-) -> RankingAudit:
-    """Audit a ranking in a file with one row for each who is ranked.
-
-    Args:
-        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file.
-        score: name of the column that the rows are ranked by.
-        groups: names of the group columns.
-        top: as :func:`audit_ranking` takes it, like all that follows.
-        lowest_first: see there.
-        reference: see there.
-        intersect: see there.
-        min_count: see there.
-        level: see there.
-        bins: see there; or ``column=...`` texts.
-        missing: see there.
-        about: see there.
-        count: name of the column of a frequency table that says how many people each row represents.
-
-    Returns:
-        what :func:`audit_ranking` returns for the same rows.
-
-    Raises:
-        DataError: as there, and a file that is missing, unreadable, empty or lacks a column.
-        ConfigError: as there.
-
-    Examples:
-        >>> import pandas as pd
-        >>> import levelhead as lh
-        >>> pd.DataFrame({"points": range(100), "sex": ["f", "m"] * 50}).to_csv("ranked.csv", index=False)
-        >>> lh.audit_ranking_file("ranked.csv", "points", ["sex"], top="10%").top
-        10
-    """
-    source, names = source_of(path), list(dict.fromkeys(groups))
-    if score in names:
-        raise ConfigError(f"{quoted(score)} is both the score and a group. Remove one of them.")
-    options = AuditOptions(
-        None, intersect, min_count, level, missing=missing, reference=reference, about=about_of(about), bins=bins
-    )
-    roles = Roles(None, None, tuple(names), score, count=count)
-    found, hint = _audit(source, roles, _Asked(top, lowest_first, options), score), []
-    if count is None:
-        hint = repeating_id(source, [score, *names])
-    reading = (*source.taken(roles.columns), *found.reading)
-    return replace(found, reading=reading, warnings=[*found.warnings, *hint])
-
-
 @dataclass(frozen=True)
-class _Asked:
-    """The options, as :func:`audit_ranking` describes them."""
+class _Top:
+    """How many places are the top, ``100`` or ``10%``; ``lowest:`` before it says that the lowest score is first."""
 
-    top: int | str
-    lowest_first: bool
-    options: AuditOptions
+    given: int | str
+
+    @property
+    def lowest_first(self) -> bool:
+        """Whether the lowest score is the first place."""
+        return str(self.given).strip().startswith(LOWEST)
 
     def places(self, rows: int | None = None) -> int:
         """Return how many places are the top; without ``rows``, only check that it is a number or a share."""
-        text = str(self.top).strip()
+        text = str(self.given).strip().removeprefix(LOWEST).strip()
         try:
             number = float(text.removesuffix("%"))
         except ValueError:
@@ -279,8 +151,8 @@ class _Asked:
             good, most = number >= 1 and number == int(number) if math.isfinite(number) else False, number
         if not good:
             raise ConfigError(
-                f"top={quoted(self.top)} is no number of places: pass for example 100 or '10%' (--top on the command "
-                "line)."
+                f"top={quoted(self.given)} is no number of places: pass for example 100, '10%' or 'lowest:10%' (--top "
+                "on the command line)."
             )
         if rows is None:
             return 0
@@ -292,10 +164,9 @@ class _Asked:
         return found
 
 
-def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingAudit:
-    """Read a table, rank its rows, and compare its groups."""
-    options = asked.options
-    check_grouping(len(roles.groups), options.min_count, options.intersect, options.missing)
+def ranking_of(source: Source, roles: Roles, options: AuditOptions) -> RankingAudit:
+    """Read a table, rank its rows by their score, and compare its groups."""
+    asked = _Top(options.top or "")
     check_level(options.level)
     asked.places()
     cuts = cut_points(source, options.bins, roles.groups, roles.count)
@@ -320,7 +191,7 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingA
     for key, groups in members.items():
         places = Places.of(score, rows.members(key, groups)(whole), lowest_first=asked.lowest_first)
         sizes = np.bincount(places.group, minlength=len(groups))
-        held[key] = _Column(places, groups, sizes, top, named.get(key), asked)
+        held[key] = _Column(places, groups, sizes, top, named.get(key), options)
     shown = sum(one.figures for one in held.values())
     pairs = sum(one.comparisons for one in held.values())
     found = {key: one.found(max(1, shown), max(1, pairs)) for key, one in held.items()}
@@ -333,8 +204,9 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingA
             f"{counted(left, 'place')}: each counts as {left:,}/{tied:,} of a row in the top."
         )
     return RankingAudit(
-        found, len(rows), top, tied, left, called, warnings, options.level, asked.lowest_first, options.about, reading
-    )
+        found, len(rows), top, tied, left, source.called(str(roles.score)), warnings, options.level,
+        asked.lowest_first, options.about, reading,
+    )  # fmt: skip
 
 
 def score_at(score: np.ndarray, place: int, lowest_first: bool) -> float:
@@ -352,12 +224,12 @@ class _Column:
     sizes: np.ndarray
     top: int
     named: Key | None
-    asked: _Asked
+    options: AuditOptions
 
     @property
     def usable(self) -> list[int]:
         """Places of the groups that are compared; none where there is only one."""
-        options = self.asked.options
+        options = self.options
         enough = self.sizes >= options.min_count
         large = [at for at, one in enumerate(self.groups) if enough[at] and not options.leaves_out(one)]
         return large if len(large) > 1 else []
@@ -375,7 +247,7 @@ class _Column:
 
     def found(self, shown: int, pairs: int) -> ColumnPlaces:
         """Return the figures; intervals allow for this many groups and pairs."""
-        rows, usable, level = len(self.places.group), self.usable, self.asked.options.level
+        rows, usable, level = len(self.places.group), self.usable, self.options.level
         tops = sorted({*np.unique(np.geomspace(min(5, rows - 1), rows - 1, CURVE).astype(int)).tolist(), self.top})
         counts = self.places.counts(len(self.groups), tops)
         hits, share = counts[tops.index(self.top)], self.sizes / rows

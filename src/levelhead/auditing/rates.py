@@ -395,7 +395,6 @@ class Rates(Part):
     """Ratios, precision and balanced error, where one class is positive."""
 
     name = "rates"
-    excludes = ()
 
     def find(self, frame: Frame) -> RateFindings:
         """Return the figures by sensitive column, to its reference where one was named."""
@@ -443,7 +442,6 @@ class Amplified(Part):
     """Whether predictions go further in the direction of the labels; of rows without weights."""
 
     name = "amplification"
-    excludes = ()
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:

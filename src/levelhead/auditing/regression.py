@@ -15,23 +15,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from levelhead.arrays import checked
-from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
-from levelhead.auditing.finding import Reference, references
+from levelhead.auditing.finding import references
 from levelhead.auditing.options import (
-    LEAVE_OUT,
     AuditOptions,
     Roles,
-    about_of,
     absent_sentence,
     alike_groups,
     count_sentence,
@@ -45,13 +39,12 @@ from levelhead.auditing.regression_beside import (
     PLACES,
     AgainstNumbers,
     Compared,
-    OtherNumbers,
     WithinLevels,
     changes_against,
     within_levels,
 )
 from levelhead.auditing.regression_page import QUANTITIES, regression_page
-from levelhead.auditing.regression_rows import ADVICE, ErrorRows, check, read_rows
+from levelhead.auditing.regression_rows import read_rows
 from levelhead.metrics.between import Differences, mover, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
@@ -61,18 +54,14 @@ from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record, digits, number
 from levelhead.report.wide import Pair
-from levelhead.tables.bins import Bins, ordered_groups
-from levelhead.tables.columns import by_name, finite, name_of
-from levelhead.tables.files import Stored, source_of
-from levelhead.tables.join import both_ids
-from levelhead.tables.source import Arrays
-from levelhead.types import ConfigError, DataError, Estimate, in_quotes, printable, quoted
+from levelhead.tables.bins import ordered_groups
+from levelhead.tables.source import Source
+from levelhead.types import DataError, Estimate, in_quotes, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
 ENOUGH_FOR_TAILS, LONG_TAIL = 60, 1.5
 """Rows needed for a mean absolute error with a long tail, and the skewness of such a tail."""
-OTHER = "The prediction of the other model"
 
 
 @dataclass(frozen=True)
@@ -103,7 +92,7 @@ class RegressionPair(Finding):
 
 @dataclass(frozen=True)
 class RegressionAudit(Report):
-    """What :func:`regression_audit` found, in the unit of the label.
+    """What an audit of predicted numbers found, in the unit of the label.
 
     ``by_attribute`` has the groups of each sensitive column, and of the crossing under the tuple of their names;
     ``overall`` all rows. ``explained`` is the share of the label's variance that predictions explain (R squared).
@@ -115,7 +104,8 @@ class RegressionAudit(Report):
     Examples:
         >>> import levelhead as lh
         >>> prices = list(range(60))
-        >>> result = lh.regression_audit(prices, [n + n % 2 for n in prices], sensitive_features=[0, 1] * 30)
+        >>> guesses = [n + n % 2 for n in prices]
+        >>> result = lh.audit(prices, guesses, sensitive_features=[0, 1] * 30, numbers=True)
         >>> result.by_attribute["group"]["1"].mean_error.value
         1.0
     """
@@ -168,163 +158,9 @@ class RegressionAudit(Report):
         return by_names(self.by_attribute)[attribute][group].included
 
 
-@checked
-def regression_audit(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    sensitive_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike],
-    continuous: Mapping[str, ArrayLike] | pd.DataFrame | ArrayLike | None = None,
-    intersect: bool = False,
-    min_count: int = 10,
-    level: float = 0.95,
-    bins: Bins | Sequence[str] | str | None = None,
-    missing: str = LEAVE_OUT,
-    reference: Reference = None,
-    about: Mapping[str, str] | None = None,
-    control_features: Mapping[str, ArrayLike] | pd.DataFrame | ArrayLike | None = None,
-    against: ArrayLike | None = None,
-    counts: ArrayLike | None = None,
-) -> RegressionAudit:
-    """Measure how the errors of predicted numbers differ between groups.
-
-    Args:
-        y_true: (rows,) true numbers.
-        y_pred: (rows,) predicted numbers, in the same unit.
-        sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each audited on its own.
-        continuous: columns of numbers, such as ages, (rows,) each: how errors change along them. One column
-            goes by its name, or as ``number``.
-        intersect: also audit the crossing of all columns, under the tuple of their names.
-        min_count: rows of a group that is compared; smaller ones are shown, and named in a warning.
-        level: confidence level of the intervals.
-        bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
-        missing: "leave out" or "group", as there.
-        reference: the group that the others are compared with, as there. None: every pair is compared.
-        about: title and model, for the page and the JSON.
-        control_features: columns to stratify by, as :func:`levelhead.audit` takes them: ``result.control`` compares
-            groups within their levels, too.
-        against: (rows,) numbers that another model predicts for the same rows: ``result.against`` says what changed.
-        counts: (rows,) of a frequency table: how many people each row represents, whole numbers of 0 or more.
-
-    Returns:
-        the figures; undefined ones are NaN with a reason.
-
-    Raises:
-        DataError: no rows, unequal lengths, a label or prediction that is missing or no finite number, more than 1,000
-            groups, or a group column of more than 20 numbers without ``bins``.
-        ConfigError: an option is out of range.
-
-    Examples:
-        >>> import levelhead as lh
-        >>> prices = list(range(60))
-        >>> guesses = [n + (n % 2) * 2 + n // 2 % 2 for n in prices]
-        >>> result = lh.regression_audit(prices, guesses, sensitive_features=["a", "b"] * 30)
-        >>> print(result.to_dict()["sentences"][0])
-        By group, predictions are 2.50 too high for b and 0.500 too high for a on average: a difference of ...
-    """
-    given: dict[str, Any] = {"y_true": y_true, "y_pred": y_pred, "against": against}
-    source = Arrays({OTHER: "the other model", "The count": name_of(counts, "counts")})
-    numbers = {"The label": ("y_true", ADVICE), "The prediction": ("y_pred", ADVICE)}
-    numbers |= {OTHER: ("against", ADVICE)}
-    for title, (name, advice) in numbers.items():
-        if name in ("y_true", "y_pred") or given[name] is not None:
-            what, of, rest = title.removeprefix("The ").partition(" ")
-            finite(source.add_numbers(title, given[name], title, f"{what}s{of}{rest}", advice), title, advice)
-    columns = source.add_words(sensitive_features)
-    levels = () if control_features is None else source.add_words(control_features, "control", "control columns")
-    along = {} if continuous is None else by_name(continuous, "number", "columns of numbers")
-    for name, one in along.items():
-        title = f"The column {quoted(name)}"
-        finite(source.add_numbers(name, one, title, f"values of {quoted(name)}", ADVICE), title, ADVICE)
-    roles = Roles(
-        "The label", "The prediction", columns, levels=levels, along=tuple(along), of_numbers=True,
-        count=source.add_counts(counts), other=None if against is None else OTHER,
-    )  # fmt: skip
-    options = AuditOptions(
-        None, intersect, min_count, level, missing=missing, reference=reference, about=about_of(about), bins=bins
-    )
-    return _audit(read_rows(source, roles, options), name_of(y_true))
-
-
-@checked
-def regression_audit_file(
-    path: Path | str | Stored | Sequence[Path | str],
-    label: str,
-    prediction: str,
-    groups: Sequence[str],
-    *,
-    continuous: Sequence[str] = (),
-    intersect: bool = False,
-    min_count: int = 10,
-    level: float = 0.95,
-    bins: Bins | Sequence[str] | str | None = None,
-    missing: str = LEAVE_OUT,
-    reference: Reference = None,
-    about: Mapping[str, str] | None = None,
-    control: Sequence[str] = (),
-    against: Path | str | None = None,
-    on: str | None = None,
-    count: str | None = None,
-) -> RegressionAudit:
-    """Audit a file of predicted numbers of any length: batches of rows are counted and forgotten.
-
-    Options that are not named below are those of :func:`regression_audit`.
-
-    Args:
-        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one prediction a row; or several,
-            as :func:`levelhead.audit_file` takes them.
-        label: name of the column with the true numbers.
-        prediction: name of the column with the predicted numbers.
-        groups: names of the group columns.
-        continuous: names of columns of numbers, as :func:`regression_audit` takes them; these are held in memory.
-        bins: as :func:`regression_audit` takes them, or ``column=...`` texts.
-        control: names of columns to stratify by, crossed.
-        against: a file with another model's predictions for the same rows, in columns of the same names.
-        on: name of a column of ids that matches the rows of the two files, or ``left=right``; None: by their order.
-        count: name of the column of a frequency table that says how many people each row represents.
-
-    Returns:
-        what :func:`regression_audit` returns for the same rows.
-
-    Raises:
-        DataError: as there, and a file that is missing, unreadable, empty or lacks a column.
-        ConfigError: as there.
-
-    Examples:
-        >>> import pandas as pd
-        >>> import levelhead as lh
-        >>> table = pd.DataFrame({"price": range(60), "guess": range(1, 61), "sex": ["f", "m"] * 30})
-        >>> table.to_csv("prices.csv", index=False)
-        >>> result = lh.regression_audit_file("prices.csv", "price", "guess", ["sex"])
-        >>> result.by_attribute["sex"]["m"].mean_error.value
-        1.0
-    """
-    source, names = source_of(path), list(dict.fromkeys(groups))
-    if label == prediction:
-        raise ConfigError(f"{quoted(label)} is both the label and the prediction. Name two columns.")
-    along, levels = tuple(dict.fromkeys(continuous)), tuple(dict.fromkeys(control))
-    left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())
-    if on is not None and against is None:
-        raise ConfigError("--on matches the rows of two files: name the other file with --against, or leave out --on.")
-    roles = Roles(label, prediction, tuple(names), levels=levels, along=along, id=left, count=count, of_numbers=True)
-    options = AuditOptions(
-        None, intersect, min_count, level, missing=missing, reference=reference, about=about_of(about), bins=bins
-    )
-    check(roles, options)
-    reading, other = [], None
-    if against is not None:
-        theirs = source_of(against)
-        other = OtherNumbers(theirs, label, prediction, right or left)
-        reading = theirs.taken([label, prediction, *filter(None, [right or left])])
-    found = _audit(read_rows(source, roles, options, other), label)
-    hint = [] if count else repeating_id(source, roles.columns, "average the errors of each {name} first")
-    reading = [*source.taken(roles.columns), *reading, *found.reading]
-    return replace(found, reading=tuple(reading), warnings=[*found.warnings, *hint])
-
-
-def _audit(rows: ErrorRows, label: str) -> RegressionAudit:
-    """Return the figures of all rows."""
-    roles, options = rows.roles, rows.options
+def errors_of(source: Source, roles: Roles, options: AuditOptions) -> RegressionAudit:
+    """Count the errors of a table of predicted numbers, and compare its groups."""
+    rows = read_rows(source, roles, options)
     whole = rows.whole.moments
     if whole is None:  # readers refuse files without rows
         raise DataError(f"All counts in {quoted(str(roles.count))} are 0.")
@@ -387,12 +223,10 @@ def _audit(rows: ErrorRows, label: str) -> RegressionAudit:
         if control.without == overall.n:
             raise no_level_error(roles.levels)
         warnings += [no_level_sentence(control.column, control.without)] if control.without else []
-    if rows.other is not None or roles.other is not None:
-        other = rows.other
-        models = ("the other model", "this model") if other is None else (other.source.name, rows.source.name)
-        warnings += [] if other is None else other.check()
-        against = changes_against(rows.changed, beside, models)
-    reading = () if roles.count is None else (count_sentence(rows.source.called(roles.count), overall.n),)
+    if options.other is not None:
+        warnings += [] if rows.other is None else rows.other.check()
+        against = changes_against(rows.changed, beside, options.other.names)
+    reading = () if roles.count is None else (count_sentence(source.called(roles.count), overall.n),)
     return RegressionAudit(
         by_attribute,
         overall,
@@ -401,7 +235,7 @@ def _audit(rows: ErrorRows, label: str) -> RegressionAudit:
         comparisons,
         warnings,
         options.level,
-        label,
+        source.called(str(roles.label)),
         options.about,
         along,
         reading=reading,

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.options import AuditOptions, Roles, check_grouping, check_levels, cut_points
+from levelhead.auditing.options import AuditOptions, Roles, check_grouping, cut_points
 from levelhead.auditing.regression_beside import OtherNumbers, crossed_with, has_level
 from levelhead.metrics.between import check_level
 from levelhead.metrics.moments import GroupMoments, Moments
 from levelhead.metrics.names import Key
 from levelhead.tables.bins import Cuts
 from levelhead.tables.columns import Column, FloatArray, finite
+from levelhead.tables.files import Stored
 from levelhead.tables.repeated import kept
 from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
@@ -24,22 +25,19 @@ from levelhead.tables.tally import Tally
 ADVICE = "Pass a number for every row, written like 0.25."
 
 
-def read_rows(source: Source, roles: Roles, options: AuditOptions, other: OtherNumbers | None = None) -> ErrorRows:
-    """Count all rows of a table, whose label and predictions are numbers; ``other``: those of a model beside it."""
-    check(roles, options)
+def read_rows(source: Source, roles: Roles, options: AuditOptions) -> ErrorRows:
+    """Count all rows of a table, whose label and predictions are numbers."""
+    check_grouping(len(roles.groups), options.min_count, options.intersect, options.missing, fewest=2)
+    check_level(options.level)
+    its, other = options.other, None
+    if its is not None and isinstance(its.source, Stored):
+        other = OtherNumbers(its.source, str(roles.label), str(roles.prediction), its.id)
     cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
     rows = ErrorRows(roles, options, other, cuts, source)
     rows.read()
     for tally in (rows.tally, rows.levels):
         tally.refuse_ids(options.min_count)
     return rows
-
-
-def check(roles: Roles, options: AuditOptions) -> None:
-    """Raise an error for an option that is out of range."""
-    check_grouping(len(roles.groups), options.min_count, options.intersect, options.missing, fewest=2)
-    check_levels(roles.levels, roles.groups)
-    check_level(options.level)
 
 
 class ErrorRows:

@@ -9,12 +9,10 @@ from typing import Any
 from levelhead.auditing.control import Control
 from levelhead.auditing.figures import Classes
 from levelhead.auditing.options import (
-    EXCLUDED,
     AuditOptions,
     Roles,
     count_sentence,
     cut_points,
-    refuse_excluded,
 )
 from levelhead.auditing.over_time import Time
 from levelhead.auditing.part import Asked, Part
@@ -28,19 +26,12 @@ from levelhead.tables.source import Labelled, Source
 from levelhead.types import ConfigError, listed, quoted
 
 
-def check(roles: Roles, options: AuditOptions, argument: bool = False) -> None:
-    """Raise an error, before anything is read, for what does not go together; ``argument``: named as in Python."""
+def check(roles: Roles, options: AuditOptions) -> None:
+    """Raise an error, before anything is read, for columns that do not fit, and for what parts of the user's lack."""
     options.check(roles)
-    refuse_excluded(roles, options, argument)
     for name in options.parts:
-        part = _named(name)
-        if lacking := part.lacks(roles, options):
+        if lacking := _named(name).lacks(roles, options):
             raise ConfigError(f"The part {quoted(name)} needs what this audit lacks: {listed(lacking)}.")
-        if clash := [column for column in part.excludes if getattr(roles, column) is not None]:
-            raise ConfigError(
-                f"The part {quoted(name)} cannot be used with {EXCLUDED[clash[0]][0].partition(':')[0]}. Leave one of "
-                "them out."
-            )
 
 
 def _named(name: str) -> type[Part]:

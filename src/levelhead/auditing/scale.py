@@ -18,7 +18,7 @@ AUTO, PROBABILITY, LOG_ODDS, OTHER = "auto", "probability", "log-odds", "other"
 SCALES = (PROBABILITY, LOG_ODDS, OTHER)
 SLACK = 1e-6
 """Probabilities this far outside 0 to 1 are rounding errors."""
-ASK = f"--scores {'|'.join(SCALES)} (in Python scale=)"
+ASK = f"--scale {'|'.join(SCALES)} (in Python scale=)"
 
 
 def check_scale(scale: object) -> str:
@@ -26,8 +26,8 @@ def check_scale(scale: object) -> str:
     found = str(scale)
     if found not in (AUTO, *SCALES):
         raise ConfigError(
-            f"scale={quoted(scale)} is unknown. Known: {listed((AUTO, *SCALES))}. --scores names the scale of the "
-            "scores, --score their column."
+            f"scale={quoted(scale)} is unknown. Known: {listed((AUTO, *SCALES))}. --scale says what the "
+            "scores are, --score names their column."
         )
     return found
 
@@ -71,7 +71,7 @@ class Scale:
     def sentence(self, threshold: float) -> str:
         """Say which scale and which threshold are used."""
         words = {PROBABILITY: "probabilities", LOG_ODDS: "log odds", OTHER: "numbers of another scale"}
-        return f"Scores are read as {words[self.name]}; threshold {threshold:g} (--scores and --threshold change both)."
+        return f"Scores are read as {words[self.name]}; threshold {threshold:g} (--scale and --threshold change both)."
 
     def warnings(self) -> list[str]:
         """Return a sentence where probabilities were clipped."""

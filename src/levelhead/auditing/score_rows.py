@@ -146,18 +146,9 @@ class ScoreRows(Rows):
             yield batch["label"] == self.labels[positive], batch["score"], group_of(batch)
 
 
-def check_thresholds(
-    threshold: float | Sequence[float] | None, scored: bool, decided: bool = False
-) -> tuple[float, ...]:
-    """Return thresholds, each once, in the order given; raise :class:`ConfigError` for what is none.
-
-    ``decided`` says that predicted classes are given.
-    """
+def check_thresholds(threshold: float | Sequence[float] | None) -> tuple[float, ...]:
+    """Return thresholds, each once, in the order given; raise :class:`ConfigError` for what is none."""
     given = () if threshold is None else threshold if isinstance(threshold, Sequence) else (threshold,)
-    if given and not scored:
-        raise ConfigError("--threshold needs a column of scores: name it with --score (scores= in Python).")
-    if given and decided:
-        raise ConfigError("Predictions and a threshold both decide the rows. Leave out one of them.")
     for one in given:
         if not math.isfinite(one):
             raise ConfigError(f"threshold={one} is not a finite number. Pass one in the units of the score.")

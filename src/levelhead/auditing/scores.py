@@ -232,7 +232,6 @@ class Scores(Part):
     name = "scores"
     needs = ("score",)
     keeps = ("label", "score", "prediction", "cluster", "groups")
-    excludes = ("weight",)
     column_sections = staticmethod(score_sections)
 
     def find(self, frame: Frame) -> ScoreAudit:

@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> Any:
         finally:
             RUNNING.reset(running)
     except LevelheadError as error:
-        text = str(error)
+        text = getattr(error, "typed", str(error))
     except ModuleNotFoundError as error:
         told = explained(error, "This command")
         if not isinstance(told, MissingExtraError):

@@ -33,6 +33,10 @@ NONE = "(none)"
 MOST_CHOICES = 50
 """Most values of a column offered; others can be typed."""
 KINDS = [".csv", ".tsv", ".gz", ".parquet"]
+FIELDS = {
+    "label": "the label", "prediction": "a prediction", "score": "a score", "groups": "groups", "data": "a file",
+}  # fmt: skip
+"""What the page calls the options."""
 STYLE = """
 footer {display: none !important}
 #finding p {font-size: 1.2rem; font-weight: 600}
@@ -90,28 +94,17 @@ def measured(
     Raises:
         LevelheadError: with the words of the command.
     """
-    from levelhead.auditing.audit import audit_file
-    from levelhead.auditing.decisions import audit_decisions_file
-    from levelhead.auditing.explain import explain_file
+    from levelhead.auditing.door import audit_table
+    from levelhead.auditing.exclusions import Refused
+    from levelhead.auditing.explain import explain as explained_gap
 
     if not path:
         raise ConfigError("Choose a file first, or press “Use the example”.")
-    if not groups:
-        raise ConfigError("Choose at least one column of groups.")
-    if explain:
-        if not (label and score):
-            raise ConfigError("An explanation needs a label and a score. Choose both columns.")
-        return explain_file(path, label, score, list(groups), favourable=favourable)
-    if prediction is None and score is None:
-        raise ConfigError("Choose a prediction or a score.")
-    if label is None:
-        if score is not None:
-            raise ConfigError("A score needs a label. Choose the label, or leave the score out to audit decisions.")
-        return audit_decisions_file(path, str(prediction), list(groups), favourable=favourable)
-    if score is not None and prediction is not None:
-        raise ConfigError("Choose a prediction or a score, not both.")
-    # Rates are about one class, whichever outcome is favourable: the one that the command takes.
-    return audit_file(path, label, prediction, list(groups), score=score, favourable=favourable)
+    columns: dict[str, Any] = {"label": label, "score": score, "groups": groups, "favourable": favourable}
+    try:
+        return explained_gap(path, **columns) if explain else audit_table(path, prediction=prediction, **columns)
+    except Refused as error:
+        raise ConfigError(error.said(lambda name: FIELDS.get(name, name))) from None
 
 
 def framed(page: str) -> str:
@@ -295,25 +288,36 @@ def app_command(
 
     Example: levelhead app
     """
-    terminal, token = Terminal(), secrets.token_urlsafe(24)
+    token = secrets.token_urlsafe(24)
     for ending in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # as nohup leaves it
             signal.signal(ending, lambda number, _: sys.exit(128 + number))  # leaves the folder below, as Ctrl-C does
+    before = tempfile.tempdir, os.environ.get("GRADIO_TEMP_DIR")
     with tempfile.TemporaryDirectory(prefix="levelhead-app-") as folder:
         tempfile.tempdir, os.environ["GRADIO_TEMP_DIR"] = folder, str(Path(folder, "gradio"))
-        app = build()
-        if host not in LOOPBACK:
-            terminal.print(
-                f"Everyone who reaches {host} and knows the token can upload files. Loopback: {listed(LOOPBACK)}."
-            )
-        shown = f"[{host}]" if ":" in host else host
-        terminal.print(
-            f"Open http://{shown}:{port}/?token={token} in a browser. End with Ctrl-C.", markup=False, soft_wrap=True
-        )
+        app = None
         try:
+            app = build()
+            _announce(host, port, token)
             serve(app, host=host, port=port, megabytes=max_mb, token=token)
         except OSError:
             raise ConfigError(f"Port {port} of {host} cannot be used. Choose another with --port.") from None
         finally:
-            app.close(verbose=False)
-            tempfile.tempdir = None
+            if app is not None:
+                app.close(verbose=False)
+            tempfile.tempdir = before[0]
+            os.environ.pop("GRADIO_TEMP_DIR")
+            os.environ |= {} if before[1] is None else {"GRADIO_TEMP_DIR": before[1]}
+
+
+def _announce(host: str, port: int, token: str) -> None:
+    """Print where the app is, and who reaches it."""
+    terminal = Terminal()
+    if host not in LOOPBACK:
+        terminal.print(
+            f"Everyone who reaches {host} and knows the token can upload files. Loopback: {listed(LOOPBACK)}."
+        )
+    shown = f"[{host}]" if ":" in host else host
+    terminal.print(
+        f"Open http://{shown}:{port}/?token={token} in a browser. End with Ctrl-C.", markup=False, soft_wrap=True
+    )

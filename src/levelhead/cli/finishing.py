@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from levelhead._version import __version__, commit
-from levelhead.storage import write_json, write_text
+from levelhead.storage import write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, LevelheadError
 
@@ -88,9 +88,7 @@ def finish(
     above: Sequence[RenderableType] = (),
     written: Sequence[Path] = (),
     fail_if: Sequence[Condition] = (),
-    junit: Path | None = None,
     inputs: Sequence[Path | None] = (),
-    everything: bool = False,
     step: str = "",
 ) -> None:
     """Write a result's files before anything is printed, so that a terminal that goes away costs no result.
@@ -103,9 +101,7 @@ def finish(
         above: lines that are printed before the result; a ``Text`` is a command, and stays one line.
         written: files that are written already, to be named.
         fail_if: conditions: the command ends with exit status 1 if one holds, with 3 if one is undecided.
-        junit: where the conditions go as JUnit XML.
         inputs: the files that were read: name, size, rows and SHA-256 of each stand in JSON and page.
-        everything: print all tables, not what fits a screen.
         step: a sentence on what to type next, printed last where there is no warning.
 
     Raises:
@@ -124,12 +120,10 @@ def finish(
         added = {**({"gate": gate.to_dict()} if gate else {}), "made": made(inputs, source)}
     record = {**result.to_dict(), **added} if json_file is not None else None
     write_files(json_file, record, html_file, lambda: result.page(source=source, more=added))
-    if junit is not None and gate is not None:
-        write_text(junit, gate.junit(source))
     console = Terminal()
-    for line in (*above, result.table(all=everything), *(gate.sentences() if gate else ())):
+    for line in (*above, result.table(), *(gate.sentences() if gate else ())):
         console.print(line, markup=False, soft_wrap=isinstance(line, Text))
-    for path in (*written, json_file, html_file, junit if gate else None):
+    for path in (*written, json_file, html_file):
         if path is not None:
             console.print(f"Wrote {path}", markup=False)
     if step and not getattr(result, "warnings", ()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,11 +17,10 @@ from levelhead.cli.options import (
     OnColumn,
     Text,
     Texts,
+    conditions_of,
     option,
-    source_joined,
 )
 from levelhead.storage import check_outputs
-from levelhead.types import ConfigError
 
 KNOWN, ROWS = "Information on the groups", "Which rows and classes"
 
@@ -77,42 +76,21 @@ def indirect_audit_command(
 
     levelhead indirect-audit preds.csv --label y --prediction yhat --shares women=0.52
     """
-    from levelhead.auditing.of_run import OUTCOMES, own_predictions
+    from levelhead.auditing.door import audit_table
+    from levelhead.auditing.of_run import paths_of, table_of
+    from levelhead.auditing.unknown.known import refuse_nothing
 
-    if (run := own_predictions(predictions)) is not None:
-        predictions, label, prediction = run.file, label or OUTCOMES[0], prediction or OUTCOMES[1]
-        positive = positive if positive or label_map else run.positive
-        on = run.ids if on is None and join is not None else on
-    inputs = [predictions, join, *(Path(one) for one in shares or () if one.lower().endswith((".csv", ".tsv")))]
+    conditions = conditions_of(fail_if)
+    table = table_of(predictions)
+    inputs = [*paths_of(table), join, *(Path(one) for one in shares or () if one.lower().endswith((".csv", ".tsv")))]
     check_outputs({"--json": json_file, "--html": html_file}, inputs=inputs)
-    if prediction is None:
-        raise ConfigError("Name the column with the predicted class, or the decision: --prediction.")
-    if group and not randomized_response:
-        raise ConfigError("--group gives every row's group: use levelhead audit, or remove it.")
-    if join is not None and on is None:
-        raise ConfigError("--join needs --on, the column of ids in both files.")
-    from levelhead.auditing.unknown.audit import indirect_audit_file
-    from levelhead.auditing.unknown.known import read_probabilities, read_shares
-    from levelhead.auditing.unknown.privacy import read_responses
-    from levelhead.report.gate import Condition
-
-    conditions = [Condition.parse(one) for one in fail_if or ()]
-    probabilities = read_probabilities(proxy_probabilities) if proxy_probabilities else {}
-    columns = [label, prediction, labelled_group, inclusion, strata, *(proxy or ()), *(group or ())]
-    rows = source_joined(predictions, join, on, [*columns, *probabilities.values()])
-    found = indirect_audit_file(
-        rows,
-        label,
-        prediction,
-        labelled=labelled_group,
-        proxy_probabilities=probabilities,
-        proxies=proxy or [],
-        inclusion=inclusion,
-        responses=read_responses(randomized_response, group or []) if randomized_response else None,
-        shares=read_shares(shares, strata) if shares else None,
-        strata=strata,
-        positive=positive,
-        label_map=label_map,
-        ignore_label=ignore_label,
-    )
-    finish(found, json_file, html_file, source=predictions.name, fail_if=conditions, inputs=inputs)
+    known: dict[str, Any] = {
+        "labelled_group": labelled_group, "proxy": proxy or (), "proxy_probabilities": proxy_probabilities or (),
+        "shares": shares, "randomized_response": randomized_response,
+    }  # fmt: skip
+    refuse_nothing(known)
+    found = audit_table(
+        table, label=label, prediction=prediction, groups=group or (), inclusion=inclusion, strata=strata,
+        positive=positive, label_map=label_map, ignore_label=ignore_label, join=join, on=on, **known,
+    )  # fmt: skip
+    finish(found, json_file, html_file, source=table.name, fail_if=conditions, inputs=inputs)

@@ -12,8 +12,8 @@ import typer
 from levelhead.types import ConfigError, quoted
 
 if TYPE_CHECKING:
+    from levelhead.report.gate import Condition
     from levelhead.runs.joined import Join
-    from levelhead.tables.files import Stored
 
 Text: TypeAlias = str | None
 Texts: TypeAlias = list[str] | None
@@ -24,9 +24,13 @@ def option(panel: str, text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
-def rare(panel: str, text: str, *names: str, **more: Any) -> Any:
-    """Return an option that --help leaves out."""
-    return option(panel, text, *names, hidden=True, **more)
+def conditions_of(texts: Sequence[str] | None) -> list[Condition]:
+    """Read --fail-if, before any work."""
+    if not texts:
+        return []
+    from levelhead.report.gate import Condition
+
+    return [Condition.parse(text) for text in texts]
 
 
 HtmlFile = Annotated[Path | None, typer.Option("--html", help="Also write one standalone HTML page.")]
@@ -67,10 +71,10 @@ Threshold = Annotated[
     typer.Option(help="Decision threshold. Default: 0.5 for probabilities, 0 for log odds."),
 ]
 SCALES = (
-    "Scale of the scores: probability, log-odds, other (needs --threshold), or auto: probability if all lie in 0 to "
+    "What scores are: probability, log-odds, other (needs --threshold), or auto: probability if all lie in 0 to "
     "1, log-odds if some are negative and most outside 0 to 1."
 )
-ScoreScale = Annotated[str, typer.Option("--scores", metavar="SCALE", help=SCALES)]
+ScoreScale = Annotated[str, typer.Option(help=SCALES)]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.")]
 
 
@@ -116,19 +120,6 @@ JoinedFile = Annotated[
 OnColumn = Annotated[
     str | None, typer.Option("--on", help="With --join: the column of ids, or LEFT=RIGHT: here, and in the other file.")
 ]
-
-
-def source_joined(
-    file: Path | Stored, join: Path | None, on: str | None, columns: Sequence[str | None]
-) -> Path | Stored:
-    """Return the rows of ``file``, joined with those of ``join`` where one is given."""
-    if join is None or on is None:
-        return file
-    from levelhead.tables.files import source_of
-    from levelhead.tables.join import Joined, both_ids
-
-    left, right = both_ids(on, source_of(file).file_of("").header())
-    return Joined(file, join, left, [name for name in columns if name], right)
 
 
 JoinedGroup = Annotated[

@@ -109,12 +109,12 @@ def postprocess_command(
     from levelhead.auditing.of_run import OUTCOMES, own_predictions
 
     if (own_run := own_predictions(scores)) is not None:
-        scores, label, score = own_run.file, label or OUTCOMES[0], score or own_run.score
+        scores, label, score = own_run.path, label or OUTCOMES[0], score or own_run.score
         group = own_run.groups[0] if group is None and len(own_run.groups) == 1 else group
         positive, id_column = positive or own_run.positive, id_column or own_run.ids
         cluster = cluster or own_run.cluster
     if (held_out := own_predictions(validation, "validation")) is not None:
-        validation = held_out.file
+        validation = held_out.path
     halves = validation is None
     scores, validation = (validation, None) if scores is None else (scores, validation)
     outputs = {"--out": out, "--json": json_file, "--html": html_file, "--rule": rule}

@@ -21,7 +21,7 @@ from levelhead.arrays import array_of, check_path, checked
 from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
-from levelhead.auditing.audit import audit
+from levelhead.auditing.door import audit
 from levelhead.auditing.options import AS_GROUP, AuditOptions
 from levelhead.auditing.paired import compare_rows
 from levelhead.auditing.paired_answer import Change

@@ -9,11 +9,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
-from xml.etree import ElementTree
 
 from levelhead.metrics.names import Key, group_name
 from levelhead.report.wide import RATIO_OF_RATES, Fraction, GapSlope
-from levelhead.types import ConfigError, Estimate, listed, printable, quoted, visible
+from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 if TYPE_CHECKING:
     from levelhead.report.result import Report
@@ -123,20 +122,6 @@ class Gate:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         return {"answer": self.answer, "checks": [asdict(check) for check in self.checks]}
-
-    def junit(self, source: str) -> str:
-        """Return JUnit XML, which pipelines show: a test for each check, failed if it holds, an error if undecided."""
-        kinds = {"yes": "failure", "undecided": "error"}
-        suite = ElementTree.Element("testsuite", name=printable(source), tests=str(len(self.checks)))
-        for kind in kinds.values():
-            suite.set(f"{kind}s", str(sum(kinds.get(one.answer) == kind for one in self.checks)))
-        for one in self.checks:
-            group = "" if one.group is None else f", group {printable(one.group)}"
-            name = f"not {visible(one.condition)} ({printable(one.attribute)}{group})"
-            case = ElementTree.SubElement(suite, "testcase", classname="levelhead.fail-if", name=name)
-            if one.answer in kinds:
-                ElementTree.SubElement(case, kinds[one.answer], message=one.about)
-        return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def check(result: Report, conditions: Iterable[Condition]) -> Gate:

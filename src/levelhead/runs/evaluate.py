@@ -180,7 +180,7 @@ def write_evaluation(
         min_count: smallest denominator for a rate to enter a gap.
         missing: what becomes of rows without a group, as :func:`levelhead.audit` takes it.
     """
-    from levelhead.auditing.audit import audit
+    from levelhead.auditing.door import audit
     from levelhead.auditing.overall import Overall
     from levelhead.tables.tally import VALUES
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -258,12 +258,7 @@ class File(Stored):
         schema = self.schema()
         require_columns(list(schema.names), wanted, str(self))
         for name in wanted:
-            kind = schema.field(name).type
-            if pyarrow.types.is_nested(getattr(kind, "storage_type", kind)):
-                raise DataError(
-                    f"{self.title(name)} holds values of the type {kind}, which cannot be compared. Name a column of "
-                    "numbers, texts or truth values."
-                )
+            _refuse_nested(schema.field(name).type, self.title(name))
         texts = [name for name in wanted if name not in {*numbers, *plain} and _is_text(schema.field(name).type)]
         # Text columns lie in the file as codes and are read as codes: no string is made for a row.
         with pyarrow.parquet.ParquetFile(self.path, read_dictionary=texts, page_checksum_verification=True) as file:
@@ -322,6 +317,57 @@ class File(Stored):
         return numbers_of(pyarrow.compute.replace_substring(pointed, ",", "."), self.title(name))
 
 
+class Frame(File):
+    """A data frame in memory: of pandas, or of any library that gives its columns to Arrow, such as polars."""
+
+    def __init__(self, frame: Any) -> None:
+        self.kind, self.beside = ".parquet", {}
+        self._frame = frame if isinstance(frame, (pd.DataFrame, pyarrow.Table)) else pyarrow.table(frame)
+        self._rows, self._read = len(self._frame), dict[str, pyarrow.Array]()
+
+    def __str__(self) -> str:
+        return "The table"
+
+    @property
+    def name(self) -> str:
+        """What a page calls it."""
+        return "this table"
+
+    def header(self, wanted: Sequence[str] = ()) -> list[str]:
+        """Return the names of the columns."""
+        columns = self._frame.columns if isinstance(self._frame, pd.DataFrame) else self._frame.column_names
+        return list(map(str, columns))
+
+    def stores_fractions(self, column: str) -> bool:
+        """Whether a column holds floating-point numbers."""
+        return column in self.header() and bool(pyarrow.types.is_floating(self._column(column).type))
+
+    def read(self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()) -> Iterator[Read]:
+        """Yield columns batch by batch."""
+        require_columns(self.header(), wanted, str(self))
+        for start in range(0, self._rows, BATCH_ROWS):
+            yield {name: self._column(name).slice(start, BATCH_ROWS) for name in wanted}
+
+    def _column(self, name: str) -> pyarrow.Array:
+        """Return a column (rows,), which is brought to Arrow once."""
+        if name not in self._read:
+            place = self.header().index(name)
+            try:
+                found = (
+                    pyarrow.array(self._frame.iloc[:, place], from_pandas=True)
+                    if isinstance(self._frame, pd.DataFrame)
+                    else self._frame.column(place)
+                )
+            except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
+                raise DataError(
+                    f"{self.title(name)} holds values of several types. Bring them to one, as in .astype(str)."
+                ) from None
+            found = found.combine_chunks() if isinstance(found, pyarrow.ChunkedArray) else found
+            _refuse_nested(found.type, self.title(name))
+            self._read[name] = _simple(found)
+        return self._read[name]
+
+
 class Files(Stored):
     """The rows of several files with the same columns, one file behind the other; files without rows are passed over.
 
@@ -376,12 +422,12 @@ class Files(Stored):
         return said[:3] + ([f"{len(said) - 3:,} more such sentences on other files."] if len(said) > 3 else [])
 
 
-def source_of(path: Path | str | Stored | Sequence[Path | str]) -> Stored:
-    """Return the rows of a file of predictions, of several, or those that are given.
+def source_of(path: Any) -> Stored:
+    """Return the rows of a data frame, of a file of predictions, of several, or those that are given.
 
     Args:
-        path: a file, a glob such as ``2024-*.parquet``, a folder of parquet files (the names of its folders may be
-            values, ``state=CA``), or several of these.
+        path: a frame of pandas, polars or Arrow; or a file, a glob such as ``2024-*.parquet``, a folder of parquet
+            files (the names of its folders may be values, ``state=CA``), or several of these.
 
     Raises:
         DataError: there is no such file, or it is of an unknown kind.
@@ -389,6 +435,8 @@ def source_of(path: Path | str | Stored | Sequence[Path | str]) -> Stored:
     """
     if isinstance(path, Stored):
         return path
+    if isinstance(path, (pd.DataFrame, pyarrow.Table)) or hasattr(path, "__arrow_c_stream__"):
+        return Frame(path)
     if isinstance(path, (Path, str)):
         found = _files_of(path)
         return found[0] if len(found) == 1 else Files(found, str(path))
@@ -398,7 +446,7 @@ def source_of(path: Path | str | Stored | Sequence[Path | str]) -> Stored:
         if twice := next((file.path for file in found if times[file.path.resolve()] > 1), None):
             raise ConfigError(f"{twice} is named twice, so its rows would count twice. Name each file once.")
         return found[0] if len(found) == 1 else Files(found)
-    raise ConfigError(f"A file of predictions is named by its path, not by {quoted(path)}.")
+    raise ConfigError(f"{quoted(path)} is no table: pass a data frame, or the path of a file.")
 
 
 def by_file(source: Stored, column: str | None) -> Stored:
@@ -492,6 +540,15 @@ def floats_of(column: pyarrow.Array, title: str) -> FloatArray:
     """Return floats (rows,), NaN where a field is missing."""
     values: FloatArray = numbers_of(column, title).to_numpy(zero_copy_only=False)
     return values
+
+
+def _refuse_nested(kind: pyarrow.DataType, title: str) -> None:
+    """Raise :class:`DataError` for a column of lists, dicts or the like."""
+    if pyarrow.types.is_nested(getattr(kind, "storage_type", kind)):
+        raise DataError(
+            f"{title} holds values of the type {kind}, which cannot be compared. Name a column of numbers, texts or "
+            "truth values."
+        )
 
 
 def _simple(column: pyarrow.Array) -> pyarrow.Array:

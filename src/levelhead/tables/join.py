@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -35,22 +35,23 @@ class Joined(Stored):
 
     def __init__(
         self,
-        predictions: Path | str | Stored,
-        others: Path,
+        predictions: Any,
+        others: Any,
         on: str,
         columns: Sequence[str],
         other_on: str | None = None,
     ) -> None:
-        self.predictions, self.others, key = source_of(predictions), File(others), on if other_on is None else other_on
+        self.predictions, key = source_of(predictions), on if other_on is None else other_on
+        self.others = source_of(others).file_of(key)
         there, here = self.others.header([key]), self.predictions.file_of(on).header([on])
         for file, header, name in ((self.predictions, here, on), (self.others, there, key)):
             if name not in header:
                 raise DataError(f"{file} has no column {quoted(name)} (--on). Columns there: {listed(header, 20)}.")
         wanted = [name for name in dict.fromkeys(columns) if name not in (on, key) and name in there]
         if twice := [name for name in wanted if name in here]:
-            raise ConfigError(f"{quoted(twice[0])} is in {predictions} and in {others}: remove it from one.")
+            raise ConfigError(f"{quoted(twice[0])} is in {self.predictions} and in {self.others}: remove it from one.")
         if not wanted:
-            raise ConfigError(f"None of the columns {listed(columns, 20)} stands in {others}: leave out --join.")
+            raise ConfigError(f"None of the columns {listed(columns, 20)} stands in {self.others}: leave out --join.")
         self._keys = on, key
         self._joined = dict.fromkeys(wanted)
         ids, own = _ids(self.others, key), _ids(self.predictions, on)

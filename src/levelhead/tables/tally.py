@@ -219,7 +219,7 @@ class Tally:
         scores = title == self.prediction and mostly_fractions(values)
         advice = f" {threshold_advice(self.labels)}" if scores else " An audit compares classes."
         if title == self.label and all_numbers(values):
-            advice += " If it is a number that is predicted, such as a price: --regression (regression_audit)."
+            advice += " If it is a number that is predicted, such as a price: --numbers (numbers=True)."
         return DataError(f"{title} has more than {MOST_CLASSES} different values: is this an id or a score?{advice}")
 
     def _members(self, name: str, column: Column) -> Column:

@@ -22,7 +22,7 @@ from levelhead.types import LONGEST_MESSAGE, LONGEST_WORD, ConfigError, DataErro
 # Beyond, each prediction that no label has is an id or a score, and not a class that happens not to occur.
 MOST_STRAYS = 10
 NO_LABELS = (
-    "Pass rows with labels; or, for decisions alone, leave out --label and add --favourable CLASS (audit_decisions in "
+    "Pass rows with labels; or, for decisions alone, leave out --label and add --favourable CLASS (favourable= in "
     "Python)."
 )
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")

@@ -13,9 +13,10 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
+from as_tables import audit_unrecorded
 from command_line import run
 from levelhead.auditing.unknown import privacy
-from levelhead.auditing.unknown.answer import PERSONS, IndirectGap, IndirectPart
+from levelhead.auditing.unknown.answer import PERSONS, IndirectAudit, IndirectGap, IndirectPart
 from levelhead.auditing.unknown.known import NOTHING_KNOWN, Shares, read_shares
 from levelhead.auditing.unknown.page import indirect_page
 from levelhead.auditing.unknown.privacy import Response
@@ -45,11 +46,11 @@ def table() -> pd.DataFrame:
     return people()
 
 
-def audit(table: pd.DataFrame, **given: Any) -> lh.IndirectAudit:
-    return lh.indirect_audit(table["y"], table["yhat"], **given)
+def audit(table: pd.DataFrame, **given: Any) -> IndirectAudit:
+    return audit_unrecorded(table["y"], table["yhat"], **given)
 
 
-def part_of(result: lh.IndirectAudit) -> Any:
+def part_of(result: IndirectAudit) -> Any:
     return next(iter(result.parts.values()))
 
 
@@ -301,7 +302,7 @@ def test_shares_bound_the_gap(table: pd.DataFrame) -> None:
     assert part.gaps[0].estimate.refused
     assert part.headline.startswith("The only assumption is the share of each group: the selection rate of “women” ")
     sure, label = np.tile([0.02, 0.98], 2_000), np.tile([0, 1], 2_000)
-    part = part_of(lh.indirect_audit(label, label, proxies={"p": sure}))
+    part = part_of(audit_unrecorded(label, label, proxies={"p": sure}))
     assert "points, higher in any case; narrower limits need another assumption." in part.headline
 
 
@@ -325,7 +326,7 @@ def test_a_calibrated_probability_gives_bounds_and_a_bracket() -> None:
 def test_a_gap_without_rows_is_refused_and_the_others_are_not(table: pd.DataFrame, proxies: list[str]) -> None:
     right = np.random.default_rng(9).random(len(table)) < 0.8
     given = table.assign(p4=np.where(right == (table["sex"] == "women"), "women", "men"))
-    part = part_of(lh.indirect_audit(np.ones(len(table), int), table["yhat"], proxies=given[proxies], replicates=100))
+    part = part_of(audit_unrecorded(np.ones(len(table), int), table["yhat"], proxies=given[proxies], replicates=100))
     found = {one.gap: one.estimate for one in part.gaps}
     assert found["demographic_parity"].low < 0.275 < found["demographic_parity"].high
     assert found["false_positive_rate"].reason == "too few rows have this label"
@@ -423,8 +424,8 @@ def test_a_file_and_its_rows_say_the_same(tmp_path: Path, table: pd.DataFrame, n
     rows = table.assign(chance=np.where(table["known"].notna(), 0.03, np.nan))
     rows.to_csv(tmp_path / name, index=False) if name.endswith("csv") else rows.to_parquet(tmp_path / name)
     for inclusion in (None, "chance"):
-        given = {"labelled": "known", "proxies": ["p_female"], "inclusion": inclusion}
-        file = lh.indirect_audit_file(tmp_path / name, "y", "yhat", **given)
+        given = {"labelled_group": "known", "proxy": ["p_female"], "inclusion": inclusion}
+        file = lh.audit_table(tmp_path / name, label="y", prediction="yhat", **given)
         chance = {} if inclusion is None else {"inclusion": rows["chance"]}
         whole = audit(table, labelled=table["known"], proxies=table[["p_female"]], **chance)
         for gap, figure in whole.gaps.items():
@@ -444,7 +445,9 @@ def test_ids_of_many_digits_stay_apart_as_decimals_too(tmp_path: Path, table: pd
         assert second.gaps["demographic_parity"].high - second.gaps["demographic_parity"].low < 0.06
     for name, one in (("ids", ids), ("decimals", decimals)):
         one.to_parquet(tmp_path / f"{name}.parquet")
-        found = lh.indirect_audit_file(tmp_path / f"{name}.parquet", "y", "yhat", labelled="known", proxies=["tract"])
+        found = lh.audit_table(
+            tmp_path / f"{name}.parquet", label="y", prediction="yhat", labelled_group="known", proxy=["tract"]
+        )
         assert found.gaps == audit(ids, labelled=ids["known"], proxies={"tract": ids["tract"]}).gaps
 
 
@@ -453,6 +456,6 @@ def test_a_gap_without_an_interval_is_not_decided() -> None:
     part = IndirectPart("labelled subset", "labels are a random sample", [gap], [])
     assert "does not differ measurably between “a” and “b”: +30.0 points (no interval)." in part.headline
     assert gap.to_dict()["absolute"] == {"value": 0.3, "low": None, "high": None, "n": 100}
-    sections = lh.IndirectAudit({"sex": part}, [], 100, "1").page()["parts"][0]["sections"]
+    sections = IndirectAudit({"sex": part}, [], 100, "1").page()["parts"][0]["sections"]
     (forest,) = [block for section in sections for block in section["blocks"] if block["type"] == "forest"]
     assert not forest["rows"][0]["decided"]

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import levelhead as lh
+from as_tables import audit_unrecorded
 from command_line import run, said
 from levelhead.auditing.unknown.known import read_probabilities
 from levelhead.auditing.unknown.page import points
@@ -32,7 +32,7 @@ def world(rows: int = 6000, seed: int = 0, effect: float = 0.0) -> pd.DataFrame:
 
 def audit(table: pd.DataFrame, **more: Any) -> Any:
     given = {group: table[name] for group, name in COLUMNS.items()}
-    return lh.indirect_audit(more.pop("y_true", None), table["approved"], proxy_probabilities=given, **more)
+    return audit_unrecorded(more.pop("y_true", None), table["approved"], proxy_probabilities=given, **more)
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +111,8 @@ def test_with_labels_all_three_rates_are_compared() -> None:
 
 def test_one_group_stands_against_all_others() -> None:
     table = world()
-    one = lh.indirect_audit(None, table["approved"], proxy_probabilities={"black": table["p_b"]})
-    two = lh.indirect_audit(
+    one = audit_unrecorded(None, table["approved"], proxy_probabilities={"black": table["p_b"]})
+    two = audit_unrecorded(
         None, table["approved"], proxy_probabilities={"not black": 1 - table["p_b"], "black": table["p_b"]}
     )
     (first,), (second,) = one.parts["groups"].gaps, two.parts["groups"].gaps

@@ -92,13 +92,15 @@ class IndirectPart(Finding):
 
 @dataclass(frozen=True)
 class IndirectAudit(Report):
-    """What :func:`indirect_audit` found, by attribute; figures are fractions.
+    """What an audit of groups that are not recorded found, by attribute; figures are fractions.
 
     ``reading`` says how a file was read that is not a plain csv.
 
     Examples:
         >>> import levelhead as lh
-        >>> result = lh.indirect_audit([1, 0] * 50, [1, 0, 1, 1] * 25, shares={"women": 0.5})
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"y": [1, 0] * 50, "answer": [1, 0, 1, 1] * 25})
+        >>> result = lh.audit_table(table, label="y", prediction="answer", shares={"women": 0.5})
         >>> result.gaps["demographic_parity"].refused  # bounds, not an estimate
         True
     """

@@ -6,13 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from levelhead.auditing.unknown.privacy import Response
+from levelhead.auditing.unknown.privacy import Response, read_responses
 from levelhead.csv_form import form_of, records, refuse_irregular
-from levelhead.types import ConfigError, DataError, quoted
+from levelhead.types import ConfigError, DataError, listed, quoted
 
 FEWEST_LABELLED = 100
 MOST_GROUPS = 8
+WHAT_HELPS = (
+    "What would help: the group of 100 rows or more (--labelled-group), three proxies (--proxy), probabilities of the "
+    "groups (--proxy-probabilities), or their shares (--shares)."
+)
 NOTHING_KNOWN = "Nothing is known of the groups, so any gap up to 100 points is possible."
 
 
@@ -162,36 +167,15 @@ class Known:
         return {self.labelled or "groups": self}
 
     def check(self) -> None:
-        """Raise :class:`ConfigError` where nothing is known, or where options contradict each other."""
+        """Raise :class:`ConfigError` for too many groups, shares without their strata, or a column of two roles."""
         if len(self.probabilities) > MOST_GROUPS:
             raise ConfigError(
                 f"{len(self.probabilities)} groups have probabilities; at most {MOST_GROUPS} are compared."
             )
-        if self.probabilities and (self.labelled or self.proxies or self.shares or self.responses):
-            raise ConfigError(
-                "Probabilities of the groups are audited alone: leave out the labelled group, proxies, shares "
-                "and randomised responses, or audit those in a second run."
-            )
-        if not (self.labelled or self.proxies or self.shares or self.responses or self.probabilities):
-            raise ConfigError(
-                f"{NOTHING_KNOWN} What would help: the group of 100 rows or more (--labelled-group), three proxies "
-                "(--proxy), probabilities of the groups (--proxy-probabilities), or their shares (--shares)."
-            )
         if "" in self.proxies:
             raise ConfigError("The name of a proxy is empty. Name a column of the file: --proxy COLUMN.")
-        if self.inclusion and not self.labelled:
-            raise ConfigError(
-                "Probabilities to be labelled need a labelled subset: name its column (--labelled-group)."
-            )
-        if self.strata and not (self.shares or self.labelled or self.proxies):
-            raise ConfigError("Strata need the shares of the groups in each of them: pass --shares FILE.csv.")
         if self.shares and self.shares.by_stratum is not None and not self.strata:
             raise ConfigError("Shares by stratum need the column of strata: name it (--strata).")
-        if self.responses and (self.labelled or self.proxies or self.shares):
-            raise ConfigError(
-                "Randomised responses are audited alone: leave out the labelled group, proxies and shares, or "
-                "audit those in a second run."
-            )
         roles = [
             name
             for name in (self.labelled, self.inclusion, self.strata, *self.proxies, *self.probabilities.values())
@@ -199,3 +183,36 @@ class Known:
         ]
         if doubled := [name for name in roles if roles.count(name) > 1]:
             raise ConfigError(f"Column {quoted(doubled[0])} has two roles. Name another column for one of them.")
+
+
+def refuse_nothing(asked: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` where nothing is known of the groups."""
+    if not any(asked.values()):
+        raise ConfigError(f"{NOTHING_KNOWN} {WHAT_HELPS}")
+
+
+def known_of(asked: Mapping[str, Any]) -> Known:
+    """Return what options of :func:`levelhead.audit_table` say of groups that are not recorded."""
+    shares, answers, chances = asked["shares"], asked["randomized_response"], asked["proxy_probabilities"]
+    if isinstance(shares, Mapping):
+        shares = shares_from(shares)
+    elif shares is not None and not isinstance(shares, Shares):
+        shares = read_shares([shares] if isinstance(shares, str) else shares, asked["strata"])
+    if chances and not isinstance(chances, Mapping):
+        chances = read_probabilities([chances] if isinstance(chances, str) else chances)
+    if answers and not isinstance(answers, Mapping):
+        answers = (
+            dict.fromkeys(asked["groups"], answers)
+            if isinstance(answers, Response)
+            else read_responses([answers] if isinstance(answers, str) else answers, asked["groups"])
+        )
+    if answers and set(answers) != set(asked["groups"]):
+        raise ConfigError(
+            f"The answers are in {listed(asked['groups'])}, and randomized_response is about {listed(answers)}. Say "
+            "how each column was randomised."
+        )
+    proxies = tuple(dict.fromkeys(asked["proxy"]))
+    return Known(
+        asked["labelled_group"], proxies, asked["inclusion"], asked["strata"], shares, dict(answers or {}),
+        dict(chances or {}),
+    )  # fmt: skip

@@ -1,0 +1,226 @@
+"""What does not go together in an audit: one table, which Python, the command line, the app and the docs read.
+
+A rare combination that fails gets a row here, and no code elsewhere. Options go by the names that
+:func:`levelhead.audit_table` has for them; an error spells them as Python or the command line does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from levelhead.types import ConfigError
+
+DECISIONS, UNRECORDED = "decisions", "unrecorded groups"
+"""Kinds of an audit that no option of their own names: without a label, and with a proxy or its relatives."""
+KNOWN = ("labelled_group", "proxy", "proxy_probabilities", "shares", "randomized_response")
+"""Options that say what is known of groups that are not recorded."""
+OF_CLASSES = ("scale", "threshold", "weight", "costs", "ignore_label", "cluster", "positive", "label_map", "parts")
+"""Options of audits of classes alone."""
+
+
+class Pair(NamedTuple):
+    """An option, those that do not go with it, and why; ``{given}`` are those of them that were given."""
+
+    option: str
+    others: Collection[str]
+    why: str
+
+
+class Need(NamedTuple):
+    """An option that makes no sense without one of others, and what to do."""
+
+    option: str
+    others: Collection[str]
+    why: str
+
+
+NEEDS = (
+    Need("top", ("score",), "A ranking needs the column that rows are ranked by: name it with {score}."),
+    Need("threshold", ("score",), "{threshold} decides scores: name their column with {score}."),
+    Need("scale", ("score",), "{scale} says what scores are: name their column with {score}."),
+    Need("numbers", ("label",), "{numbers} compares predictions with true numbers: name their column with {label}."),
+    Need("numbers", ("prediction",), "{numbers} needs predictions: name their column with {prediction}."),
+    Need("control", ("prediction", "top"), "{control} compares predicted classes, not scores: add {prediction}."),
+    Need("join", ("on",), "{join} needs {on}, the column of ids in both tables."),
+    Need("on", ("against", "join"), "{on} matches the rows of two tables: name the other with {against} or {join}."),
+    Need("inclusion", ("labelled_group",), "{inclusion} is about labelled rows: name their column, {labelled_group}."),
+    Need("strata", ("shares", "labelled_group", "proxy"), "{strata} needs the shares of the groups: {shares}."),
+    Need("randomized_response", ("groups",), "{randomized_response} needs the column of the answers: {groups}."),
+)
+PAIRS = (
+    Pair(
+        "example",
+        ("data", "label", "prediction", "groups", "score", "weight", "cluster", "threshold", "against", "on", "numbers",
+         "join", "top", "time", "along", "control", "count"),
+        "{example} has its own file and columns: remove {given}, or {example}.",
+    ),
+    Pair("join", ("against",), "{join} and {against} both match rows: audit the other model in a second run."),
+    *(
+        Pair(one, ("groups",), "{groups} names the group of every row: remove it, or {" + one + "}.")
+        for one in KNOWN if one != "randomized_response"
+    ),
+    Pair(
+        UNRECORDED,
+        ("score", "top", "numbers", "threshold", "scale", "weight", "count", "cluster", "time", "control", "along",
+         "against", "intersect", "bins", "missing", "reference", "min_count", "favourable", "costs", "parts", "about"),
+        "An audit of groups that are not recorded cannot be used with {given}. Leave that out.",
+    ),
+    Pair(
+        "proxy_probabilities",
+        ("labelled_group", "proxy", "shares", "randomized_response", "inclusion", "strata"),
+        "{proxy_probabilities} is audited alone: remove {given}, or audit it in a second run.",
+    ),
+    Pair(
+        "randomized_response",
+        ("labelled_group", "proxy", "shares", "inclusion", "strata"),
+        "{randomized_response} is audited alone: remove {given}, or audit it in a second run.",
+    ),
+    Pair(
+        "top",
+        ("label", "prediction", "against", "control", "time", "along", "numbers", "favourable", "metrics", *OF_CLASSES),
+        "A ranking reads no outcomes and no classes: remove {given}, or {top}.",
+    ),
+    Pair(
+        "numbers",
+        ("score", "time", "favourable", "metrics", *OF_CLASSES),
+        "{given} cannot be used with {numbers}: remove one of them.",
+    ),
+    Pair(
+        DECISIONS,
+        ("score", "against", "control", "along", "metrics", *OF_CLASSES),
+        "{given} needs outcomes: name their column with {label}, or leave it out. For selection rates alone, {label} "
+        "takes a copy of the decisions.",
+    ),
+    Pair("threshold", ("prediction",), "{prediction} and {threshold} both decide the rows. Leave one of them out."),
+    Pair(
+        "weight",
+        ("metrics", "along", "score", "against", "time", "costs", "cluster", "count", "parts"),
+        "{given} cannot be used with {weight}: no interval is known to hold. Scores can be decided first, and the "
+        "decisions named as {prediction}.",
+    ),
+    Pair(
+        "cluster",
+        ("metrics", "along", "control", "time", "costs", "count", "parts"),
+        "{given} cannot be used with {cluster}: the intervals would ignore the clusters. Leave one of them out.",
+    ),
+)  # fmt: skip
+
+
+class Refused(ConfigError):  # noqa: N818  (reads as the state it reports)
+    """Options that do not go together, in the words of Python; ``typed`` says it in those of the command line.
+
+    ``example`` is a command that shows what to type.
+    """
+
+    def __init__(
+        self, sentence: str, options: Collection[str], names: Mapping[str, str] | None = None, example: str = ""
+    ) -> None:
+        self.sentence, self.options, self.example = sentence, options, example
+        super().__init__(self.said(lambda name: (names or {}).get(name, f"{name}=")))
+
+    @property
+    def typed(self) -> str:
+        """The sentence as who types a command needs it."""
+        return self.said(dashed) + (f" Example: {self.example}" if self.example else "")
+
+    def said(self, spell: Callable[[str], str]) -> str:
+        """Return the sentence with options as ``spell`` writes them."""
+        return self.sentence.format_map(_Spelled(spell, self.options))
+
+
+class _Spelled(dict[str, str]):
+    """Options in the words of who asks; ``given`` are several of them."""
+
+    def __init__(self, spell: Callable[[str], str], given: Collection[str]) -> None:
+        *most, last = map(spell, given)
+        super().__init__(given=f"{', '.join(most)} and {last}" if most else last)
+        self.spell = spell
+
+    def __missing__(self, name: str) -> str:
+        return self.spell(name)
+
+
+TYPED = {"data": "FILE", "groups": "--group", "costs": "--cost", "parts": "parts=", "metrics": "metrics=",
+         "about": "about=", "missing": "missing="}  # fmt: skip
+"""Options that are no ``--option`` of their own name."""
+ARRAYS = {"data": "rows", "label": "y_true", "prediction": "y_pred", "score": "scores=", "weight": "sample_weight=",
+          "groups": "sensitive_features=", "control": "control_features=", "count": "counts="}  # fmt: skip
+"""What :func:`levelhead.audit` calls them, where that is another name."""
+
+
+def literal(text: object) -> str:
+    """Return a text for a sentence in which it is no option."""
+    return str(text).replace("{", "{{").replace("}", "}}")
+
+
+def dashed(name: str) -> str:
+    """Return an option as it is typed."""
+    return TYPED.get(name, f"--{name.replace('_', '-')}")
+
+
+def given_of(asked: Mapping[str, Any]) -> set[str]:
+    """Return the options that were given, and the kinds that follow from them; 0 is given, and False is not."""
+    there = {name for name, value in asked.items() if _is_there(value)}
+    there -= {name for name in DEFAULTS if asked.get(name) == DEFAULTS[name]}
+    if there & set(KNOWN):
+        there.add(UNRECORDED)
+    elif not there & {"label", "top", "example"}:
+        there.add(DECISIONS)
+    return there
+
+
+def _is_there(value: Any) -> bool:
+    if value is None or isinstance(value, (bool, str)):
+        return value not in (None, False)
+    return len(value) > 0 if hasattr(value, "__len__") else True
+
+
+DEFAULTS = {"scale": "auto", "missing": "leave out", "min_count": 10}
+"""Values that say nothing."""
+
+
+def clashing(option: str, there: Collection[str]) -> list[str]:
+    """Return which of the options that are there do not go with one."""
+    rows = [one for one in PAIRS if option in (one.option, *one.others)]
+    found = [other for one in rows for other in (one.others if one.option == option else (one.option,))]
+    return [one for one in dict.fromkeys(found) if one in there and one != DECISIONS]
+
+
+def refuse(asked: Mapping[str, Any], names: Mapping[str, str] | None = None) -> None:
+    """Raise :class:`Refused` for the first row of the table that the options break, before anything is read.
+
+    Args:
+        asked: the options by name, with their values.
+        names: what Python calls them, where that is another name.
+    """
+    there = given_of(asked)
+    for row in PAIRS:
+        if row.option in there and (clash := [one for one in row.others if one in there]):
+            raise Refused(row.why, clash, names)
+    for need in NEEDS:
+        if need.option in there and not there & set(need.others):
+            raise Refused(need.why, [need.option], names)
+    if "example" not in there and (lacking := lacking_of(there)):
+        raise Refused(
+            "An audit needs {data}, {groups} and {prediction} (or {score}); missing: {given}.",
+            lacking,
+            names,
+            "levelhead audit --example",
+        )
+
+
+def lacking_of(there: Collection[str]) -> list[str]:
+    """Return what no audit can do without."""
+    needs = {"data": {"data"}, "groups": {"groups", UNRECORDED}, "prediction": {"prediction", "score"}}
+    return [name for name, any_of in needs.items() if not any_of & set(there)]
+
+
+def as_markdown() -> str:
+    """Return the table for the docs."""
+    lines = [f"| {_listed([row.option])} | {_listed(row.others)} |" for row in PAIRS]
+    return "\n".join(["| option | goes without |", "|---|---|", *lines])
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(name if " " in name or name == DECISIONS else f"`{dashed(name)}`" for name in names)
