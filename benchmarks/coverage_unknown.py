@@ -20,6 +20,14 @@ from levelhead.metrics.worst_case import by_probabilities, by_shares
 FloatArray = NDArray[np.float64]
 
 
+Figures = dict[str, tuple[float, float, float]]
+"""Value and interval by gap."""
+
+
+def ends(one: Any) -> tuple[float, float, float]:
+    return one.value, one.low, one.high
+
+
 class Missing(NamedTuple):
     """A world in which groups are not recorded: ``once`` gives by gap (value, low, high), NaN where refused."""
 
@@ -27,7 +35,7 @@ class Missing(NamedTuple):
     design: str
     holds: bool  # whether the method's assumption does
     truth: dict[str, tuple[float, float]]  # both ends of what an interval must hold
-    once: Callable[[np.random.Generator], dict[str, tuple[float, float, float]]]
+    once: Callable[[np.random.Generator], Figures]
 
 
 def population(share: float, positive: tuple[float, float], selected: tuple[tuple[float, float], ...]) -> FloatArray:
@@ -56,7 +64,7 @@ def labelled_world(
     full = joint[..., None] * np.stack([1 - says, says], -1)[:, None]  # (group, label, prediction, h)
     power = np.arange(2)[:, None] ** np.arange(3)  # (h, j)
 
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
+    def once(rng: np.random.Generator) -> Figures:
         if weighted:  # rows with label 1 are three times as likely to be labelled
             rows = rng.multinomial(n + 5000, full.ravel()).reshape(full.shape)
             chance = np.array([1.0, 3.0]) * n / (n + 5000) / float(joint.sum((0, 2)) @ [1, 3])
@@ -69,49 +77,36 @@ def labelled_world(
             own = np.repeat(np.einsum("gyhk,kj->gyhj", known.astype(float), power)[:, :, :, None], 3, 3)
             rest = np.einsum("yhk,kj->yhj", rows.sum(0).astype(float), power)
         found = by_labelled_rows(own, rest, weighted=weighted)
-        return {gap: (one.estimate.value, one.estimate.low, one.estimate.high) for gap, one in found.items()}
+        return {gap: ends(one.estimate) for gap, one in found.items()}
 
     return Missing("labelled subset", design, True, gaps_of(joint), once)
 
 
-def cross_fitted_world(design: str, n: int) -> Missing:
-    """A proxy of six categories, fitted on the labelled rows themselves."""
-    joint = population(0.4, (0.3, 0.5), UNEQUAL)
-    says = np.array([[0.3, 0.25, 0.2, 0.15, 0.07, 0.03], [0.03, 0.07, 0.1, 0.2, 0.3, 0.3]])
-    full = joint[:, None] * says[:, :, None, None]  # (group, cell, label, prediction)
+def cross_fitted_world(design: str, n: int, joint: FloatArray, says: Any, level: float = 0.95) -> Missing:
+    """A proxy, P(category | group), that is fitted on the labelled rows themselves: the last group minus the first."""
+    full, last = joint[:, None] * np.array(says)[:, :, None, None], len(joint) - 1  # (group, category, label, yhat)
 
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
+    def once(rng: np.random.Generator) -> Figures:
         folds = rng.multinomial([n // 5] * 5, full.ravel()).reshape(5, *full.shape).astype(float)
         rows = rng.multinomial(5000, full.ravel()).reshape(full.shape).sum(0).astype(float)
-        found = by_labelled_pairs(np.repeat(folds[..., None], 3, -1), rows)
-        pairs = {gap: by_pair[1, 0].estimate for gap, by_pair in found.items()}
-        return {gap: (one.value, one.low, one.high) for gap, one in pairs.items()}
+        found = by_labelled_pairs(np.repeat(folds[..., None], 3, -1), rows, level=level)
+        return {gap: ends(by_pair[last, 0].estimate) for gap, by_pair in found.items()}
 
-    return Missing("labelled subset", design, True, gaps_of(joint), once)
+    return Missing("labelled subset", design, True, gaps_of(joint[[0, last]]), once)
 
 
-def three_groups_world(design: str, n: int) -> Missing:
-    """Three groups against each other, with a proxy of six categories: the third minus the first, at 95%."""
-    label = np.array([0.3, 0.4, 0.5])
-    hit = np.array([[0.2, 0.7], [0.3, 0.8], [0.35, 0.9]])
+def three_groups() -> FloatArray:
+    """P(group, label, prediction) of three groups."""
+    label, hit = np.array([0.3, 0.4, 0.5]), np.array([[0.2, 0.7], [0.3, 0.8], [0.35, 0.9]])
     share = np.array([0.4, 0.35, 0.25])[:, None, None]
-    joint = share * np.stack([1 - label, label], -1)[..., None] * np.stack([1 - hit, hit], -1)
-    says = np.array(
-        [[0.5, 0.25, 0.1, 0.08, 0.05, 0.02], [0.1, 0.1, 0.5, 0.2, 0.05, 0.05], [0.02, 0.03, 0.05, 0.2, 0.3, 0.4]]
-    )
-    full = joint[:, None] * says[:, :, None, None]  # (group, cell, label, prediction)
-
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-        folds = rng.multinomial([n // 5] * 5, full.ravel()).reshape(5, *full.shape).astype(float)
-        rows = rng.multinomial(5000, full.ravel()).reshape(full.shape).sum(0).astype(float)
-        # Three pairs share the error probability: 15% for all leave 5% for each.
-        found = by_labelled_pairs(np.repeat(folds[..., None], 3, -1), rows, level=0.85)
-        pairs = {gap: by_pair[2, 0].estimate for gap, by_pair in found.items()}
-        return {gap: (one.value, one.low, one.high) for gap, one in pairs.items()}
-
-    return Missing("labelled subset", design, True, gaps_of(joint[[0, 2]]), once)
+    return np.asarray(share * np.stack([1 - label, label], -1)[..., None] * np.stack([1 - hit, hit], -1))
 
 
+OF_TWO = [[0.3, 0.25, 0.2, 0.15, 0.07, 0.03], [0.03, 0.07, 0.1, 0.2, 0.3, 0.3]]
+OF_THREE = [[0.5, 0.25, 0.1, 0.08, 0.05, 0.02], [0.1, 0.1, 0.5, 0.2, 0.05, 0.05], [0.02, 0.03, 0.05, 0.2, 0.3, 0.4]]
+"""What a proxy of six categories says of each group."""
+ONE_OF_THREE = 0.85
+"""Three pairs share the error probability: 15% for all leave 5% for each."""
 PROXIES = np.array([[0.2, 0.7], [0.25, 0.9], [0.35, 0.6]])  # P(says 1 | group), a proxy a line
 
 
@@ -131,11 +126,10 @@ def proxy_world(
     pair = pair + spread * np.array([[1.0, -1.0], [-1.0, 1.0]])
     full = np.einsum("gyh,ghij,ghk->ijkyh", joint, pair, three)
 
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
+    def once(rng: np.random.Generator) -> Figures:
         counts = rng.multinomial(n, full.ravel()).reshape(full.shape)
         found = by_proxies(counts, mode=mode, replicates=500, seed=int(rng.integers(1 << 30)))
-        figures = {gap: by_pair[1, 0] for gap, by_pair in found.gaps.items()}
-        return {gap: (figure.value, figure.low, figure.high) for gap, figure in figures.items()}
+        return {gap: ends(by_pair[1, 0]) for gap, by_pair in found.gaps.items()}
 
     return Missing("three proxies", design, not (shift and mode == "global") and not shared, gaps_of(joint), once)
 
@@ -146,10 +140,9 @@ def response_world(design: str, n: int, share: float, flip: float, selected: Any
     matrix = Response(flip=flip).matrix(2)
     seen = np.einsum("ij,iyh->jyh", matrix, joint)
 
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
+    def once(rng: np.random.Generator) -> Figures:
         found = by_responses(rng.multinomial(n, seen.ravel()).reshape(seen.shape), matrix)
-        figures = {gap: by_pair[1, 0].estimate for gap, by_pair in found.items()}
-        return {gap: (figure.value, figure.low, figure.high) for gap, figure in figures.items()}
+        return {gap: ends(by_pair[1, 0].estimate) for gap, by_pair in found.items()}
 
     return Missing("randomised responses", design, True, gaps_of(joint), once)
 
@@ -163,7 +156,7 @@ def bounds_world(design: str, n: int, weight: Any, rate: Any, share: Any, *, dra
     bounds = by_shares(1e12 * w[:, None, None] * cells, shares)
     truth = {gap: (one[1, 0].low, one[1, 0].high) for gap, one in bounds.items()}
 
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
+    def once(rng: np.random.Generator) -> Figures:
         sizes = rng.multinomial(n, w) if drawn else np.round(n * w).astype(int)
         counts = np.stack([rng.multinomial(k, q.ravel()).reshape(2, 2) for k, q in zip(sizes, cells, strict=True)])
         found = {gap: by_pair[1, 0] for gap, by_pair in by_shares(counts, shares).items()}
@@ -181,12 +174,10 @@ def probabilities_world(design: str, n: int) -> Missing:
     outer = (vectors[:, :, None] * vectors[:, None, :])[:, None, None]
     joint = np.einsum("kg,kyh->gyh", kinds, cells) / 60
 
-    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
+    def once(rng: np.random.Generator) -> Figures:
         counts = rng.multinomial(n, cells.ravel() / 60).reshape(cells.shape)
-        # Three pairs share the error probability: 15% for all leave 5% for each.
-        _, weighted = by_probabilities(counts[..., None, None] * outer, level=0.85)
-        figures = {gap: by_pair[2, 0] for gap, by_pair in weighted.items()}
-        return {gap: (one.value, one.low, one.high) for gap, one in figures.items()}
+        _, weighted = by_probabilities(counts[..., None, None] * outer, level=ONE_OF_THREE)
+        return {gap: ends(by_pair[2, 0]) for gap, by_pair in weighted.items()}
 
     return Missing("weighted by probabilities", design, True, gaps_of(joint[[0, 2]]), once)
 
@@ -208,7 +199,9 @@ def worlds() -> list[Missing]:
         labelled_world("100 labelled", 100, 0.4, (0.9, 0.1)),
         labelled_world("200 labelled, proxy errs with the prediction", 200, 0.3, (0.7, 0.2), shift=0.2),
         labelled_world("400 labelled, three times as often with label 1", 400, 0.4, (0.9, 0.1), weighted=True),
-        cross_fitted_world("400 labelled, proxy cross-fitted on them", 400),
+        cross_fitted_world(
+            "400 labelled, proxy cross-fitted on them", 400, population(0.4, (0.3, 0.5), UNEQUAL), OF_TWO
+        ),
         proxy_world("global, 2,000 rows", 2_000, says=strong, mode="global"),
         proxy_world("global, 10,000 rows", 10_000, mode="global"),
         proxy_world("global, 50,000 rows", 50_000, mode="global"),
@@ -233,7 +226,9 @@ def worlds() -> list[Missing]:
         bounds_world("one stratum at its kink, 1,000 rows", 1_000, (1.0,), (0.3,), (0.3,)),
         bounds_world("one stratum off its kink, 1,000 rows", 1_000, (1.0,), (0.3,), (0.2,)),
         # The place of a world decides its draws: new ones come last.
-        three_groups_world("600 labelled of three groups, proxy cross-fitted on them", 600),
+        cross_fitted_world(
+            "600 labelled of three groups, proxy cross-fitted on them", 600, three_groups(), OF_THREE, ONE_OF_THREE
+        ),
         proxy_world("global, 700 rows, 10 to 15% positive", 700, says=strong, mode="global", positive=(0.1, 0.15)),
         proxy_world("global, 3,000 rows, 5 to 8% positive", 3_000, says=strong, mode="global", positive=(0.05, 0.08)),
         bounds_world("100 strata at their kinks, 5,000 rows", 5_000, hundred, many, many),

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from levelhead.data import DATASETS, SPLITS, Fold, hatexplain, text_files, utkface_folder
+from levelhead.data import DATASETS, SPLITS, Fold, celeba_folder, hatexplain, text_files, utkface_folder
 from levelhead.types import ConfigError
 from test_blindness import ALL_LAYOUTS, COMPUTED, LAYOUTS, draw, sentences, write_files
 
@@ -89,9 +89,9 @@ def nothing_is_kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Write down the columns that levelhead.data opens, at the doors that it has: csv, pandas, parquet, JSON, names."""
+    """Write down the columns that levelhead.data opens, at the doors that it has: csv, lines, parquet, JSON, names."""
     found: set[str] = set()
-    read_rows, read_csv, load_json = csv.reader, pd.read_csv, json.load
+    read_rows, load_json, pairs = csv.reader, json.load, celeba_folder.OwnersTable._pairs
 
     def rows(*arguments: Any, **options: Any) -> Iterator[list[str]]:
         names: list[str] = []
@@ -99,11 +99,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> set[str]:
             yield Row(cells, names, found) if names else cells
             names = names or cells
 
-    def frame(path: Path, **options: Any) -> pd.DataFrame:
-        lines = path.read_text().splitlines()
-        head = lines[0].split(",") if path.suffix == ".csv" else ["file", *lines[1].split()]
-        found.update(head[place] for place in options["usecols"] if path.stem == "list_attr_celeba")
-        return read_csv(path, **options)
+    def of_owners(self: Any, path: Path, place: int) -> Any:
+        found.update([self.header()[place]] if path.stem == "list_attr_celeba" else [])
+        return pairs(self, path, place)
 
     def table(file: Path, columns: list[str]) -> Any:
         found.update(columns)
@@ -135,10 +133,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     field = utkface_folder._pattern
     monkeypatch.setattr(text_files, "_object", fields)
     monkeypatch.setattr(csv, "reader", rows)
-    monkeypatch.setattr(pd, "read_csv", frame)
+    monkeypatch.setattr(celeba_folder.OwnersTable, "_pairs", of_owners)
     monkeypatch.setattr(hatexplain, "json", SimpleNamespace(load=document))  # libraries read JSON of their own
     monkeypatch.setattr(utkface_folder, "_pattern", pattern)
-    doors = SimpleNamespace(read_table=table, read_schema=pq.read_schema, ParquetFile=Opened)
+    doors = SimpleNamespace(**vars(pq) | {"read_table": table, "ParquetFile": Opened})
     for name, module in list(sys.modules.items()):
         if name.startswith("levelhead.data.") and getattr(module, "pq", None) is pq:
             monkeypatch.setattr(module, "pq", doors)
