@@ -13,14 +13,11 @@ from levelhead.metrics.between import (
     chance_range,
     check_level,
     clearest,
-    difference_of,
     differences,
     fisher_p,
-    mean_of,
     mover,
     proportion,
     proportion_ends,
-    ratio_of,
     shared,
     unlike,
     variance_between,
@@ -221,12 +218,6 @@ def test_levels_of_several_are_bonferronis() -> None:
         check_level(possible)
 
 
-def test_the_difference_of_two_figures_combines_their_arms() -> None:
-    found = difference_of(Estimate(0.7, 0.6, 0.75, 40), Estimate(0.4, 0.35, 0.52, 60))
-    low, high = 0.3 - math.hypot(0.1, 0.12), 0.3 + math.hypot(0.05, 0.05)
-    assert (found.value, found.low, found.high, found.n) == pytest.approx((0.3, low, high, 100))
-
-
 def test_movers_arms_with_a_correlation() -> None:
     first, second = np.array([0.6]), np.array([0.35])
     ends = (np.array([0.5]), np.array([0.72])), (np.array([0.3]), np.array([0.43]))
@@ -255,39 +246,6 @@ def test_correlated_rates_are_told_apart_as_if_they_had_more_rows() -> None:
     assert differences(np.array([0.0, 9.0]), np.array([9.0, 9.0]), *place).low[0] == -1.0
     none = differences(np.array([0.0, 30.0]), np.array([0.0, 60.0]), *place)
     assert not none.decided[0], "rows of next to no worth decide nothing"
-
-
-def test_the_ratio_of_two_rates_is_donner_and_zous() -> None:
-    """Equation 9, with the arms of two rates written out."""
-    first, second = Estimate(0.3, 0.2, 0.42, 50), Estimate(0.6, 0.48, 0.71, 70)
-    p, q = 0.3, 0.6
-    low = (p * q - math.sqrt((p * q) ** 2 - 0.2 * 0.71 * (2 * p - 0.2) * (2 * q - 0.71))) / (0.71 * (2 * q - 0.71))
-    high = (p * q + math.sqrt((p * q) ** 2 - 0.42 * 0.48 * (2 * p - 0.42) * (2 * q - 0.48))) / (0.48 * (2 * q - 0.48))
-    found = ratio_of(first, second)
-    assert (found.value, found.low, found.high, found.n) == pytest.approx((0.5, low, high, 120))
-    assert ratio_of(first, second, alike=True).high == 1.0
-    assert ratio_of(Estimate(0.6, 0.55, 0.65, 9), Estimate(0.3, 0.25, 0.35, 9), alike=True).low == 1.0
-    none = ratio_of(Estimate(0.0, 0.0, 0.1, 20), second)
-    assert (none.value, none.low) == (0.0, 0.0)
-    assert ratio_of(first, Estimate(0.1, 0.0, 0.3, 20)).high == math.inf
-    assert ratio_of(first, Estimate(0.0, 0.0, 0.3, 20)).reason == "the reference group's rate is 0"
-    lacking = ratio_of(Estimate.undefined("no rows", 3), second)
-    assert (lacking.reason, lacking.n) == ("no rows", 73)
-    assert ratio_of(first, Estimate.undefined("no rows", 3)).reason == "the reference group: no rows"
-
-
-def test_the_mean_of_two_rates() -> None:
-    first, second = Estimate(0.3, 0.2, 0.42, 50), Estimate(0.6, 0.48, 0.71, 70)
-    found = mean_of(first, second)
-    ends = 0.45 - math.hypot(0.1, 0.12) / 2, 0.45 + math.hypot(0.12, 0.11) / 2
-    assert (found.value, found.low, found.high, found.n) == pytest.approx((0.45, *ends, 120))
-    together = mean_of(first, second, together=True)
-    assert (together.low, together.high) == pytest.approx((0.45 - 0.11, 0.45 + 0.115))
-    assert mean_of(Estimate(0.0, -0.3, 0.1, 1), Estimate(0.1, -0.3, 0.2, 1)).low == 0.0
-    assert mean_of(Estimate(1.0, 0.9, 1.3, 1), Estimate(0.9, 0.8, 1.3, 1)).high == 1.0
-    lacking = Estimate.undefined("no rows")
-    assert mean_of(first, lacking) is lacking
-    assert mean_of(lacking, second) is lacking
 
 
 def test_a_range_beside_chance_is_counted_over_the_deals() -> None:

@@ -30,7 +30,3 @@ def test_a_gap_is_the_mean_size_of_both_differences() -> None:
     moves[:150] = np.nan
     assert gap_estimate(np.array([0.3, -0.1]), moves, 900, 400, 0.95, "why").reason == "why"
     assert gap_estimate(np.array([0.3, np.nan]), moves[150:], 900, 400, 0.95, "why").reason == "why"
-
-
-def test_the_quantile_of_few_rows_is_wider_than_students() -> None:
-    assert quantile(0.95, 11) == pytest.approx(2.228139 * (12 / 10) ** 0.5, rel=1e-6)

@@ -42,8 +42,3 @@ def test_a_new_gap_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "label other than" in reason
     assert "'g0'" in reason
     assert metric_title("predictive_equality") == "Predictive equality gap"
-
-
-def test_short_names_keep_abbreviations_inside_a_line() -> None:
-    columns = [METRICS[name].column for name in ("balanced_accuracy", "equalized_odds_worst")]
-    assert columns == ["balanced accuracy", "EOd gap, larger part"]

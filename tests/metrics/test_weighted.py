@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from levelhead.metrics.counts import Counts
-from levelhead.metrics.weighted import WeightedCounts, WeightedRate, kish, two_by_two, weighted_estimates
+from levelhead.metrics.weighted import WeightedCounts, WeightedRate, weighted_estimates
 
 # (groups, labels, predictions): rows, and the weight that each row of a cell has.
 ROWS = np.array([[[8, 2, 0], [1, 4, 5], [0, 0, 10]], [[3, 3, 4], [2, 8, 0], [6, 0, 4]]])
@@ -22,7 +22,6 @@ def weighted(rows: np.ndarray = ROWS, each: np.ndarray = EACH) -> WeightedCounts
 
 
 def test_all_classes_but_one_are_summed() -> None:
-    assert two_by_two(ROWS, 1).tolist() == [[[18, 2], [6, 4]], [[17, 3], [2, 8]]]
     assert weighted().swapped(1).counts.table.tolist() == [[[18, 6], [2, 4]], [[17, 2], [3, 8]]]
 
 
@@ -55,7 +54,6 @@ def test_whole_numbers_are_weights_and_rows_without_any_have_no_rate() -> None:
         assert math.isnan(found.value[0, 0])
         assert (found.rows[0, 0], found.worth[0, 0]) == (0, 0)
         assert (found.value[0, 1], found.worth[0, 1]) == pytest.approx((0.8, 10))
-    assert kish(np.array([0, 4]), np.array([0, 8])).tolist() == [0.0, 2.0]
 
 
 def test_balanced_accuracy_has_agresti_and_caffos_interval_at_the_effective_sizes() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import special
 from test_proxies import world
 from test_worst_case import opportunity
 
-from levelhead.metrics import between, contrasts, implied, names, proxies, ranking, responses, signed, worst_case
+from levelhead import metrics
 from sessions import check, renew
 
 TEXT = Path(__file__).with_name("worked.txt")
@@ -21,8 +24,9 @@ def show(*values: object) -> None:
     print(*[one.tolist() for one in rounded], sep="  ")
 
 
-MODULES = (between, contrasts, implied, names, proxies, ranking, responses, signed, worst_case)
-NAMES = {name: one for module in MODULES for name, one in vars(module).items() if not name.startswith("__")}
+NAMES: dict[str, Any] = {}
+for one in pkgutil.iter_modules(metrics.__path__):
+    NAMES |= vars(importlib.import_module(f"levelhead.metrics.{one.name}"))
 NAMES |= {"show": show, "world": world, "opportunity": opportunity, "special": special}
 
 
