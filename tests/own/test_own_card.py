@@ -58,13 +58,6 @@ def test_the_card_of_a_debiased_model_says_how_to_load_it(tmp_path: Path) -> Non
     assert torch.allclose(names["logits"], model.eval()(names["pixels"]).logits, atol=1e-6)
 
 
-def test_the_install_line_is_that_of_the_documentation() -> None:
-    root = Path(__file__).parents[2]
-    line = re.search(r"`(python -m pip install [^`]*)`", lh.model_card(lh.attach(vit())))
-    assert line is not None
-    assert line[1] in (root / "docs" / "index.md").read_text(encoding="utf-8")
-
-
 def test_measured_figures_and_training_stand_in_it() -> None:
     rows = [{"pixel_values": torch.randn(3, 8, 8), "labels": at % 2, "site": "ab"[at // 2 % 2]} for at in range(40)]
     debiased = lh.attach(vit()).train()
@@ -88,19 +81,17 @@ def test_measured_figures_and_training_stand_in_it() -> None:
     assert yaml.safe_load(text.split("---")[1])["license"] == "mit"
 
 
-def test_hostile_words_stay_words() -> None:
+def test_hostile_words_stay_words_and_the_install_line_is_that_of_the_documentation() -> None:
     hostile = "<script>x</script> [a](http://b) | `c`\n# d"
     text = lh.model_card(lh.attach(vit()), task=hostile, data=hostile, groups=hostile, limits=[hostile], title=hostile)
-    assert "<script>" not in text
-    assert "[a](" not in text
+    for markup in ("<script>", "[a](", "\n# d"):
+        assert markup not in text
     assert "http://" not in text.replace("https://", "")
-    assert "\n# d" not in text
-
-
-def test_the_card_of_a_plain_model() -> None:
-    text = lh.model_card(vit())
-    assert "A plain model of transformers, without debiased attention." in text
-    assert "No attention is debiased." in text
+    (line,) = re.findall(r"`(python -m pip install [^`]*)`", text)
+    assert line in (Path(__file__).parents[2] / "docs" / "index.md").read_text(encoding="utf-8")
+    plain = lh.model_card(vit())
+    assert "A plain model of transformers, without debiased attention." in plain
+    assert "No attention is debiased." in plain
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")

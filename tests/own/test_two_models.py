@@ -113,13 +113,9 @@ def test_clusters_widen_every_interval_and_not_those_of_groups_alone() -> None:
     found, moved = compare(frame, cluster=index), compare(frame, cluster=index.sample(frac=1, random_state=0))
     assert moved.changes["accuracy"] == found.changes["accuracy"]
     assert any("matched by their pandas index" in one for one in moved.warnings)
-
-
-def test_a_class_of_few_clusters_is_named() -> None:
-    rows = [row | {"labels": int(place < 3)} for place, row in enumerate([*ROWS] * 2)]
-    found = compare(rows, cluster=[*range(40)] * 2)
-    assert any("come from fewer than 8 clusters" in one for one in found.warnings)
-    assert not any("all rows" in one and "leave it out" in one for one in found.warnings)
+    few = compare([row | {"labels": int(place < 3)} for place, row in enumerate([*ROWS] * 2)], cluster=[*range(40)] * 2)
+    assert any("come from fewer than 8 clusters" in one for one in few.warnings)
+    assert not any("all rows" in one and "leave it out" in one for one in few.warnings)
 
 
 def test_the_favourable_class_goes_by_its_name_or_its_position() -> None:
