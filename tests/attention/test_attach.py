@@ -273,13 +273,6 @@ def test_normalising_and_aligning_are_not_all_there_is(notebook):
     assert not torch.allclose(model(**batch("bert")).logits, plain)
 
 
-def test_pretrained_weights_get_a_warning(tmp_path):
-    build("vit").save_pretrained(tmp_path)
-    model = ViTForImageClassification.from_pretrained(tmp_path)
-    with pytest.warns(UserWarning, match="append_encoder"):
-        attach(model)
-
-
 def test_explicit_switches_reach_the_standardizer(family):
     model = attach(build(family), DebiasConfig(statistics="feature", absolute=False, scale=False, running="std"))
     debias = debiased_attention(model).debias

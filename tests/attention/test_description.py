@@ -102,21 +102,6 @@ def test_an_appended_model(tmp_path):
     assert "nothing is debiased (a plain layer of levelhead.append_encoder)" in text
 
 
-@pytest.mark.parametrize(
-    ("debias", "because"),
-    [
-        (lh.DebiasConfig(), "debias.statistics is 'position', and readout_only is not set"),
-        (lh.DebiasConfig(statistics="cls_feature", readout_only=False), "readout_only is False"),
-        (lh.DebiasConfig(readout="none"), "no single row is read"),
-        (lh.DebiasConfig.preset("released-multinli"), "debias.ranking is 'per_head'"),
-    ],
-)
-def test_an_appended_layer_says_why_it_computes_all_rows(debias, because):
-    model = make("append", "vit", debias)
-    assert lh.describe(model).all_rows == because
-    assert f"last layer computes all rows: {because}" in repr(model)
-
-
 def test_what_is_found_out_later_is_told_too():
     model = make("append", "bert")
     model.block.register_forward_hook(lambda *_: None)

@@ -163,15 +163,6 @@ def test_one_row_of_an_appended_layer_equals_all_rows(name, norm, padded):
     assert_equal(*results, 1e-12)
 
 
-def test_the_text_says_which_rows_are_computed(family):
-    assert "computes the readout row alone" in repr(attach(build(family)))
-    assert "computes the readout row alone" in repr(readout_only(build(family)))
-    assert "readout_only is False" in repr(attach(build(family), DebiasConfig(readout_only=False)))
-    assert "'feature'" in repr(attach(build(family), DebiasConfig(statistics="feature")))
-    assert "per_head" in repr(attach(build(family), DebiasConfig(ranking="per_head")))
-    assert "'last'" in repr(attach(build(family), DebiasConfig(readout="last")))
-
-
 def test_unknown_layers_and_other_readers_compute_all_rows():
     torch.manual_seed(0)
     electra = ElectraForSequenceClassification(ElectraConfig(**SMALL, **TEXT, embedding_size=16))

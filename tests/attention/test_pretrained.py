@@ -15,7 +15,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from levelhead.attention import append_encoder, attach, from_pretrained, readout_only
 from levelhead.attention.aligning import debiased_attention
-from levelhead.types import LevelheadError, UnsupportedModelError
+from levelhead.types import UnsupportedModelError
 
 
 @pytest.fixture(params=["attach", "append"])
@@ -71,8 +71,6 @@ def test_a_class_named_outright_gives_an_undebiased_model_and_says_so(family, tm
 
 def test_a_new_head_of_another_number_of_classes(saved, family, labels, caplog):
     model, folder = saved
-    with pytest.raises(LevelheadError, match=r"has a head of 3 classes, not 5\..*ignore_mismatched_sizes=True"):
-        from_pretrained(folder, num_labels=5)
     with caplog.at_level("WARNING", logger="levelhead"):
         loaded = from_pretrained(folder, num_labels=5, ignore_mismatched_sizes=True)
     assert "2 weights of another shape, such as classifier.bias" in caplog.text
