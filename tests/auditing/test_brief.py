@@ -31,18 +31,18 @@ def screen(result: Any) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-@pytest.mark.parametrize(("groups", "columns"), [(2, 1), (1, 1), (7, 2), (60, 4)])
+@pytest.mark.parametrize(("groups", "columns"), [(2, 1), (1, 1), (7, 2), (30, 4)])
 def test_it_fits_a_screen_whatever_groups_are_called(groups: int, columns: int) -> None:
     label, predicted, by = rows(groups=groups, columns=columns)
     options: dict[str, Any] = {"sensitive_features": by, "favourable": "yes"}
     audit = lh.audit(label, predicted, replicates=100, intersect=columns == 2, **options)
-    decisions = lh.audit(None, predicted, **options)
-    for result in (audit, decisions):
+    for result in (audit, lh.audit(None, predicted, **options)):
         assert " ".join(screen(result)).endswith("--html, --json, or print(result.text(all=True)).")
         assert len(result.text(all=True)) > len(str(result))
-    several = lh.audit(np.r_[label, ["maybe"] * 9], np.r_[predicted, ["yes"] * 9],
-                       sensitive_features={"a": np.r_[by["sex"], ["a"] * 9]}, replicates=100)  # fmt: skip
-    screen(several)
+    three = np.r_[label, ["maybe"] * 9]
+    screen(
+        lh.audit(three, np.r_[predicted, ["yes"] * 9], sensitive_features=np.r_[by["sex"], ["a"] * 9], replicates=100)
+    )
 
 
 def test_groups_that_are_not_shown_are_counted_and_the_lowest_ratio_is_shown() -> None:
@@ -78,21 +78,18 @@ def test_the_favourable_outcome_is_in_sentences_errors_page_and_json() -> None:
 
 
 def test_what_an_option_asked_for_is_among_the_first_sentences() -> None:
-    chance = np.random.default_rng(0)
-    group, label = chance.choice(["a", "b", "c"], 900), chance.integers(0, 2, 900)
-    predicted = np.where(chance.random(900) < np.where(group == "a", 0.9, 0.6), label, 1 - label)
-    month = chance.choice(["2025-01", "2025-02", "2025-03"], 900)
-    found = lh.audit(label, predicted, sensitive_features=group, favourable=1, time=month, replicates=100)
-    assert "over 3 periods" in " ".join(screen(found)[:5])
+    label, predicted, by = rows(groups=3, columns=1)
+    month = np.random.default_rng(1).choice(["2025-01", "2025-02", "2025-03"], 900)
+    options: dict[str, Any] = {"sensitive_features": by, "favourable": "yes", "time": month}
+    assert "over 3 periods" in " ".join(screen(lh.audit(label, predicted, replicates=100, **options))[:5])
 
 
 def test_the_decision_of_a_score_has_a_name_of_its_own() -> None:
-    options: dict[str, Any] = {"positive": "repaid", "threshold": 0.6, **LOANS}
-    result = lh.audit(REPAID, scores=SCORES, favourable="approved", **options)
-    text = " ".join(str(result).split())
-    assert "Among rows with label = repaid, 50.0% of women and 100.0% of men are “approved”" in text
+    options: dict[str, Any] = {"positive": "repaid", "threshold": 0.6, "favourable": "approved", **LOANS}
+    result = lh.audit(REPAID, scores=SCORES, **options)
+    text, record = " ".join(str(result).split()), result.to_dict()
+    assert "label = repaid, 50.0% of women and 100.0% of men are “approved”" in text
     assert "Wrongly selected: “approved” although label is “defaulted”." in text
-    record = result.to_dict()
     assert (record["favourable"], record["words"]["favourable"]) == ("approved", "repaid")
     assert record["rates"]["sex"]["favourable"] == "approved"
 
@@ -100,8 +97,7 @@ def test_the_decision_of_a_score_has_a_name_of_its_own() -> None:
 def test_a_page_says_no_gap_twice_and_one_form_of_equalized_odds() -> None:
     label, predicted, by = rows(groups=3, columns=1)
     result = lh.audit(label, predicted, sensitive_features=by, favourable="yes", replicates=100)
-    whole = result.text(all=True)
+    whole, page, parity = result.text(all=True), result.to_html(), result.metrics["demographic_parity"]
     assert whole.count("Equalized odds gap") == 1
-    assert "mean of |dTPR|" not in whole + result.to_html()
-    parity = result.metrics["demographic_parity"]
-    assert result.to_html().count(f"<small>[{100 * parity.low:.1f}, {100 * parity.high:.1f}]</small>") == 1
+    assert "mean of |dTPR|" not in whole + page
+    assert page.count(f"<small>[{100 * parity.low:.1f}, {100 * parity.high:.1f}]</small>") == 1
