@@ -72,6 +72,17 @@ def evaluated_run(folder: Path, clusters: int | None = None) -> Path:
     return folder
 
 
+def written(rows: pd.DataFrame, path: Path | str) -> Path:
+    """Write rows as the name of the file says, and return its path."""
+    path = Path(path)
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".parquet":
+        rows.to_parquet(path)
+    else:
+        rows.to_csv(path, index=False, sep="\t" if ".tsv" in path.name else ",")
+    return path
+
+
 def said(capsys: pytest.CaptureFixture[str]) -> str:
     """Return what was printed since the last look, on one line."""
     printed = capsys.readouterr()

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from command_line import run
+from command_line import run, written
 from levelhead.auditing.door import audit
 from levelhead.storage import read_json
 
@@ -32,10 +32,7 @@ COLUMNS = ("--label", "y", "--prediction", "yhat", "--group", "sex")
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz", ".parquet"])
 def test_the_command_reads_files_and_writes_json_and_html(folder_of_its_own: None, suffix: str) -> None:
-    data, file = frame(), f"predictions{suffix}"
-    data.to_parquet(file) if suffix == ".parquet" else data.to_csv(
-        file, index=False, sep="\t" if suffix == ".tsv" else ","
-    )
+    file = written(frame(), f"predictions{suffix}")
     assert run("audit", file, *COLUMNS, "--group", "race", "--json", "out.json", "--html", "out.html") == 0
     value = read_json(Path("out.json"))
     assert set(value["metrics"]["accuracy"]) >= {"value", "low", "high", "n"}

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow
 import pytest
 
+from command_line import written
 from levelhead import audit, audit_table
 from levelhead.tables import files, tally
 from levelhead.tables.files import codes_of
@@ -67,9 +68,9 @@ def test_missing_labels_name_column_and_rows_across_batches(
 ) -> None:
     monkeypatch.setattr(files, "BATCH_ROWS", 50)
     monkeypatch.setattr(files, "BATCH_BYTES", 700)
-    frame, path = rows("text"), tmp_path / f"p{suffix}"
+    frame = rows("text")
     frame.loc[[3, 60, 61, 62, 63, 390], "yhat"] = None
-    frame.to_parquet(path) if suffix == ".parquet" else frame.to_csv(path, index=False)
+    path = written(frame, tmp_path / f"p{suffix}")
     with pytest.raises(DataError, match=r"'yhat': 6 missing values, first in row 4, 61, 62, 63, 64, \.\.\. \(counted"):
         audit_table(path, label="y", prediction="yhat", groups=["group"])
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
+from command_line import written
 from levelhead.auditing.decisions import _compared
 from levelhead.auditing.decisions_page import decision_sentences
 from levelhead.cli.report import page_of
@@ -32,12 +33,6 @@ def audited(decisions: Any, group: Any, **options: Any) -> Any:
 def of_files(paths: Any, **options: Any) -> Any:
     """Return the audit of decisions in files, each of which is a period."""
     return lh.audit_table(paths, prediction="loan", groups=["sex"], favourable="yes", time="file", **options)
-
-
-def written(rows: pd.DataFrame, path: Path) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    rows.to_parquet(path, index=False) if path.suffix == ".parquet" else rows.to_csv(path, index=False)
-    return path
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -13,6 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from command_line import written
 from levelhead.auditing.door import audit, audit_table
 from levelhead.auditing.result import AuditResult
 from levelhead.metrics.names import attribute_names, by_names, group_name
@@ -21,21 +22,13 @@ from levelhead.types import DataError, require_columns
 SUFFIXES = [".csv", ".tsv", ".csv.gz", ".parquet", "frame"]
 
 
-def write(frame: pd.DataFrame, path: Path) -> Path:
-    if path.suffix == ".parquet":
-        frame.to_parquet(path)
-    else:
-        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
-    return path
-
-
 def audited(columns: Mapping[str, Any], groups: list[str], suffix: str, folder: Path, **options: Any) -> AuditResult:
     """Audit columns ``y`` and ``yhat``, texts all of them, written to a file or handed over as a frame of objects."""
     frame = pd.DataFrame({name: np.array(values, dtype=object) for name, values in columns.items()})
     options = {"replicates": 100, **options}
     if suffix == "frame":
         return audit(frame["y"], frame["yhat"], sensitive_features=frame[groups], **options)
-    return audit_table(write(frame, folder / f"p{suffix}"), label="y", prediction="yhat", groups=groups, **options)
+    return audit_table(written(frame, folder / f"p{suffix}"), label="y", prediction="yhat", groups=groups, **options)
 
 
 # ------------------------------------------------------------------------------------------------ crossings

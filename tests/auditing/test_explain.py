@@ -13,7 +13,7 @@ import pytest
 from scipy import special
 
 from as_tables import explain_columns
-from command_line import run
+from command_line import run, written
 from levelhead import explain
 from levelhead.metrics.implied import gap_of, implied_rates, model_rates, positive_rate, separation
 from levelhead.storage import read_json
@@ -235,7 +235,7 @@ def test_one_group_alone_three_classes_and_probabilities_of_0_and_1() -> None:
 def write(path: Path, rows: int = 900) -> pd.DataFrame:
     label, score, group = drawn(rows)
     table = pd.DataFrame({"y": label, "p": special.expit(score), "sex": group})
-    table.to_parquet(path) if path.suffix == ".parquet" else table.to_csv(path, index=False)
+    written(table, path)
     return table
 
 

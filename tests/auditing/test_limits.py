@@ -16,6 +16,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from command_line import written
 from levelhead.auditing.door import audit, audit_table
 from levelhead.metrics import Counts
 from levelhead.tables import files
@@ -33,16 +34,8 @@ def within_seconds() -> Iterator[None]:
     assert time.process_time() - start < 8
 
 
-def write(frame: pd.DataFrame, path: Path) -> Path:
-    if path.suffix == ".parquet":
-        frame.to_parquet(path)
-    else:
-        frame.to_csv(path, index=False, sep="\t" if "tsv" in path.name else ",")
-    return path
-
-
 def refused(frame: pd.DataFrame, groups: list[str], suffix: str, folder: Path, **options: Any) -> str:
-    path = None if suffix == "frame" else write(frame, folder / f"p{suffix}")
+    path = None if suffix == "frame" else written(frame, folder / f"p{suffix}")
 
     def asked() -> object:
         if path is None:
@@ -170,7 +163,7 @@ def test_a_field_of_4_megabytes_is_refused_and_one_that_nobody_asks_for_is_none(
     assert "more than 20,000 characters: is this a column of texts?" in refused(long, ["g"], suffix, tmp_path)
     if suffix != "frame":
         frame.loc[3, "text"] = text * (4_000_000 // len(text))
-        path = write(frame, tmp_path / f"p{suffix}")
+        path = written(frame, tmp_path / f"p{suffix}")
         assert (
             audit_table(path, label="y", prediction="yhat", groups=["g"], replicates=100).metrics["accuracy"].value == 1
         )

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import levelhead as lh
-from command_line import run
+from command_line import run, written
 from levelhead.auditing.regression import QUANTITIES, regression_sentences
 from levelhead.storage import read_json
 
@@ -94,8 +94,7 @@ def test_a_long_tail_of_few_rows_is_named_and_that_of_the_other_side_is_the_mirr
 def test_batches_of_a_file_give_what_arrays_give(kind, tmp_path, monkeypatch):
     label, prediction, sex = rows(1000)
     label, prediction = label + 1e8, prediction + 1e8  # sums of squares would lose all digits
-    file, frame = tmp_path / f"prices.{kind}", pd.DataFrame({"price": label, "guess": prediction, "sex": sex})
-    frame.to_csv(file, index=False) if kind == "csv" else frame.to_parquet(file)
+    file = written(pd.DataFrame({"price": label, "guess": prediction, "sex": sex}), tmp_path / f"prices.{kind}")
     monkeypatch.setattr("levelhead.tables.files.BATCH_BYTES", 4096)
     whole, read = (
         audited(label, prediction, {"sex": sex}),

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from command_line import run, said
+from command_line import run, said, written
 from levelhead.report.gate import Condition, check
 
 
@@ -74,12 +74,6 @@ def test_changes_are_those_of_each_row() -> None:
     alike = audited(frame, against=frame.p).against
     assert all(not one.change.excludes_zero for one in alike.changes)
     assert "the change has no interval, because it is the same in all rows" in alike.sentences()[-1]
-
-
-def written(frame: pd.DataFrame, name: str | Path) -> Path:
-    path = Path(name)
-    frame.to_csv(path, index=False)
-    return path
 
 
 def test_rows_of_two_files_are_matched_by_order_or_by_id(folder_of_its_own: None) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import levelhead as lh
 from as_tables import audit_unrecorded
-from command_line import run
+from command_line import run, written
 from levelhead.auditing.unknown import privacy
 from levelhead.auditing.unknown.answer import PERSONS, IndirectAudit, IndirectGap, IndirectPart
 from levelhead.auditing.unknown.known import NOTHING_KNOWN, Shares, read_shares
@@ -415,7 +415,7 @@ def test_the_commands(options: str, table: pd.DataFrame, folder_of_its_own: None
 def test_a_file_and_its_rows_say_the_same(tmp_path: Path, table: pd.DataFrame, name: str) -> None:
     """Also where labelled rows alone have a chance of being labelled."""
     rows = table.assign(chance=np.where(table["known"].notna(), 0.03, np.nan))
-    rows.to_csv(tmp_path / name, index=False) if name.endswith("csv") else rows.to_parquet(tmp_path / name)
+    written(rows, tmp_path / name)
     for inclusion in (None, "chance"):
         given = {"labelled_group": "known", "proxy": ["p_female"], "inclusion": inclusion}
         file = lh.audit_table(tmp_path / name, label="y", prediction="yhat", **given)
