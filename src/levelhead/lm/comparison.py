@@ -36,7 +36,7 @@ def comparison_summary(before: Path | str, after: Path | str, root: Path | str |
                           "options", "units": {score: unit}, "notes": {"before": [...], "after": [...]},
                           "overall": [figure, ...], "categories": {part: [figure, ...]}}
                           with figure = {"score", "before", "after", "difference"}
-        prompt_noise      what :func:`levelhead.lm.prompts.prompt_differences` finds where both have all wordings
+        prompt_noise      what levelhead.lm.prompts.prompt_differences finds where both have all wordings
         notes             list of sentences: what has no score in common, or no difference over
                           wordings, and why
 

@@ -418,7 +418,7 @@ def samples_summary(logs: Sequence[SampleLog]) -> dict[str, Any]:
 
         task, documents   name of the task, and number of common documents
         logs              list of {"name", "file", "lines", "scores"}: scores of
-                          :func:`~levelhead.lm.runner.scores_to_dict`
+                          levelhead.lm.runner.scores_to_dict
         headlines         names of the main scores of any log
         differences       list of {"score", "first", "second", "difference", "p", "p_holm"}: second minus first over the
                           same documents; ``p_holm`` is adjusted over the whole list (Holm)
