@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import test_crows_pairs
+import test_stereoset
 from speakers import Speaker
 from test_bbq import record, write
 from test_endpoint import Server, server
@@ -23,6 +24,7 @@ from levelhead.lm.intervals import bootstrap, pooled, ratio
 from levelhead.lm.page import language_model_page, scores_page
 from levelhead.lm.prompts import APART, UNDER_PROMPT_NOISE, prompt_noise, prompts_of
 from levelhead.lm.runner import run_benchmark, scores_file
+from levelhead.lm.stereoset import StereoSet
 from levelhead.report.text import estimate_from_dict
 from levelhead.storage import read_json
 from levelhead.types import DataError
@@ -141,6 +143,9 @@ def test_sentences_are_compared_behind_leads(tmp_path: Path) -> None:
     assert header["options"] == {"lead": "Sentence:"}
     assert CrowSPairs.asking({"lead": ""}) == {}
     assert [len(prompts_of(one)) for one in (CrowSPairs(), BBQ())] == [5, 9]
+    test_stereoset.write(tmp_path, "dev.json")
+    for noisy in (CrowSPairs(), StereoSet()):
+        assert asked(tmp_path, model, tmp_path / "noise", noisy)["consistency"]["prompts"]["value"] == 1
 
 
 def test_two_models_are_compared_over_wordings(tmp_path: Path) -> None:

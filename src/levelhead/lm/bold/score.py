@@ -96,7 +96,7 @@ def score_answers(
     from one article are alike; in a group of a single entity, they draw its prompts.
 
     Raises:
-        DataError: if an item has no answer or two, for an answer that is no text, and for a broken lexicon.
+        DataError: if an item has no answer or two, and for an answer that is no text.
         ConfigError: if the sentiment library is not installed, or for a classifier that cannot be used.
     """
     texts: list[Any] = [answer.content.get("continuation") for answer in answers_by_id(items, answers, "BOLD").values()]
