@@ -52,8 +52,11 @@ def hatexplain(form: Callable[..., Path]) -> Callable[[Path], object]:
     return lambda root: form(root, *() if form is test_hatexplain.write_csv else (test_hatexplain.corpus(),))
 
 
-DEALT = {"split_column": None, "validation_share": 0.3, "test_share": 0.3}
-ONE = {"path": "pets", "validation_split": None, "test_split": None, "validation_share": 0.3, "test_share": 0.3}
+SHARES = {"validation_share": 0.3, "test_share": 0.3}
+DEALT = {"split_column": None, **SHARES}
+OWN = {"folder": "mine", "file": "texts.csv", **DEALT}
+PEOPLE = {"person_column": "who", "id_column": "question"}
+ONE = {"path": "pets", "validation_split": None, "test_split": None, **SHARES}
 SETS: dict[str, tuple[str, Callable[[Path], object], dict[str, Any]]] = {
     "celeba64": ("celeba64", test_parquet.celeba, {}),
     "celeba64 by another": ("celeba64", test_parquet.celeba, {"target": "Male", "sensitive": "Blond_Hair"}),
@@ -63,11 +66,7 @@ SETS: dict[str, tuple[str, Callable[[Path], object], dict[str, Any]]] = {
     "utkface64 by race": ("utkface64", test_parquet.utkface, {"sensitive": "race"}),
     "utkface64 of white": ("utkface64", test_parquet.utkface, {"target": "white", "sensitive": "gender"}),
     "utkface": ("utkface", faces, {"sensitive": "race", "image_size": 16, "split_seed": 1}),
-    "utkface of white": (
-        "utkface",
-        faces,
-        {"target": "white", "sensitive": "gender", "test_share": 0.4, "validation_share": 0.3},
-    ),
+    "utkface of white": ("utkface", faces, {"target": "white", "sensitive": "gender", **SHARES, "test_share": 0.4}),
     "hub pictures": ("hub", hub, {**ONE, "sensitive": ("group", "age"), "image_size": 16}),
     "hub pictures of people": ("hub", hub, {**ONE, "target": "group", "sensitive": "age", "person_column": "who"}),
     "hub texts": ("hub", hub, {"path": "posts", "text_column": "text", "sensitive": "group", "id_column": "id"}),
@@ -79,29 +78,14 @@ SETS: dict[str, tuple[str, Callable[[Path], object], dict[str, Any]]] = {
     "multinli of the owners": ("multinli", test_multinli.write_owners, {"dev": "both"}),
     "multinli of the hub": ("multinli", test_multinli.write_hub, {"dev": "mismatched"}),
     "multinli as csv": ("multinli", test_multinli.write_csv, {}),
-    "text-csv": ("text-csv", posts, {"folder": "mine", "file": "texts.csv", "split_column": "part"}),
-    "text-csv dealt": (
-        "text-csv",
-        posts,
-        {"folder": "mine", "file": "texts.csv", "pair_column": "question", "sensitive": ("site", "group"), **DEALT},
-    ),
+    "text-csv": ("text-csv", posts, {**OWN, "split_column": "part"}),
+    "text-csv dealt": ("text-csv", posts, {**OWN, "pair_column": "question", "sensitive": ("site", "group")}),
     "text-csv of people": (
         "text-csv",
         posts,
-        {
-            "folder": "mine",
-            "file": "texts.csv",
-            "target": "mood",
-            "person_column": "who",
-            "id_column": "question",
-            **DEALT,
-        },
+        {**OWN, "target": "mood", "person_column": "who", "id_column": "question"},
     ),
-    "text-csv of numbers": (
-        "text-csv",
-        posts,
-        {"folder": "mine", "file": "texts.csv", "target": "label", "threshold": 0, "ignore_label": "9", **DEALT},
-    ),
+    "text-csv of numbers": ("text-csv", posts, {**OWN, "threshold": 0, "ignore_label": "9"}),
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -244,12 +244,10 @@ class TableSet(DataSet):
 
         Opens the texts as well where they decide the split, and never the target.
         """
-        if not self._sensitive:
-            return ()
-        named = self._attributes([table.header() for table in self._tables()])
+        named = self._attributes(table.header() for table in self._tables()) if self._sensitive else ()
         return tuple(self._group(one, self._read(split, [self._column_of(one)])) for one in named)
 
-    def _attributes(self, headers: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    def _attributes(self, headers: Iterable[Sequence[str]]) -> tuple[str, ...]:
         """Return the sensitive attributes; the column that is a set's default counts only where a table has it."""
         unnamed = self._sensitive == (GROUP,) == as_names(getattr(type(self), "sensitive", ()))
         return () if unnamed and not any(GROUP in header for header in headers) else self._sensitive
