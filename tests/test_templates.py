@@ -67,13 +67,18 @@ def test_there_is_a_template_of_each() -> None:
         assert len(code.splitlines()) < 50
 
 
-def test_the_method(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train the runs of a comparison here, because starting other processes takes seconds each."""
+
     def train(launcher: object, cell: Cell) -> None:
         train_run(cell.experiment, cell.folder)
         evaluate_run(cell.folder)
 
-    # In this process, because starting others takes seconds each.
     monkeypatch.setattr("levelhead.bench.grid.LocalProcesses.__call__", train)
+
+
+def test_the_method(here: Path, in_this_process: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*command_after("focal.py"), *SMALL, *SMALL_PORTRAITS) == 0
     printed = capsys.readouterr().out
     assert "[3/3]" in printed
@@ -96,7 +101,7 @@ def test_its_loss_is_the_papers(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert loss.item() == pytest.approx((0.01 * -np.log(0.9) + 0.5625 * -np.log(0.25)) / 2, rel=1e-5)
 
 
-def test_the_data_set(here: Path) -> None:
+def test_the_data_set(here: Path, in_this_process: None) -> None:
     (here / "data" / "lamps").mkdir(parents=True)
     rng = np.random.default_rng(0)
     for split, rows in (("train", 64), ("validation", 32), ("test", 80)):
@@ -105,8 +110,9 @@ def test_the_data_set(here: Path) -> None:
         columns = {"pixels": pixels, "on": on} | ({"hall": hall} if split == "test" else {})
         np.savez(here / "data" / "lamps" / f"{split}.npz", **columns)  # training does without the sensitive column
     assert run(*command_after("lamps.py"), *SMALL) == 0
-    assert run("evaluate", "runs/lamps") == 0
-    evaluation = read_json(here / "runs" / "lamps" / "evaluation-test.json")
+    found = list(here.glob("runs/lamps/*/seed-*/evaluation-test.json"))
+    assert len(found) == 6
+    evaluation = read_json(found[0])
     assert evaluation["run"] | {"data": "lamps:Lamps", "attribute": "room"} == evaluation["run"]
 
 

@@ -18,7 +18,7 @@ from shares import attempt, cases
 
 from levelhead.bench.grid import find_grid, make_cells, parse_methods, parse_options, parse_seeds, read_grid
 from levelhead.lm.klaad_training import load_klaad
-from levelhead.runs.recipe import find_recipe, load_experiment, read_recipe, recipe_folder, task_recipe
+from levelhead.runs.recipe import data_recipe, find_recipe, load_experiment, read_recipe, recipe_folder
 from test_root_refusals import bomb
 
 pytestmark = pytest.mark.slow
@@ -214,5 +214,5 @@ def test_lists_of_methods_seeds_and_values() -> None:
         for parse in (parse_methods, parse_seeds, lambda one: parse_options([one, "a=1"])):
             tried(f"{parse} {text[:60]!r}", lambda parse=parse, text=text: parse(text))
         tried(f"--try {text[:60]!r}", lambda text=text: parse_options([f"method.upweight={text}"]))
-        for find in (find_recipe, find_grid, task_recipe, load_klaad):
+        for find in (find_recipe, find_grid, data_recipe, load_klaad):
             tried(f"{find.__name__} {text[:60]!r}", lambda find=find, text=text: find(text))

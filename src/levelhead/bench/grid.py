@@ -46,6 +46,7 @@ from levelhead.runs.recipe import (
     assign,
     build_experiment,
     check_row_name,
+    data_recipe,
     find_recipe,
     flatten,
     is_file,
@@ -53,7 +54,6 @@ from levelhead.runs.recipe import (
     read_recipe,
     recipe_folder,
     section,
-    task_recipe,
 )
 from levelhead.runs.refit import training_of
 from levelhead.storage import write_text
@@ -205,9 +205,7 @@ def comparison_grid(
     for options that cannot be right.
     """
     if None not in (task, recipe) or (before, task, recipe) == (None, None, None):
-        raise ConfigError(
-            "Nothing to compare: give --data (a built-in task), --recipe or a GRID, or a folder with --resume."
-        )
+        raise ConfigError("Nothing to compare: give --data, --recipe or a GRID, or a folder with --resume.")
     _refuse_seed_and_name(settings)
     for setting in settings:
         key = setting.partition("=")[0].strip()
@@ -217,7 +215,7 @@ def comparison_grid(
                 f"{printable(key)}=VALUE"
             )
     if before is None or task is not None or recipe is not None:
-        base = read_recipe(find_recipe(recipe or task_recipe(str(task))), running=True)
+        base = data_recipe(str(task)) if recipe is None else read_recipe(find_recipe(recipe), running=True)
     else:
         base = before.base
     base = override(base, settings)

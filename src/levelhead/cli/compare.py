@@ -43,7 +43,7 @@ def compare_command(
             "folder. Else give --data or --recipe, and --methods."
         ),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Built-in task, e.g. utkface64 or portraits.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set, e.g. utkface64, portraits or module:Class.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Or any recipe: uses its data, model and train sections.")] = None,
     methods: Annotated[
         str | None, typer.Option(help="Methods, e.g. erm,jtt,dam,dam+jtt (`levelhead list methods`). Default: erm,dam.")

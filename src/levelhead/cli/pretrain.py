@@ -22,7 +22,7 @@ def pretrain_command(
             "settings."
         ),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Built-in task with the pictures, e.g. celeba64_attractive.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set with the pictures, e.g. celeba64_attractive.")] = None,
     data_root: DataRoot = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Short for --set train.epochs=N.")] = None,
     seed: Seed = None,

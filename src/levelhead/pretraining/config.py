@@ -13,12 +13,12 @@ from levelhead.runs.recipe import (
     assign,
     build_data,
     build_options,
+    data_recipe,
     find_recipe,
     override,
     plain_options,
     read_recipe,
     section,
-    task_recipe,
 )
 from levelhead.training.config import TrainConfig, check_step_size
 from levelhead.types import ConfigError, check_numbers, check_seed, nearest, quoted
@@ -178,15 +178,15 @@ def load_pretraining(
     """Read a pretraining recipe: a path, or a name in ``recipes/pretraining``. ``settings`` override its keys.
 
     Sections: ``data`` (as in any recipe; target and sensitive columns mean nothing here), ``model``, ``train`` and
-    ``seed``. Instead of a recipe, or to replace its data, ``task`` names a built-in task, as in ``levelhead compare
+    ``seed``. Instead of a recipe, or to replace its data, ``task`` names a data set, as in ``levelhead compare
     --data``: the data of its recipe is taken. Errors: :class:`~levelhead.ConfigError` that names the key.
     """
     content: dict[str, Any] = {} if recipe is None else read_recipe(find_recipe(recipe, FOLDER), running=True)
     if task is not None:
-        content = content | {"data": section(read_recipe(find_recipe(task_recipe(task))), "data")}
+        content = content | {"data": section(data_recipe(task), "data")}
     content = override(content, settings)
     if "data" not in content:
-        raise ConfigError("Say which pictures: a RECIPE, --data with a built-in task, or --set data.name=NAME.")
+        raise ConfigError("Say which pictures: a RECIPE, --data with a data set, or --set data.name=NAME.")
     if data_root is not None:
         content = assign(content, "data.root", str(data_root))
     if seed is not None:

@@ -193,15 +193,17 @@ def find_recipe(recipe: str | Path, kind: str = "", what: str = "", files: str =
     raise ConfigError(f"There is no {what} {quoted(str(recipe))}. {nearest(path.stem, names)}")
 
 
-def task_recipe(task: str) -> str:
-    """Return the name of the recipe that trains ERM on a built-in task, the small one where there are two."""
+def data_recipe(data: str) -> dict[str, Any]:
+    """Return the recipe that trains ERM on a data set: of two built-in ones the smaller, or one of ``module:Class``."""
+    if ":" in data:
+        return {"data": {"name": data}, "method": {"name": "erm"}}
     suffixes = ("_erm_small", "_erm", "_erm_le_small", "_erm_le")
     for suffix in suffixes:
-        if is_file(recipe_folder() / f"{task}{suffix}.yaml"):
-            return task + suffix
+        if is_file(recipe_folder() / f"{data}{suffix}.yaml"):
+            return read_recipe(find_recipe(data + suffix), running=True)
     stems = [file.stem for file in sorted(recipe_folder().glob("*.yaml"))]
-    tasks = {stem.removesuffix(suffix) for suffix in suffixes for stem in stems if stem.endswith(suffix)}
-    raise ConfigError(f"There is no task {quoted(task)}. {nearest(task, sorted(tasks))}")
+    known = sorted({stem.removesuffix(suffix) for suffix in suffixes for stem in stems if stem.endswith(suffix)})
+    raise ConfigError(f"There is no data set {quoted(data)}. {nearest(data, known)} Your own: module:Class.")
 
 
 def _refuse_table(path: Path) -> None:
