@@ -13,7 +13,6 @@ import yaml
 
 import levelhead as lh
 from levelhead.auditing.postprocess_audit import postprocess_file
-from levelhead.auditing.unknown.answer import IndirectAudit
 from levelhead.auditing.unknown.known import read_shares
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.bench.page import Compared, Comparisons
@@ -42,25 +41,20 @@ class Shown:
     screen: str | None = None
 
 
+def register(name: str, make: Callable[[], Any], *, page: bool = True) -> None:
+    """Add a case, which runs in an empty folder of its own; without a page where it has no section of its own."""
+    MADE[name], CASES[name] = make, lambda: shown(make()) if page else replace(shown(make()), html=None)
+
+
 def case(make: Callable[[], Any]) -> Callable[[], Any]:
-    """Register a case by its function's name; the function runs in an empty folder of its own."""
-    MADE[make.__name__], CASES[make.__name__] = make, lambda: shown(make())
+    """Register a case by its function's name."""
+    register(make.__name__, make)
     return make
-
-
-def as_arrays(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Register a case of a file, whose figures are those of the case ``name``."""
-
-    def register(make: Callable[[], Any]) -> Callable[[], Any]:
-        AS_ARRAYS[make.__name__] = name
-        return case(make)
-
-    return register
 
 
 def without_page(make: Callable[[], Any]) -> Callable[[], Any]:
     """Register a case whose page has no section that others have not."""
-    MADE[make.__name__], CASES[make.__name__] = make, lambda: replace(shown(make()), html=None)
+    register(make.__name__, make, page=False)
     return make
 
 
@@ -132,6 +126,10 @@ def audit_file(groups: str | list[str] = "sex", prediction: str | None = "answer
     return lh.audit_table(file(data=data), label="y", prediction=prediction, groups=names, **FEW, **options)
 
 
+def of_table(data: Any = ROWS, **options: Any) -> Any:
+    return lh.audit_table(data, label="y", prediction="answer", **FEW, **options)
+
+
 def three() -> pd.DataFrame:
     chance = np.random.default_rng(5)
     label = chance.choice(["cat", "dog", "owl"], len(ROWS))
@@ -139,158 +137,10 @@ def three() -> pd.DataFrame:
     return ROWS.assign(y=label, answer=np.where(wrong, chance.choice(["cat", "dog", "owl"], len(ROWS)), label))
 
 
-# ------------------------------------------------------------------------------------------------ classes
-
-
-@case
-def classes() -> Any:
-    return audit()
-
-
-@as_arrays("classes")
-def classes_of_a_file() -> Any:
-    return audit_file()
-
-
-@case
-def two_columns() -> Any:
-    return audit(groups=["sex", "site"])
-
-
-@without_page
-def crossed() -> Any:
-    return audit(groups=["sex", "site"], intersect=True)
-
-
-@as_arrays("crossed")
-def crossed_of_a_file() -> Any:
-    return audit_file(["sex", "site"], intersect=True)
-
-
-@case
-def words() -> Any:
-    about = {"title": "Loans", "model": "a forest"}
-    options: dict[str, Any] = {"reference": "ann", "favourable": 1, "about": about}
-    return audit(groups="race", level=0.9, **options)
-
-
-@case
-def three_classes() -> Any:
-    return audit(data=three())
-
-
-@without_page
-def one_of_three_classes() -> Any:
-    return audit(data=three(), positive="owl", favourable="owl")
-
-
-@without_page
-def label_map() -> Any:
-    data = ROWS.assign(y=np.where(ROWS["y"] == 1, "good", "bad"))
-    return audit(data=data, label_map={"good": 1, "bad": 0}, favourable=0)
-
-
-@without_page
-def missing_as_a_group() -> Any:
-    return audit(groups="known", missing="group")
-
-
-@without_page
-def bins() -> Any:
-    return audit(groups="age", bins={"age": [45]})
-
-
-@as_arrays("bins")
-def bins_of_a_file() -> Any:
-    return audit_file("age", bins=["age=45"])
-
-
-@without_page
-def few_rows() -> Any:
-    data = rows(24, seed=3)
-    return audit(groups="race", data=data)
-
-
-@without_page
-def one_answer() -> Any:
-    return audit(y_pred=np.ones(len(ROWS), int))
-
-
-# ------------------------------------------------------------------------------------------------ scores
-
-
-@case
-def scores() -> Any:
-    return audit(y_pred=None, scores=ROWS["score"], threshold=[0.5, 0.7])
-
-
-@as_arrays("scores")
-def scores_of_a_file() -> Any:
-    return audit_file(prediction=None, score="score", threshold=[0.5, 0.7])
-
-
-@case
-def log_odds_beside_predictions() -> Any:
-    return audit(scores=ROWS["logit"], reference="m")
-
-
-# ------------------------------------------------------------------------------------------------ beside classes
-
-
-@case
-def against() -> Any:
-    return audit(groups="race", against=ROWS["other"])
-
-
 @without_page
 def against_another_file() -> Any:
     other = file("other.csv", ROWS[::-1].assign(answer=ROWS["other"]))
     return audit_file(against=other, on="id")
-
-
-@case
-def along_a_number() -> Any:
-    return audit(along=ROWS[["age"]])
-
-
-@as_arrays("along_a_number")
-def along_a_number_of_a_file() -> Any:
-    return audit_file(along=["age"])
-
-
-@case
-def weights() -> Any:
-    return audit(sample_weight=ROWS["weight"])
-
-
-@as_arrays("weights")
-def weights_of_a_file() -> Any:
-    return audit_file(weight="weight")
-
-
-@without_page
-def clusters() -> Any:
-    return audit(cluster=ROWS["person"])
-
-
-@as_arrays("clusters")
-def clusters_of_a_file() -> Any:
-    return audit_file(cluster="person")
-
-
-@without_page
-def clusters_of_scores() -> Any:
-    return audit(y_pred=None, scores=ROWS["score"], cluster=ROWS["person"])
-
-
-@case
-def control() -> Any:
-    return audit(control_features=ROWS[["site"]])
-
-
-@as_arrays("control")
-def control_of_a_file() -> Any:
-    return audit_file(control=["site"])
 
 
 @case
@@ -304,55 +154,19 @@ def own_metrics() -> Any:
 @without_page
 def groups_of_another_file() -> Any:
     people = file("people.csv", ROWS[["id", "sex"]].iloc[20:])
-    return lh.audit_table(
-        file(data=ROWS.drop(columns="sex")), label="y", prediction="answer", groups=["sex"], join=people, on="id", **FEW
-    )
+    return of_table(file(data=ROWS.drop(columns="sex")), groups=["sex"], join=people, on="id")
 
 
 @without_page
 def semicolons() -> Any:
     ROWS.to_csv("rows.csv", index=False, sep=";", decimal=",")
-    return lh.audit_table("rows.csv", label="y", prediction="answer", groups=["sex"], **FEW)
-
-
-# ------------------------------------------------------------------------------------------------ numbers
-
-
-@case
-def decisions() -> Any:
-    groups = ROWS[["sex", "known"]]
-    return lh.audit(None, ROWS["answer"], sensitive_features=groups, favourable=1, reference="sex=f")
-
-
-@case
-def ranking() -> Any:
-    groups = ROWS[["sex", "known"]]
-    return lh.audit(None, scores=ROWS["score"], sensitive_features=groups, top="20%", reference="sex=f")
+    return of_table("rows.csv", groups=["sex"])
 
 
 @case
 def periods() -> Any:
     month = [f"2024-{at:02}" for at in np.arange(len(ONE_A_ROW)) * 6 // len(ONE_A_ROW) + 1]
     return audit(time=month)
-
-
-@without_page
-def numbers() -> Any:
-    return lh.audit(
-        ROWS["price"], ROWS["estimate"], sensitive_features=ROWS[["sex"]], along=ROWS[["age"]], numbers=True
-    )
-
-
-@as_arrays("numbers")
-def numbers_of_a_file() -> Any:
-    return lh.audit_table(
-        file(data=ROWS.drop(columns="person")),
-        label="price",
-        prediction="estimate",
-        groups=["sex"],
-        along=["age"],
-        numbers=True,
-    )
 
 
 @case
@@ -362,91 +176,94 @@ def numbers_crossed_and_cut() -> Any:
     return lh.audit(ROWS["price"], ROWS["estimate"], sensitive_features=groups, numbers=True, **options)
 
 
-# ------------------------------------------------------------------------------------------------ groups not recorded
-
-
-def indirect(**options: Any) -> IndirectAudit:
-    return lh.audit_table(ROWS, label="y", prediction="answer", **FEW, **options)
-
-
-def indirect_file(**options: Any) -> IndirectAudit:
-    return lh.audit_table(file(), label="y", prediction="answer", **FEW, **options)
-
-
-@case
-def labelled_rows() -> Any:
-    return indirect(labelled_group="group", proxy=["proxy"])
-
-
-@as_arrays("labelled_rows")
-def labelled_rows_of_a_file() -> Any:
-    return indirect_file(labelled_group="group", proxy=["proxy"])
-
-
-@case
-def three_proxies() -> Any:
-    named = {"label": "y", "prediction": "answer", "proxy": ["guess0", "guess1", "guess2"]}
-    return lh.audit_table(rows(400, seed=1), **named, **FEW)
-
-
-@case
-def randomised_answers() -> Any:
-    return indirect(groups=["reported"], randomized_response=Response(flip=0.1))
-
-
-@case
-def shares() -> Any:
-    return indirect(shares={"f": 0.5, "m": 0.5})
-
-
 @case
 def shares_by_stratum() -> Any:
     Path("shares.csv").write_text("site,f,m\nnorth,0.4,0.6\nsouth,0.7,0.3\n")
-    return indirect_file(shares=read_shares(["shares.csv"], "site"), strata="site")
+    return of_table(file(), shares=read_shares(["shares.csv"], "site"), strata="site")
 
 
 @without_page
 def nothing_to_say() -> Any:
     few = ROWS.assign(group=ROWS["group"].where(ROWS["id"] < 60))
-    return lh.audit_table(few, label="y", prediction="answer", labelled_group="group", proxy=["proxy"], **FEW)
+    return of_table(few, labelled_group="group", proxy=["proxy"])
 
 
-# ------------------------------------------------------------------------------------------------ explain, plan, rule
+WITH_PAGE: dict[str, Callable[[], Any]] = {
+    "classes": audit,
+    "two_columns": lambda: audit(groups=["sex", "site"]),
+    "words": lambda: audit(
+        groups="race", level=0.9, reference="ann", favourable=1, about={"title": "Loans", "model": "a forest"}
+    ),
+    "three_classes": lambda: audit(data=three()),
+    "scores": lambda: audit(y_pred=None, scores=ROWS["score"], threshold=[0.5, 0.7]),
+    "log_odds_beside_predictions": lambda: audit(scores=ROWS["logit"], reference="m"),
+    "against": lambda: audit(groups="race", against=ROWS["other"]),
+    "along_a_number": lambda: audit(along=ROWS[["age"]]),
+    "weights": lambda: audit(sample_weight=ROWS["weight"]),
+    "control": lambda: audit(control_features=ROWS[["site"]]),
+    "decisions": lambda: lh.audit(
+        None, ROWS["answer"], sensitive_features=ROWS[["sex", "known"]], favourable=1, reference="sex=f"
+    ),
+    "ranking": lambda: lh.audit(
+        None, scores=ROWS["score"], sensitive_features=ROWS[["sex", "known"]], top="20%", reference="sex=f"
+    ),
+    "three_proxies": lambda: of_table(rows(400, seed=1), proxy=["guess0", "guess1", "guess2"]),
+    "labelled_rows": lambda: of_table(labelled_group="group", proxy=["proxy"]),
+    "randomised_answers": lambda: of_table(groups=["reported"], randomized_response=Response(flip=0.1)),
+    "shares": lambda: of_table(shares={"f": 0.5, "m": 0.5}),
+    "explanation": lambda: lh.explain(ROWS, label="y", score="score", groups=["race"], **FEW),
+    "plan_of_rows": lambda: lh.plan_audit(gap=0.05, rate=0.3, groups={"women": 0.3, "men": 0.7}),
+    "plan_of_a_gap": lambda: lh.plan_audit(rows=2000, rate=0.1, groups=[0.5, 0.3, 0.2], level=0.9),
+    "one_threshold": lambda: postprocess_file(file(), "fine", "sex", label="y", delta=0.05, one_threshold=True),
+    "rule": lambda: postprocess_file(file(), "fine", "sex", label="y", delta=0.05),
+    "rule_without_labels": lambda: postprocess_file(file(), "fine", "sex", metric="demographic_parity"),
+}
+WITHOUT_PAGE: dict[str, Callable[[], Any]] = {
+    "crossed": lambda: audit(groups=["sex", "site"], intersect=True),
+    "one_of_three_classes": lambda: audit(data=three(), positive="owl", favourable="owl"),
+    "label_map": lambda: audit(
+        data=ROWS.assign(y=np.where(ROWS["y"] == 1, "good", "bad")), label_map={"good": 1, "bad": 0}, favourable=0
+    ),
+    "few_rows": lambda: audit(groups="race", data=rows(24, seed=3)),
+    "missing_as_a_group": lambda: audit(groups="known", missing="group"),
+    "bins": lambda: audit(groups="age", bins={"age": [45]}),
+    "one_answer": lambda: audit(y_pred=np.ones(len(ROWS), int)),
+    "clusters": lambda: audit(cluster=ROWS["person"]),
+    "clusters_of_scores": lambda: audit(y_pred=None, scores=ROWS["score"], cluster=ROWS["person"]),
+    "numbers": lambda: lh.audit(
+        ROWS["price"], ROWS["estimate"], sensitive_features=ROWS[["sex"]], along=ROWS[["age"]], numbers=True
+    ),
+    "explanation_of_a_file": lambda: lh.explain(
+        file(data=ROWS), label="y", score="logit", groups=["sex"], cluster="person", **FEW
+    ),
+}
+"""Cases whose page has no section that others have not."""
+OF_FILES: dict[str, tuple[str, Callable[[], Any]]] = {
+    "classes_of_a_file": ("classes", audit_file),
+    "crossed_of_a_file": ("crossed", lambda: audit_file(["sex", "site"], intersect=True)),
+    "bins_of_a_file": ("bins", lambda: audit_file("age", bins=["age=45"])),
+    "scores_of_a_file": ("scores", lambda: audit_file(prediction=None, score="score", threshold=[0.5, 0.7])),
+    "along_a_number_of_a_file": ("along_a_number", lambda: audit_file(along=["age"])),
+    "weights_of_a_file": ("weights", lambda: audit_file(weight="weight")),
+    "clusters_of_a_file": ("clusters", lambda: audit_file(cluster="person")),
+    "control_of_a_file": ("control", lambda: audit_file(control=["site"])),
+    "numbers_of_a_file": (
+        "numbers",
+        lambda: lh.audit_table(
+            file(), label="price", prediction="estimate", groups=["sex"], along=["age"], numbers=True
+        ),
+    ),
+    "labelled_rows_of_a_file": ("labelled_rows", lambda: of_table(file(), labelled_group="group", proxy=["proxy"])),
+}
+"""Cases of files, with the case of arrays whose figures are theirs."""
 
-
-@case
-def explanation() -> Any:
-    return lh.explain(ROWS, label="y", score="score", groups=["race"], **FEW)
-
-
-@without_page
-def explanation_of_a_file() -> Any:
-    return lh.explain(file(data=ROWS), label="y", score="logit", groups=["sex"], cluster="person", **FEW)
-
-
-@case
-def plan_of_rows() -> Any:
-    return lh.plan_audit(gap=0.05, rate=0.3, groups={"women": 0.3, "men": 0.7})
-
-
-@case
-def plan_of_a_gap() -> Any:
-    return lh.plan_audit(rows=2000, rate=0.1, groups=[0.5, 0.3, 0.2], level=0.9)
-
-
-@case
-def one_threshold() -> Any:
-    return postprocess_file(file(), "fine", "sex", label="y", delta=0.05, one_threshold=True)
-
-
-@case
-def rule() -> Any:
-    return postprocess_file(file(), "fine", "sex", label="y", delta=0.05)
-
-
-@case
-def rule_without_labels() -> Any:
-    return postprocess_file(file(), "fine", "sex", metric="demographic_parity")
+for _name, _make in WITH_PAGE.items():
+    register(_name, _make)
+for _name, _make in WITHOUT_PAGE.items():
+    register(_name, _make, page=False)
+for _name, (_arrays, _make) in OF_FILES.items():
+    AS_ARRAYS[_name] = _arrays
+    register(_name, _make)
 
 
 # ------------------------------------------------------------------------------------------------ other pages
