@@ -17,7 +17,6 @@ from levelhead.auditing.page import audit_page
 from levelhead.metrics import holm, joint
 from levelhead.metrics.paired import paired_interval
 from levelhead.report import render
-from levelhead.types import DataError
 
 
 def made(rows: int = 2000, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -205,10 +204,6 @@ def test_two_models_of_scores_are_compared_by_their_decisions(tmp_path: Path) ->
         assert (own["metrics"], own["groups"]) == (classes["metrics"], classes["groups"])
         assert sorted(own["areas"]) == ["f", "m"]
         assert found["scores"]["thresholds"][0] == (0 if score == "logit" else 0.5)
-    table = pd.read_csv(paths[1])
-    table.assign(p=table["logit"]).to_csv(paths[1], index=False)
-    with pytest.raises(DataError, match=r"old.csv, column 'p' holds scores on the scale log-odds, the audited file"):
-        lh.audit_table(paths[0], label="y", groups=["sex"], score="p", against=paths[1])
 
 
 def test_several_classes_crossings_and_small_groups() -> None:

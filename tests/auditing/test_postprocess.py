@@ -421,10 +421,6 @@ def test_one_threshold_is_the_best_within_the_bound_and_is_measured_on_other_row
     assert (found.before == (held.p >= before)).all()
     assert found.to_dict()["rule"]["uses_groups"] is False
     assert "USES GROUPS" not in found.text(all=True) + found.to_html()
-    saved = tmp_path / "a.json"
-    saved.write_text(json.dumps(found.to_dict()))
-    with pytest.raises(DataError, match="holds no rule"):
-        ruled(tmp_path, held, rule=saved)
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -11,7 +11,6 @@ import pytest
 
 import levelhead as lh
 from levelhead.auditing.page import audit_page
-from levelhead.metrics.weighted import kish
 from levelhead.report import render
 
 
@@ -62,11 +61,6 @@ def test_rates_are_weighted_and_rows_are_worth_what_kish_says() -> None:
     ):
         assert result.metrics[name].value == pytest.approx(expected)
     assert all(figure.low <= figure.value <= figure.high for figure in result.metrics.values())
-
-
-def test_kish_by_hand() -> None:
-    weights = np.array([1.0, 1, 2, 4])
-    assert kish(weights.sum(), (weights**2).sum()) == pytest.approx(64 / 22)
 
 
 def test_equal_weights_give_the_figures_of_none_whatever_their_size() -> None:
