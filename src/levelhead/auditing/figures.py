@@ -383,7 +383,7 @@ def _gaps_of(rate: str) -> tuple[list[str], str]:
 def _group_figures(
     every: WeightedCounts, i: int, positive: int | None, left_out: tuple[str, ...] | None, level: float, *, uneven: bool
 ) -> GroupFigures:
-    """Return the figures of one group; ``left_out`` None: it is in no gap at all. ``uneven``: rows are worth less."""
+    """Return the figures of one group; ``left_out`` None: it is in no gap at all. ``uneven``: rows are weighted."""
     counts = every.counts
     rows = {str(label): int(size) for label, size in zip(counts.classes, counts.cell_sizes[i], strict=True)}
     chosen = group_metrics.classes_compared(len(counts.classes), positive)
