@@ -273,16 +273,21 @@ class LanguageModel:
         questions = [question for question in self._questions(contexts, options, names) if question.rows]
         asked = {question.index for question in questions}
         yield from ((index, []) for index in range(len(contexts)) if index not in asked)
-        lengths = [question.common for question in questions]
-        rows = [len(question.rows) for question in questions]
-        widest = max((len(row) - question.common for question in questions for row in question.rows), default=1)
-        most = max(1, self._positions // (widest + max(lengths, default=0) // SPREAD))
-        for batch in batches(lengths, self.batch_tokens, together=self._caches, rows=rows, most=most, spread=True):
-            answered = self._answer([questions[position] for position in batch])
-            # Half precision can overflow in one option; that no option has a number is a broken model.
-            best = [next((value for value, _ in more if math.isfinite(value)), math.nan) for _, more in answered]
-            self._refuse_not_finite(best, [index for index, _ in answered], names)
-            yield from answered
+        for shared in (True, False):  # a text without a context shares nothing, and would keep others from it
+            some = [question for question in questions if bool(question.common) is shared]
+            lengths = [question.common if shared else max(map(len, question.rows)) for question in some]
+            widest = max((len(row) - question.common for question in some for row in question.rows), default=1)
+            how: Any = {
+                "together": shared and self._caches,
+                "rows": [len(question.rows) for question in some],
+                "most": max(1, self._positions // (widest + shared * max(lengths, default=0) // SPREAD)),
+            }
+            for batch in batches(lengths, self.batch_tokens, spread=True, **how):
+                answered = self._answer([some[position] for position in batch])
+                # Half precision can overflow in one option; that no option has a number is a broken model.
+                best = [next((value for value, _ in more if math.isfinite(value)), math.nan) for _, more in answered]
+                self._refuse_not_finite(best, [index for index, _ in answered], names)
+                yield from answered
 
     @torch.inference_mode()
     def _answer(self, questions: list[_Question]) -> list[tuple[int, list[tuple[float, int]]]]:
