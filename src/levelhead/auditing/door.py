@@ -22,10 +22,8 @@ from levelhead.auditing.finding import Reference
 from levelhead.auditing.of_run import OUTCOMES, OwnPredictions, joined, table_of
 from levelhead.auditing.options import AuditOptions, Metric, Other, Roles, refuse_twice
 from levelhead.auditing.ranking import OF_RANKS, ranking_of
-from levelhead.auditing.regression import errors_of
 from levelhead.auditing.regression_rows import ADVICE
 from levelhead.auditing.run import check, run
-from levelhead.auditing.unknown.audit import unrecorded
 from levelhead.auditing.unknown.known import Shares
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.auditing.weights import OF_WEIGHTS
@@ -342,6 +340,8 @@ def audit_table(
     refuse(asked)
     assert source is not None
     if any(asked[name] for name in KNOWN):
+        from levelhead.auditing.unknown.audit import unrecorded  # an audit of recorded groups does not wait for it
+
         return unrecorded(source, asked)
     roles = Roles(
         asked["label"], asked["prediction"], tuple(dict.fromkeys(asked["groups"])), score, weight, asked["cluster"],
@@ -418,6 +418,8 @@ def _measured(
     check(roles, options)
     if options.top is None and not roles.of_numbers and roles.label is not None:
         return run(source, roles, options, reading, hints)
+    from levelhead.auditing.regression import errors_of
+
     kind = ranking_of if options.top is not None else errors_of if roles.of_numbers else decisions_of
     found = kind(source, roles, options)
     return replace(found, reading=(*reading, *found.reading), warnings=[*found.warnings, *hints])

@@ -218,7 +218,10 @@ def lacking_of(there: Collection[str]) -> list[str]:
 
 def as_markdown() -> str:
     """Return the table for the docs."""
-    lines = [f"| {_listed([row.option])} | {_listed(row.others)} |" for row in PAIRS]
+    rows: dict[str, list[str]] = {}
+    for row in PAIRS:
+        rows.setdefault(_listed(row.others), []).append(row.option)
+    lines = [f"| {_listed(options)} | {others} |" for others, options in rows.items()]
     return "\n".join(["| option | goes without |", "|---|---|", *lines])
 
 
