@@ -176,7 +176,7 @@ def test_by_group_difference_and_ratio_are_those_of_fairlearn():
         theirs.false_negative_rate,
     )
     metrics = {one.__name__: one for one in rates} | {"accuracy": lambda label, predicted: (label == predicted).mean()}
-    for seed in range(8):
+    for seed in range(4):
         label, prediction, groups = drawn_table(300 + 40 * seed, seed)
         options = {"sensitive_features": pd.Series(groups, name="sex")}
         frame = theirs.MetricFrame(metrics=metrics, y_true=label, y_pred=prediction, **options)
