@@ -11,12 +11,12 @@ from levelhead.lm import BENCHMARKS
 from levelhead.methods import DAM, METHODS
 from levelhead.runs.recipe import (
     build_experiment,
+    data_recipe,
     find_recipe,
     load_experiment,
     override,
     read_recipe,
     recipe_folder,
-    task_recipe,
 )
 from levelhead.types import ConfigError
 
@@ -81,9 +81,9 @@ def test_data_root_and_seed_come_from_the_command_line(tmp_path: Path) -> None:
     assert (experiment.data.root, experiment.seed) == (tmp_path, 5)
 
 
-def test_tasks_have_recipes() -> None:
-    assert task_recipe("utkface64") == "utkface64_erm_small"
-    assert task_recipe("portraits") == "portraits_erm"
+def test_data_sets_have_recipes() -> None:
+    assert data_recipe("utkface64") == read_recipe(find_recipe("utkface64_erm_small"))
+    assert data_recipe("own:Lamps")["data"] == {"name": "own:Lamps"}
 
 
 def test_every_recipe_is_made_again_from_its_record() -> None:
