@@ -52,12 +52,9 @@ def command_after(name: str) -> list[str]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def here(tmp_path: Path, folder_of_its_own: None, own_modules: None) -> Path:
     for name, code in FILES.items():
         Path(name).write_text(code, encoding="utf-8")
-        monkeypatch.delitem(sys.modules, Path(name).stem, raising=False)
     return tmp_path
 
 
