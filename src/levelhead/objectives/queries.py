@@ -47,8 +47,7 @@ def reversed_gradient(x: Tensor, strength: Tensor) -> Tensor:
 
     Source: Ganin et al., JMLR 2016, arXiv:1505.07818.
     """
-    reversed_: Tensor = _Reversed.apply(x, strength)
-    return reversed_
+    return _Reversed.apply(x, strength)
 
 
 def query_distance(
