@@ -10,8 +10,7 @@ import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, PREDICTION
 from levelhead.cli.finishing import finish
-from levelhead.cli.options import SCALES, Text, Texts, conditions_of, option
-from levelhead.storage import check_outputs
+from levelhead.cli.options import SCALES, Text, Texts, conditions_of, opened, option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -88,16 +87,13 @@ def audit_command(
     conditions = conditions_of(fail_if)
     from levelhead.auditing.door import audit_table
     from levelhead.auditing.exclusions import refuse
-    from levelhead.auditing.of_run import paths_of, table_of
 
     above: list[RenderableType] = []
     if example:
         refuse({"example": True, "data": predictions} | asked)
         above, predictions = _of_example(favourable), [EXAMPLE]
         asked |= {"label": LABEL, "prediction": PREDICTION, "groups": [GROUP]}
-    table = table_of(predictions) if predictions else None
-    inputs = [*paths_of(table), against, join]
-    check_outputs({"--json": json_file, "--html": html_file}, inputs=inputs)
+    table, inputs = opened(predictions or [], [against, join], json_file, html_file)
     found = audit_table(table, **asked)
     source = "" if table is None else table.name
     finish(

@@ -20,8 +20,8 @@ from levelhead.cli.options import (
     ScoredClass,
     ScoreScale,
     Threshold,
+    opened,
 )  # fmt: skip
-from levelhead.storage import check_outputs
 
 
 def explain_command(
@@ -68,11 +68,8 @@ def explain_command(
     """
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.explain import explain
-    from levelhead.auditing.of_run import paths_of, table_of
 
-    table = None if scores is None else table_of(scores)
-    inputs = [*paths_of(table), join]
-    check_outputs({"--json": json_file, "--html": html_file}, inputs=inputs)
+    table, inputs = opened([] if scores is None else [scores], [join], json_file, html_file)
     result = explain(
         table, label=label, score=score, groups=group or (), positive=positive, threshold=threshold, scale=scale,
         min_count=min_count, cluster=cluster, label_map=label_map, favourable=favourable, ignore_label=ignore_label,

@@ -18,9 +18,9 @@ from levelhead.cli.options import (
     Text,
     Texts,
     conditions_of,
+    opened,
     option,
 )
-from levelhead.storage import check_outputs
 
 KNOWN, ROWS = "Information on the groups", "Which rows and classes"
 
@@ -77,13 +77,12 @@ def indirect_audit_command(
     levelhead indirect-audit preds.csv --label y --prediction yhat --shares women=0.52
     """
     from levelhead.auditing.door import audit_table
-    from levelhead.auditing.of_run import paths_of, table_of
     from levelhead.auditing.unknown.known import refuse_nothing
 
     conditions = conditions_of(fail_if)
-    table = table_of(predictions)
-    inputs = [*paths_of(table), join, *(Path(one) for one in shares or () if one.lower().endswith((".csv", ".tsv")))]
-    check_outputs({"--json": json_file, "--html": html_file}, inputs=inputs)
+    shares_files = [Path(one) for one in shares or () if one.lower().endswith((".csv", ".tsv"))]
+    table, inputs = opened([predictions], [join, *shares_files], json_file, html_file)
+    assert table is not None
     known: dict[str, Any] = {
         "labelled_group": labelled_group, "proxy": proxy or (), "proxy_probabilities": proxy_probabilities or (),
         "shares": shares, "randomized_response": randomized_response,

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from levelhead.storage import check_outputs
 from levelhead.types import ConfigError, quoted
 
 if TYPE_CHECKING:
     from levelhead.report.gate import Condition
     from levelhead.runs.joined import Join
+    from levelhead.tables.files import Stored
 
 Text: TypeAlias = str | None
 Texts: TypeAlias = list[str] | None
@@ -31,6 +33,23 @@ def conditions_of(texts: Sequence[str] | None) -> list[Condition]:
     from levelhead.report.gate import Condition
 
     return [Condition.parse(text) for text in texts]
+
+
+def opened(
+    paths: Sequence[Path], others: Sequence[Path | None], json_file: Path | None, html_file: Path | None
+) -> tuple[Stored | None, list[Path | None]]:
+    """Return the table that paths name, and all files that are read; outputs are checked before and after it is open.
+
+    ``others`` are further files that the command reads.
+    """
+    outputs = {"--json": json_file, "--html": html_file}
+    check_outputs(outputs, inputs=[*paths, *others])
+    from levelhead.auditing.of_run import paths_of, table_of
+
+    table = table_of(list(paths)) if paths else None
+    inputs = [*paths_of(table), *others]
+    check_outputs(outputs, inputs=inputs)
+    return table, inputs
 
 
 HtmlFile = Annotated[Path | None, typer.Option("--html", help="Also write one standalone HTML page.")]
