@@ -1,4 +1,4 @@
-"""Audits of 100 drawn tables beside fairlearn, scikit-learn, SciPy, statsmodels, and DeLong's sums written out."""
+"""Audits of 30 drawn tables beside fairlearn, scikit-learn, SciPy, statsmodels, and DeLong's sums written out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from levelhead.metrics import holm
 from levelhead.metrics.between import mover, wilson
 from levelhead.metrics.scores import ScoreCounts, areas
 
-TABLES, CLOSE = range(100), 1e-9
+TABLES, CLOSE = range(30), 1e-9
 GROUPS, PERIODS, TOP = ("a", "b", "c"), 6, 40
 
 

@@ -17,7 +17,7 @@ def drawn(seed: int, rows: int = 200) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return rng.random(rows) < score, score, rng.integers(0, 3, rows)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(30))
 def test_figures_are_those_of_scipy_and_scikit_learn(seed: int) -> None:
     label, score, group = drawn(seed)
     counts = ScoreCounts.from_rows(label, score, group, 3)
