@@ -76,10 +76,11 @@ def table_of(data: Any, split: str = "test") -> Stored:
         DataError: there is no such file, it is of an unknown kind, or the run is not evaluated.
         ConfigError: ``data`` is no table, or a run is named beside other files.
     """
-    paths = [Path(one) for one in ([data] if isinstance(data, (str, Path)) else data if isinstance(data, list) else [])]
+    named = data if isinstance(data, list) else [data]
+    paths = [Path(one) for one in named if isinstance(one, (str, Path))]
     if len(paths) > 1 and (runs := [path for path in paths if is_run(path)]):
         raise ConfigError(f"{runs[0]} is a run; audit runs one at a time.")
-    own = own_predictions(paths[0], split) if len(paths) == 1 else None
+    own = own_predictions(paths[0], split) if len(paths) == len(named) == 1 else None
     return source_of(data[0] if isinstance(data, list) and len(data) == 1 else data) if own is None else own
 
 

@@ -23,7 +23,7 @@ import pyarrow.fs
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from levelhead.arrays import as_decimals, as_printed, values_of
+from levelhead.arrays import as_decimals, as_printed, check_path, values_of
 from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
 from levelhead.spelling import shape_of
 from levelhead.tables.columns import Column, FloatArray, numbers_of_column
@@ -435,9 +435,11 @@ def source_of(path: Any) -> Stored:
     """
     if isinstance(path, Stored):
         return path
-    if isinstance(path, (pd.DataFrame, pyarrow.Table)) or hasattr(path, "__arrow_c_stream__"):
+    one_column = hasattr(path, "dtype")  # of pandas or polars, which also speak Arrow
+    if isinstance(path, (pd.DataFrame, pyarrow.Table)) or (hasattr(path, "__arrow_c_stream__") and not one_column):
         return Frame(path)
     if isinstance(path, (Path, str)):
+        check_path("The name of a table", path)
         found = _files_of(path)
         return found[0] if len(found) == 1 else Files(found, str(path))
     if isinstance(path, Sequence) and path and all(isinstance(one, (Path, str)) for one in path):
