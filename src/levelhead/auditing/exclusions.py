@@ -173,7 +173,7 @@ def given_of(asked: Mapping[str, Any]) -> set[str]:
 def _is_there(value: Any) -> bool:
     if value is None or isinstance(value, (bool, str)):
         return value not in (None, False)
-    return len(value) > 0 if hasattr(value, "__len__") else True
+    return len(value) > 0 if isinstance(value, (list, tuple, Mapping)) else True  # a table is one without rows, too
 
 
 DEFAULTS = {"scale": "auto", "missing": "leave out", "min_count": 10}
