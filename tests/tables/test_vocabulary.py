@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import shlex
@@ -19,8 +20,8 @@ from hypothesis import strategies as some
 
 import levelhead as lh
 from as_tables import audit_unrecorded, explain_columns
+from command_line import run, written
 from levelhead.auditing.postprocess_audit import postprocess_file
-from levelhead.cli.app import main
 from levelhead.spelling import loosely
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, map_text, suggested_map
 from levelhead.types import ConfigError, DataError
@@ -65,14 +66,53 @@ def frame_of(labels: list[str], predictions: list[str]) -> pd.DataFrame:
             "p": SCORE,
             "g": GROUP,
             "id": [f"r{row}" for row in range(ROWS)],
+            "age": np.random.default_rng(1).integers(20, 80, ROWS).astype(str),
         }
     )
 
 
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return int(ended.value.code or 0)
+def audited(labels: Any, predictions: Any = None, **options: Any) -> lh.AuditResult:
+    """Audit columns, of which two rows of four are of each group."""
+    return lh.audit(labels, predictions, sensitive_features=GROUP[: len(labels)], replicates=100, **options)
+
+
+def accuracy(labels: Any, predictions: Any = None, **options: Any) -> float:
+    return audited(labels, predictions, **options).metrics["accuracy"].value
+
+
+def of_file(path: Path, **options: Any) -> lh.AuditResult:
+    """Audit a file, of predictions unless the options say otherwise."""
+    asked = {"prediction": "q", "groups": ["g"], "replicates": 100} | options
+    return lh.audit_table(path, label="y", **asked)
+
+
+def verbs(frame: pd.DataFrame, path: Path) -> dict[str, Callable[..., Any]]:
+    """Return every verb that takes a label map, asked about the rows, which are written to a file."""
+    written(frame, path)
+    few: dict[str, Any] = {"replicates": 100}
+    scored: dict[str, Any] = {"prediction": None, "score": "p"}
+    alone: dict[str, Any] = {"groups": (), "shares": {"f": 0.4}}
+    rule: dict[str, Any] = {"label": "y", "id_column": "id", "metric": "demographic_parity"}
+    groups = frame["g"]
+    return {
+        "arrays": lambda **more: lh.audit(frame["y"], frame["q"], sensitive_features=groups, **few, **more),
+        "scores": lambda **more: lh.audit(frame["y"], scores=frame["p"], sensitive_features=groups, **few, **more),
+        "file": lambda **more: of_file(path, against=path, on="id", **more),
+        "scores of a file": lambda **more: of_file(
+            path, **scored | {"groups": ["g", "age"], "bins": "age=quantiles:3", "control": ()}, **more
+        ),
+        "explanation": lambda **more: explain_columns(frame["y"], frame["p"], sensitive_features=groups, **few, **more),
+        "explanation of a file": lambda **more: lh.explain(path, label="y", score="p", groups=["g"], **few, **more),
+        "no groups": lambda **more: audit_unrecorded(frame["y"], frame["q"], shares={"f": 0.4}, **few, **more),
+        "no groups of a file": lambda **more: of_file(path, **alone, **more),
+        "rule": lambda **more: postprocess_file(path, "p", "g", **rule, **more),
+    }
+
+
+def refused(ask: Callable[..., object], *columns: Any) -> str:
+    with pytest.raises(DataError) as caught:
+        ask(*columns)
+    return str(caught.value)
 
 
 def to_type(error: str) -> list[str]:
@@ -91,54 +131,30 @@ def test_the_label_map_of_the_error_works_as_it_is_printed(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame = frame_of(*DIFFERENT[case])
-    path = tmp_path / "p.csv"
-    frame.to_csv(path, index=False)
+    path = written(frame, tmp_path / "p.csv")
     if case in ("1/2 beside 0/1", "a final dot", "what cannot be seen", "commas and equals signs"):
         command = ["audit", path, "--label", "y", "--prediction", "q", "--group", "g"]
         assert run(*command) != 0
-        error = capsys.readouterr().err
-        assert run(*command, *to_type(error), "--json", tmp_path / "a.json") == 0
-        assert pd.read_json(tmp_path / "a.json", typ="series")["metrics"]["accuracy"]["value"] == 0.75
-    with pytest.raises(DataError) as caught:
-        lh.audit_table(path, label="y", prediction="q", groups=["g"])
-    typed = to_type(str(caught.value))[1::2]
-    result = lh.audit_table(path, label="y", prediction="q", groups=["g"], label_map=typed, replicates=100)
-    assert result.metrics["accuracy"].value == 0.75
-
-    with pytest.raises(DataError) as caught:
-        lh.audit(frame["y"], frame["q"], sensitive_features=frame["g"])
-    result = lh.audit(
-        frame["y"], frame["q"], sensitive_features=frame["g"], label_map=in_python(str(caught.value)), replicates=100
-    )
-    assert result.metrics["accuracy"].value == 0.75
-
-
-ALIKE = {name: pair for name, pair in DIFFERENT.items() if list(map(loosely, pair[0])) == list(map(loosely, pair[1]))}
+        assert run(*command, *to_type(capsys.readouterr().err), "--json", tmp_path / "a.json") == 0
+        assert json.loads((tmp_path / "a.json").read_text())["metrics"]["accuracy"]["value"] == 0.75
+    typed = to_type(refused(of_file, path))[1::2]
+    assert of_file(path, label_map=typed).metrics["accuracy"].value == 0.75
+    columns = frame["y"], frame["q"]
+    assert accuracy(*columns, label_map=in_python(refused(audited, *columns))) == 0.75
 
 
 @pytest.mark.parametrize("case", ["a final dot", "commas and equals signs"])
 def test_labels_in_two_spellings_are_refused_by_every_command(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = ALIKE[case]
+    first, second = DIFFERENT[case]
     mixed = np.where(np.arange(ROWS) < 30, np.array(first, object)[TRUTH], np.array(second, object)[TRUTH])
     path = tmp_path / "p.csv"
-    frame_of(first, second).assign(y=mixed).to_csv(path, index=False)
-    few = {"replicates": 100}
-    commands: list[Callable[..., Any]] = [
-        lambda **options: (
-            lh.audit_table(path, label="y", prediction="q", groups=["g"], **few, **options).metrics["accuracy"].value
-        ),
-        lambda **options: (
-            lh.audit_table(path, label="y", groups=["g"], score="p", **few, **options).metrics["accuracy"].value
-        ),
-    ]
-    right = [0.75, 0.75]
-    for command, expected in zip(commands, right, strict=True):
-        with pytest.raises(DataError) as caught:
-            command()
-        assert command(label_map=in_python(str(caught.value))) == expected
-        assert command(label_map=to_type(str(caught.value))[1::2]) == expected
+    for ask in verbs(frame_of(first, second).assign(y=mixed), path).values():
+        error = refused(ask)
+        for label_map in (in_python(error), to_type(error)[1::2]):
+            found = ask(label_map=label_map)
+            assert not hasattr(found, "metrics") or found.metrics["accuracy"].value == 0.75
     for words in (
         ["explain", path, "--label", "y", "--score", "p", "--group", "g"],
         ["postprocess", path, "--label", "y", "--score", "p", "--group", "g"],
@@ -148,54 +164,39 @@ def test_labels_in_two_spellings_are_refused_by_every_command(
         assert run(*words, *to_type(capsys.readouterr().err)) == 0
 
 
-def test_a_label_never_predicted_is_legal_if_every_prediction_is_a_label() -> None:
+def test_a_label_never_predicted() -> None:
+    """It is legal if every prediction is a label, and else refused with the map for either meaning."""
     label, predicted = ["a", "b", "c"] * 40, ["a", "b", "b"] * 40
-    result = lh.audit(label, predicted, sensitive_features=["f", "m"] * 60)
-    assert result.metrics["accuracy"].value == pytest.approx(2 / 3)
-    result = lh.audit(predicted, label, sensitive_features=["f", "m"] * 60)
-    assert any("40 predictions have values that no label has: 'c'" in warning for warning in result.warnings)
-
-
-def test_a_label_never_predicted_beside_a_prediction_never_labelled() -> None:
-    label, predicted = ["a", "b", "c"] * 40, ["a", "b", "d"] * 40
-    with pytest.raises(DataError, match=r"'c' is a label that no row is predicted as, and 'd' .* --label-map c=d ") as (
-        caught
+    assert accuracy(label, predicted) == pytest.approx(2 / 3)
+    warnings = audited(predicted, label).warnings
+    assert any("40 predictions have values that no label has: 'c'" in warning for warning in warnings)
+    for named, told, pairs, right in (
+        (label, ["a", "b", "d"] * 40, "c=d", 1),
+        ([1, 2, 3] * 40, [0, 1, 1] * 40, "1=0,2=1,3=2", 2 / 3),  # counted from 1 and from 0
     ):
-        lh.audit(label, predicted, sensitive_features=["f", "m"] * 60)
-    one = lh.audit(label, predicted, sensitive_features=["f", "m"] * 60, label_map=in_python(str(caught.value)))
-    assert one.metrics["accuracy"].value == 1
-    assert "If they are different classes: --label-map c=c,d=d" in str(caught.value)
-    two = lh.audit(label, predicted, sensitive_features=["f", "m"] * 60, label_map="c=c,d=d")
+        error = refused(audited, named, told)
+        assert f"--label-map {pairs} " in error
+        assert accuracy(named, told, label_map=in_python(error)) == pytest.approx(right)
+    assert "If they are different classes: --label-map c=c,d=d" in refused(audited, label, ["a", "b", "d"] * 40)
+    two = audited(label, ["a", "b", "d"] * 40, label_map="c=c,d=d")
     assert two.metrics["accuracy"].value == pytest.approx(2 / 3)
     assert two.more["words"]["order"] == ["a", "b", "c", "d"]
-    # Counted from 1 and from 0, with a class that is never predicted.
-    with pytest.raises(DataError, match="--label-map 1=0,2=1,3=2 ") as caught:
-        lh.audit([1, 2, 3] * 40, [0, 1, 1] * 40, sensitive_features=["f", "m"] * 60)
-    mapped = lh.audit(
-        [1, 2, 3] * 40, [0, 1, 1] * 40, sensitive_features=["f", "m"] * 60, label_map=in_python(str(caught.value))
-    )
-    assert mapped.metrics["accuracy"].value == pytest.approx(2 / 3)
 
 
-def test_the_other_model_is_held_to_the_same_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_other_model_is_held_to_the_same_words(tmp_path: Path) -> None:
     frame = frame_of(["0", "1"], ["0", "1"])
-    frame.to_csv(tmp_path / "new.csv", index=False)
-    frame.assign(q=np.array(["00", "01"], object)[TRUTH]).to_csv(tmp_path / "old.csv", index=False)
-    command = ["audit", tmp_path / "new.csv", "--label", "y", "--prediction", "q", "--group", "g"]
-    command += ["--against", tmp_path / "old.csv", "--on", "id"]
-    assert run(*command) != 0
-    error = capsys.readouterr().err
-    assert run(*command, *to_type(error), "--json", tmp_path / "a.json") == 0
-    record = pd.read_json(tmp_path / "a.json", typ="series")
-    assert record["metrics"]["accuracy"]["value"] == 0.75
-    assert record["against"]["by_attribute"]["g"]["metrics"]["accuracy"]["old"] == 1
+    path = written(frame, tmp_path / "new.csv")
+    old = written(frame.assign(q=np.array(["00", "01"], object)[TRUTH]), tmp_path / "old.csv")
+    with pytest.raises(DataError) as caught:
+        of_file(path, against=old, on="id")
+    found = of_file(path, against=old, on="id", label_map=to_type(str(caught.value))[1::2])
+    assert found.against is not None
+    assert found.metrics["accuracy"].value == 0.75
+    assert found.against.by_attribute["g"].metrics["accuracy"].old == 1
 
 
 def test_classes_that_differ_in_writing_stay_two_where_the_map_says_so() -> None:
-    label, predicted = ["A", "a"] * 100, ["A", "a", "a", "a"] * 50
-    assert lh.audit(label, predicted, sensitive_features=GROUP[:200], label_map="A=A,a=a").metrics[
-        "accuracy"
-    ].value == pytest.approx(0.75)
+    assert accuracy(["A", "a"] * 100, ["A", "a", "a", "a"] * 50, label_map="A=A,a=a") == 0.75
 
 
 @pytest.mark.parametrize(
@@ -247,32 +248,19 @@ def test_every_map_that_is_printed_is_accepted(labels: list[str], predictions: l
 
 
 def test_a_label_map_with_a_class_that_occurs_nowhere_is_refused(tmp_path: Path) -> None:
-    frame = frame_of(["no", "yes"], ["no", "yes"])
-    path, other = tmp_path / "p.csv", tmp_path / "other.csv"
-    frame.to_csv(path, index=False)
-    few: dict[str, Any] = {"replicates": 100, "label_map": {"no": "no", "yess": "yes"}}
-    frame.assign(q=np.where(frame["q"] == "yes", "yess", "no")).to_csv(other, index=False)
-    commands: list[Callable[[], Any]] = [
-        lambda: lh.audit(frame["y"], frame["q"], sensitive_features=frame["g"], **few),
-        lambda: lh.audit_table(path, label="y", prediction="q", groups=["g"], **few),
-        lambda: lh.audit_table(path, label="y", groups=["g"], score="p", **few),
-        lambda: lh.audit_table(path, label="y", prediction="q", groups=["g"], against=path, on="id", **few),
-        lambda: lh.explain(path, label="y", score="p", groups=["g"], **few),
-        lambda: postprocess_file(path, "p", "g", label="y", label_map="no=no,yess=yes"),
-        lambda: lh.audit_table(path, label="y", prediction="q", shares={"f": 0.4}, **few),
-    ]
-    for command in commands:
+    frame, path = frame_of(["no", "yes"], ["no", "yes"]), tmp_path / "p.csv"
+    slip = {"no": "no", "yess": "yes"}
+    for ask in verbs(frame, path).values():
         with pytest.raises(ConfigError, match=r"'yess', which is neither a label nor a prediction.*'no', 'yes'"):
-            command()
+            ask(label_map=slip)
     # The class of one of two files is no slip, nor is one that a map leaves as it is.
-    result = lh.audit_table(path, label="y", prediction="q", groups=["g"], against=other, on="id", **few)
+    other = written(frame.replace({"q": {"yes": "yess"}}), tmp_path / "other.csv")
+    result = of_file(path, against=other, on="id", label_map=slip)
     assert result.against is not None
     assert result.against.by_attribute["g"].metrics["accuracy"].old == 0.75
-    lh.audit_table(path, label="y", prediction="q", groups=["g"], replicates=100, label_map="maybe=maybe")
-    frame.assign(y=np.where(frame["y"] == "yes", "yess", "no")).to_csv(other, index=False)
-    postprocess_file(
-        path, "p", "g", label="y", validation=other, label_map="no=no,yess=yes", metric="demographic_parity"
-    )
+    of_file(path, label_map="maybe=maybe")
+    written(frame.replace({"y": {"yes": "yess"}}), other)
+    verbs(frame, path)["rule"](validation=other, label_map="no=no,yess=yes")
 
 
 @pytest.mark.parametrize(
@@ -286,37 +274,23 @@ def test_values_that_are_two(first: str, second: str) -> None:
     assert loosely(first) != loosely(second)
 
 
-def test_numbers_and_texts_of_numbers_are_mapped(tmp_path: Path) -> None:
+def test_numbers_and_texts_of_numbers_are_mapped() -> None:
     label = np.array([0, 1] * 50)
-    for given_labels, predicted in ((label, label.astype(str)), (label.astype(bool), label.astype(bool).astype(str))):
-        with pytest.raises(DataError) as caught:
-            lh.audit(given_labels, predicted, sensitive_features=GROUP[:100])
-        mapped = lh.audit(
-            given_labels, predicted, sensitive_features=GROUP[:100], label_map=in_python(str(caught.value))
-        )
-        assert mapped.metrics["accuracy"].value == 1
+    for columns in ((label, label.astype(str)), (label.astype(bool), label.astype(bool).astype(str))):
+        assert accuracy(*columns, label_map=in_python(refused(audited, *columns))) == 1
 
 
 def test_a_map_merges_labels_of_scores(tmp_path: Path) -> None:
-    label = np.where(np.arange(ROWS) < 30, np.array(["1", "2"])[TRUTH], np.array(["no", "yes"])[TRUTH])
-    given_map = {"1": "no", "2": "yes"}
     frame = frame_of(["no", "yes"], ["no", "yes"])
-    plain = lh.audit(frame["y"], scores=frame["p"], sensitive_features=frame["g"], replicates=100).to_dict()
-    merged = lh.audit(
-        label, scores=frame["p"], sensitive_features=frame["g"], label_map=given_map, replicates=100
-    ).to_dict()
-    assert merged["scores"] == plain["scores"]
-    assert merged["metrics"] == plain["metrics"]
-    shifted = lh.audit(TRUTH + 1, scores=SCORE, sensitive_features=GROUP, label_map={1: 0, 2: 1}, replicates=100)
-    assert shifted.metrics == lh.audit(TRUTH, scores=SCORE, sensitive_features=GROUP, replicates=100).metrics
-    one, other = (
-        explain_columns(one, frame["p"], sensitive_features=frame["g"], label_map=two, replicates=100).to_dict()
-        for one, two in ((frame["y"], None), (label, given_map))
-    )
-    assert one == other
-    frame.assign(y=label).to_csv(tmp_path / "p.csv", index=False)
-    found = postprocess_file(tmp_path / "p.csv", "p", "g", label="y", label_map=given_map)
-    assert found.saved.classes == ("no", "yes")
+    label = np.where(np.arange(ROWS) < 30, np.array(["1", "2"])[TRUTH], frame["y"])
+    mapped: dict[str, Any] = {"label_map": {"1": "no", "2": "yes"}}
+    plain, merged = verbs(frame, tmp_path / "p.csv"), verbs(frame.assign(y=label), tmp_path / "p.csv")
+    one, other = plain["scores"]().to_dict(), merged["scores"](**mapped).to_dict()
+    assert [one["scores"], one["metrics"]] == [other["scores"], other["metrics"]]
+    shifted = audited(TRUTH + 1, scores=SCORE, label_map={1: 0, 2: 1})
+    assert shifted.metrics == audited(TRUTH, scores=SCORE).metrics
+    assert plain["explanation"]().to_dict() == merged["explanation"](**mapped).to_dict()
+    assert merged["rule"](**mapped).saved.classes == ("no", "yes")
 
 
 # ------------------------------------------------------------------------------------------------ two meanings
@@ -348,14 +322,15 @@ def test_a_class_is_what_its_name_means_or_is_refused(
     """Also where labels and predictions have names in common, whichever of the two the user thought of."""
     meant = dict(zip(labels, ends, strict=True))
     frame = frame_of(labels, ends)
-    given_to = {"scores": frame["p"], "threshold": 0.5} if scored else {"y_pred": frame["q"]}
+    told = None if scored else frame["q"]
+    given_to = {"scores": frame["p"], "threshold": 0.5} if scored else {}
     readings = {"label=": meant.get(name), "prediction=": name if name in ends else None}
     possible = {readings[which]} if which else set(readings.values())
     possible -= {None}
 
     def found() -> lh.AuditResult:
         wanted: dict[str, Any] = {"positive": which + name, "favourable": which + name, **given_to}
-        return lh.audit(frame["y"], sensitive_features=frame["g"], label_map=meant, replicates=100, **wanted)
+        return audited(frame["y"], told, label_map=meant, **wanted)
 
     if len(possible) != 1:
         with pytest.raises(ConfigError, match=f"two readings: label={name} " if possible else "not among the classes"):
@@ -372,128 +347,77 @@ def test_a_class_is_what_its_name_means_or_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("written", "named"), [(("0", "1"), "label"), (("0.0", "1.0"), "prediction"), (("0", "1.00"), "label")]
+    ("numbers", "named"), [(("0", "1"), "label"), (("0.0", "1.0"), "prediction"), (("0", "1.00"), "label")]
 )
 def test_whole_numbers_in_two_writings_are_one_class_with_one_note(
-    written: tuple[str, str], named: str, tmp_path: Path
+    numbers: tuple[str, str], named: str, tmp_path: Path
 ) -> None:
     """One missing value upstream makes 1 to 1.0."""
-    frame = frame_of(list(written), ["0", "1.0"])
-    plain = frame.assign(y=TRUTH, q=PREDICTED)
-    frame.to_csv(tmp_path / "p.csv", index=False)
-    frame.assign(q=PREDICTED).to_csv(tmp_path / "other.csv", index=False)
-    few: dict[str, Any] = {"replicates": 100, "favourable": written[1] if named == "label" else "1.0"}
-    result = lh.audit_table(
-        tmp_path / "p.csv", label="y", prediction="q", groups=["g"], against=tmp_path / "other.csv", on="id", **few
-    )
-    other = lh.audit(plain["y"], plain["q"], sensitive_features=plain["g"], replicates=100, favourable="1")
+    frame = frame_of(list(numbers), ["0", "1.0"])
+    path = written(frame, tmp_path / "p.csv")
+    against = written(frame.assign(q=PREDICTED), tmp_path / "other.csv")
+    result = of_file(path, against=against, on="id", favourable=numbers[1] if named == "label" else "1.0")
+    other = audited(TRUTH, PREDICTED, favourable="1")
     assert sum("are one number and count as one class; --label-map says" in one for one in result.warnings) == 1
     assert result.metrics == other.metrics
-    assert result.findings["rates"]["g"].outcomes[0].ratios == other.findings["rates"]["g"].outcomes[0].ratios
+    assert result.findings["rates"]["g"].outcomes[0].ratios == other.findings["rates"]["group"].outcomes[0].ratios
     assert result.against is not None
-    assert result.against.by_attribute["g"].metrics["accuracy"].old == 0.75
-    assert result.against.by_attribute["g"].metrics["accuracy"].new == 0.75
-    names = {*written, "0", "1.0"}
-    apart = lh.audit_table(
-        tmp_path / "p.csv",
-        label="y",
-        prediction="q",
-        groups=["g"],
-        replicates=100,
-        label_map={one: one for one in names},
-    )
-    assert {*apart.more["words"]["order"]} == names
+    compared = result.against.by_attribute["g"].metrics["accuracy"]
+    assert (compared.old, compared.new) == (0.75, 0.75)
+    names = {*numbers, "0", "1.0"}
+    assert {*of_file(path, label_map={one: one for one in names}).more["words"]["order"]} == names
 
 
 # ------------------------------------------------------------------------------------------------ no label
 
 
-def without_labels(ignored: str, kind: str) -> dict[str, Callable[..., Any]]:
-    """Return every verb, asked about rows of which some have a label that says that there is none."""
-    frame = frame_of(["0", "1"], ["0", "1"])
-    drawn = np.random.default_rng(0).random(ROWS) < 0.2
-    frame.loc[drawn, "y"] = ignored
-    frame["age"] = np.random.default_rng(1).integers(20, 80, ROWS).astype(str)
-    if kind == "dropped":
-        frame = frame[~drawn]
-    frame.to_csv("p.csv", index=False)
-    few: dict[str, Any] = {"replicates": 100}
-    groups = {"sensitive_features": frame["g"], **few}
-    return {
-        "arrays": lambda **more: lh.audit(frame["y"], frame["q"], **groups, **more),
-        "scores": lambda **more: lh.audit(frame["y"], scores=frame["p"], **groups, **more),
-        "file": lambda **more: lh.audit_table(
-            "p.csv", label="y", prediction="q", groups=["g"], against="p.csv", on="id", **few, **more
-        ),
-        "scores of a file": lambda **more: lh.audit_table(
-            "p.csv", label="y", groups=["g", "age"], score="p", bins="age=quantiles:3", control=(), **few, **more
-        ),
-        "explanation": lambda **more: explain_columns(frame["y"], frame["p"], **groups, **more),
-        "explanation of a file": lambda **more: lh.explain("p.csv", label="y", score="p", groups=["g"], **few, **more),
-        "no groups": lambda **more: audit_unrecorded(frame["y"], frame["q"], shares={"f": 0.4}, **few, **more),
-        "no groups of a file": lambda **more: lh.audit_table(
-            "p.csv", label="y", prediction="q", shares={"f": 0.4}, **few, **more
-        ),
-        "rule": lambda **more: postprocess_file(
-            "p.csv", "p", "g", label="y", id_column="id", metric="demographic_parity", **more
-        ),
-        "score": lambda **more: lh.gap_score(frame["y"], frame["q"], groups=frame["g"], **more),
-    }
-
-
 @pytest.mark.parametrize("ignored", ["-1.0", "255"])
-def test_rows_whose_label_means_no_label_are_refused_or_left_out(
-    ignored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for verb, ask in without_labels(ignored, "there").items():
-        with pytest.raises(DataError, match=f"ignore_label='{ignored}'"):
-            ask()
-        found = ask(ignore_label=ignored)
-        shown = found if isinstance(found, float) else json.dumps(found.to_dict() | {"reading": None, "warnings": []})
-        if verb != "score":
-            said = str([getattr(found, "warnings", ()), getattr(found, "reading", ())])
-            assert said.count("rows with the label") == 1, verb
-        kept = without_labels(ignored, "dropped")[verb]()
-        expected = kept if isinstance(kept, float) else json.dumps(kept.to_dict() | {"reading": None, "warnings": []})
+def test_rows_whose_label_means_no_label_are_refused_or_left_out(ignored: str, tmp_path: Path) -> None:
+    whole = frame_of(["0", "1"], ["0", "1"])
+    drawn = np.random.default_rng(0).random(ROWS) < 0.2
+    hidden, kept = whole.assign(y=whole["y"].mask(drawn, ignored)), whole[~drawn]
+    without = verbs(kept, tmp_path / "kept" / "p.csv")
+    for verb, ask in verbs(hidden, tmp_path / "hidden" / "p.csv").items():
+        assert f"ignore_label='{ignored}'" in refused(ask), verb
+        found, expected = ask(ignore_label=ignored), without[verb]()
+        said = str([getattr(found, "warnings", ()), getattr(found, "reading", ())])
+        assert said.count("rows with the label") == 1, verb
         if verb == "rule":  # the halves are those of another file
-            assert len(found.decisions) == len(kept.decisions) == len(found.ids)
+            assert len(found.decisions) == len(expected.decisions) == len(found.ids)
         else:
-            assert shown == expected, verb
-        without_labels(ignored, "there")
+            silent = {"reading": None, "warnings": []}
+            shown, also = (json.dumps(one.to_dict() | silent) for one in (found, expected))
+            assert shown == also, verb
+    score = functools.partial(lh.gap_score, groups=hidden["g"])
+    assert f"ignore_label='{ignored}'" in refused(score, hidden["y"], hidden["q"])
+    left = score(hidden["y"], hidden["q"], ignore_label=ignored)
+    assert left == lh.gap_score(kept["y"], kept["q"], groups=kept["g"])
 
 
 def test_minus_one_is_a_class_where_it_is_predicted_or_1_is_the_only_other_one() -> None:
-    label, group = np.array([-1, 1] * 40), GROUP[:80]
-    assert lh.audit(label, label[::-1], sensitive_features=group).metrics["accuracy"].value == 0
-    assert lh.audit(label, scores=np.where(label > 0, 0.9, 0.2), sensitive_features=group).positive == "1"
-    assert lh.audit(label, scores=np.full(80, 0.9), sensitive_features=group).metrics["accuracy"].value == 0.5
-    assert lh.gap_score(label, np.ones(80, int), groups=group) == 0
-    one = lh.audit(label, np.ones(80, int), sensitive_features=group, label_map={-1: -1})
-    assert one.metrics["accuracy"].value == 0.5
+    label, ones = np.array([-1, 1] * 40), np.ones(80, int)
+    assert accuracy(label, label[::-1]) == 0
+    assert audited(label, scores=np.where(label > 0, 0.9, 0.2)).positive == "1"
+    assert accuracy(label, scores=np.full(80, 0.9)) == 0.5
+    assert lh.gap_score(label, ones, groups=GROUP[:80]) == 0
+    assert accuracy(label, ones, label_map={-1: -1}) == 0.5
 
 
-def test_the_secret_label_of_class_labels_is_no_class() -> None:
+def test_class_labels_are_named_and_their_secret_label_is_no_class() -> None:
     """The library ``datasets`` writes -1 where a label is kept secret: it is not the last class."""
     datasets = pytest.importorskip("datasets")
-    column = datasets.Dataset.from_dict(
-        {"y": [0, 1, -1, 1] * 20, "q": [0, 1, 1, 1] * 20},
-        features=datasets.Features({"y": datasets.ClassLabel(names=["no", "yes"]), "q": datasets.Value("int64")}),
-    )
-    for told in (column["q"][:], np.array(["no", "yes"])[column["q"][:]]):
-        with pytest.raises(DataError, match="--ignore-label -1 "):
-            lh.audit(column["y"], told, sensitive_features=GROUP[:80])
-        found = lh.audit(column["y"], told, sensitive_features=GROUP[:80], ignore_label=-1)
-        assert found.metrics["accuracy"].value == 1
-
-
-def test_a_position_that_is_the_name_of_another_class_label_is_refused() -> None:
-    datasets = pytest.importorskip("datasets")
+    names, number = datasets.ClassLabel(names=["no", "yes"]), datasets.Value("int64")
+    answers = [0, 1, 1, 1] * 20
+    columns = {"y": [0, 1, -1, 1] * 20, "q": answers}
+    column = datasets.Dataset.from_dict(columns, features=datasets.Features({"y": names, "q": number}))
+    for told in (answers, np.array(["no", "yes"])[answers]):
+        assert "--ignore-label -1 " in refused(audited, column["y"], told)
+        assert accuracy(column["y"], told, ignore_label=-1) == 1
     features = datasets.Features(dict.fromkeys("yq", datasets.ClassLabel(names=["1", "0"])))
-    column = datasets.Dataset.from_dict({"y": [0, 1] * 40, "q": [0, 1, 1, 1] * 20}, features=features)
+    column = datasets.Dataset.from_dict({"y": [0, 1] * 40, "q": answers}, features=features)
     with pytest.raises(ConfigError, match="position of one class"):
-        lh.audit(column["y"], column["q"], sensitive_features=GROUP[:80], positive=1)
-    assert lh.audit(column["y"], column["q"], sensitive_features=GROUP[:80], positive="1").positive == "1"
+        audited(column["y"], column["q"], positive=1)
+    assert audited(column["y"], column["q"], positive="1").positive == "1"
 
 
 @pytest.mark.parametrize("ignored", [-1, 255])
