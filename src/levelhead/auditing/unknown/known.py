@@ -200,6 +200,8 @@ def known_of(asked: Mapping[str, Any]) -> Known:
         shares = read_shares([shares] if isinstance(shares, str) else shares, asked["strata"])
     if chances and not isinstance(chances, Mapping):
         chances = read_probabilities([chances] if isinstance(chances, str) else chances)
+    if not all(isinstance(name, str) for name in dict(chances or {}).values()):
+        raise ConfigError('proxy_probabilities names a column for each group, as {"f": "p_f", "m": "p_m"}.')
     if answers and not isinstance(answers, Mapping):
         answers = (
             dict.fromkeys(asked["groups"], answers)
