@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,6 +49,17 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have a recipe take the seconds that a function says, and let nothing run."""
+
+    def play(times: Callable[[Cell], float]) -> None:
+        monkeypatch.setattr(timing, "_time", times)
+        monkeypatch.setattr(reproduce, "run_all", lambda *arguments, **options: 0)
+
+    return play
+
+
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("item", ITEMS.values(), ids=list(ITEMS))
 def test_every_grid_holds_the_published_rows(item: Item, scale: Any, tmp_path: Path) -> None:
@@ -78,11 +90,9 @@ def test_items_share_the_runs_that_they_have_in_common(scale: Any, tmp_path: Pat
 
     for row in ("ERM", "DAM (paper)", "DAM (levelhead)"):
         assert folders("table2", row) == folders("table7", row) == folders("figure3", row) == folders("figure4", row)
-    assert folders("table2", "DAM (paper)") == folders("figure2", "DAM (paper), t = 2")
-    assert folders("table2", "DAM (levelhead)") == folders("figure2", "DAM (levelhead), t = 2")
+    for row, at in (("DAM (paper)", "t = 2"), ("DAM (levelhead)", "t = 2"), ("KD", "lambda = 1"), ("ARL", "2 layers")):
+        assert folders("table2", row) == folders("figure2", f"{row}, {at}")
     assert folders("table1", "DAM (levelhead)") != folders("table1", "DAM (paper)")
-    assert folders("table2", "KD") == folders("figure2", "KD, lambda = 1")
-    assert folders("table2", "ARL") == folders("figure2", "ARL, 2 layers")
     assert folders("table3", "ERM") == folders("table6", "ERM-FT")
     cells = distinct(plans.values())
     assert len({cell.folder for cell in cells}) == len(cells)
@@ -102,16 +112,14 @@ def test_the_finding_s_runs_of_utkface_are_those_of_table_1(tmp_path: Path) -> N
 
 
 def test_missing_data_are_named_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("reproduce", "table2", "--data-root", tmp_path) == 2
-    told = said(capsys)
-    for part in ("celeba64/", "train.parquet", "or celeba/ with", "img_align_celeba/", "https://mmlab.ie.cuhk.edu.hk"):
-        assert part in told
-    assert "--data-root" in told
-    assert "--quick" in told
-    assert run("reproduce", "all", "--data-root", tmp_path) == 2
-    told = said(capsys)
-    for source in ("utkface64/", "celeba64/", "hatexplain/", "multinli/", "None of"):
-        assert source in told
+    owners = ("or celeba/ with", "img_align_celeba/", "https://mmlab.ie.cuhk.edu.hk", "--data-root", "--quick")
+    for item, parts in (
+        ("table2", ("celeba64/", "train.parquet", *owners)),
+        ("all", ("utkface64/", "celeba64/", "hatexplain/", "multinli/", "None of")),
+    ):
+        assert run("reproduce", item, "--data-root", tmp_path) == 2
+        told = said(capsys)
+        assert not [part for part in parts if part not in told]
     assert not (tmp_path / "runs").exists()
 
 
@@ -159,6 +167,7 @@ def test_the_list_says_which_data_are_there_and_what_has_been_run(
         blocks = re.split(r"^(?=table|figure)", capsys.readouterr().out, flags=re.M)
         return {block.split()[0]: block for block in blocks if block.strip()}
 
+    assert find_item("Table 2") is find_item("TABLE_2") is ITEMS["table2"]
     found = lines()
     assert found.keys() >= ITEMS.keys()
     for item in ITEMS.values():
@@ -169,17 +178,10 @@ def test_the_list_says_which_data_are_there_and_what_has_been_run(
     (tmp_path / "celeba64").mkdir()
     write_json(tmp_path / "runs" / "paper" / "small" / "table2.json", {})
     found = lines("--data-root", tmp_path)
-    for item, words in (
-        ("table2", "celeba64/ (found)"),
-        ("table3", f"hatexplain/ (not in {tmp_path})"),
-        ("table2", "yours: runs/paper/small/table2.json"),
-        ("table7", "yours: not run"),
-    ):
-        assert words in found[item]
-
-
-def test_names_are_taken_as_people_write_them() -> None:
-    assert find_item("Table 2") is find_item("TABLE_2") is ITEMS["table2"]
+    assert "celeba64/ (found)" in found["table2"]
+    assert f"hatexplain/ (not in {tmp_path})" in found["table3"]
+    assert "yours: runs/paper/small/table2.json" in found["table2"]
+    assert "yours: not run" in found["table7"]
 
 
 def test_what_fits_is_chosen_in_order() -> None:
@@ -234,7 +236,6 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
     assert status == 0, told[-3000:]
     folder = tmp_path / "small-quick"
     for name, item in ITEMS.items():
-        assert (folder / f"{name}.json").exists(), name
         assert read_json(folder / f"{name}.json")["trial"] is True
         if item.name.startswith("figure"):
             assert (folder / f"{name}.png").stat().st_size > 10_000
@@ -276,7 +277,7 @@ def test_a_budget_runs_what_fits_and_writes_it(
 
 
 def test_an_item_that_cannot_be_written_does_not_keep_back_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, played: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run folder was damaged by hand."""
 
@@ -285,7 +286,7 @@ def test_an_item_that_cannot_be_written_does_not_keep_back_the_others(
             raise DataError("cost.json is no JSON.")
         return [tmp_path / plan.item.name]
 
-    monkeypatch.setattr(reproduce, "run_all", lambda *arguments, **options: 0)
+    played(lambda cell: 1.0)
     monkeypatch.setattr(reproduce, "write_item", write)
     options = Options(tmp_path, quick=True)
     plans = [make_plan(ITEMS[name], options) for name in ("table1", "table7")]
@@ -297,7 +298,7 @@ def test_an_item_that_cannot_be_written_does_not_keep_back_the_others(
 
 
 def test_timing_takes_from_the_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, played: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of 10 minutes 5 are gone when ten recipes have been timed, 30 seconds each; runs of 200 seconds follow."""
     late = SimpleNamespace(seconds=0.0)
@@ -306,22 +307,30 @@ def test_timing_takes_from_the_budget(
         late.seconds += 30
         return 200.0
 
-    monkeypatch.setattr(timing, "_time", times)
+    played(times)
     monkeypatch.setattr(reproduce, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late.seconds))
-    monkeypatch.setattr(reproduce, "run_all", lambda *arguments, **options: 0)
     assert run("reproduce", "table7", "--quick", "--out", tmp_path, "--gpu-minutes", 10) == 0
     assert "Within 10 minutes: 1 run; left for later: 9." in said(capsys)
 
 
-def test_the_plan_times_each_recipe_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_times_each_recipe_once_and_keeps_what_another_plan_has_timed(tmp_path: Path, played: Any) -> None:
     timed: list[str] = []
-    monkeypatch.setattr(timing, "_time", lambda cell: timed.append(cell.row) or 60.0)
     options = Options(tmp_path, seeds=(0, 1, 2), quick=True)
     cells = distinct([make_plan(ITEMS["table7"], options)])
+    kept = options.folder / "dry-run.json"
+
+    def times_beside_another(cell: Cell) -> float:
+        timed.append(cell.row)
+        write_json(kept, (read_json(kept) if kept.exists() else {}) | {f"other-{len(timed)}": 1.0})
+        return 60.0
+
+    played(times_beside_another)
     for _ in range(2):  # what was timed is kept
         seconds = timing.predicted(cells, options.folder, Terminal())
         assert set(seconds.values()) == {60.0}
         assert (len(cells), len(seconds), len(timed)) == (30, 30, 10)
+    names = read_json(kept).keys()
+    assert names >= {cell.folder.parent.name for cell in cells} | {f"other-{number}" for number in range(1, 11)}
 
 
 def test_recipes_of_two_precisions_are_timed_in_one_process(tmp_path: Path) -> None:
@@ -335,39 +344,19 @@ def test_recipes_of_two_precisions_are_timed_in_one_process(tmp_path: Path) -> N
     assert list(timing.predicted(cells, tmp_path, Terminal())) == [cell.folder for cell in cells]
 
 
-def test_a_recipe_that_fails_is_named_and_the_others_are_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recipe_that_fails_is_named_and_the_others_are_timed(played: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def times(cell: Cell) -> float:
         if cell.row == "DAM (levelhead)":
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return 60.0
 
-    monkeypatch.setattr(timing, "_time", times)
-    monkeypatch.setattr(reproduce, "run_all", lambda *arguments, **options: 0)
+    played(times)
     assert run("reproduce", "table7", "--quick", "--plan") == 1
     told = said(capsys)
     assert "DAM (levelhead) fails: CUDA out of memory." in told
     assert "In all: 9.0 minutes. 1 run not counted: see above what fails." in told
     assert run("reproduce", "table7", "--quick", "--minutes", 10) == 0
     assert "Within 10 minutes: 9 runs; left for later: 1." in said(capsys)
-
-
-def test_two_plans_in_one_folder_keep_what_either_has_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = Options(tmp_path, quick=True)
-    cells = distinct([make_plan(ITEMS["table7"], options)])
-    kept = options.folder / "dry-run.json"
-
-    def times_beside_another(cell: Cell) -> float:
-        others = read_json(kept) if kept.exists() else {}
-        write_json(kept, others | {f"other-{len(others)}": 1.0})
-        return 60.0
-
-    monkeypatch.setattr(timing, "_time", times_beside_another)
-    timing.predicted(cells, options.folder, Terminal())
-    names = list(read_json(kept))
-    assert len([name for name in names if name.startswith("other")]) == 10
-    assert {cell.folder.parent.name for cell in cells} <= set(names)
 
 
 def test_a_dry_run_predicts_about_what_a_run_takes(tmp_path: Path) -> None:
@@ -384,15 +373,18 @@ def test_a_dry_run_predicts_about_what_a_run_takes(tmp_path: Path) -> None:
     assert 20 * timing._time(short) < timing._time(whole)
 
 
-@pytest.mark.parametrize("steps", [1, 5])
-def test_max_steps_ends_every_stage(steps: int, tmp_path: Path) -> None:
-    cell = cell_of(tmp_path, "table2", "JTT", max_steps=steps)
-    assert reproduce.train_here(cell) is None
-    # The first stage has one epoch of four batches.
-    assert read_json(cell.folder / "cost.json")["steps"] == min(steps, 4) + steps
+def stopped(cell: Cell, after: int) -> None:
+    """Assert that each stage of JTT ended after so many steps; its first has one epoch of four batches."""
+    assert read_json(cell.folder / "cost.json")["steps"] == min(after, 4) + after
     assert read_json(cell.folder / "rehearsal.json")["steps"] == {"stage 1": 4, "stage 2": 2 * 4}
     last = {row["stage"]: row["step"] for row in read_json(cell.folder / "metrics.json")["history"]}
-    assert last == {0: min(steps, 4), 1: steps}
+    assert last == {0: min(after, 4), 1: after}
+
+
+def test_max_steps_ends_every_stage(tmp_path: Path) -> None:
+    cell = cell_of(tmp_path, "table2", "JTT", max_steps=5)
+    assert reproduce.train_here(cell) is None
+    stopped(cell, after=5)
 
 
 def test_a_rehearsal_attacks_a_few_batches_and_counts_all(tmp_path: Path) -> None:
@@ -422,6 +414,7 @@ def test_a_rehearsal_predicts_a_few_rows_and_counts_the_seconds_of_all(
     monkeypatch.setattr(lab_module.time, "monotonic", lambda: clock.now)
     cell = cell_of(tmp_path, "table2", "JTT", max_steps=1)
     train_run(cell.experiment, cell.folder)
+    stopped(cell, after=1)
     # The scout's epoch, what it gets wrong of the training rows, the network's epoch, and at the end.
     assert asked == [(16, 48), (16, 64), (16, 48), (16, 48)]
     assert read_json(cell.folder / "rehearsal.json")["left_out_seconds"] == 3 * 32 + 48
