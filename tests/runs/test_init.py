@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
 from collections.abc import Iterable
@@ -14,9 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 from PIL import Image
-from transformers import AutoTokenizer, pipeline
 
-import levelhead as lh
 from command_line import run
 from levelhead.data.phrases import vocabulary
 from levelhead.plain_yaml import read_yaml
@@ -44,16 +41,10 @@ def reviews(rows: int = 160) -> pd.DataFrame:
     )
 
 
-def drawn(row: int) -> bytes:
-    raw = io.BytesIO()
-    Image.new("RGB", (64, 64), (row % 256, 0, 0)).save(raw, "PNG")
-    return raw.getvalue()
-
-
 def draw(folder: Path, rows: Iterable[int]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for row in rows:
-        (folder / f"{row}.png").write_bytes(drawn(row))
+        Image.new("RGB", (64, 64), (row % 256, 0, 0)).save(folder / f"{row}.png")
 
 
 def data_of(text: str) -> dict[str, Any]:
@@ -61,16 +52,12 @@ def data_of(text: str) -> dict[str, Any]:
     return found
 
 
-def looked(recipe: Path) -> DataLook:
-    return look_at(load_experiment(recipe))
-
-
 def made(source: Path, *settings: str) -> tuple[dict[str, Any], list[str], DataLook]:
     """Write the recipe of a table beside it; return its section data, what was said, and what a check says."""
     text, guess = write_recipe(source, settings=settings)
     recipe = source.with_suffix(".yaml")
     recipe.write_text(text)
-    return data_of(text), guess.said, looked(recipe)
+    return data_of(text), guess.said, look_at(load_experiment(recipe))
 
 
 def rows_in(look: DataLook) -> int:
@@ -130,13 +117,8 @@ def test_a_column_of_people_is_neither_class_nor_group_and_deals_the_splits(tmp_
 
 
 def test_pairs_splits_and_several_classes() -> None:
-    table = {
-        "premise": [f"some words {row}" for row in range(60)],
-        "hypothesis": [f"other words {row}" for row in range(60)],
-        "split": ["train", "dev", "test"] * 20,
-        "genre": ["x", "y"] * 30,
-        "label": ["e", "n", "c"] * 20,
-    }
+    table = {name: [f"{name} of row {row}" for row in range(60)] for name in ("premise", "hypothesis")}
+    table |= {"split": ["train", "dev", "test"] * 20, "genre": ["x", "y"] * 30, "label": ["e", "n", "c"] * 20}
     guess = guess_columns(table, Path())
     assert (guess.inputs, guess.split, guess.target) == (["premise", "hypothesis"], "split", "label")
     assert "It might also be 'genre': set data.target." in guess.said
@@ -197,7 +179,7 @@ def test_the_look_names_the_groups_of_a_data_set_that_has_its_own() -> None:
     assert not any("No groups are named" in one for one in look.said)
 
 
-def test_from_a_csv_to_a_served_model_without_an_editor(
+def test_from_a_csv_to_an_evaluation_without_an_editor(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LEVELHEAD_CACHE", str(here / "cache"))
@@ -219,25 +201,10 @@ def test_from_a_csv_to_a_served_model_without_an_editor(
     assert "No groups are known" in capsys.readouterr().out
     assert re.search(r"<h1>Right for [\d.]+% of \d+ rows; no groups are known\.", Path("page.html").read_text())
 
-    # Groups that turn up later are joined by the id.
-    table[["review_id", "gender"]].rename(columns={"review_id": "id"}).to_csv("groups.csv", index=False)
-    columns = ("--label", "label", "--prediction", "prediction", "--group", "gender", "--min-count", "2")
-    joined = ("--join", "groups.csv", "--on", "review_id=id")
-    assert run("audit", folder / "predictions-test.parquet", *columns, *joined) == 0
-    assert "Groups by gender" in capsys.readouterr().out
-
     # Another table is evaluated as a whole.
     table.drop(columns=["gender", "Age"])[:40].to_csv("later.csv", index=False)
     assert run("evaluate", folder, "--set", "data.file=later.csv", "--set", "data.test_share=1", "--out", "later") == 0
     assert len(pd.read_parquet("later/predictions-test.parquet")) == 40
-
-    # The model is described, loaded, and asked through a pipeline.
-    card = (folder / "model" / "README.md").read_text(encoding="utf-8")
-    assert "predict the column verdict" in card
-    assert "No groups are known." in card
-    model = lh.from_pretrained(folder / "model")
-    classify = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(folder / "model"))
-    assert {answer["label"] for answer in classify(list(table["review"][:3]))} <= set(table["verdict"])
 
 
 def test_texts_in_two_splits_are_counted_and_texts_are_masked(tmp_path: Path) -> None:
@@ -280,7 +247,7 @@ def test_pictures_in_a_folder_for_each_class(
     printed = capsys.readouterr().out
     assert f"{60 * len(splits)} pictures, of the classes '=cat, small' and 'dog' by their folders." in printed
     assert not re.search(r"^'?=|,'?\"?=", Path("pets.csv").read_text(), flags=re.M)  # no formula for a spreadsheet
-    look = looked(Path("pets.yaml"))
+    look = look_at(load_experiment("pets.yaml"))
     assert look.counts.keys() == {"'=cat, small", "dog"}
     assert rows_in(look) == 60 * len(splits)
     if len(splits) > 1:
@@ -312,12 +279,14 @@ def test_a_set_of_the_library_or_a_folder_as_on_the_hub(
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", here / "library")
     texts = datasets.Dataset.from_pandas(reviews().drop(columns="price")).class_encode_column("verdict")
     features = datasets.Features({"photo": datasets.Image(), "kind": datasets.Value("string")})
-    photos = {"photo": [{"bytes": drawn(row), "path": None} for row in range(120)], "kind": ["a cat", "dog"] * 60}
+    draw(here / "drawn", range(120))
+    drawn = [{"bytes": Path(f"drawn/{row}.png").read_bytes(), "path": None} for row in range(120)]
+    photos = {"photo": drawn, "kind": ["a cat", "dog"] * 60}
     pets = datasets.Dataset.from_dict(photos, features=features)
     if saved == "folder":
         Path("posts/data").mkdir(parents=True)
         Path("pets").mkdir()
-        Path("posts/README.md").write_text("# Posts")
+        Path("posts/README.md").touch()
         for name, start in (("train-00000-of-00002", 0), ("train-00001-of-00002", 60), ("test-00000-of-00001", 120)):
             texts.select(range(start, min(start + 60, 160))).to_parquet(f"posts/data/{name}.parquet")
         pets.to_parquet("pets/train.parquet")
@@ -333,13 +302,13 @@ def test_a_set_of_the_library_or_a_folder_as_on_the_hub(
     assert (data["name"], data["path"], data["sensitive"]) == ("hub", str(here / "posts"), ["gender"])
     assert (data["text_column"], data["target"], data["id_column"]) == ("review", "verdict", "review_id")
     assert [data.get(f"{split}_split", split) for split in ("train", "validation", "test")] == splits
-    look = looked(Path("posts.yaml"))
+    look = look_at(load_experiment("posts.yaml"))
     assert rows_in(look) == (480 if saved == "splits" else 160)
     assert "Training opens 'review' (the text), 'verdict' (the class)." in look.said
     assert list(look.counts) == ["bad", "good"]  # names that the file holds beside its codes
     data = data_of(Path("pets.yaml").read_text())
     assert (data["name"], data["image_column"], data["target"]) == ("hub", "photo", "kind")
-    assert rows_in(looked(Path("pets.yaml"))) == 120
+    assert rows_in(look_at(load_experiment("pets.yaml"))) == 120
 
 
 @pytest.mark.parametrize(("rows", "updates"), [(20, 300), (417, 300), (5_000, 300), (100_000, 1_600)])
