@@ -49,5 +49,6 @@ def test_it_is_refused(
 ) -> None:
     monkeypatch.setenv("LEVELHEAD_CACHE", str(Path("cache").resolve()))
     save_tiny_backbone(Path("bert"), WORDS)
+    capsys.readouterr()  # the bars of what was saved
     check(row, globals(), capsys)
     assert not [file for file in Path("cache").rglob("*") if file.is_file()], "a refused row left features"
