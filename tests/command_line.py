@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from levelhead.cli.app import app, main
 
@@ -33,6 +34,15 @@ def run(*arguments: object) -> int:
     with pytest.raises(SystemExit) as ended:
         main([str(argument) for argument in arguments])
     return int(ended.value.code or 0)
+
+
+def printed(*words: object) -> str:
+    """Return what a command that succeeds prints, on one line; its error is raised."""
+    answer = CliRunner().invoke(app, list(map(str, words)))
+    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
+    assert answer.exit_code == 0, answer.output
+    return " ".join(answer.output.split())
 
 
 def wait_until(happened: Callable[[], object], seconds: float = 240) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import functools
 import gzip
 import io
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,16 +17,18 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
-from typer.testing import CliRunner
 
+from command_line import printed
 from levelhead.auditing.door import audit_table
 from levelhead.auditing.explain import explain
 from levelhead.auditing.postprocess_audit import postprocess_file
-from levelhead.cli.app import app
-from levelhead.tables.join import Joined
-from levelhead.types import DataError, LevelheadError
+from levelhead.auditing.result import AuditResult
+from levelhead.csv_form import _paired
+from levelhead.types import DataError
 
 ROWS = 300
+SMALL = list(range(7, 67))
+BYTES = [bytes([row, 255, row]) for row in range(60)]
 
 
 def frame(rows: int = ROWS) -> pd.DataFrame:
@@ -56,35 +58,47 @@ def written(table: pd.DataFrame, path: Path, encoding: str = "utf-8", **options:
     return packed(path, table.to_csv(index=False, **options).encode(encoding))
 
 
+def audited(path: Path, group: str = "größe", **options: Any) -> AuditResult:
+    """Audit the predictions of a file by one column of groups."""
+    asked = {"label": "y", "prediction": "yhat", "replicates": 100} | options
+    return audit_table(path, groups=[group], **asked)
+
+
+def sizes(path: Path, group: str = "größe") -> dict[str, int]:
+    """Return how many rows of a file each group has."""
+    return {name: one.n for name, one in audited(path, group).groups.items()}
+
+
+def joined(content: bytes) -> None:
+    """Audit predictions by the diagnosis that a file of such content tells."""
+    Path("groups.csv").write_bytes(content)
+    audited(written(frame(), Path("p.csv")), "diagnosis", join="groups.csv", on="id")
+
+
 FORMS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
-    "semicolons and decimal commas": (
-        "p.csv",
-        {"sep": ";", "decimal": ","},
-        ["separated by semicolons", "decimal commas in 'p'"],
-    ),
+    "semicolons and decimal commas": ("p.csv", {"sep": ";", "decimal": ","}, ["by semicolons", "commas in 'p'"]),
     "tabs": ("p.csv", {"sep": "\t"}, ["separated by tabs"]),
     "vertical bars": ("p.csv", {"sep": "|"}, ["separated by vertical bars"]),
     "UTF-16": ("p.csv", {"encoding": "utf-16"}, ["UTF-16, by the mark at its beginning"]),
     "UTF-32 in gzip": ("p.csv.gz", {"encoding": "utf-32", "sep": ";"}, ["UTF-32", "semicolons"]),
     "Latin-1": ("p.csv", {"encoding": "latin-1", "sep": ";"}, ["Windows-1252 (Latin-1)", "semicolons"]),
     "Latin-1 in gzip": ("p.csv.gz", {"encoding": "latin-1"}, ["Windows-1252 (Latin-1)"]),
-    "Excel": ("p.tsv", {"encoding": "utf-16", "sep": "\t", "decimal": ","}, ["UTF-16", "decimal commas in 'p'"]),
-    "quoted decimal commas": ("p.csv", {"decimal": ",", "quoting": csv.QUOTE_ALL}, ["decimal commas in 'p'"]),
+    "Excel": ("p.tsv", {"encoding": "utf-16", "sep": "\t", "decimal": ","}, ["UTF-16", "commas in 'p'"]),
+    "quoted decimal commas": ("p.csv", {"decimal": ",", "quoting": csv.QUOTE_ALL}, ["commas in 'p'"]),
     "a mark of UTF-8": ("p.csv", {"encoding": "utf-8-sig"}, []),
 }
 
 
-FEW: dict[str, Any] = {"replicates": 100}
 CALLS: list[Callable[[Path], Any]] = [
-    lambda one: audit_table(one, label="y", groups=["größe"], score="p", threshold=0.5, along=["age"], **FEW),
+    lambda one: audited(one, prediction=None, score="p", threshold=0.5, along=["age"]),
     lambda one: audit_table(
-        one, label="y", prediction="yhat", groups=["größe", "age"], bins=["age=30,40.5"], weight="p", **FEW
+        one, label="y", prediction="yhat", groups=["größe", "age"], bins=["age=30,40.5"], weight="p", replicates=100
     ),
-    lambda one: explain(one, label="y", score="p", groups=["größe"], **FEW),
+    lambda one: explain(one, label="y", score="p", groups=["größe"], replicates=100),
     lambda one: audit_table(one, label="p", prediction="age", groups=["größe"], numbers=True),
     lambda one: postprocess_file(one, "p", "größe", label="y"),
-    lambda one: audit_table(one, label="y", prediction="yhat", groups=["größe"], against=one, on="id", **FEW),
-    lambda one: audit_table(one, label="y", prediction="yhat", labelled_group="größe", **FEW),
+    lambda one: audited(one, against=one, on="id"),
+    lambda one: audit_table(one, label="y", prediction="yhat", labelled_group="größe", replicates=100),
 ]
 
 
@@ -113,15 +127,7 @@ def test_csv_as_people_have_it_is_read_by_every_audit_and_said(
         left = {"fitted", "reading"}  # "fitted": the hash of the file that a rule was fitted on
         assert {k: v for k, v in found.items() if k not in left} == {k: v for k, v in there.items() if k not in left}
         for words in said:
-            assert words in reading or (number > 4 and "decimal" in words), (number, reading)
-
-
-def command(*words: object) -> str:
-    answer = CliRunner().invoke(app, list(map(str, words)))
-    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
-        raise answer.exception
-    assert answer.exit_code == 0, answer.output
-    return " ".join(answer.output.split())
+            assert words in reading or (number > 4 and "commas in" in words), (number, reading)
 
 
 def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_path: Path) -> None:
@@ -136,7 +142,7 @@ def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_pa
         ["explain", path, "--label", "y", "--score", "p", "--group", "größe"],
         ["postprocess", path, "--label", "y", "--score", "p", "--group", "größe"],
     ):
-        assert command(*words, "--json", out).count(sentence) == 1, words
+        assert printed(*words, "--json", out).count(sentence) == 1, words
         assert json.loads(out.read_text())["reading"][0].startswith(sentence), words
 
 
@@ -146,13 +152,10 @@ def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_pa
 )
 def test_the_line_that_excel_reads_above_the_header_is_taken(tmp_path: Path, line: str, encoding: str) -> None:
     path = written(frame(), tmp_path / "p.csv", sep=";", decimal=",")
-    plain = audit_table(path, label="y", prediction="yhat", groups=["größe"], score="p", replicates=100).to_dict()
+    plain = audited(path, score="p").to_dict()
     text = path.read_bytes().decode()
     for name in ("s.csv", "s.tsv", "s.csv.gz"):
-        announced = packed(tmp_path / name, (line + text).encode(encoding))
-        found = audit_table(
-            announced, label="y", prediction="yhat", groups=["größe"], score="p", replicates=100
-        ).to_dict()
+        found = audited(packed(tmp_path / name, (line + text).encode(encoding)), score="p").to_dict()
         assert "fields separated by semicolons, as its first line says" in found.pop("reading")[0]
         assert found == {key: value for key, value in plain.items() if key != "reading"}
 
@@ -163,52 +166,28 @@ def test_a_joined_file_is_read_as_the_first_one_is(tmp_path: Path) -> None:
     other = written(table[["id", "größe"]].sample(frac=1), tmp_path / "groups.csv", sep="\t", encoding="latin-1")
     out = tmp_path / "out.json"
     words = ["--label", "y", "--prediction", "yhat", "--group", "größe", "--json", out]
-    said = command("audit", path, *words, "--join", other, "--on", "id")
+    said = printed("audit", path, *words, "--join", other, "--on", "id")
     assert "p.csv was read as fields separated by semicolons." in said
     assert "groups.csv was read as Windows-1252 (Latin-1), as it is not UTF-8, fields separated by tabs." in said
     found = json.loads(out.read_text())
     assert len(found.pop("reading")) == 3
-    command("audit", written(table, tmp_path / "whole.csv"), *words)
+    printed("audit", written(table, tmp_path / "whole.csv"), *words)
     whole = json.loads(out.read_text())
     assert len(found.pop("made")["inputs"]) == len(whole.pop("made")["inputs"]) + 1
     assert found == whole
 
 
-def test_an_ambiguous_number_is_refused_and_never_guessed(tmp_path: Path) -> None:
-    path = tmp_path / "p.csv"
-    for cells, message in (
-        (["1,234", "2,500", "7"], "'9,999', which is no number"),
-        (["0,25", "0.5", "0,75"], "which is no number"),
-        (["1.234,5", "0,25", "3"], "which is no number"),
-    ):
-        path.write_text("y;p;g\n" + "".join(f"{row % 2};{cells[row % 3]};{'ab'[row % 2]}\n" for row in range(60)))
-        with pytest.raises(DataError, match=message):
-            audit_table(path, label="y", prediction="p", groups=["g"], numbers=True)
-    late = "".join(f"{row % 2};0,{row % 9};{'ab'[row % 2]}\n" for row in range(200_000))
-    path.write_text("y;p;g\n" + late + "1;0.5;a\n")
-    with pytest.raises(DataError, match=r"column 'p' holds '9\.9' beside numbers with decimal commas"):
-        audit_table(path, label="y", prediction="p", groups=["g"], numbers=True)
-
-
-def test_blanks_and_missing_words_beside_decimal_commas(tmp_path: Path) -> None:
-    path = tmp_path / "p.csv"
-    cells = [f" {row},25" for row in range(60)]
-    path.write_text("y;p;g\n" + "".join(f"{row},5;{cells[row]};{'ab'[row % 2]}\n" for row in range(60)))
-    assert audit_table(
-        path, label="y", prediction="p", groups=["g"], numbers=True
-    ).overall.mean_error.value == pytest.approx(-0.25)
-    path.write_text("y;p;g\n" + "".join(f"{row},5;{'NA' if row == 7 else cells[row]};a\n" for row in range(60)))
-    with pytest.raises(DataError, match="column 'p': 1 missing or infinite value, first in row 8"):
-        audit_table(path, label="y", prediction="p", groups=["g"], numbers=True)
+def test_blanks_beside_decimal_commas(tmp_path: Path) -> None:
+    table = pd.DataFrame({"y": [f"{row},5" for row in range(60)], "p": [f" {row},25" for row in range(60)], "g": "a"})
+    path = written(table, tmp_path / "p.csv", sep=";")
+    found = audit_table(path, label="y", prediction="p", groups=["g"], numbers=True)
+    assert found.overall.mean_error.value == pytest.approx(-0.25)
 
 
 @pytest.mark.parametrize("name", ["p.CSV", "p.csv.GZ", "P.Tsv.gz"])
 def test_suffixes_are_read_in_any_case(tmp_path: Path, name: str) -> None:
     path = written(frame(60), tmp_path / name, sep="\t" if "Tsv" in name else ",")
-    assert (
-        sum(group.n for group in audit_table(path, label="y", prediction="yhat", groups=["größe"]).groups.values())
-        == 60
-    )
+    assert sum(sizes(path).values()) == 60
 
 
 def test_postprocess_says_what_it_does_with_rows_without_a_group(tmp_path: Path) -> None:
@@ -231,10 +210,7 @@ def test_postprocess_says_what_it_does_with_rows_without_a_group(tmp_path: Path)
 def test_commas_and_quotation_marks_of_groups(
     tmp_path: Path, header: str, rows: str, column: str, groups: dict[str, int]
 ) -> None:
-    path = packed(tmp_path / "p.csv", f"{header}\n{rows * 30}".encode())
-    assert {
-        name: group.n for name, group in audit_table(path, label="y", prediction="yhat", groups=[column]).groups.items()
-    } == groups
+    assert sizes(packed(tmp_path / "p.csv", f"{header}\n{rows * 30}".encode()), column) == groups
 
 
 # ------------------------------------------------------------------------------------------------ rows that are lost
@@ -270,7 +246,7 @@ def test_a_quotation_mark_that_is_never_closed_loses_no_row(tmp_path: Path, suff
         ["postprocess", path, *words, "--score", "p"],
     ):
         with pytest.raises(DataError, match=r"row 101.*quotation mark|quotation mark.*row 101") as caught:
-            command(*call)
+            printed(*call)
         assert '"never closed' not in str(caught.value)
 
 
@@ -281,25 +257,16 @@ def test_rows_between_two_marks_that_pair_by_chance_are_said(tmp_path: Path, suf
     rows = [lines[0] + ",note", *(line + ",x" for line in lines[1:])]
     rows[10], rows[50] = lines[10] + ',"a screen', lines[50] + ',5"'
     path = packed(tmp_path / f"p{suffix}", "\n".join(rows).encode())
-    result = audit_table(path, label="y", prediction="yhat", groups=["größe"], replicates=100)
+    result = audited(path)
     said = f"Row 10 of p{suffix} holds a text of which 39 lines look like rows, and counts as one row"
     assert said in result.to_dict()["reading"][0]
     assert said in " ".join(result.text(all=True).split())
     long = frame(100).assign(note="a letter,\nof four lines,\nand no row\n, none")
-    assert (
-        "reading"
-        not in audit_table(
-            written(long, path), label="y", prediction="yhat", groups=["größe"], replicates=100
-        ).to_dict()
-    )
+    assert "reading" not in audited(written(long, path)).to_dict()
 
 
 def test_pairs_of_quotation_marks_are_found_as_pythons_reader_finds_them() -> None:
     """Every text of up to five characters out of four, and every place where two blocks may meet."""
-    import itertools
-
-    from levelhead.csv_form import _paired
-
     both = 0
     for length in range(1, 6):
         for letters in itertools.product('",\na', repeat=length):
@@ -318,11 +285,7 @@ def test_pairs_of_quotation_marks_are_found_as_pythons_reader_finds_them() -> No
 
 
 def test_a_text_of_more_than_131072_characters_is_read(tmp_path: Path) -> None:
-    table = frame(100)
-    table.loc[3, "größe"] = "groß"
-    table["note"] = "x" * 200_000
-    path = written(table, tmp_path / "p.csv")
-    assert audit_table(path, label="y", prediction="yhat", groups=["größe"]).by_attribute["größe"].groups["groß"].n > 5
+    assert sum(sizes(written(frame(100).assign(note="x" * 200_000), tmp_path / "p.csv")).values()) == 100
 
 
 # ------------------------------------------------------------------------------------------------ types of parquet
@@ -335,127 +298,46 @@ def parquet(path: Path, **columns: Any) -> Path:
 
 
 def test_two_zeros_are_one_group(tmp_path: Path) -> None:
-    for kind in (pyarrow.float64(), pyarrow.float32(), pyarrow.float16()):
-        values = pyarrow.array(np.array([-0.0, 0.0, 1.0] * 20, kind.to_pandas_dtype()))
-        result = audit_table(parquet(tmp_path / "p.parquet", g=values), label="y", prediction="yhat", groups=["g"])
-        assert {name: group.n for name, group in result.groups.items()} == {"0.0": 40, "1.0": 20}
+    for kind in ("float64", "float32", "float16"):
+        values = pyarrow.array(np.array([-0.0, 0.0, 1.0] * 20, kind))
+        assert sizes(parquet(tmp_path / "p.parquet", g=values), "g") == {"0.0": 40, "1.0": 20}
 
 
 def test_whole_numbers_beyond_two_to_the_53_stay_apart_beside_missing_ones(tmp_path: Path) -> None:
     large = 2**53
-    values = pyarrow.array([large, large + 1, None] * 20, pyarrow.int64())
-    table = pd.DataFrame({"y": [0, 1] * 30, "yhat": [0, 1, 1] * 20, "g": pd.array(values.to_pylist(), "Int64")})
+    values = [large, large + 1, None] * 20
+    table = pd.DataFrame({"y": [0, 1] * 30, "yhat": [0, 1, 1] * 20, "g": pd.array(values, "Int64")})
     for path in (parquet(tmp_path / "p.parquet", g=values), written(table, tmp_path / "p.csv")):
-        groups = audit_table(path, label="y", prediction="yhat", groups=["g"]).groups
-        assert {name: group.n for name, group in groups.items()} == {
-            str(large): 20,
-            str(large + 1): 20,
-            "(missing)": 20,
+        assert sizes(path, "g") == {str(large): 20, str(large + 1): 20, "(missing)": 20}
+
+
+def kinds(ids: list[int]) -> list[Any]:
+    """Return ids in the types that files have them in."""
+    texts = pyarrow.array(list(map(str, ids)))
+    return [pyarrow.array(ids), texts, texts.dictionary_encode()]
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        [*kinds(SMALL), pyarrow.array(SMALL, pyarrow.float64()), pyarrow.array(SMALL, pyarrow.uint8())],
+        kinds([2**53 + row for row in range(60)]),
+        [pyarrow.array(BYTES, pyarrow.binary()), pyarrow.array(BYTES, pyarrow.binary(3))],
+    ],
+    ids=["numbers", "beyond 2**53", "bytes"],
+)
+def test_ids_of_different_types_match_by_what_they_say(tmp_path: Path, forms: list[Any]) -> None:
+    path, other, groups = tmp_path / "p.parquet", tmp_path / "g.parquet", ["a", "b"] * 30
+    for mine, theirs in itertools.product(forms, forms):
+        parquet(path, key=mine)
+        pyarrow.parquet.write_table(pyarrow.table({"key": theirs, "g": groups}).take(np.arange(60)[::-1]), other)
+        found = audited(path, "g", join=other, on="key").to_dict()
+        assert found["reading"][0].startswith("60 of 60 rows")
+        assert {name: one["rows_by_label"] for name, one in found["groups"].items()} == {
+            "a": {"0": 30, "1": 0},
+            "b": {"0": 0, "1": 30},
         }
-
-
-def test_keys_beyond_two_to_the_53_find_their_own_row(tmp_path: Path) -> None:
-    ids = [2**53 + row for row in range(60)]
-    groups = ["a", "b"] * 30
-    path = parquet(tmp_path / "p.parquet", key=pyarrow.array(ids))
-    other = written(pd.DataFrame({"key": ids, "g": groups}).sample(frac=1), tmp_path / "g.csv")
-    words = ["--label", "y", "--prediction", "yhat", "--group", "g", "--join", other, "--on", "key"]
-    assert "60 of 60 rows" in command("audit", path, *words, "--json", tmp_path / "out.json")
-    found = json.loads((tmp_path / "out.json").read_text())
-    assert {name: group["rows_by_label"] for name, group in found["groups"].items()} == {
-        "a": {"0": 30, "1": 0},
-        "b": {"0": 0, "1": 30},
-    }
-    swapped = parquet(tmp_path / "q.parquet", key=pyarrow.array(ids[::-1]))
+        audited(parquet(path, key=mine, g=groups), "g", against=parquet(other, key=mine, g=groups), on="key")
+    swapped = parquet(other, key=forms[0][::-1], g=groups)
     with pytest.raises(DataError, match="label"):  # rows are matched, and so their labels differ
-        audit_table(
-            path, label="y", prediction="yhat", groups=["key"], against=swapped, on="key", bins=["key=quantiles:2"]
-        )
-
-
-NESTED = {
-    "a list": [[1]] * 60,
-    "a struct": [{"a": 1}] * 60,
-    "a map": pyarrow.array([[("a", 1)]] * 60, pyarrow.map_(pyarrow.string(), pyarrow.int64())),
-    "a list of texts": pyarrow.array([["a"]] * 60, pyarrow.large_list(pyarrow.string())),
-}
-
-
-@pytest.mark.parametrize("kind", NESTED)
-def test_columns_of_lists_and_structs_are_refused_by_name(tmp_path: Path, kind: str) -> None:
-    path = parquet(tmp_path / "p.parquet", x=NESTED[kind], g=["a", "b"] * 30)
-    other = written(pd.DataFrame({"x": range(60), "h": ["a", "b"] * 30}), tmp_path / "h.csv")
-    roles = [["--group", "x"], ["--group", "g", "--weight", "x"], ["--group", "g", "--control", "x"]]
-    roles += [["--group", "x", "--bins", "x=1,2"], ["--group", "g", "--along", "x"]]
-    roles += [["--group", "g", "--on", "x", "--against", path], ["--group", "h", "--on", "x", "--join", other]]
-    for words in roles if kind == "a list" else roles[:1]:
-        with pytest.raises(DataError, match="column 'x' holds values of the type"):
-            command("audit", path, "--label", "y", "--prediction", "yhat", *words)
-
-
-def test_binary_ids_match(tmp_path: Path) -> None:
-    keys = [bytes([row, 255, row]) for row in range(60)]
-    for kind in (pyarrow.binary(), pyarrow.binary(3)):
-        path = parquet(tmp_path / "p.parquet", key=pyarrow.array(keys, kind))
-        other = tmp_path / "g.parquet"
-        pyarrow.parquet.write_table(pyarrow.table({"key": pyarrow.array(keys, kind), "g": ["a", "b"] * 30}), other)
-        words = ["audit", path, "--label", "y", "--prediction", "yhat"]
-        assert "60 of 60 rows" in command(*words, "--group", "g", "--join", other, "--on", "key")
-        both = parquet(tmp_path / "q.parquet", key=pyarrow.array(keys, kind), g=["a", "b"] * 30)
-        command("audit", both, *words[2:], "--group", "g", "--against", both, "--on", "key")
-
-
-def test_ids_of_different_types_match_by_what_they_say(tmp_path: Path) -> None:
-    ids = list(range(7, 67))
-    group = ["a", "b"] * 30
-    kinds = [pyarrow.array(ids), pyarrow.array(ids, pyarrow.float64()), pyarrow.array(list(map(str, ids)))]
-    kinds += [pyarrow.array(list(map(str, ids))).dictionary_encode(), pyarrow.array(ids, pyarrow.uint8())]
-    for mine in kinds:
-        path = parquet(tmp_path / "p.parquet", key=mine)
-        for theirs in kinds:
-            other = tmp_path / "g.parquet"
-            pyarrow.parquet.write_table(pyarrow.table({"key": theirs, "g": group}), other)
-            assert Joined(path, other, "key", ["g"]).said.startswith("60 of 60 rows")
-
-
-def test_errors_of_a_joined_file_tell_no_row_and_no_temporary_path(tmp_path: Path) -> None:
-    path = written(frame().drop(columns="größe"), tmp_path / "p.csv")
-    for content in (
-        b"id,diagnosis\nr0001,flu\nr0002,Jane Doe,cancer\n",
-        b'id,diagnosis\nr0001,"Jane Doe\n',
-        b"id,diagnosis\nJane Doe,flu\nJane Doe,cancer\n",
-        b"id,diagnosis\nJane Doe,cancer\n",
-        b"id,diagnosis\n,Jane Doe\n",
-        b"id,diagnosis\nr0001,Jane \xff\x81 Doe\n",
-        b"id,diagnosis\n",
-        b"",
-    ):
-        other = tmp_path / "groups.csv"
-        other.write_bytes(content)
-        with pytest.raises(LevelheadError) as caught:
-            command(
-                "audit", path, "--label", "y", "--prediction", "yhat", "--group", "diagnosis", "--join", other,
-                "--on", "id",
-            )  # fmt: skip
-        for secret in ("Jane", "Doe", "cancer"):
-            assert secret not in str(caught.value)
-        assert "groups.csv" in str(caught.value) or "diagnosis" in str(caught.value)
-    other.write_bytes(b"id,diagnosis\n" + b"".join(b"r%04d,%d\n" % (row, row) for row in range(ROWS)))
-    with pytest.raises(LevelheadError, match=r"groups\.csv, column 'diagnosis' has more than 20 different numbers"):
-        command(
-            "audit", path, "--label", "y", "--prediction", "yhat", "--group", "diagnosis", "--join", other, "--on", "id"
-        )
-
-
-def test_a_damaged_parquet_file_ends_in_one_sentence(tmp_path: Path) -> None:
-    """Every 61st byte of a small file is changed in turn, also where the file's own checks see nothing."""
-    table = pyarrow.table({"y": [0, 1] * 30, "yhat": [0, 1, 1] * 20, "g": ["a", "b"] * 30, "p": np.linspace(0, 1, 60)})
-    for compression in ("none", "snappy"):
-        path = tmp_path / "p.parquet"
-        pyarrow.parquet.write_table(table, path, compression=compression)
-        whole = path.read_bytes()
-        for place in range(0, len(whole), 61):
-            for value in (whole[place] ^ 0xFF, whole[place] ^ 1):
-                path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
-                with contextlib.suppress(LevelheadError):
-                    str(audit_table(path, label="y", prediction="yhat", groups=["g"], replicates=100))
+        audited(path, "g", against=swapped, on="key")
