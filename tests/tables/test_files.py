@@ -338,6 +338,6 @@ def test_ids_of_different_types_match_by_what_they_say(tmp_path: Path, forms: li
             "b": {"0": 0, "1": 30},
         }
         audited(parquet(path, key=mine, g=groups), "g", against=parquet(other, key=mine, g=groups), on="key")
-    swapped = parquet(other, key=forms[0][::-1], g=groups)
+    swapped = parquet(other, key=forms[-1][::-1], g=groups)
     with pytest.raises(DataError, match="label"):  # rows are matched, and so their labels differ
         audited(path, "g", against=swapped, on="key")
