@@ -16,15 +16,13 @@ from levelhead.runs.evaluate import _refuse_dealing_anew, evaluate_run
 from levelhead.runs.folder import load_run
 from levelhead.types import ConfigError
 
-PORTRAITS = {"name": "portraits", "train_size": 40, "validation_size": 20, "test_size": 20}
+IN_ONE_OR_FOLDS = pytest.mark.parametrize("fold", [{}, {"folds": 5, "fold": 0}])
 
 
-def table(rows: int = 120) -> pd.DataFrame:
-    words = {"text": [f"words {row}" for row in range(rows)], "other": [f"more {row}" for row in range(rows)]}
-    people = [f"p{row * 7 % 30}" for row in range(rows)]
-    return pd.DataFrame(
-        {**words, "label": [row % 2 for row in range(rows)], "author": people, "region": ["n", "s"] * 60}
-    )
+def table() -> pd.DataFrame:
+    table = {name: [f"{name} {row}" for row in range(120)] for name in ("text", "other")}
+    people = {"author": [f"p{row * 7 % 30}" for row in range(120)], "region": ["n", "s"] * 60}
+    return pd.DataFrame(table | {"label": [0, 1] * 60} | people)
 
 
 def refusal(folder: Path, data: dict[str, Any], *settings: str, split: Any = "test") -> str:
@@ -39,7 +37,7 @@ def refusal(folder: Path, data: dict[str, Any], *settings: str, split: Any = "te
     return ""
 
 
-@pytest.mark.parametrize("fold", [{}, {"folds": 5, "fold": 0}])
+@IN_ONE_OR_FOLDS
 def test_options_that_deal_the_rows_of_one_table_anew(tmp_path: Path, fold: dict[str, int]) -> None:
     table().to_csv(tmp_path / "one.csv", index=False)
     data = {"name": "text-csv", "folder": str(tmp_path), "file": "one.csv", "sensitive": [], **fold}
@@ -55,13 +53,12 @@ def test_options_that_deal_the_rows_of_one_table_anew(tmp_path: Path, fold: dict
         assert not refusal(tmp_path / "run", data, "data.split_seed=3")  # a fold pools all splits
 
 
-@pytest.mark.parametrize("fold", [{}, {"folds": 5, "fold": 0}])
+@IN_ONE_OR_FOLDS
 def test_one_table_for_each_split_deals_nothing(tmp_path: Path, fold: dict[str, int]) -> None:
+    rows = table()
     for split in SPLITS:
-        rows = table()
-        rows.assign(text=split + rows["text"], other=split + rows["other"]).to_csv(
-            tmp_path / f"{split}.csv", index=False
-        )
+        own = rows.assign(text=split + rows["text"], other=split + rows["other"])
+        own.to_csv(tmp_path / f"{split}.csv", index=False)
     data = {"name": "text-csv", "folder": str(tmp_path), "sensitive": [], **fold}
     assert not refusal(tmp_path / "run", data, "data.sensitive=region")
     for option in ("text_column=other", "person_column=author", "split_seed=3"):
@@ -69,12 +66,12 @@ def test_one_table_for_each_split_deals_nothing(tmp_path: Path, fold: dict[str, 
         assert bool(refusal(tmp_path / "run", data, f"data.{option}")) == pooled_anew
 
 
-@pytest.mark.parametrize("fold", [{}, {"folds": 5, "fold": 0}])
+@IN_ONE_OR_FOLDS
 def test_a_set_of_the_hub_that_is_dealt_anew(tmp_path: Path, fold: dict[str, int]) -> None:
     datasets = pytest.importorskip("datasets")
-    whole, more = (datasets.Dataset.from_pandas(table(rows)) for rows in (120, 120))
+    whole = datasets.Dataset.from_pandas(table())
     whole.save_to_disk(str(tmp_path / "whole"))
-    datasets.DatasetDict(train=whole, validation=more, test=more, late=more).save_to_disk(str(tmp_path / "parts"))
+    datasets.DatasetDict(train=whole, validation=whole, test=whole, late=whole).save_to_disk(str(tmp_path / "parts"))
     one = {"name": "hub", "path": str(tmp_path / "whole"), "text_column": "text", **fold}
     one |= {"validation_split": None, "test_split": None}
     assert "--set data.person_column deals" in refusal(tmp_path / "run", one, "data.person_column=author")
@@ -88,9 +85,8 @@ def test_a_set_of_the_hub_that_is_dealt_anew(tmp_path: Path, fold: dict[str, int
 
 
 def test_a_data_set_without_places_refuses_options_that_always_deal(tmp_path: Path) -> None:
-    assert "some test rows were of another" in refusal(
-        tmp_path / "run", PORTRAITS | {"folds": 4, "fold": 2}, "data.fold=1"
-    )
+    folds = {"name": "portraits", "train_size": 40, "validation_size": 20, "test_size": 20, "folds": 4, "fold": 2}
+    assert "some test rows were of another" in refusal(tmp_path / "run", folds, "data.fold=1")
     assert not refusal(tmp_path / "run", {"name": "utkface"}, "data.image_size=32")
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -31,27 +29,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def spoiled(trained: Path, tmp_path: Path) -> Callable[[float, str], Path]:
-    def copy(value: float, part: str) -> Path:
-        shutil.copytree(trained, tmp_path / "run")
-        file = tmp_path / "run" / "model" / "model.safetensors"
-        tensors = load_file(file)
-        chosen = [name for name in tensors if part in name]
-        assert chosen
-        for name in chosen:
-            tensors[name][..., -1] = value
-        save_file(tensors, file, {"format": "pt"})
-        return tmp_path / "run"
-
-    return copy
-
-
 @pytest.mark.parametrize(("value", "part"), [(math.inf, "classifier"), (math.nan, "layernorm")])
 def test_an_evaluation_names_the_first_rows_and_saves_nothing(
-    value: float, part: str, spoiled: Any, capsys: pytest.CaptureFixture[str]
+    value: float, part: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = spoiled(value, part)
+    folder = Path(shutil.copytree(trained, tmp_path / "run"))
+    file = folder / "model" / "model.safetensors"
+    tensors = load_file(file)
+    for name in [name for name in tensors if part in name]:
+        tensors[name][..., -1] = value
+    save_file(tensors, file, {"format": "pt"})
     assert run("evaluate", folder) == 2
     assert "for 300 of 300 rows of the test split (rows 0, 1, 2, 3, 4, ..., counted from 0)" in said(capsys)
     assert not list(folder.glob("*-test*"))

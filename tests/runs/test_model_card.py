@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 import yaml
 from huggingface_hub import ModelCard
+from test_runs import PORTRAITS, recipe
 from transformers import BertConfig, BertModel, BertTokenizer
 
 import levelhead as lh
@@ -27,21 +25,10 @@ from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_json
 
-SIZES = {"train_size": 64, "validation_size": 32, "test_size": 80}
-
-
-def yaml_blocks(card: str) -> list[Any]:
-    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", card, flags=re.DOTALL)]
-
 
 def train(method: str, folder: Path) -> Path:
-    recipe = {
-        "data": {"name": "portraits", **SIZES, "root": "/home/somebody/secret"},
-        "method": {"name": method},
-        "model": {"hidden_size": 16, "layers": 2, "heads": 2},
-        "train": {"epochs": 1, "batch_size": 16, "device": "cpu", "threads": 1},
-    }
-    train_run(build_experiment(recipe), folder)
+    data = PORTRAITS | {"root": "/home/somebody/secret"}
+    train_run(build_experiment(recipe(method, epochs=1) | {"data": data}), folder)
     return folder
 
 
@@ -54,10 +41,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(trained: Path, tmp_path: Path) -> Path:
     """A copy that a test may change."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
-
-
-def first_text(card: str) -> str:
-    return ModelCard(card).text.strip().splitlines()[0]
 
 
 def python_of(card: str, folder: Path) -> str:
@@ -94,11 +77,11 @@ def test_the_front_matter_is_what_the_hub_reads_and_the_card_says_what_it_must(f
 
 
 def test_hub_names_are_named_and_folders_are_not(folder: Path, tmp_path: Path) -> None:
-    recipe = yaml.safe_load((folder / "config.yaml").read_text())
-    recipe["data"] = {"name": "hub", "path": "owner/faces"}
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["data"] = {"name": "hub", "path": "owner/faces"}
     for backbone, named in (("google/vit-base", True), (str(tmp_path), False)):
-        recipe["model"] = {"backbone": backbone}
-        (folder / "config.yaml").write_text(yaml.safe_dump(recipe))
+        config["model"] = {"backbone": backbone}
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
         card = model_card(folder)
         data = ModelCard(card).data
         assert data.datasets == ["owner/faces"]
@@ -106,26 +89,21 @@ def test_hub_names_are_named_and_folders_are_not(folder: Path, tmp_path: Path) -
         assert str(tmp_path) not in card
 
 
-def test_the_first_line_says_how_to_load_and_its_python_does(folder: Path) -> None:
-    card = model_card(folder)
-    assert first_text(card).startswith("**Load this model with levelhead**")
-    assert "refuse its type" in first_text(card)
+def test_the_first_line_says_how_to_load_and_its_python_does(folder: Path, tmp_path: Path) -> None:
     pixels = torch.randn(3, 3, 64, 64)
-    names: dict[str, Any] = {"pixels": pixels}
-    with torch.no_grad():
-        exec(python_of(card, folder / "model"), names)
-        assert torch.equal(names["logits"], load_model(folder / "model")(pixel_values=pixels).logits)
-
-
-def test_a_plain_model_is_loaded_by_transformers(tmp_path: Path) -> None:
-    folder = train("erm", tmp_path / "erm")
-    card = model_card(folder)
-    assert ModelCard(card).data.library_name == "transformers"
-    assert first_text(card).startswith("A plain model of transformers, without debiased attention")
-    assert "Lu, Wang, Wang" not in card
-    names: dict[str, Any] = {"pixels": torch.zeros(1, 3, 64, 64)}
-    exec(python_of(card, folder / "model"), names)
-    assert names["logits"].shape == (1, 2)
+    for made, line, library, cites in (
+        (folder, "**Load this model with levelhead**", "levelhead", True),
+        (train("erm", tmp_path / "erm"), "A plain model of transformers, without debiased", "transformers", False),
+    ):
+        card = model_card(made)
+        first = ModelCard(card).text.strip().splitlines()[0]
+        assert first.startswith(line)
+        assert ("refuse its type" in first) == ("Lu, Wang, Wang" in card) == cites
+        assert ModelCard(card).data.library_name == library
+        names: dict[str, Any] = {"pixels": pixels}
+        with torch.no_grad():
+            exec(python_of(card, made / "model"), names)
+            assert torch.equal(names["logits"], load_model(made / "model")(pixel_values=pixels).logits)
 
 
 def test_a_text_model_on_a_backbone(folder: Path) -> None:
@@ -164,40 +142,26 @@ def test_figures_are_those_of_the_evaluation(folder: Path) -> None:
     value, low, high = (100 * accuracy[key] for key in ("value", "low", "high"))
     assert f"| Accuracy | {value:.2f} [{low:.2f}, {high:.2f}] | 80 |" in card
     for group in ("angular", "round"):
-        assert re.search(
-            rf"^\| {group} \(too few rows, left out of some gaps\) \| \d+ \| [\d.]+ \[", card, flags=re.MULTILINE
-        )
-    result = read_json(folder / "evaluation-test.json")
-    result["by_attribute"]["style"]["metrics"]["accuracy"] = {"value": None, "n": 80, "reason": "no rows"}
-    result["level"] = 0.9
-    write_json(folder / "evaluation-test.json", result)
+        assert re.search(rf"(?m)^\| {group} \(too few rows, left out of some gaps\) \| \d+ \| [\d.]+ \[", card)
+    by_attribute = read_json(folder / "evaluation-test.json")["by_attribute"]
+    by_attribute["style"]["metrics"]["accuracy"] = {"value": None, "n": 80, "reason": "no rows"}
+    replace_in(folder / "evaluation-test.json", by_attribute=by_attribute, level=0.9)
     assert "| Accuracy | undefined: no rows | 80 |" in model_card(folder)
     assert "percent [90%]" in model_card(folder)
 
 
 def test_the_recipe_in_the_card_is_the_run_s_own_without_what_is_the_default(folder: Path) -> None:
-    layer, recipe = yaml_blocks(model_card(folder))
+    blocks = re.findall(r"```yaml\n(.*?)```", model_card(folder), flags=re.DOTALL)
+    layer, changed = map(yaml.safe_load, blocks)
     expected = yaml.safe_load((folder / "config.yaml").read_text())
     del expected["data"]["root"]
-    again = build_experiment(recipe).to_dict()
+    again = build_experiment(changed).to_dict()
     assert again["data"].pop("root") is None
     assert again == expected
-    assert "epochs" in recipe["train"]
-    assert not {"weight_decay", "select", "precision"} & recipe["train"].keys()
+    assert "epochs" in changed["train"]
+    assert not {"weight_decay", "select", "precision"} & changed["train"].keys()
     assert layer["debias"]
     assert all(value != getattr(DebiasConfig(), key) for key, value in layer["debias"].items())
-
-
-def test_files_and_log_hold_the_validation_loss_as_it_is(folder: Path) -> None:
-    metrics = read_json(folder / "metrics.json")
-    assert metrics["validation"]["val_loss"] > 0
-    assert all(row["val_loss"] > 0 for row in metrics["history"])
-    logged = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    losses = [line["val_loss"] for line in logged if "val_loss" in line]
-    assert losses == [row["val_loss"] for row in metrics["history"]]
-    frame = pd.read_parquet(folder / "predictions-validation.parquet")
-    right = [row[f"probability_{row['label']}"] for _, row in frame.iterrows()]
-    assert metrics["validation"]["val_loss"] == pytest.approx(-np.log(right).mean(), rel=1e-4)
 
 
 HOSTILE = "a|b `c`\n---\n# d <script>alert(1)</script> [e](https://evil.example) ![f](x.png) @someone"
@@ -214,9 +178,8 @@ def test_hostile_names_stay_text(folder: Path) -> None:
     result["by_attribute"][HOSTILE] = style
     result["warnings"] = [HOSTILE]
     write_json(folder / "evaluation-test.json", result | {"positive": HOSTILE})
-    recipe = yaml.safe_load((folder / "config.yaml").read_text())
-    recipe["name"] = "```\n</pre># free\n```"
-    (folder / "config.yaml").write_text(yaml.safe_dump(recipe))
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"name": "```\n</pre># free\n```"}))
 
     card = model_card(folder)
     assert ModelCard(card).data.to_dict() == ModelCard(clean).data.to_dict()

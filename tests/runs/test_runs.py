@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -72,8 +73,12 @@ def test_a_run_folder_holds_what_it_says(finished: Path) -> None:
     assert cost["process_peak_memory_mib"] > 10
     rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     assert {"loss", "task", "align"} <= rows[0].keys()
-    metrics = read_json(folder / "evaluation-test.json")["metrics"]
-    assert set(metrics["accuracy"]) >= {"value", "low", "high", "n"}
+    metrics = read_json(folder / "metrics.json")
+    losses = [row["val_loss"] for row in rows if "val_loss" in row]
+    assert losses == [row["val_loss"] for row in metrics["history"]]
+    right = [row[f"probability_{row['label']}"] for _, row in validation.iterrows()]
+    assert metrics["validation"]["val_loss"] == pytest.approx(-np.log(right).mean(), rel=1e-4)
+    assert read_json(folder / "evaluation-test.json")["metrics"]["accuracy"].keys() >= {"value", "low", "high", "n"}
     # The saved network gives the saved predictions.
     inputs = build_experiment(recipe("dam")).data.examples("test").inputs
     with torch.no_grad():
