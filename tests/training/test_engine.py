@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from kinds import KINDS
 from levelhead.attention import DebiasConfig, attach
 from levelhead.methods import DAM, DRO, ERM, JTT, KD, METHODS, LfF, Method, Stage
 from levelhead.methods.fit import fit
@@ -48,9 +49,7 @@ def make_lab(folder: Path | None = None, progress: Any = None, **options: Any) -
     return Lab(**(given | own), config=TrainConfig(**{**QUICK, **options}), folder=folder, **told)  # type: ignore[arg-type]
 
 
-def make_text_lab(folder: Path | None = None, progress: Any = None, **options: Any) -> Lab:
-    texts = {"new_model": tiny_bert, "train": make_texts(50), "validation": make_texts(20, seed=1), "batch_size": 7}
-    return make_lab(folder, progress, **(texts | options))
+TEXTS = {"new_model": tiny_bert, "train": make_texts(50), "validation": make_texts(20, seed=1), "batch_size": 7}
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
@@ -85,39 +84,6 @@ class TwoStages(Method):
         yield Stage(WeightedCrossEntropy(scout), epochs=1)
         missed = lab.logits(scout).argmax(-1) != lab.labels
         yield Stage(WeightedCrossEntropy(lab.new_model()), weights=torch.where(missed, 5.0, 1.0))
-
-
-# Every method as it comes or with options that suit few rows, others that take another path, and debiased attention.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "xrm": {"single_part": "keep"},  # nothing in these pictures contradicts the rest
-    "balanced by sampling": {"by": "sampling"},
-    "dro dual": {"variant": "dual"},
-    "dro cvar": {"variant": "cvar"},
-    "arl without the label": {"sees_label": False},
-    "jtt weights": {"repeat": "weights"},
-    "lff exact": {"form": "exact"},
-    "eiil irm": {"second": "irm", "penalty": 10.0},
-    "tadet scalar": {"means": "scalar", "balanced": True},
-    "identities": {"fewest_people": 20},
-    "few-label": {"rows": 20},
-    "dfr": {"smallest_group": 2},
-    "dsa": {"bias_epochs": 1, "attack_steps": 3},
-}
-KINDS: dict[str, Method] = {
-    name: METHODS[name.split()[0]](**OPTIONS.get(name, {})) for name in dict.fromkeys([*METHODS, *OPTIONS])
-}
-BASES = ("dro", "jtt", "lff", "tadet", "dfr", "learned-mixin", "dsa", "cnc")
-KINDS |= {f"dam+{name}": DAM(base=KINDS[name]) for name in BASES}
-KINDS["dam sum"] = DAM(DebiasConfig.preset("paper", reduction="sum"))
-
-
-@pytest.mark.parametrize("name", slow_but(("erm", "dam", "jtt", "dsa"), KINDS, pytest.mark.long))
-def test_a_method_learns_a_small_set(name: str) -> None:
-    lab = make_lab(epochs=15, **told_groups(KINDS[name]))
-    model = fit(KINDS[name], lab)
-    assert (lab.logits(model).argmax(-1) == lab.labels).double().mean() > 0.95
-    assert not model.training
-    assert bool(getattr(model.config, "levelhead", None)) == name.startswith("dam")
 
 
 def test_passes_are_counted_in_units_of_the_network() -> None:
@@ -181,12 +147,32 @@ def test_the_ingredients_are_switches(options: dict[str, Any]) -> None:
     assert not torch.equal(logits, lab.logits(fit(DAM(), make_lab(epochs=1))))
 
 
+def half_frozen() -> nn.Module:
+    """A network whose embeddings and first layer are always the same and never train."""
+    model = tiny_vit()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        parts = tiny_vit().vit
+    model.vit = parts
+    model.vit.requires_grad_(False)
+    return model
+
+
+FROZEN: dict[str, Any] = {"new_model": half_frozen, "keep_epochs": True}
+OTHER_ROADS: dict[str, tuple[Method, dict[str, Any]]] = {
+    "two stages": (TwoStages(), {}),
+    "average": (DAM(), {"average": 0.9}),
+    "buckets": (ERM(), {**TEXTS, "length_bucketing": True}),
+    "frozen": (ERM(), FROZEN),
+}
+
+
 @pytest.mark.parametrize(
-    "name", slow_but(("erm", "dam", "lff", "dam+jtt", "two stages"), [*KINDS, "two stages"], pytest.mark.long)
+    "name", slow_but(("erm", "dam", "lff", "dam+jtt", *OTHER_ROADS), [*KINDS, *OTHER_ROADS], pytest.mark.long)
 )
 def test_a_run_killed_twice_ends_in_the_same_weights(name: str, tmp_path: Path) -> None:
-    method = {**KINDS, "two stages": TwoStages()}[name]
-    options: dict[str, Any] = {"checkpoint_seconds": 0, **told_groups(method)}
+    method, training = OTHER_ROADS[name] if name in OTHER_ROADS else (KINDS[name], {})
+    options: dict[str, Any] = {"checkpoint_seconds": 0, **told_groups(method), **training}
     reference = weights(fit(method, make_lab(tmp_path / "a", **options)))
     for killed_at in (3, 5) if name == "afr" else (4, 9):  # which has fewer steps, with rows held out
         with pytest.raises(Killed):
@@ -304,14 +290,14 @@ def test_a_training_on_the_cpu_leaves_a_gpu_alone(tmp_path: Path, monkeypatch: p
 
 
 class Explodes(WeightedCrossEntropy):
-    """Its loss is NaN at the fifth step."""
+    """Its loss is NaN at the fifth step, or what ``times`` says at another."""
 
-    calls = 0
+    calls, at, times = 0, 5, math.nan
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         self.calls += 1
         loss, logs = super().forward(batch)
-        return loss * (math.nan if self.calls == 5 else 1.0), logs  # type: ignore[operator]
+        return loss * (self.times if self.calls == self.at else 1.0), logs  # type: ignore[operator]
 
 
 class SteepAtTheEnd(WeightedCrossEntropy):
@@ -327,12 +313,10 @@ class SteepAtTheEnd(WeightedCrossEntropy):
         return loss + (0.0 if self.calls < 3 else (loss - loss.detach()).sqrt()), logs  # type: ignore[operator]
 
 
-class Infinite(WeightedCrossEntropy):
+class Infinite(Explodes):
     """Its loss is infinite at once."""
 
-    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        loss, logs = super().forward(batch)
-        return loss * math.inf, logs  # type: ignore[operator]
+    at, times = 1, math.inf
 
 
 @dataclass(frozen=True)
@@ -349,10 +333,8 @@ class Trains(Method):
 
 @pytest.mark.parametrize("clip", [None, 1.0])
 def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(clip: float | None) -> None:
-    with pytest.raises(LevelheadError, match=r"gradient's norm is (nan|inf) at step 2 \(stage 1, epoch 0") as caught:
+    with pytest.raises(LevelheadError, match=r"gradient's norm is (nan|inf) at step 2 \("):
         fit(Trains(SteepAtTheEnd), make_lab(gradient_clip=clip))
-    assert "Weights were not updated by this step. Lower train.learning_rate" in str(caught.value)
-    assert "gradient_clip" not in str(caught.value)  # no clip mends it
     model, before = SteepAtTheEnd.kept
     assert_identical(weights(model), before)
 
@@ -364,10 +346,8 @@ def test_weights_that_are_not_finite_stop_the_run_at_the_step_that_made_them(
 ) -> None:
     done: list[int] = []
     lab = make_lab(tmp_path, learning_rate=rate, epochs=1, progress=lambda *told: done.append(told[1]))
-    with pytest.raises(LevelheadError, match=r"weights' norm is (inf|nan) after step 0 \(stage 1, epoch 0") as caught:
+    with pytest.raises(LevelheadError, match=r"weights' norm is (inf|nan) after step 0 \("):
         fit(METHODS[kind](), lab)
-    assert f"Lower train.learning_rate (now {rate:g})" in str(caught.value)
-    assert "gradient_clip" not in str(caught.value)  # AdamW's steps do not depend on the gradient's size
     assert not done
     tensors, metadata = load_tensors(tmp_path / "checkpoints" / "stage-0.safetensors")
     assert metadata["position"]["step"] == 0
@@ -376,21 +356,9 @@ def test_weights_that_are_not_finite_stop_the_run_at_the_step_that_made_them(
 
 def test_finite_weights_that_predict_nothing_are_not_kept(tmp_path: Path) -> None:
     """One step an epoch, so that no loss shows what became of the network."""
-    with pytest.raises(
-        LevelheadError, match=r"After step 0 \(stage 1, epoch 0\) the network's logits on the validation"
-    ):
+    with pytest.raises(LevelheadError, match="the network's logits on the validation"):
         fit(ERM(), make_lab(tmp_path, learning_rate=1e12, epochs=1, batch_size=50))
     assert not (tmp_path / "checkpoints" / "stage-0-best.safetensors").exists()
-
-
-def test_advice_leaves_out_what_cannot_help() -> None:
-    with pytest.raises(LevelheadError, match="loss is inf at step 0") as caught:
-        fit(Trains(Infinite), make_lab())
-    for useless in ("learning_rate", "gradient_clip", "precision"):  # before any step, in full precision
-        assert useless not in str(caught.value)
-    with pytest.raises(LevelheadError) as caught:
-        fit(Trains(Explodes), make_lab(gradient_clip=1.0))
-    assert "Lower train.learning_rate (now 0.003); or change the options" in str(caught.value)
 
 
 class Scaler:
@@ -450,23 +418,14 @@ class Recorder(WeightedCrossEntropy):
         return super().forward(batch)  # type: ignore[return-value]
 
 
-@dataclass(frozen=True)
-class Recording(Method):
-    summary = "keeps its batches"
-
-    def stages(self, lab: Lab) -> Iterator[Stage]:
-        groups, objective = None if lab._groups is None else lab.groups, Recorder(lab.new_model())
-        yield Stage(objective, epochs=1, weights=torch.arange(50.0), groups=groups)
-        lab.seen = objective.seen
-
-
 @pytest.mark.parametrize("groups", [None, torch.arange(50) % 3], ids=["hidden", "declared"])
 def test_batches_hold_positions_weights_and_no_group_but_where_it_is_declared(groups: Tensor | None) -> None:
     lab = make_lab(groups=groups)
-    fit(Recording(), lab)
-    index = torch.cat([batch.index for batch in lab.seen])
+    objective = Recorder(lab.new_model())
+    lab.train(Stage(objective, epochs=1, weights=torch.arange(50.0), groups=groups))
+    index = torch.cat([batch.index for batch in objective.seen])
     assert len(index) == len(index.unique()) == 48
-    for batch in lab.seen:
+    for batch in objective.seen:
         assert batch.group is None if groups is None else torch.equal(batch.group, groups[batch.index])
         assert torch.equal(batch.weight, batch.index.float())
         assert torch.equal(batch.labels, lab.labels[batch.index])
@@ -551,19 +510,6 @@ def test_an_average_over_one_step_is_the_last_weights_and_clipping_bounds_the_st
         assert any(not torch.equal(plain[name], changed[name]) for name in plain)
 
 
-@pytest.mark.parametrize(
-    ("method", "lab", "options"),
-    [(DAM(), make_lab, {"average": 0.9}), (ERM(), make_text_lab, {"length_bucketing": True})],
-    ids=["average", "buckets"],
-)
-def test_options_of_the_training_resume_bit_for_bit(method: Method, lab: Any, options: Any, tmp_path: Path) -> None:
-    whole = weights(fit(method, lab(**options)))
-    with pytest.raises(Killed):
-        fit(method, lab(tmp_path, killer(4), **options, checkpoint_seconds=0))
-    assert_identical(weights(fit(method, lab(tmp_path, **options, checkpoint_seconds=0))), whole)
-    assert_identical(weights(fit(method, lab(tmp_path, **options))), whole)
-
-
 def test_mixed_precision_trains() -> None:
     from accelerate.state import AcceleratorState
 
@@ -604,7 +550,7 @@ def padding(lengths: Tensor, order: Tensor, size: int) -> int:
 
 
 def test_length_bucketing_changes_the_neighbours_and_nothing_else() -> None:
-    lab, plain = make_text_lab(length_bucketing=True), make_text_lab()
+    lab, plain = make_lab(**TEXTS, length_bucketing=True), make_lab(**TEXTS)
     stage = Stage(WeightedCrossEntropy(lab.new_model()))
     lengths = make_texts(50).inputs.lengths
     assert lengths is not None
@@ -634,10 +580,10 @@ def test_windows_keep_far_rows_apart() -> None:
 
 
 def test_bucketing_debiased_attention_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    fit(ERM(), make_text_lab(length_bucketing=True, max_steps=1))
-    fit(DAM(), make_text_lab(max_steps=1))
+    fit(ERM(), make_lab(**TEXTS, length_bucketing=True, max_steps=1))
+    fit(DAM(), make_lab(**TEXTS, max_steps=1))
     assert "statistics of one length" not in caplog.text
-    fit(DAM(), make_text_lab(length_bucketing=True, max_steps=1))
+    fit(DAM(), make_lab(**TEXTS, length_bucketing=True, max_steps=1))
     assert "statistics of one length alone" in caplog.text
 
 
@@ -661,28 +607,14 @@ def test_predictions_come_in_the_order_of_the_rows() -> None:
     torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-5)
 
 
-def half_frozen() -> nn.Module:
-    """A network whose embeddings and first layer are always the same and never train."""
-    model = tiny_vit()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        parts = tiny_vit().vit
-    model.vit = parts
-    model.vit.requires_grad_(False)
-    return model
-
-
-def test_checkpoints_hold_what_is_trained_and_resume_bit_for_bit(tmp_path: Path) -> None:
-    frozen: dict[str, Any] = {"new_model": half_frozen, "keep_epochs": True}
-    reference = weights(fit(ERM(), make_lab(**frozen)))
+def test_checkpoints_hold_what_is_trained(tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        fit(ERM(), make_lab(tmp_path, killer(5), **frozen, checkpoint_seconds=0))
+        fit(ERM(), make_lab(tmp_path, killer(5), **FROZEN, checkpoint_seconds=0))
     head = {"classifier.weight", "classifier.bias"}
     assert set(load_tensors(tmp_path / "epochs/stage-0-epoch-0.safetensors")[0]) == head
     assert not (tmp_path / "checkpoints/stage-0-best.safetensors").exists(), "it is one of the epochs"
     names = {name for name in load_tensors(tmp_path / "checkpoints/stage-0.safetensors")[0] if "objective" in name}
     assert names == {f"objective.model.{name}" for name in head}
-    assert_identical(weights(fit(ERM(), make_lab(tmp_path, **frozen))), reference)
 
 
 def test_epochs_are_kept_of_the_last_stage_alone(tmp_path: Path) -> None:
