@@ -63,10 +63,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
+@pytest.fixture
+def recipes(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    """Recipes of finished runs, by the name of a folder; there are no folders, so that opening one fails."""
+    made: dict[str, dict[str, Any]] = {}
+    monkeypatch.setattr(inspecting, "require_finished", lambda folder: None)
+    monkeypatch.setattr(inspecting, "read_run", lambda folder: SimpleNamespace(recipe=made[str(folder)]))
+    return made
+
+
+def classifier() -> BertForSequenceClassification:
+    torch.manual_seed(0)
+    return BertForSequenceClassification(bert_config())
+
+
 def test_a_text_classifier_of_a_user_that_is_told_the_group():
     rows, groups = texts()
-    torch.manual_seed(0)
-    found = lh.inspect(BertForSequenceClassification(bert_config()), rows, groups, permutations=99)
+    found = lh.inspect(classifier(), rows, groups, permutations=99)
     places = found.models["model"].places
     assert list(places) == ["input", "query", "key", "selected", "other", "context", "output", "logits"]
     assert places["other"].linear_given.p <= 0.02  # a mean over tokens, and one of them is the group
@@ -83,8 +96,7 @@ def test_a_text_classifier_of_a_user_that_is_told_the_group():
 
 def test_a_text_without_the_group_tells_none():
     rows, groups = texts(told=False)
-    torch.manual_seed(0)
-    found = lh.inspect(BertForSequenceClassification(bert_config()), rows, groups, permutations=99)
+    found = lh.inspect(classifier(), rows, groups, permutations=99)
     below = [one.linear_given.p <= 0.05 for one in found.models["model"].places.values()]
     assert sum(below) <= 3  # places are not independent
 
@@ -177,11 +189,8 @@ def test_masks_are_those_of_the_rows_by_their_place_or_by_their_id(tmp_path):
         assert found[:, 0] == pytest.approx(shares[[8, 6, 4, 2, 0]])
 
 
-def test_masks_without_ids_are_not_those_of_several_folds(monkeypatch, tmp_path):
-    monkeypatch.setattr(inspecting, "require_finished", lambda folder: None)
-    monkeypatch.setattr(
-        inspecting, "read_run", lambda folder: SimpleNamespace(recipe={"data": {"name": "x", "fold": int(str(folder))}})
-    )
+def test_masks_without_ids_are_not_those_of_several_folds(recipes, tmp_path):
+    recipes.update({fold: {"data": {"name": "x", "fold": int(fold)}} for fold in "01"})
     file, folds = tmp_path / "parts.parquet", [Path("0"), Path("1")]
     pd.DataFrame({"hair": [np.zeros(16)] * 10}).to_parquet(file)
     for sides in ((folds, []), (folds[:1], folds[1:])):
@@ -191,7 +200,7 @@ def test_masks_without_ids_are_not_those_of_several_folds(monkeypatch, tmp_path)
 
 def test_few_rows_alike_labels_and_strange_names_give_reasons():
     rows, _ = texts(60)
-    model = BertForSequenceClassification(bert_config())
+    model = classifier()
     strange = ["a\x1b[31m<blink>" if at % 2 else "b" * 9000 for at in range(60)]
     found = lh.inspect(model, [row | {"labels": 0} for row in rows], {"x": strange}, permutations=19)
     inside = found.models["model"]
@@ -207,14 +216,17 @@ def test_few_rows_alike_labels_and_strange_names_give_reasons():
     assert "fewer than 20 rows" in one.models["model"].places["logits"].linear.area.reason
 
 
-def test_three_groups_compare_the_two_largest():
+def test_the_two_largest_of_three_groups_are_compared_and_rows_without_a_group_counted():
     rows, _ = texts(120)
-    groups = {"x": ["a"] * 20 + ["b"] * 40 + ["c"] * 60}
-    model = BertForSequenceClassification(bert_config())
-    found = lh.inspect(model, rows, groups, permutations=19)
-    assert found.groups == {"b": 40, "c": 60}
-    assert "Left out: a" in found.warnings[0]
-    assert lh.inspect(model, rows, groups, pair=("c", "a"), permutations=19).groups == {"c": 60, "a": 20}
+    model, long = classifier(), "x" * 300
+    values = [*["b"] * 40, *[f"{long}1"] * 30, *[f"{long}2"] * 40, *[None] * 10]
+    found = lh.inspect(model, rows, {"x": values}, permutations=19)
+    assert found.groups == {"b": 40, f"{long}2": 40}  # long names stay apart
+    assert any("Left out: xxx" in one for one in found.warnings)
+    assert any(one.startswith("10 of 120 rows have no group in “x”") for one in found.warnings)
+    assert long not in found.to_html()
+    pair = (f"{long}1", "b")
+    assert lh.inspect(model, rows, {"x": values}, pair=pair, permutations=19).groups == {f"{long}1": 30, "b": 40}
 
 
 def test_a_pooled_figure_holds_rows_and_runs():
@@ -264,13 +276,13 @@ def test_several_runs_with_the_fewest_permutations_can_be_readable(several):
     assert pooled([replace(one, p=0.7)] * several).p == 1.0
 
 
-def test_runs_that_are_no_seeds_or_folds_of_one_training_are_not_pooled(runs):
+def test_runs_that_are_no_seeds_or_folds_of_one_training_are_not_pooled(recipes):
+    recipes.update({name: {"data": {"name": "x"}, "method": {"name": name}} for name in ("erm", "dam")})
+    erm, dam = Path("erm"), Path("dam")
     with pytest.raises(ConfigError, match=r"differ in method\.name: 'erm' and 'dam'.*--against"):
-        inspect_runs([runs["erm0"], runs["dam0"]])
-    with pytest.raises(ConfigError, match="No run was given"):
-        inspect_runs([])
+        inspect_runs([erm, dam])
     with pytest.raises(ConfigError, match="are one training"):
-        inspect_runs([runs["dam0"]], [runs["erm0"], runs["erm0"]])
+        inspect_runs([dam], [erm, erm])
 
 
 @pytest.mark.parametrize(
@@ -282,44 +294,18 @@ def test_runs_that_are_no_seeds_or_folds_of_one_training_are_not_pooled(runs):
         ({"name": "celeba", "target": "Attractive", "root": "elsewhere", "fold": 1}, None),
     ],
 )
-def test_runs_of_another_task_are_refused_before_any_is_opened(monkeypatch, other, key):
+def test_runs_of_another_task_are_refused_before_any_is_opened(recipes, other, key):
     data = {"a": {"name": "celeba", "target": "Attractive"}, "b": other}
-    monkeypatch.setattr(inspecting, "require_finished", lambda folder: None)
-    monkeypatch.setattr(
-        inspecting,
-        "read_run",
-        lambda folder: SimpleNamespace(recipe={"data": data[str(folder)], "method": {"name": "erm"}}),
-    )
-
-    class OpenedError(Exception):
-        pass
-
-    def opened(*_: Any) -> None:
-        raise OpenedError
-
-    monkeypatch.setattr(inspecting, "open_run", opened)
+    recipes.update({name: {"data": one, "method": {"name": "erm"}} for name, one in data.items()})
+    said = f"^a and b differ in {re.escape(key)}. Give runs of one data set" if key else "^a is not a run folder"
     for sides in (([Path("a")], [Path("b")]), ([Path("a"), Path("b")], [])):
-        if key is None:
-            with pytest.raises(OpenedError):
-                inspect_runs(*sides)
-        else:
-            with pytest.raises(ConfigError, match=f"^a and b differ in {re.escape(key)}. Give runs of one data set"):
-                inspect_runs(*sides)
-
-
-def test_long_names_of_groups_stay_apart_and_rows_without_a_group_are_counted():
-    rows, _ = texts(120)
-    model, long = BertForSequenceClassification(bert_config()), "x" * 300
-    values = [*["b"] * 40, *[f"{long}1"] * 30, *[f"{long}2"] * 40, *[None] * 10]
-    found = lh.inspect(model, rows, {"x": values}, permutations=19)
-    assert found.groups == {"b": 40, f"{long}2": 40}
-    assert any(one.startswith("10 of 120 rows have no group in “x”") for one in found.warnings)
-    assert long not in found.to_html()
+        with pytest.raises(ConfigError if key else DataError, match=said):
+            inspect_runs(*sides)
 
 
 def test_a_change_without_an_interval_has_a_reason():
     rows, groups = texts()
-    model = BertForSequenceClassification(bert_config())
+    model = classifier()
     with torch.no_grad():
         model.classifier.bias[1] += 100  # every row is of one class, whatever is taken off
     found = lh.inspect(model, rows, groups, permutations=19)
@@ -329,18 +315,16 @@ def test_a_change_without_an_interval_has_a_reason():
 
 def test_labels_meet_the_classes_of_a_model_by_name():
     rows, groups = texts(120)
-    torch.manual_seed(0)
-    model = BertForSequenceClassification(bert_config())
+    model = classifier()
     column = datasets.ClassLabel(names=["neg", "pos"])
     frame = [{"input_ids": one["input_ids"].tolist(), "labels": one["labels"]} for one in rows]
     made = datasets.Dataset.from_list(frame).cast_column("labels", column)
     right = lh.inspect(model, rows, groups, permutations=19).models["model"].accuracy.value
     assert lh.inspect(model, made, groups, permutations=19).models["model"].accuracy.value == right  # LABEL_0, LABEL_1
-    turned = copy.deepcopy(model)
-    turned.config.id2label, turned.config.label2id = {0: "pos", 1: "neg"}, {"pos": 0, "neg": 1}
+    turned, named = copy.deepcopy(model), copy.deepcopy(model)
+    for one, names in ((turned, ("pos", "neg")), (named, ("neg", "pos"))):
+        one.config.id2label, one.config.label2id = dict(enumerate(names)), {name: at for at, name in enumerate(names)}
     found = lh.inspect(turned, made, groups, permutations=19).models["model"].accuracy.value
     assert found == pytest.approx(1 - right)
-    named = copy.deepcopy(model)
-    named.config.id2label, named.config.label2id = {0: "neg", 1: "pos"}, {"neg": 0, "pos": 1}
     with pytest.raises(ConfigError, match="different orders"):
         lh.inspect(named, rows, groups, against=turned, permutations=19)

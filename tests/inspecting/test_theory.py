@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import integrate
 
 from levelhead.attention import QueryKeyStandardizer
 from levelhead.inspecting import theory
-from levelhead.types import ConfigError
 
 SLACK = 1 + 1e-9
 many = settings(deadline=None, max_examples=200)
 seeds = st.integers(0, 2**32 - 1)
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 
 def random_shares(rng: np.random.Generator, groups: int) -> np.ndarray:
@@ -41,31 +42,28 @@ def heavy(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ numbers
 
 
+BOUNDS = (
+    theory.paper_bound,
+    partial(theory.paper_bound, larger_only=True),
+    theory.distribution_free_bound,
+    theory.gaussian_bound,
+    theory.gaussian_worst_case,
+    theory.bound_without_absolute,
+)
+
+
 @pytest.mark.parametrize(
-    ("share", "paper", "larger_only", "distribution_free", "gaussian", "worst_case"),
+    ("share", "constants", "near"),
     [
-        (0.5, 9.0600, 4.5300, 2.0000, 1.2732, 1.2732),
-        (0.7, 11.4924, 8.9058, 3.3333, 2.3333, 2.2252),
-        (0.9, 31.8842, 30.5050, 10.0000, 9.0000, 8.8889),
-        (0.929, 44.9334, 43.7140, 14.0845, 13.0845, 13.0081),
-        (1 - 1236 / 15383, 39.69, 38.42, 12.446, 11.446, 11.358),  # HateXplain, training split
+        (0.5, (9.0600, 4.5300, 2.0000, 1.2732, 1.2732, 0.0), 6e-5),
+        (0.7, (11.4924, 8.9058, 3.3333, 2.3333, 2.2252, 1.9048), 6e-5),
+        (0.9, (31.8842, 30.5050, 10.0000, 9.0000, 8.8889, 8.8889), 6e-5),
+        (0.929, (44.9334, 43.7140, 14.0845, 13.0845, 13.0081, 13.0081), 6e-5),
+        (1 - 1236 / 15383, (39.69, 38.42, 12.446, 11.446, 11.358, 11.358), 6e-3),  # HateXplain, training split
     ],
 )
-def test_the_table_of_constants(
-    share: float, paper: float, larger_only: float, distribution_free: float, gaussian: float, worst_case: float
-) -> None:
-    shares = (share, 1 - share)
-    near = {"abs": 6e-5 if share != 1 - 1236 / 15383 else 6e-3}
-    assert theory.paper_bound(shares) == pytest.approx(paper, **near)
-    assert theory.paper_bound(shares, larger_only=True) == pytest.approx(larger_only, **near)
-    assert theory.distribution_free_bound(shares) == pytest.approx(distribution_free, **near)
-    assert theory.gaussian_bound(shares) == pytest.approx(gaussian, **near)
-    assert theory.gaussian_worst_case(shares) == pytest.approx(worst_case, **near)
-
-
-@pytest.mark.parametrize(("share", "constant"), [(0.5, 0.0), (0.7, 1.9048), (0.9, 8.8889), (0.929, 13.0081)])
-def test_the_constants_without_the_absolute_value(share: float, constant: float) -> None:
-    assert theory.bound_without_absolute((share, 1 - share)) == pytest.approx(constant, abs=6e-5)
+def test_the_table_of_constants(share: float, constants: tuple[float, ...], near: float) -> None:
+    assert [bound((share, 1 - share)) for bound in BOUNDS] == pytest.approx(constants, abs=near)
 
 
 def test_the_bound_without_the_absolute_value_of_three_equal_groups_is_not_zero() -> None:
@@ -73,25 +71,23 @@ def test_the_bound_without_the_absolute_value_of_three_equal_groups_is_not_zero(
 
 
 @pytest.mark.parametrize(
-    ("share", "first", "second", "means", "gap"),
+    ("share", "centre", "spread", "means", "gap"),
     [
-        (0.7, (2, 1), (-1, 0.5), (0.67434848, 1.28638594), -1.20004293),
-        (0.9, (0, 0.2), (1.5, 3), (0.18975238, 2.46671974), -6.04870032),
-        (0.929, (0, 0.1), (5, 0.1), None, -12.92966633),
-        (0.5, (1, 1), (-1, 1), None, 0.0),
+        (0.7, (2, -1), (1, 0.5), (0.67434848, 1.28638594), -1.20004293),
+        (0.9, (0, 1.5), (0.2, 3), (0.18975238, 2.46671974), -6.04870032),
+        (0.929, (0, 5), (0.1, 0.1), None, -12.92966633),
+        (0.5, (1, -1), (1, 1), None, 0.0),
+        (0.5, (0, 0), (1.4, 0.1), None, 1.26031),  # of equal means: 0 with signs kept
     ],
 )
 def test_the_closed_form_of_gaussian_groups(
-    share: float,
-    first: tuple[float, float],
-    second: tuple[float, float],
-    means: tuple[float, float] | None,
-    gap: float,
+    share: float, centre: Any, spread: Any, means: tuple[float, float] | None, gap: float
 ) -> None:
-    shares, (centre, spread) = (share, 1 - share), zip(first, second, strict=True)
+    shares = (share, 1 - share)
     if means is not None:
         assert theory.gaussian_group_means(shares, centre, spread) == pytest.approx(np.array(means), abs=1e-8)
-    assert theory.gaussian_gap(shares, centre, spread, centre, spread) == pytest.approx(gap, abs=1e-8)
+    near = 1e-5 if gap > 0 else 1e-8
+    assert theory.gaussian_gap(shares, centre, spread, centre, spread) == pytest.approx(gap, abs=near)
 
 
 def test_head_size_and_temperature_multiply() -> None:
@@ -108,9 +104,11 @@ def test_second_moments_scale_the_bound() -> None:
     shares, query, key = (0.25, 0.75), np.array([1.0, 4.0]), np.array([9.0, 1.0])
     bound = theory.distribution_free_bound(shares, 2, query_second_moment=query, key_second_moment=key)
     assert bound == pytest.approx((3 + 2) / math.sqrt(2) * 4)
-    assert theory.distribution_free_bound(shares, 2, query_second_moment=4, key_second_moment=9) == pytest.approx(
-        6 * theory.distribution_free_bound(shares, 2)
-    )
+    alike = theory.distribution_free_bound(shares, 2, query_second_moment=4, key_second_moment=9)
+    assert alike == pytest.approx(6 * theory.distribution_free_bound(shares, 2))
+    # A feature without a second moment adds no gap.
+    one = theory.distribution_free_bound([0.5, 0.5], 2, key_second_moment=[0.0, 4.0])
+    assert one == pytest.approx(math.sqrt(2) * (0 + 2) / 2 * 2)
 
 
 def test_the_gap_of_several_features_is_the_mean_over_them_times_the_root() -> None:
@@ -193,22 +191,26 @@ def test_the_distribution_free_bound_is_attained(share: float, head_size: int) -
 @many
 @given(st.floats(-8, 8), st.floats(0.01, 8))
 def test_the_folded_normal_mean_agrees_with_quadrature(mean: float, deviation: float) -> None:
-    total = 0.0
-    # The two sides of the kink at 0, each cut 12 deviations from the mean.
-    for low, high in (
-        (mean - 12 * deviation, min(0.0, mean + 12 * deviation)),
-        (max(0.0, mean - 12 * deviation), mean + 12 * deviation),
-    ):
-        if high > low:
-            x = (high - low) / 2 * NODES + (high + low) / 2
-            density = np.exp(-(((x - mean) / deviation) ** 2) / 2) / deviation / math.sqrt(2 * math.pi)
-            total += (high - low) / 2 * float((WEIGHTS * np.abs(x) * density).sum())
+    def folded(x: float) -> float:
+        return abs(x) * math.exp(-(((x - mean) / deviation) ** 2) / 2) / deviation / math.sqrt(2 * math.pi)
+
+    ends = mean - 12 * deviation, mean + 12 * deviation
+    total, _ = integrate.quad(folded, *ends, points=[0.0, mean], epsabs=0, epsrel=1e-10)
     assert float(theory.folded_normal_mean(mean, deviation)) == pytest.approx(total, rel=1e-9, abs=1e-12)
 
 
 def test_the_folded_normal_mean_at_the_edges() -> None:
     assert theory.folded_normal_mean([0.0, -3.0, 5.0], [0.0, 0.0, 1e-300]) == pytest.approx(np.array([0.0, 3.0, 5.0]))
     assert float(theory.folded_normal_mean(0.0, 2.0)) == pytest.approx(2 * math.sqrt(2 / math.pi))
+    assert theory.folded_normal_mean(-1e300, 1e-300).tolist() == 1e300  # does not overflow
+
+
+def test_the_folded_normal_lemma() -> None:
+    """E|x|^2 <= m^2 + (2/pi) s^2, with equality at m = 0 and at s = 0."""
+    means = np.linspace(0, 10, 100_001)
+    for deviation in (0.0, 1e-3, 1.0, 7.0):
+        squared = theory.folded_normal_mean(means, deviation) ** 2
+        assert np.all(squared <= (means**2 + 2 / math.pi * deviation**2) * SLACK)
 
 
 def random_gaussians(rng: np.random.Generator, groups: int) -> tuple[np.ndarray, np.ndarray]:
@@ -264,17 +266,6 @@ def test_the_bounds_come_in_order(seed: int) -> None:
     assert theory.paper_bound(shares, larger_only=True) <= theory.paper_bound(shares)
 
 
-# ------------------------------------------------------------------------------------------------ the lemma
-
-GRID = np.linspace(0, 10, 100_001)
-
-
-def test_the_folded_normal_lemma() -> None:
-    """E|x|^2 <= m^2 + (2/pi) s^2, with equality at m = 0 and at s = 0."""
-    for deviation in (0.0, 1e-3, 1.0, 7.0):
-        assert np.all(theory.folded_normal_mean(GRID, deviation) ** 2 <= (GRID**2 + 2 / math.pi * deviation**2) * SLACK)
-
-
 # ------------------------------------------------------------------------------------------------ without abs
 
 
@@ -306,7 +297,7 @@ def test_the_bound_without_the_absolute_value_is_attained(seed: int, groups: int
     """The closed form is the norm of diag(1/l_i, -1/l_j, 0, ...) between laws that are constant in each group."""
     rng = np.random.default_rng(seed)
     shares = random_shares(rng, groups)
-    for first, second in itertools.combinations(range(groups), 2):
+    for first, second in itertools.permutations(range(groups), 2):
         diagonal = np.zeros(groups)
         diagonal[[first, second]] = 1 / shares[first], -1 / shares[second]
         centre = np.eye(groups) - np.sqrt(np.outer(shares, shares))
@@ -317,13 +308,6 @@ def test_the_bound_without_the_absolute_value_is_attained(seed: int, groups: int
         if bound > 1e-6:
             law = standardise(vectors[:, top] / np.sqrt(shares), shares)
             assert abs(law[first] ** 2 - law[second] ** 2) == pytest.approx(bound, rel=1e-6)
-
-
-def test_absolute_values_turn_a_gap_of_spreads_into_a_gap_of_logits() -> None:
-    """Equal groups with equal means: standardised queries and keys have gap 0 with signs kept, 1.26 without."""
-    shares, means, deviations = (0.5, 0.5), (0.0, 0.0), (1.4, 0.1)
-    assert theory.bound_without_absolute(shares) == 0
-    assert theory.gaussian_gap(shares, means, deviations, means, deviations) == pytest.approx(1.26031, abs=1e-5)
 
 
 # ------------------------------------------------------------------------------------------------ finite batches
@@ -386,67 +370,39 @@ def test_statistics_over_all_positions_do_not_give_the_bound() -> None:
 # ------------------------------------------------------------------------------------------------ arguments
 
 
-def test_shares_that_nearly_sum_to_one_are_named_with_their_sum() -> None:
-    with pytest.raises(ConfigError, match=r"\[0.5, 0.4\] sum to 0.9, not 1"):
-        theory.check_shares([0.5, 0.4])
-    assert theory.check_shares([0.5, 0.5 + 9e-7]).tolist() == [0.5, 0.5 + 9e-7]
-    with pytest.raises(ConfigError, match="not 1"):
-        theory.check_shares([0.5, 0.5 + 2e-6])
-
-
-def test_a_feature_without_a_second_moment_adds_no_gap() -> None:
-    assert theory.distribution_free_bound([0.5, 0.5], 2, key_second_moment=[0.0, 4.0]) == pytest.approx(
-        math.sqrt(2) * (0 + 2) / 2 * 2
-    )
-
-
 def test_the_pair_that_is_asked_for_is_bounded_and_not_the_worst() -> None:
     shares = [0.1, 0.3, 0.6]
     assert theory.distribution_free_bound(shares, pair=(1, 2)) == pytest.approx(1 / 0.3)
     assert theory.distribution_free_bound(shares) == pytest.approx(10)
     assert theory.gaussian_bound(shares, pair=(1, 2)) == pytest.approx(0.7 / 0.3)
-    # Largest eigenvalue in size of diag(1/.3, -1/.6) off the roots of the shares: trace 5/3, and .1 is left over.
-    signed = (5 / 3 + math.sqrt((5 / 3) ** 2 + 4 * 0.1 / (0.3 * 0.6))) / 2
-    assert theory.bound_without_absolute(shares, pair=(1, 2)) == pytest.approx(signed)
-    assert theory.bound_without_absolute(shares, pair=(2, 1)) == pytest.approx(signed)
 
 
 def test_what_rounding_leaves_of_two_shares_belongs_to_no_third_group() -> None:
-    shares = [0.4999999, 0.5]
-    assert theory.bound_without_absolute(shares) == pytest.approx(1 / 0.4999999 - 2)
-
-
-def test_a_spread_that_is_tiny_beside_the_mean_does_not_overflow() -> None:
-    assert theory.folded_normal_mean(-1e300, 1e-300).tolist() == 1e300
+    assert theory.check_shares([0.5, 0.5 + 9e-7]).tolist() == [0.5, 0.5 + 9e-7]
+    assert theory.bound_without_absolute([0.4999999, 0.5]) == pytest.approx(1 / 0.4999999 - 2)
 
 
 def test_numbers_in_single_precision_are_computed_in_double() -> None:
     shares = np.array([0.25, 0.75], np.float32)
     means, deviations = np.array([[0.1], [0.7]], np.float32), np.array([[0.3], [1.1]], np.float32)
-    wide_means, wide_deviations = means.astype(float), deviations.astype(float)
-    assert theory.check_shares(shares).dtype == np.float64
-    for narrow, wide in (
-        (theory.folded_normal_mean(means, wide_deviations), theory.folded_normal_mean(wide_means, wide_deviations)),
-        (theory.folded_normal_mean(wide_means, deviations), theory.folded_normal_mean(wide_means, wide_deviations)),
-        (theory.folded_normal_mean(means, deviations), theory.folded_normal_mean(wide_means, wide_deviations)),
-        (
-            theory.gaussian_group_means(shares, means, deviations),
-            theory.gaussian_group_means([0.25, 0.75], wide_means, wide_deviations),
-        ),
+    wide_means, wide_deviations, moment = means.astype(float), deviations.astype(float), np.float32(0.1)
+    wide = theory.folded_normal_mean(wide_means, wide_deviations)
+    grouped = theory.gaussian_group_means([0.25, 0.75], wide_means, wide_deviations)
+    for found, expected in (
+        (theory.check_shares(shares), np.array([0.25, 0.75])),
+        (theory.folded_normal_mean(means, wide_deviations), wide),
+        (theory.folded_normal_mean(wide_means, deviations), wide),
+        (theory.folded_normal_mean(means, deviations), wide),
+        (theory.gaussian_group_means(shares, means, deviations), grouped),
     ):
-        assert narrow.dtype == np.float64
-        assert narrow.tolist() == wide.tolist()
-    moment = np.float32(0.1)
-    assert theory.distribution_free_bound([0.5, 0.5], query_second_moment=moment) == theory.distribution_free_bound(
-        [0.5, 0.5], query_second_moment=float(moment)
-    )
+        assert found.dtype == np.float64
+        assert found.tolist() == expected.tolist()
+    bounds = [theory.distribution_free_bound([0.5, 0.5], query_second_moment=one) for one in (moment, float(moment))]
+    assert bounds[0] == bounds[1]
 
 
-def test_a_pair_may_be_turned_round_and_must_lie_among_the_groups() -> None:
+def test_a_pair_may_be_turned_round() -> None:
     arguments = ([0.5, 0.5], [1.0, 3.0], [1.0, 2.0], [2.0, 0.0], [1.0, 1.0])
     gap = theory.gaussian_gap(*arguments)
     assert gap != 0
     assert theory.gaussian_gap(*arguments, pair=(1, 0)) == pytest.approx(-gap)
-    for pair in ((2, 0), (0, 2), (-1, 0), (0, -1), (1, 1)):
-        with pytest.raises(ConfigError, match="does not name two of the 2 groups"):
-            theory.gaussian_gap(*arguments, pair=pair)
