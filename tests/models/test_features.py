@@ -87,6 +87,12 @@ def read(inputs: Inputs | None = None, backbone: nn.Module | None = None, **opti
     return feature_inputs(given, bert() if backbone is None else backbone, **arguments)
 
 
+def noted(backbone: nn.Module | None = None, **options: Any) -> tuple[FeatureInputs, list[int]]:
+    """Read features; returns also the rows of each forward pass that it took."""
+    rows = counted(backbone := backbone or bert())
+    return read(backbone=backbone, **options), rows
+
+
 def only(cache: Path) -> Path:
     (place,) = cache.iterdir()
     return place
@@ -353,8 +359,7 @@ def test_a_stopped_build_goes_on(cache: Path, error: Any, rows: list[int], near:
     shutil.rmtree(cache)
     stopped(3, error=error)
     assert only(cache).suffix == ".building"
-    seen = counted(backbone := bert())
-    kept = read(backbone=backbone, batch_size=rows[1])
+    kept, seen = noted(batch_size=rows[1])
     assert seen == rows
     torch.testing.assert_close(whole(kept), expected, atol=near, rtol=0)
 
@@ -364,8 +369,8 @@ def test_a_build_stopped_in_bfloat16_does_not_begin_with_float16_again(
 ) -> None:
     stopped(5, backbone=Scaled(1e5))  # one row, at least a batch in vain, at least a batch
     assert len(caplog.records) == 1
-    rows = counted(backbone := Scaled(1e5))
-    assert read(backbone=backbone).values.dtype == torch.bfloat16
+    kept, rows = noted(Scaled(1e5))
+    assert kept.values.dtype == torch.bfloat16
     assert sum(rows) < ROWS
     assert len(caplog.records) == 1
 
@@ -468,10 +473,10 @@ def test_a_killed_build_goes_on_to_the_same_bytes(cache: Path, power: str) -> No
     if power == "goes":  # what was written after the note is lost
         note = json.loads((found.place / "progress.json").read_text())
         values = found.place / "values.bin"
-        kept = note["done_tokens"] * 16 * 2
-        values.write_bytes(values.read_bytes()[:kept] + bytes(values.stat().st_size - kept))
-    rows = counted(backbone := bert())
-    assert torch.equal(whole(read(backbone=backbone)), whole(expected))
+        written = note["done_tokens"] * 16 * 2
+        values.write_bytes(values.read_bytes()[:written] + bytes(values.stat().st_size - written))
+    kept, rows = noted()
+    assert torch.equal(whole(kept), whole(expected))
     assert sum(rows) == 1 + 2 * BATCH
     assert {file.name: file.read_bytes() for file in only(cache).iterdir()} == undisturbed
 
@@ -515,11 +520,10 @@ def test_a_folder_that_is_deleted_while_it_is_built_is_an_error(
     if another:
         begun[0].join(60)
         assert begun[0].exitcode == 0
-    rows = counted(backbone := bert())
-    kept = whole(read(backbone=backbone))
+    kept, rows = noted()
     assert (sum(rows) == 0) == another
     shutil.rmtree(cache)
-    assert torch.equal(kept, whole(read()))
+    assert torch.equal(whole(kept), whole(read()))
 
 
 def test_a_full_disk_is_noticed_before_the_work(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -539,13 +543,11 @@ def test_off_keeps_features_in_memory(cache: Path, tmp_path: Path, monkeypatch: 
     on_disk = read()
     monkeypatch.setenv("LEVELHEAD_CACHE", "off")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    rows = counted(backbone := bert())
-    kept = read(backbone=backbone)
+    kept, rows = noted()
     assert type(kept) is FeatureInputs
     assert torch.equal(whole(kept), whole(on_disk))
     assert kept.fingerprint() == on_disk.fingerprint()
-    read(backbone=backbone)
-    assert sum(rows) == 2 * (ROWS + 1)
+    assert sum(rows) == sum(noted()[1]) == ROWS + 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache"]
 
 
