@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet
 
+from levelhead.arrays import check_path
 from levelhead.plain_yaml import read_yaml
 from levelhead.storage import as_written, is_run, read_record, refuse_strange_files, rehearsed, warn_of_rehearsal
 from levelhead.tables.files import File, Stored, source_of
@@ -78,6 +79,8 @@ def table_of(data: Any, split: str = "test") -> Stored:
     """
     named = data if isinstance(data, list) else [data]
     paths = [Path(one) for one in named if isinstance(one, (str, Path))]
+    for path in paths:
+        check_path("The name of a table", path)
     if len(paths) > 1 and (runs := [path for path in paths if is_run(path)]):
         raise ConfigError(f"{runs[0]} is a run; audit runs one at a time.")
     own = own_predictions(paths[0], split) if len(paths) == len(named) == 1 else None

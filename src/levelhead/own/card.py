@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead._version import __version__
-from levelhead.arrays import checked
+from levelhead.arrays import check_path, checked
 from levelhead.attention import describe
 from levelhead.attention.description import Description
 from levelhead.auditing.paired_answer import Change
@@ -96,6 +96,7 @@ def model_card(
         raise ConfigError(f"measured is about the classes {listed(measured.classes)}, not {listed(named)}.")
     found = describe(model)
     ours, debiased, adapter = found.made_by is not None, found.debias is not None, bool(found.adapters)
+    check_path("base_model", base_model or "")
     base_model = base_model or (_base_of_adapter(model) if adapter else None)
     base = '"BASE"' if base_model is None or Path(base_model).exists() else f'"{card.escaped(base_model)}"'
     kind = "image" if base_of(model).main_input_name == "pixel_values" else "text"
