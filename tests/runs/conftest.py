@@ -6,7 +6,20 @@ import shutil
 from pathlib import Path
 
 import pytest
-from own_csv import write_own
+from own_csv import RECIPE, write_own
+
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on portraits, trained and evaluated."""
+    folder = tmp_path_factory.mktemp("erm") / "run"
+    train_run(build_experiment(RECIPE), folder)
+    evaluate_run(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

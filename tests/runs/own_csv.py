@@ -1,4 +1,4 @@
-"""A user's own csv of short texts, and runs on it."""
+"""A user's own csv of short texts, runs on it, and the recipe of a short run on portraits."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ from words import save_tiny_backbone
 
 WORDS = sorted(word for word in vocabulary() if word.isalpha())
 FOUR = ["north", "north", "south", "south"]
+RECIPE: dict[str, Any] = {
+    "data": {"name": "portraits", "train_size": 96, "validation_size": 120, "test_size": 300},
+    "method": {"name": "erm"},
+    "model": {"hidden_size": 16, "layers": 1, "heads": 2},
+    "train": {"epochs": 1, "batch_size": 16, "device": "cpu", "threads": 1},
+}
 
 
 def write_own(folder: Path) -> Path:

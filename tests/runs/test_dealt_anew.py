@@ -8,9 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from own_csv import FOUR, letters, trained_on
+from own_csv import letters, trained_on
 
-import levelhead as lh
 from levelhead.data import SPLITS
 from levelhead.runs.evaluate import _refuse_dealing_anew, evaluate_run
 from levelhead.runs.folder import load_run
@@ -88,16 +87,6 @@ def test_a_data_set_without_places_refuses_options_that_always_deal(tmp_path: Pa
     folds = {"name": "portraits", "train_size": 40, "validation_size": 20, "test_size": 20, "folds": 4, "fold": 2}
     assert "some test rows were of another" in refusal(tmp_path / "run", folds, "data.fold=1")
     assert not refusal(tmp_path / "run", {"name": "utkface"}, "data.image_size=32")
-
-
-def test_groups_of_one_table_for_each_split_are_evaluated(own: Path, tmp_path: Path) -> None:
-    rows = pd.read_csv(own / "letters.csv").assign(region=FOUR * 40)
-    for split, part in zip(SPLITS, (rows[:80], rows[80:110], rows[110:]), strict=True):
-        part.to_csv(own / f"{split}.csv", index=False)
-    folder = trained_on(own, file=None)
-    result = evaluate_run(folder, settings=("data.sensitive=region",), out=tmp_path / "by-region")
-    assert isinstance(result, lh.AuditResult)
-    assert sorted(result.groups) == ["north", "south"]
 
 
 def test_rows_of_another_file_that_were_trained_on_are_counted(own: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from levelhead.runs.joined import Join, required_groups
 from levelhead.runs.recipe import build_experiment
 from levelhead.storage import read_json
 from levelhead.tables.join import both_ids
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 SITES = ["north", "south", "south", "north"] * 120
 
@@ -123,20 +123,6 @@ def test_groups_of_another_file_are_joined_in_audit_explain_evaluate_and_refit(
     assert run("refit", trained, *methods, *joined, "--out", tmp_path / "refit") == 0
     assert "dfr, smallest_group 2" in said(capsys)
     assert run("table", trained, tmp_path / "refit") == 0
-
-
-def test_what_cannot_be_joined_is_said_without_a_temporary_path(trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.csv").write_text("id,site\n1,north\n2,south\n")
-    for file, columns, on, message in (
-        ("groups", ("site",), "nobody", "no column 'nobody'"),
-        ("groups", ("sex",), "id", "leave out --join"),
-        ("other", ("site",), "id", "No id of the test split is in"),
-    ):
-        with pytest.raises((ConfigError, DataError), match=message) as told:
-            evaluate_run(trained, join=Join(tmp_path / f"{file}.csv", columns, on))
-        assert "tmp/tmp" not in str(told.value)
-        assert "parquet" not in str(told.value)
-    assert not (trained / "evaluation-test.json").exists()
 
 
 def test_both_sides_of_the_ids_are_named() -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from own_csv import RECIPE
 from safetensors.torch import load_file
 
 from command_line import run, said
@@ -28,12 +29,6 @@ from levelhead.storage import read_json, write_json
 from levelhead.types import DataError
 from tiny import slow_but
 
-RECIPE: dict[str, Any] = {
-    "data": {"name": "portraits", "train_size": 96, "validation_size": 120, "test_size": 300},
-    "method": {"name": "erm"},
-    "model": {"hidden_size": 16, "layers": 1, "heads": 2},
-    "train": {"epochs": 1, "batch_size": 16, "device": "cpu", "threads": 1},
-}
 BASE = {key: value for key, value in RECIPE.items() if key != "method"}
 Portraits = DATASETS["portraits"]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -43,14 +38,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "dfr": {"smallest_group": 4},
     "decorrelation": {},
 }
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("erm") / "run"
-    train_run(build_experiment(RECIPE), folder)
-    evaluate_run(folder)
-    return folder
 
 
 @pytest.fixture
