@@ -403,34 +403,31 @@ def test_damage_is_said_and_built_anew(cache: Path, caplog: pytest.LogCaptureFix
 
 def test_values_reach_the_disk_before_the_note_that_counts_them(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features_build, "NOTE_EVERY", 0.0)
-    events: list[str] = []
+    events: list[tuple[str, int]] = []
     synchronise, replace = os.fsync, os.replace
 
     def fsync(descriptor: int) -> None:
         synchronise(descriptor)
-        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-        content = Path(path).read_bytes().rstrip(b"\0") if path.endswith("values.bin") else b""
-        events.append(f"{Path(path).name} {len(content)}")
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        events.append((path.name, len(path.read_bytes().rstrip(b"\0")) if path.name == "values.bin" else 0))
 
     def renamed(source: Path, target: Path) -> None:
         replace(source, target)
-        events.append(Path(target).name)
+        events.append((Path(target).name, 0))
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", renamed)
     read()
-    notes = [position for position, event in enumerate(events) if event in ("progress.json", "manifest.json")]
+    notes = [at for at, (name, _) in enumerate(events) if name in ("progress.json", "manifest.json")]
     assert len(notes) == 6
-    sizes = []
-    for position in notes:
-        name, size = events[position - 2].split()
-        assert name == "values.bin"
-        assert events[position - 1].startswith(f".{events[position]}.")
-        sizes.append(int(size))
+    for at in notes:
+        assert events[at - 2][0] == "values.bin"
+        assert events[at - 1][0].startswith(f".{events[at][0]}.")
+    sizes = [events[at - 2][1] for at in notes]
     assert sizes == sorted(sizes)
     total = count_bytes(texts().lengths, 16)
     assert total - 2 <= sizes[-1] <= total  # the last bytes may be zeros themselves
-    assert events[notes[-1]] == "manifest.json"
+    assert events[notes[-1]][0] == "manifest.json"
 
 
 def slow_reader(seconds: float, begun: Any, begun_at: int | None, counts: Any) -> None:

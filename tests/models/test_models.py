@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import BertForSequenceClassification, BertModel, GPT2Config, GPT2Model, ViTConfig, ViTModel
+from transformers import BertForSequenceClassification, GPT2Config, GPT2Model, ViTConfig, ViTModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from levelhead.attention import DebiasConfig, attach
@@ -69,19 +69,6 @@ def test_features_give_the_logits_of_the_whole_network(bert: Path, debiased: boo
     assert (loaded(**tokens).logits - from_features).abs().max() < 2e-3
     assert not any(parameter.requires_grad for parameter in loaded.backbone.parameters())
     assert loaded.config.id2label == {0: "calm", 1: "loud"}
-
-
-def test_the_backbone_runs_once(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = BackboneModel(str(bert))
-    prepare(config, texts())
-    forward = BertModel.forward
-
-    def spy(self: BertModel, input_ids: torch.Tensor, **options: Any) -> Any:
-        assert len(input_ids) < len(TEXTS)  # a look at how the backbone works is allowed
-        return forward(self, input_ids, **options)
-
-    monkeypatch.setattr(BertModel, "forward", spy)
-    assert prepare(config, texts()).inputs.batch(torch.arange(2))["features"].shape == (2, 8, 16)
 
 
 def test_fine_tuning_gives_each_network_a_backbone_of_its_own(bert: Path) -> None:
@@ -144,9 +131,6 @@ def test_pictures_are_processed_as_the_checkpoint_says(tmp_path: Path) -> None:
     assert np.allclose(made[0].permute(1, 2, 0).numpy(), (expected - 0.4) / 0.2, atol=1e-4)
     model = BackboneModel(str(tmp_path)).build(("a", "b")).eval()
     assert attach(model, DebiasConfig(alpha=0)).config.levelhead["debias"]["statistics"] == "position"
-    features = prepare(BackboneModel(str(tmp_path)), pictures()).inputs.batch(torch.arange(4))
-    assert features.keys() == {"features"}
-    assert features["features"].shape == (4, 5, 16)
     assert prepared.fingerprint() != ImageInputs(pictures().inputs.pixels).fingerprint()
     view = View("chroma")
     seen = prepare(config, replace(pictures(), inputs=view(pictures().inputs))).inputs
