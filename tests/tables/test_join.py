@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import levelhead as lh
-from levelhead.cli.app import app
+from command_line import printed, written
 from levelhead.tables.join import Joined
-from levelhead.types import ConfigError
 
 
 @pytest.fixture
@@ -38,12 +37,7 @@ def write_files(folder: Path) -> tuple[Path, Path, pd.DataFrame]:
     return folder / "predictions.csv", folder / "groups.csv", frame
 
 
-def audit(*words: object, verb: str = "audit") -> str:
-    answer = CliRunner().invoke(app, [verb, *map(str, words)])
-    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
-        raise answer.exception
-    assert answer.exit_code == 0, answer.output
-    return " ".join(answer.output.split())
+ASKED = ["--label", "y", "--prediction", "p", "--group", "sex"]
 
 
 @pytest.mark.parametrize("kinds", [("csv", "csv"), ("parquet", "csv"), ("csv", "parquet")])
@@ -51,21 +45,17 @@ def test_a_joined_file_is_audited_as_one_file_is(
     files: tuple[Path, Path, pd.DataFrame], kinds: tuple[str, str]
 ) -> None:
     predictions, groups, frame = files
-    found = []
-    for path, kind in zip((predictions, groups), kinds, strict=True):
-        table = pd.read_csv(path, dtype={"id": str})
-        path = path.with_suffix(f".{kind}")
-        table.to_parquet(path) if kind == "parquet" else table.to_csv(path, index=False)
-        found.append(path)
-    whole = predictions.with_name(f"whole.{kinds[0]}")
-    frame.to_parquet(whole) if kinds[0] == "parquet" else frame.to_csv(whole, index=False)
-    for path, more in ((found[0], ["--join", found[1], "--on", "id"]), (whole, [])):
-        said = audit(
-            path, "--label", "y", "--prediction", "p", "--group", "sex", *more, "--json", f"{whole}.{len(more)}"
-        )
-        assert ("400 of 400 rows (100.0%) matched an id" in said) == bool(more)
-    joined, alone = (json.loads(Path(f"{whole}.{length}").read_text()) for length in (4, 0))
-    assert joined.pop("reading") == [f"400 of 400 rows (100.0%) matched an id in {found[1].name}."]
+    one, other = (
+        written(pd.read_csv(path, dtype={"id": str}), path.with_suffix(f".{kind}"))
+        for path, kind in zip((predictions, groups), kinds, strict=True)
+    )
+    whole, out = written(frame, predictions.with_name(f"whole.{kinds[0]}")), predictions.with_name("out.json")
+    said = printed("audit", one, *ASKED, "--join", other, "--on", "id", "--json", out)
+    joined = json.loads(out.read_text())
+    assert "400 of 400 rows (100.0%) matched an id" in said
+    assert joined.pop("reading") == [f"400 of 400 rows (100.0%) matched an id in {other.name}."]
+    assert "matched an id" not in printed("audit", whole, *ASKED, "--json", out)
+    alone = json.loads(out.read_text())
     assert len(joined.pop("made")["inputs"]) == len(alone.pop("made")["inputs"]) + 1
     assert joined == alone
 
@@ -73,8 +63,8 @@ def test_a_joined_file_is_audited_as_one_file_is(
 @pytest.mark.parametrize(
     ("verb", "words"),
     [
-        ("audit", ["--label", "y", "--prediction", "p", "--group", "sex"]),
-        ("audit", ["--label", "y", "--prediction", "p", "--group", "sex", "--numbers"]),
+        ("audit", ASKED),
+        ("audit", [*ASKED, "--numbers"]),
         ("audit", ["--prediction", "p", "--favourable", 1, "--group", "sex"]),
         ("audit", ["--score", "s", "--top", 50, "--group", "sex"]),
         ("explain", ["--label", "y", "--score", "s", "--group", "sex"]),
@@ -88,38 +78,35 @@ def test_how_many_rows_were_matched_is_printed_once_and_in_every_file(
     some = [pd.read_csv(groups, dtype=str)[:300], pd.DataFrame({"id": ["x"], "sex": ["w"]})]
     pd.concat(some).to_csv(groups, index=False)
     scores = np.random.default_rng(0).random(len(frame)).round(3)
-    pd.read_csv(predictions, dtype={"id": str}).assign(s=scores).to_csv(predictions, index=False)
-    json_file, html_file = predictions.with_suffix(".json"), predictions.with_suffix(".html")
+    written(frame.drop(columns="sex").assign(s=scores), predictions)
+    pages = [predictions.with_suffix(suffix) for suffix in (".json", ".html")]
     said = "300 of 400 rows (75.0%) matched an id in groups.csv; 100 have no group; 1 row of groups.csv not needed."
-    files_ = ["--json", json_file, "--html", html_file]
-    assert audit(predictions, *words, "--join", groups, "--on", "id", *files_, verb=verb).count(said) == 1
-    assert json.loads(json_file.read_text())["reading"] == [said]
-    assert html_file.read_text().count(said) == 1
+    written_to = ["--json", pages[0], "--html", pages[1]]
+    assert printed(verb, predictions, *words, "--join", groups, "--on", "id", *written_to).count(said) == 1
+    assert json.loads(pages[0].read_text())["reading"] == [said]
+    assert pages[1].read_text().count(said) == 1
 
 
 def test_python_joins_as_the_command_does(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:
     predictions, groups, frame = files
-    frame.to_csv(tmp_path / "whole.csv", index=False)
-    alone = lh.audit_table(tmp_path / "whole.csv", label="y", prediction="p", groups=["sex"]).to_dict()
-    joined = lh.audit_table(predictions, label="y", prediction="p", groups=["sex"], join=groups, on="id").to_dict()
+    asked = functools.partial(lh.audit_table, label="y", prediction="p", groups=["sex"])
+    alone = asked(written(frame, tmp_path / "whole.csv")).to_dict()
+    joined = asked(predictions, join=groups, on="id").to_dict()
     assert joined.pop("reading") == ["400 of 400 rows (100.0%) matched an id in groups.csv."]
     assert joined == alone
-    pd.read_csv(groups, dtype=str).rename(columns={"id": "key"}).to_csv(groups, index=False)
-    other = lh.audit_table(predictions, label="y", prediction="p", groups=["sex"], join=groups, on="id=key").to_dict()
+    written(frame.rename(columns={"id": "key"})[["key", "sex"]], groups)
+    other = asked(predictions, join=groups, on="id=key").to_dict()
     assert other["by_attribute"] == alone["by_attribute"]
-    for options in ({"join": groups}, {"join": groups, "on": "id", "against": predictions}):
-        with pytest.raises(ConfigError, match=r"join= (needs on=|and against=)"):
-            lh.audit_table(predictions, label="y", prediction="p", groups=["sex"], **options)
 
 
 def test_ids_of_several_files_are_compared_as_they_are_written(tmp_path: Path) -> None:
     rows = pd.DataFrame({"id": range(8), "y": [0, 1] * 4, "p": [0, 1] * 4})
-    kinds = (int, float, str, "category")
-    files = [tmp_path / f"{at}.parquet" for at in range(4)]
-    for at, (path, kind) in enumerate(zip(files, kinds, strict=True)):
-        rows[2 * at : 2 * at + 2].astype({"id": kind}).to_parquet(path)
-    pd.DataFrame({"id": range(8), "sex": list("ab" * 4)}).to_csv(tmp_path / "groups.csv", index=False)
-    found = lh.audit_table(files, label="y", prediction="p", groups=["sex"], join=tmp_path / "groups.csv", on="id")
+    files = [
+        written(rows[2 * at : 2 * at + 2].astype({"id": kind}), tmp_path / f"{at}.parquet")
+        for at, kind in enumerate((int, float, str, "category"))
+    ]
+    groups = written(pd.DataFrame({"id": range(8), "sex": list("ab" * 4)}), tmp_path / "groups.csv")
+    found = lh.audit_table(files, label="y", prediction="p", groups=["sex"], join=groups, on="id")
     assert {name: group.n for name, group in found.by_attribute["sex"].groups.items()} == {"a": 4, "b": 4}
 
 
@@ -134,11 +121,9 @@ def join_changed(
     Joined(predictions, groups, on, ["y", "p", "sex"])
 
 
-def test_ids_that_lost_their_leading_zeros_are_counted(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:
-    predictions, groups, _ = files
-    table = pd.read_csv(groups, dtype=str)
-    table["id"] = ["0" * (at < 30) + one for at, one in enumerate(table["id"])]
-    table.to_csv(groups, index=False)
-    said = audit(predictions, "--label", "y", "--prediction", "p", "--group", "sex", "--join", groups, "--on", "id")
+def test_ids_that_lost_their_leading_zeros_are_counted(files: tuple[Path, Path, pd.DataFrame]) -> None:
+    predictions, groups, frame = files
+    written(frame.assign(id=["0" * (at < 30) + one for at, one in enumerate(frame["id"])])[["id", "sex"]], groups)
+    said = printed("audit", predictions, *ASKED, "--join", groups, "--on", "id")
     assert "370 of 400 rows (92.5%) matched" in said
     assert "30 have no group, 30 of them because leading zeros of the id differ;" in said
