@@ -39,16 +39,16 @@ def told_groups(method: Method, train: int = 50, validation: int = 20, seed: int
 
 
 class Pictures(Inputs):
-    """Float pictures in memory."""
+    """Float pictures in memory, or other numbers that a network takes under another ``name``."""
 
-    def __init__(self, pixels: Tensor) -> None:
-        self.pixels = pixels
+    def __init__(self, pixels: Tensor, name: str = "pixel_values") -> None:
+        self.pixels, self.name = pixels, name
 
     def __len__(self) -> int:
         return len(self.pixels)
 
     def batch(self, index: Tensor) -> dict[str, Tensor]:
-        return {"pixel_values": self.pixels[index]}
+        return {self.name: self.pixels[index]}
 
 
 def make_examples(count: int = 48, seed: int = 0) -> Examples:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from levelhead.data.base import Examples
+from levelhead.methods import Method, Stage
 from levelhead.runs.recipe import build_experiment
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import Lab
@@ -32,12 +32,32 @@ def lab_of(
     return Lab(new_model=network, train=train, validation=kept, config=config, seed=3, **(told or {}))
 
 
-def missing(lab: Lab, missed: Any, monkeypatch: pytest.MonkeyPatch) -> Lab:
+def missing(lab: Lab, missed: Any) -> Lab:
     """Let the first training of a lab answer these rows wrongly, and all others right."""
     answers = lab.labels.clone()
     answers[missed] = 1 - answers[missed]
-    monkeypatch.setattr(lab, "logits", lambda model: torch.nn.functional.one_hot(answers, 2).float())
+    lab.logits = lambda model: nn.functional.one_hot(answers, 2).float()  # type: ignore[method-assign, assignment]
     return lab
+
+
+def second_stage(method: Method, lab: Lab) -> Stage:
+    """Train the first stage of a method, and return the second."""
+    stages = method.stages(lab)
+    lab.train(next(stages))
+    return next(stages)
+
+
+class Small(nn.Module):
+    """Numbers in, logits of two classes out; with ``hidden`` units, none for a linear network."""
+
+    def __init__(self, width: int, hidden: int = 0) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(num_labels=2)
+        self.body = nn.Sequential(nn.Linear(width, hidden), nn.ReLU()) if hidden else nn.Identity()
+        self.head = nn.Linear(hidden or width, 2)
+
+    def forward(self, x: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.head(self.body(x)))
 
 
 def recipe(method: str, options: dict[str, Any] | None = None, **sections: Any) -> Any:

@@ -16,7 +16,7 @@ from levelhead.methods.fit import fit
 from levelhead.methods.last_layer import HeldOut, last_layer, solve, watching_last_layer
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.train import train_run
-from levelhead.types import DataError, LevelheadError
+from levelhead.types import DataError
 from tiny import make_examples
 
 LOGITS = np.array([[2.0, 0], [1, 0], [-1, 0], [0, 3], [0, 1], [0.5, 0]])
@@ -53,7 +53,7 @@ def test_the_last_layer_is_that_worked_by_hand() -> None:
     assert weights @ loss + 0.1 * away == pytest.approx(0.730637, abs=1e-6)
 
 
-def test_no_step_away_from_the_solution_is_better_and_without_one_it_says_so() -> None:
+def test_no_step_away_from_the_solution_is_better() -> None:
     generator = np.random.default_rng(0)
     features, labels = generator.normal(size=(200, 30)), generator.integers(3, size=200)
     start = (generator.normal(size=(3, 30)), np.zeros(3))
@@ -68,8 +68,6 @@ def test_no_step_away_from_the_solution_is_better_and_without_one_it_says_so() -
     best = objective(weight, bias)
     for _ in range(20):
         assert best < objective(weight + 1e-3 * generator.normal(size=(3, 30)), bias)
-    with pytest.raises(LevelheadError, match="could not be refitted"):
-        solve(features * np.nan, labels, weights, start, 0.01)
 
 
 def test_the_held_out_rows_are_not_trained_on_and_the_last_layer_alone_moves() -> None:
@@ -96,35 +94,37 @@ def test_what_the_last_layer_gets_gives_the_logits() -> None:
     assert model.training
 
 
+def plain_layer(agree: float) -> tuple[HeldOut, tuple[np.ndarray, np.ndarray]]:
+    """Return held-out rows of which a share ``agree`` follows the shortcut, and the layer trained on more of them."""
+    train, labels, _ = drawn(2000, agree, 0)
+    plain = solve(train, labels, np.full(2000, 1 / 2000), (np.zeros((2, 2)), np.zeros(2)), 1e-4)
+    return HeldOut(*drawn(1000, agree, 1)[:2], *plain), plain
+
+
+def right(layer: tuple[np.ndarray, np.ndarray], features: np.ndarray, labels: np.ndarray) -> float:
+    return float(((features @ layer[0].T + layer[1]).argmax(1) == labels).mean())
+
+
 @pytest.mark.parametrize(("agree", "better"), [(0.95, True), (0.8, False)])
 def test_it_helps_against_a_strong_shortcut_and_harms_where_it_is_weak(agree: float, better: bool) -> None:
     """Right among rows that contradict the shortcut: plain training has 37 and 66%, AFR 80 and 6%."""
-    train, labels, _ = drawn(2000, agree, 0)
-    held, held_labels, _ = drawn(1000, agree, 1)
-    test, test_labels, _ = drawn(4000, 0.0, 2)
-    plain = solve(train, labels, np.full(2000, 1 / 2000), (np.zeros((2, 2)), np.zeros(2)), 1e-4)
-    weights = row_weights(held @ plain[0].T + plain[1], held_labels, 4)
-    refitted = solve(held, held_labels, weights, plain, 0.01)
-
-    def right(layer: tuple[np.ndarray, np.ndarray]) -> float:
-        return float(((test @ layer[0].T + layer[1]).argmax(1) == test_labels).mean())
-
-    assert (right(refitted) > right(plain) + 0.3) == better
-    assert (right(refitted) < right(plain) - 0.3) == (not better)
+    held, plain = plain_layer(agree)
+    weights = row_weights(held.features @ held.weight.T + held.bias, held.labels, 4)
+    refitted = solve(held.features, held.labels, weights, plain, 0.01)
+    against = drawn(4000, 0.0, 2)[:2]
+    gain = right(refitted, *against) - right(plain, *against)
+    assert gain > 0.3 if better else gain < -0.3
 
 
 @pytest.mark.parametrize("agree", [0.95, 0.9, 0.8])
 def test_the_default_keeps_the_accuracy_where_a_large_gamma_turns_the_scores_around(agree: float) -> None:
-    train, labels, _ = drawn(2000, agree, 0)
-    held, held_labels, _ = drawn(1000, agree, 1)
-    plain = solve(train, labels, np.full(2000, 1 / 2000), (np.zeros((2, 2)), np.zeros(2)), 1e-4)
-    rows = HeldOut(held, held_labels, *plain)
-
-    def accuracy(layer: tuple[np.ndarray, np.ndarray]) -> float:
-        return float(((held @ layer[0].T + layer[1]).argmax(1) == held_labels).mean())
-
-    assert accuracy(AFR(penalty=0.01).refit(rows)) > accuracy(plain) - 0.005
-    assert accuracy(AFR(gamma=4, penalty=0.01).refit(rows)) < accuracy(plain) - (0.5 if agree == 0.8 else 0.05)
+    held, plain = plain_layer(agree)
+    default, large, before = (
+        right(layer, held.features, held.labels)
+        for layer in (AFR(penalty=0.01).refit(held), AFR(gamma=4, penalty=0.01).refit(held), plain)
+    )
+    assert default > before - 0.005
+    assert large < before - (0.5 if agree == 0.8 else 0.05)
 
 
 def test_it_warns_where_few_rows_carry_a_class(caplog: pytest.LogCaptureFixture) -> None:

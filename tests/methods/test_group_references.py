@@ -34,12 +34,9 @@ def distance(query=QUERY, labels=LABELS, group=GROUP, weight=ONES, *, classes=2,
     return query_distance(query, labels, group, weight, classes=classes, groups=groups, means=means).item()
 
 
-def test_mean_queries_are_compared_within_each_class():
+def test_mean_queries_are_compared_within_each_class_where_shifts_that_cancel_out_are_seen():
     assert distance() == pytest.approx(6.5)
     assert distance(means="scalar") == pytest.approx(0.25)
-
-
-def test_shifts_that_cancel_out_are_seen_by_class_and_not_by_scalar_means():
     query = torch.tensor([[1.0, -1], [1, -1], [-1, 1], [-1, 1]])
     labels, group, ones = torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1]), torch.ones(4)
     assert distance(query, labels, group, ones) == pytest.approx(16)
@@ -192,12 +189,9 @@ def attack_on(model, **options):
     return PatchAttack(model, layout, low, high, **{"layer": 0, "steps": 5, **options})
 
 
-def test_the_layout_of_a_vision_transformer():
+def test_a_vision_transformer_is_attacked_through_all_its_layers_and_those_of_a_backbone_that_is_trained():
     layout = patch_layout(tiny_vit(layers=3), PICTURE)
     assert (layout.size, layout.count, layout.prefix, layout.layers) == (8, 4, 1, 3)
-
-
-def test_a_backbone_that_is_trained_is_attacked_through_all_its_layers():
     torch.manual_seed(0)
     model = append_encoder(ViTModel(ViTConfig(**SIZE), add_pooling_layer=False), 2, freeze=False, debias=None)
     layout = patch_layout(model, PICTURE)
@@ -207,54 +201,45 @@ def test_a_backbone_that_is_trained_is_attacked_through_all_its_layers():
     assert not torch.allclose(content, 4 * noise - 2)
 
 
-def test_the_attack_makes_the_network_err_more_in_the_patch_with_most_attention():
+@pytest.fixture
+def attacked():
+    """A network of which layer 1 is in the lower half, and pictures, answers and noise for an attack on it."""
     torch.manual_seed(0)
-    model = tiny_vit(layers=4)
     pixels = make_examples(6).inputs.batch(torch.arange(6))["pixel_values"]
-    answers, noise = torch.arange(6) % 2, torch.rand(6, 3, 8, 8)
+    return tiny_vit(layers=4), pixels, torch.arange(6) % 2, torch.rand(6, 3, 8, 8)
+
+
+def test_the_attack_makes_the_network_err_more_in_the_patch_with_most_attention_and_draws_it_in_if_asked(attacked):
+    model, pixels, answers, noise = attacked
     generator = torch.get_rng_state()
     place, content = attack_on(model, steps=10)(pixels, answers, noise)
     assert model.training
     assert torch.equal(torch.get_rng_state(), generator)  # training continues as if nothing had been drawn
+    drawn_in = attack_on(model, steps=10, attention=1000.0)(pixels, answers, noise)[1]
     model.eval()
     with torch.no_grad(), attending(model) as seen:
         model(pixel_values=pixels)
     assert torch.equal(place, attention_map(seen[0])[:, :, 1:].mean(dim=1).argmax(dim=1))
     assert content.abs().max() <= 2
 
-    def losses(inside):
-        logits = model(pixel_values=replace_patch(pixels, place, inside)).logits
-        return cross_entropy(logits, answers, reduction="none")
+    def outcome(inside):
+        with torch.no_grad(), attending(model) as seen:
+            logits = model(pixel_values=replace_patch(pixels, place, inside)).logits
+        given = attention_map(seen[1]).gather(2, (place + 1)[:, None, None].expand(-1, 5, 1))
+        return cross_entropy(logits, answers, reduction="none"), given.log().mean()
 
-    assert (losses(content) > losses(4 * noise - 2)).all()
+    assert (outcome(content)[0] > outcome(4 * noise - 2)[0]).all()
+    assert outcome(drawn_in)[1] > outcome(content)[1]
 
 
-def test_no_row_of_an_attack_depends_on_the_others():
-    torch.manual_seed(0)
-    model = tiny_vit(layers=4)
-    pixels = make_examples(5).inputs.batch(torch.arange(5))["pixel_values"]
-    answers, noise = torch.arange(5) % 2, torch.rand(5, 3, 8, 8)
+def test_no_row_of_an_attack_depends_on_the_others(attacked):
+    model, *inputs = attacked
     attack = attack_on(model, steps=3, attention=0.5)
-    place, content = attack(pixels, answers, noise)
-    for row in range(5):
-        alone = attack(pixels[row : row + 1], answers[row : row + 1], noise[row : row + 1])
+    place, content = attack(*inputs)
+    for row in range(6):
+        alone = attack(*(each[row : row + 1] for each in inputs))
         assert torch.equal(alone[0], place[row : row + 1])
         assert torch.allclose(alone[1], content[row : row + 1], atol=1e-4)
-
-
-def test_a_patch_is_drawn_into_attention_where_that_is_asked_for():
-    torch.manual_seed(0)
-    model = tiny_vit(layers=4)  # so that layer 1 is in the lower half
-    pixels = make_examples(6).inputs.batch(torch.arange(6))["pixel_values"]
-    answers, noise = torch.arange(6) % 2, torch.rand(6, 3, 8, 8)
-    got = []
-    for weight in (0.0, 1000.0):
-        place, content = attack_on(model, steps=10, attention=weight)(pixels, answers, noise)
-        with torch.no_grad(), attending(model.eval()) as seen:
-            model(pixel_values=replace_patch(pixels, place, content))
-        given = attention_map(seen[1]).gather(2, (place + 1)[:, None, None].expand(-1, 5, 1))
-        got.append(given.log().mean().item())
-    assert got[1] > got[0]
 
 
 def test_dsa_is_the_sum_of_its_terms():

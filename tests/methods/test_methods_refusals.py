@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from labs import lab_of, recipe
+from labs import Small, lab_of, recipe
 from torch import Tensor, nn
 
 from levelhead.bench.checks import check_cells
@@ -19,10 +18,7 @@ from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
 from levelhead.data.texts import Texts
 from levelhead.data.views import View
-from levelhead.methods import (
-    XRM,
-    Method,
-)
+from levelhead.methods import Method
 from levelhead.methods.few_label import read_few_groups
 from levelhead.methods.fit import fit
 from levelhead.methods.last_layer import HeldOut, PeopleRows
@@ -91,32 +87,10 @@ def words(content: bytes, *texts: str) -> None:
 
 def several_vectors(objective: Callable[[nn.Module, nn.Linear], nn.Module], **inputs: Tensor) -> None:
     """Give a last layer three vectors a row."""
-    last = nn.Linear(2, 2)
-
-    class Small(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.last = last
-
-        def forward(self, x: Tensor) -> Any:
-            return SimpleNamespace(logits=self.last(x))
-
-    rows = torch.arange(2)
-    objective(Small(), last)(Batch({"x": torch.zeros(2, 3, 2)}, rows, rows, torch.ones(2)))
-
-
-def one_mistake() -> None:
-    """XRM where one row alone is predicted wrongly."""
-    lab = lab_of(make_examples(48))
-    answers = lab.labels.clone()
-    answers[0] = 1
-    lab.logits = lambda model: nn.functional.one_hot(answers, 2).float()  # type: ignore[method-assign,assignment]
-    list(XRM().stages(lab))
+    model, rows = Small(2), torch.arange(2)
+    objective(model, model.head)(Batch({"x": torch.zeros(2, 3, 2)}, rows, rows, torch.ones(2)))
 
 
 @pytest.mark.parametrize("row", rows(__file__))
-def test_it_is_refused(
-    row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_it_is_refused(row: Row, folder_of_its_own: None, capsys: pytest.CaptureFixture[str]) -> None:
     check(row, globals(), capsys)

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from labs import drawn, lab_of, missing, recipe
+from labs import Small, drawn, lab_of, missing, recipe, second_stage
 from torch import Tensor, nn
 
-from levelhead.data.base import Examples, Inputs
+from levelhead.data.base import Examples
 from levelhead.methods import ERM, GEORGE, SPARE, XRM, CnC, Method, clusters
 from levelhead.methods.clusters import k_means, silhouettes
 from levelhead.methods.falling import warn_of_fall
@@ -28,7 +28,7 @@ from levelhead.objectives.cross_risk import CrossRisk, flip_chances
 from levelhead.objectives.group import group_means
 from levelhead.runs.train import train_run
 from levelhead.types import Batch
-from tiny import make_examples
+from tiny import Pictures, make_examples
 
 
 def draws(seed: int = 0) -> np.random.Generator:
@@ -109,8 +109,8 @@ def test_a_class_without_a_row_adds_nothing_and_rows_count_by_their_weight() -> 
     assert group_means(losses, labels, torch.tensor([5.0, 3.0, 1.0]), 3).tolist() == [1, 0, 10 / 4]
 
 
-def test_a_class_in_a_single_part_is_kept_as_one_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = missing(lab_of(make_examples(48)), [0], monkeypatch)
+def test_a_class_in_a_single_part_is_kept_as_one_if_asked() -> None:
+    lab = missing(lab_of(make_examples(48)), [0])
     stage = list(XRM(single_part="keep").stages(lab))[1]
     assert stage.groups is not None
     assert torch.bincount(stage.groups).tolist() == [23, 1, 24]
@@ -130,9 +130,7 @@ def test_every_class_is_drawn_equally_often() -> None:
     examples = make_examples(48)
     examples.labels[:] = torch.tensor([0] * 36 + [1] * 12)
     lab = lab_of(examples)
-    stages = SPARE().stages(lab)
-    lab.train(next(stages))
-    stage = next(stages)
+    stage = second_stage(SPARE(), lab)
     assert stage.sampling is not None
     assert stage.sampling[:36].sum() == pytest.approx(0.5)
     assert stage.sampling.sum() == pytest.approx(1)
@@ -141,12 +139,9 @@ def test_every_class_is_drawn_equally_often() -> None:
 POINTS = np.array([0, 0.1, 0.2, 0.3, 2, 2.2])[:, None]
 
 
-@pytest.mark.parametrize(("found", "expected"), [([0, 0, 0, 0, 1, 1], 0.905684), ([0, 0, 1, 1, 2, 2], 0.608303)])
-def test_silhouettes_are_those_worked_by_hand(found: list[int], expected: float) -> None:
-    assert mean_of_clusters(*silhouettes(POINTS, np.array(found), draws())) == pytest.approx(expected, abs=1e-6)
-
-
-def test_silhouettes_of_a_point_alone_of_equal_points_and_of_one_cluster_are_0() -> None:
+def test_silhouettes_are_those_worked_by_hand_and_0_of_a_point_alone_of_equal_points_and_of_one_cluster() -> None:
+    for found, expected in (([0, 0, 0, 0, 1, 1], 0.905684), ([0, 0, 1, 1, 2, 2], 0.608303)):
+        assert mean_of_clusters(*silhouettes(POINTS, np.array(found), draws())) == pytest.approx(expected, abs=1e-6)
     assert silhouettes(POINTS, np.array([0, 0, 0, 0, 0, 1]), draws())[0][5] == 0
     assert silhouettes(np.ones((4, 2)), np.array([0, 0, 1, 1]), draws())[0].tolist() == [0] * 4
     assert silhouettes(POINTS, np.zeros(6, np.int64), draws())[0].tolist() == [0] * 6
@@ -162,7 +157,7 @@ def test_silhouettes_of_many_points_are_those_of_some(monkeypatch: pytest.Monkey
     assert some.mean() == pytest.approx(whole.mean(), abs=0.02)
 
 
-def test_k_means_finds_clusters_that_are_there_and_the_same_again_from_the_same_seed() -> None:
+def test_k_means_finds_clusters_again_from_the_same_seed_and_ends_where_all_points_are_equal() -> None:
     truth = np.repeat(np.arange(4), 50)
     points = draws(1).normal(size=(200, 3)) + 12 * draws(2).normal(size=(4, 3))[truth]
     found, centres = k_means(points, 4, draws())
@@ -170,11 +165,7 @@ def test_k_means_finds_clusters_that_are_there_and_the_same_again_from_the_same_
     assert len(np.unique(found)) == 4
     for part in range(4):
         assert centres[part] == pytest.approx(points[found == part].mean(axis=0))
-    again = k_means(points, 4, draws())
-    assert np.array_equal(again[0], found)
-
-
-def test_k_means_of_points_that_are_all_equal_ends() -> None:
+    assert np.array_equal(k_means(points, 4, draws())[0], found)
     found, centres = k_means(np.ones((5, 2)), 3, draws())
     assert len(np.unique(found)) == 1
     assert np.isfinite(centres).all()
@@ -197,7 +188,8 @@ def test_a_class_that_is_never_taken_for_another_contrasts_with_all_others() -> 
     _, negative = contrast_pairs(labels, predicted, torch.tensor([True, False, True]))
     assert negative[0].tolist() == [False, False, True, True]
     assert negative[1].tolist() == [False, False, True, False]
-    objective = CorrectContrast(*read_out(2), predicted, labels)
+    model = Small(2)
+    objective = CorrectContrast(model, model.head, predicted, labels)
     assert objective.faultless.tolist() == [True, False, True]
 
 
@@ -222,53 +214,33 @@ def test_an_anchor_without_a_positive_or_a_negative_costs_nothing_and_has_a_grad
         assert torch.isfinite(similarity.grad).all()  # type: ignore[arg-type]
 
 
-def read_out(width: int) -> tuple[nn.Module, nn.Module]:
-    model = Small(width)
-    return model, model.head
-
-
-class Small(nn.Module):
-    """Numbers in, logits of two classes out; with ``hidden`` units, none for a linear network."""
-
-    def __init__(self, width: int, hidden: int = 0) -> None:
-        super().__init__()
-        self.config = SimpleNamespace(num_labels=2)
-        self.body = nn.Sequential(nn.Linear(width, hidden), nn.ReLU()) if hidden else nn.Identity()
-        self.head = nn.Linear(hidden or width, 2)
-
-    def forward(self, x: Tensor) -> SimpleNamespace:
-        return SimpleNamespace(logits=self.head(self.body(x)))
-
-
 def test_both_terms_of_the_contrast_and_cross_entropy_are_weighted_as_told() -> None:
     """Anchor 0 is right, with positives 1 and 2 (missed) and negatives 3 and 4 (taken for its class)."""
     features = torch.cat([ANCHOR, OTHERS])
     labels, predicted = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 1, 1, 0, 0])
-    model, layer = read_out(2)
-    objective = CorrectContrast(model, layer, predicted, labels)
+    model = Small(2)
+    objective = CorrectContrast(model, model.head, predicted, labels)
     right, wrong = objective.contrasts(3 * features, labels, predicted, torch.ones(5))
     assert right.item() == pytest.approx(1.127224, abs=1e-5)
     assert wrong.item() == 0  # nobody was right about class 1, which the missed rows were taken for
     loss, logs = objective(Batch({"x": features}, labels, torch.arange(5), torch.ones(5)))
-    task = nn.functional.cross_entropy(layer(features), labels).item()
+    task = nn.functional.cross_entropy(model.head(features), labels).item()
     assert loss.item() == pytest.approx(0.25 * task + 0.75 * 1.127224, abs=1e-5)
     assert logs["task"].item() == pytest.approx(task)
     assert {"predicted", "faultless"}.isdisjoint(objective.state_dict())
     assert not [name for name in objective.state_dict() if not name.startswith("model.")]
 
 
-def test_half_of_the_rows_of_the_second_training_were_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = missing(lab_of(make_examples(40)), slice(4), monkeypatch)
+def test_half_of_the_rows_of_the_second_training_were_missed() -> None:
+    lab = missing(lab_of(make_examples(40)), slice(4))
     stage = list(CnC().stages(lab))[1]
     assert stage.sampling is not None
     assert stage.sampling[:4].sum() == pytest.approx(stage.sampling[4:].sum())
 
 
 @pytest.mark.parametrize(("wrong", "said"), [(0, "nothing"), (40, "everything")])
-def test_cnc_says_where_there_are_no_pairs(
-    wrong: int, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    lab = missing(lab_of(make_examples(40)), slice(wrong), monkeypatch)
+def test_cnc_says_where_there_are_no_pairs(wrong: int, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    lab = missing(lab_of(make_examples(40)), slice(wrong))
     assert list(CnC().stages(lab))[1].sampling is None
     assert f"missed {said}" in caplog.text
 
@@ -298,9 +270,7 @@ def test_the_number_of_clusters_is_found() -> None:
 @pytest.mark.parametrize("reduction", ["pca", "hardness"])
 def test_clusters_stay_inside_their_class(reduction: Any) -> None:
     lab = lab_of(make_examples(48))
-    stages = GEORGE(reduction=reduction, most_clusters=4).stages(lab)
-    lab.train(next(stages))
-    stage = next(stages)
+    stage = second_stage(GEORGE(reduction=reduction, most_clusters=4), lab)
     assert stage.groups is not None
     assert stage.sampling is None
     assert stage.validation_parts is not None
@@ -333,23 +303,10 @@ def test_a_fall_by_more_than_ten_points_is_told(caplog: pytest.LogCaptureFixture
 
 
 # A known truth: one number tells the class weakly, another strongly where the shortcut holds; 18 tell nothing.
-class Vectors(Inputs):
-    """Rows of numbers in memory."""
-
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def batch(self, index: Tensor) -> dict[str, Tensor]:
-        return {"x": self.x[index]}
-
-
 def numbers(count: int, agree: float, seed: int, blurred: bool) -> tuple[Examples, Tensor]:
     """Return rows of which a share ``agree`` follows the shortcut, and which do; 18 numbers more tell nothing."""
     x, labels, follows = drawn(count, agree, seed, *((0.7, 1.5) if blurred else (0.3, 3)), noise=18)
-    rows = Vectors(torch.from_numpy(x).float())
+    rows = Pictures(torch.from_numpy(x).float(), "x")
     return Examples(rows, torch.from_numpy(labels), ("no", "yes"), "drawn"), torch.from_numpy(follows)
 
 
