@@ -134,8 +134,8 @@ def test_a_rehearsal_is_called_one_wherever_it_is_read(own: Path, caplog: pytest
     warn_of_rehearsal.cache_clear()  # it is said once in a process
     folder = trained_on(own, train={"max_steps": 3})
     evaluate_run(folder)
-    assert "A rehearsal: each stage stopped after 3 steps" in caplog.text
     words = "A rehearsal: each stage stopped after 3 steps"
+    assert words in caplog.text
     assert f"- {words}" in model_card(folder)
     assert any(words in one for one in run_page(folder)["cautions"])
     warn_of_rehearsal.cache_clear()

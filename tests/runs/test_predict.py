@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from own_csv import trained_on
-from PIL import Image
+from test_init import draw
 
 from command_line import run, said
 from levelhead.runs.evaluate import evaluate_run
@@ -41,11 +41,7 @@ def test_new_rows_get_what_evaluation_gives_to_the_same_texts(
 
 def test_pictures_lie_beside_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
-    draw, folder = np.random.default_rng(0), tmp_path / "pictures"
-    folder.mkdir()
-    for at in range(60):
-        shade = 60 + 120 * (at % 2)
-        Image.fromarray(draw.integers(shade, shade + 60, (16, 16, 3), dtype=np.uint8)).save(folder / f"{at}.png")
+    draw(folder := tmp_path / "pictures", range(60))
     table = pd.DataFrame({"file": [f"{at}.png" for at in range(60)], "label": [f"c{at % 2}" for at in range(60)]})
     table.to_csv(folder / "labels.csv", index=False)
     plan = {

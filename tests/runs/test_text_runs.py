@@ -4,7 +4,6 @@ import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,18 +18,6 @@ from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.types import DataError
 from words import save_tiny_backbone
-
-
-class Stopped(Exception):  # noqa: N818
-    pass
-
-
-def stop_at(step: int) -> Any:
-    def progress(stage: str, done: int, total: int, text: str) -> None:
-        if done == step:
-            raise Stopped
-
-    return progress
 
 
 @pytest.fixture
@@ -75,8 +62,13 @@ def test_features_in_the_loop_end_in_the_same_predictions(experiment: Experiment
 def test_a_run_does_not_go_on_with_another_backbone(experiment: Experiment, tmp_path: Path, features: bool) -> None:
     experiment = replace(experiment, model=replace(experiment.model, features=features))
     experiment = replace(experiment, train=replace(experiment.train, checkpoint_seconds=0.0))
-    with pytest.raises(Stopped):
-        train_run(experiment, tmp_path / "run", progress=stop_at(3))
+
+    def stop(stage: str, done: int, total: int, text: str) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(experiment, tmp_path / "run", progress=stop)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         backbone = load_backbone(experiment.model.backbone, None)
