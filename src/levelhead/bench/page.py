@@ -184,6 +184,7 @@ def brief(comparison: Comparison) -> Record | None:
         ranked,
         notes,
         row="variant",
+        option="--all",
     )
 
 

@@ -442,12 +442,12 @@ def page(
 
 def brief(
     lines: Sequence[str], table: Record, ranked: Sequence[int], notes: Sequence[str] = (), *, row: str = "group",
-    named: Sequence[Sequence[int]] = (),
+    named: Sequence[Sequence[int]] = (), option: str = "--html, --json",
 ) -> Record:  # fmt: skip
     """Return what fits a screen: sentences, and a table, of whose rows the first ``ranked`` ones are shown.
 
     ``row``: what a row is about, for the line on those that are left out. ``named``: the rows that the finding and each
-    line are about, which stand in the table wherever the sentence is shown.
+    line are about, which stand in the table wherever the sentence is shown. ``option`` of the command shows all.
     """
     return {
         "lines": [short(line, LONGEST_SENTENCE) for line in lines],
@@ -456,6 +456,7 @@ def brief(
         "row": row,
         "named": [list(one) for one in named],
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
+        "option": option,
     }
 
 
