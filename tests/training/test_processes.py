@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from accelerate.state import AcceleratorState
+from test_engine import make_lab
 
+from levelhead.methods import DAM
+from levelhead.methods.fit import fit
 from levelhead.training import processes
 from levelhead.training.config import TrainConfig
 
@@ -46,3 +49,9 @@ def test_the_slowdown_is_a_ratio_and_measured_once() -> None:
     first = processes.bfloat16_slowdown()
     assert first > 0
     assert processes.bfloat16_slowdown() == first
+
+
+def test_mixed_precision_trains() -> None:
+    lab = make_lab(precision="bf16", epochs=8)
+    model = fit(DAM(), lab)
+    assert (lab.logits(model).argmax(-1) == lab.labels).double().mean() > 0.9
