@@ -83,7 +83,7 @@ def _parts(folder: Path, suffixes: Sequence[str], stems: Sequence[str] | None = 
         return []
     counts = {(match["stem"], int(match["count"]), match["suffix"]) for match in found.values()}
     numbers = sorted(int(match["number"]) for match in found.values())
-    name, expected, _ = next(iter(counts))
+    name, expected, _ = max(counts)
     if len(counts) > 1 or numbers not in (list(range(expected)), list(range(1, expected + 1))):
         raise DataError(
             f"{folder} does not hold all parts of {name}: it holds {len(found)} of {expected}, "
