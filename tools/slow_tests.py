@@ -3,7 +3,7 @@
     LEVELHEAD_SECONDS=seconds.txt make test
     python tools/slow_tests.py seconds.txt
 
-A line is a test function and the seconds of a processor of all its cases; those of 0.3 s and more are slow. A
+A line is a test function and the seconds of a processor of all its cases; those of 0.25 s and more are slow. A
 function that was not measured keeps its line.
 """
 
@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-MOST = 0.3
+MOST = 0.25
 FILE = Path(__file__).parents[1] / "tests" / "slow.txt"
 
 
