@@ -31,7 +31,7 @@ SLOW = {
     line.split()[1]: float(line.split()[0])
     for line in (Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines()
 }
-"""Seconds of a processor of all cases of a test function, from half a second on: ``python tools/slow_tests.py``."""
+"""Seconds of a processor of all cases of a test function, from 0.25 s on: ``python tools/slow_tests.py``."""
 LONG, NEVER_LONG = 7.0, ("test_blindness", "_refusals.py")
 """Seconds from which on a function is left to continuous integration, but for these."""
 

@@ -35,9 +35,12 @@ from levelhead.tables.source import COUNT, Arrays, Source
 from levelhead.tables.tally import VALUES
 from levelhead.types import ConfigError, check_seed, quoted
 
-ANSWERS = {"label": "label", "prediction": "prediction", "against": "prediction of the other model"}
-SCORE, WEIGHT, OTHER = "The score", "sample_weight", "The prediction of the other model"
-"""What columns in memory are called."""
+TITLES = {"label": "The label", "prediction": "The prediction", "against": "The prediction of the other model",
+          "score": "The score", "weight": "sample_weight", "cluster": "The cluster", "count": COUNT,
+          "time": "The time"}  # fmt: skip
+"""What errors call columns in memory, by their roles."""
+PLAIN = {"prediction": "decision", "weight": "sample_weight", "count": "counts"}
+"""What sentences call a column without a name, where that is not its role."""
 
 
 class Options(TypedDict, total=False):
@@ -201,14 +204,12 @@ def _in_memory(columns: Mapping[str, Any], groups: Any, chosen: dict[str, Any]) 
 
     Classes that ``chosen`` names become those of columns of class labels.
     """
-    of_numbers, scored = bool(chosen.get("numbers")), columns["score"] is not None
-    answers = {f"The {what}": columns[role] for role, what in ANSWERS.items() if columns[role] is not None}
-    others = {what: outcome_of(columns[what], what) for what in ("cluster", "time") if columns[what] is not None}
-    named = {"The label": "label", "The prediction": "decision", "The cluster": "cluster", "The time": "time"}
-    roles = dict(zip(named, ("label", "prediction", "cluster", "time"), strict=True))
-    called = {title: name_of(columns[roles[title]], name) for title, name in named.items()}
-    called |= {WEIGHT: name_of(columns["weight"], WEIGHT), COUNT: name_of(columns["count"], "counts")}
-    source = Arrays(called | {SCORE: name_of(columns["score"], "score"), OTHER: "the other model"})
+    of_numbers = bool(chosen.get("numbers"))
+    at = {role: title if columns[role] is not None else None for role, title in TITLES.items()}
+    answers = {title: columns[role] for role in ("label", "prediction", "against") if (title := at[role])}
+    others = {what: outcome_of(columns[what], what) for what in ("cluster", "time") if at[what]}
+    called = {title: name_of(columns[role], PLAIN.get(role, role)) for role, title in TITLES.items()}
+    source = Arrays(called | {TITLES["against"]: "the other model"})
     said: list[str] = []
     if answers and not of_numbers:
         known = {title.removeprefix("The "): values for title, values in answers.items()}
@@ -220,15 +221,15 @@ def _in_memory(columns: Mapping[str, Any], groups: Any, chosen: dict[str, Any]) 
             noun, of, rest = title.removeprefix("The ").partition(" of ")
             finite(source.add_numbers(title, values, title, f"{noun}s{of}{rest}", ADVICE), title, ADVICE)
     source.add_outcomes(others)
-    if scored:
+    if title := at["score"]:
         advice = OF_SCORES if chosen.get("top") is None else OF_RANKS
-        source.add_numbers(SCORE, columns["score"], SCORE, "scores", advice)
+        source.add_numbers(title, columns["score"], title, "scores", advice)
     of_groups = source.add_words(groups)
     levels: tuple[str, ...] = ()
     if columns["control"] is not None:
         levels = source.add_words(columns["control"], "control", "control columns")
-    if columns["weight"] is not None:
-        source.add_numbers(WEIGHT, columns["weight"], WEIGHT, "weights", OF_WEIGHTS)
+    if title := at["weight"]:
+        source.add_numbers(title, columns["weight"], title, "weights", OF_WEIGHTS)
     source.add_counts(columns["count"])
     along = {} if columns["along"] is None else by_name(columns["along"], "number", "columns of numbers")
     for name, values in along.items():
@@ -236,9 +237,6 @@ def _in_memory(columns: Mapping[str, Any], groups: Any, chosen: dict[str, Any]) 
         numbers = source.add_numbers(name, values, title, f"values of {quoted(name)}", advice)
         if of_numbers:
             finite(numbers, title, ADVICE)
-    title_of = {"label": "The label", "prediction": "The prediction", "score": SCORE, "weight": WEIGHT,
-                "cluster": "The cluster", "against": OTHER, "count": COUNT, "time": "The time"}  # fmt: skip
-    at = {role: title if columns[role] is not None else None for role, title in title_of.items()}
     return source, Roles(
         at["label"], at["prediction"], of_groups, at["score"], at["weight"], at["cluster"], at["against"], levels,
         tuple(along), None, at["count"], at["time"], of_numbers,

@@ -172,10 +172,6 @@ class Hub(OwnTable):
         return tuple(name for name in (self.text_column, self.pair_column) if name is not None)
 
     @property
-    def _identifier(self) -> str | None:
-        return self.id_column
-
-    @property
     def _roles(self) -> Roles:
         roles = super()._roles
         return roles if self._inputs else replace(roles, needed=(*roles.needed, self.image_column))
@@ -214,24 +210,21 @@ class Hub(OwnTable):
             for name in self._sources
         ]
 
-    def check(self) -> None:
-        """Raise an error if the set cannot be loaded or lacks a split or a column that training needs."""
-        super().check()
-        tables = self._tables()
-        for column in (*self._inputs, self.target, self.id_column, self.person_column):
-            if column is not None:
-                self._refuse_kinds(tables, column)
+    def _check(self, tables: Sequence[HubTable]) -> None:
+        super()._check(tables)
+        for column in filter(None, (*self._inputs, self.target, self.id_column, self.person_column)):
+            for table in tables:
+                table.refuse_kind(column)
+            self._refuse_other_labels(tables, column)
 
     def _read(self, split: Split | None, columns: Sequence[str], here: Sequence[str] = ()) -> Rows:
         rows = super()._read(split, columns, here)
         for column in columns:
-            self._refuse_kinds([table for table, _ in rows.tables], column)
+            self._refuse_other_labels([table for table, _ in rows.tables], column)
         return rows
 
-    def _refuse_kinds(self, tables: Sequence[HubTable], column: str) -> None:
-        """Raise :class:`DataError` where a column holds another kind, or other class labels in two splits."""
-        for table in tables:
-            table.refuse_kind(column)
+    def _refuse_other_labels(self, tables: Sequence[HubTable], column: str) -> None:
+        """Raise :class:`DataError` where a column has other class labels in two splits."""
         known = {table.labels(column): table.source for table in tables if table.dtype(column) != "null"}
         if len(known) > 1:
             (one, first), (other, second) = list(known.items())[:2]
@@ -283,10 +276,9 @@ class Hub(OwnTable):
         super()._refuse_no_rows(rows, split)
 
     def _refuse_no_labels(self, table: HubTable) -> None:
-        options = {self.train_split: "train", self.validation_split: "validation", self.test_split: "test"}
         raise DataError(
             f"{table.name}: no row has a label in {self.target!r}. Name a split with labels, or none: "
-            f"--set data.{options[table.source]}_split=null."
+            f"--set data.{table.split or 'train'}_split=null."
         )
 
     def _pictures(self, table: HubTable, rows: Sequence[int]) -> _Pictures:

@@ -55,9 +55,9 @@ class OwnTable(TableSet):
         """The columns of other roles by the names of their options."""
 
     @property
-    @abstractmethod
     def _identifier(self) -> str | None:
         """The column of ids; None: the number of a row."""
+        return getattr(self, "id_column", None)
 
     @property
     @abstractmethod
@@ -146,7 +146,7 @@ class OwnTable(TableSet):
             rows = self._read(split, [self._identifier])
             rows.refuse_empty(self._identifier)
             return rows.chosen(self._identifier)
-        rows = self._read(split, self._inputs[:1])
+        rows = self._read(split, [], self._inputs[:1])
         table, start = rows.first(split)
         return [str(row - start + table.first) for row in rows.numbers]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -214,12 +214,17 @@ class TableSet(DataSet):
 
     def check(self) -> None:
         """Raise an error if a file or a column that training needs is absent; warn of an absent sensitive column."""
+        self._check(self._tables())
+
+    def _check(self, tables: Sequence[Any]) -> None:
+        """Raise an error if one of the tables lacks a column that training needs, and warn as :meth:`check`."""
         roles, headers = self._roles, []
-        for table in self._tables():
+        for table in tables:
             headers.append(table.header())
             required = [*roles.inputs, roles.target, roles.split, *roles.needed]
             require_own_columns(headers[-1], required, table.name)
-        warn_of_absent(tuple(map(self._column_of, self._attributes(headers))), self._title, *headers)
+        unnamed = self._unnamed and not any(GROUP in header for header in headers)
+        warn_of_absent(() if unnamed else tuple(map(self._column_of, self._sensitive)), self._title, *headers)
 
     def examples(self, split: Split) -> Examples:
         """Return inputs and labels of ``split``; opens no sensitive column."""
@@ -244,13 +249,16 @@ class TableSet(DataSet):
 
         Opens the texts as well where they decide the split, and never the target.
         """
-        named = self._attributes(table.header() for table in self._tables()) if self._sensitive else ()
-        return tuple(self._group(one, self._read(split, [self._column_of(one)])) for one in named)
+        unnamed = self._unnamed and not any(GROUP in table.header() for table in self._tables())
+        if unnamed or not self._sensitive:
+            return ()
+        rows = self._read(split, list(map(self._column_of, self._sensitive)))
+        return tuple(self._group(one, rows) for one in self._sensitive)
 
-    def _attributes(self, headers: Iterable[Sequence[str]]) -> tuple[str, ...]:
-        """Return the sensitive attributes; the column that is a set's default counts only where a table has it."""
-        unnamed = self._sensitive == (GROUP,) == as_names(getattr(type(self), "sensitive", ()))
-        return () if unnamed and not any(GROUP in header for header in headers) else self._sensitive
+    @property
+    def _unnamed(self) -> bool:
+        """Whether nobody named a sensitive column: the one that is a set's default counts only where a table has it."""
+        return self._sensitive == (GROUP,) == as_names(getattr(type(self), "sensitive", ()))
 
     def people(self, split: Split) -> Sequence[str] | None:
         """Return the column of people of ``split``; None without one. An empty cell is somebody of its own.

@@ -73,10 +73,6 @@ class TextCsv(OwnFiles):
         return (self.text_column,) if self.pair_column is None else (self.text_column, self.pair_column)
 
     @property
-    def _identifier(self) -> str | None:
-        return self.id_column
-
-    @property
     def _several(self) -> bool:
         return self.file is None
 

@@ -439,7 +439,6 @@ def source_of(path: Any) -> Stored:
     if isinstance(path, (pd.DataFrame, pyarrow.Table)) or (hasattr(path, "__arrow_c_stream__") and not one_column):
         return Frame(path)
     if isinstance(path, (Path, str)):
-        check_path("The name of a table", path)
         found = _files_of(path)
         return found[0] if len(found) == 1 else Files(found, str(path))
     if isinstance(path, Sequence) and path and all(isinstance(one, (Path, str)) for one in path):
@@ -477,9 +476,10 @@ def _without_suffix(name: str) -> str:
 
 def _files_of(path: Path | str) -> list[File]:
     """Return the file of a path, or those of a glob or a folder, in the order of their names."""
+    check_path("The name of a table", path)
     text = str(path)
-    if "\0" in text or not Path(path).is_dir():
-        if any(sign in text for sign in "*?[") and "\0" not in text and not Path(path).exists():
+    if not Path(path).is_dir():
+        if any(sign in text for sign in "*?[") and not Path(path).exists():
             if not (found := sorted(glob.glob(text, recursive=True))):  # noqa: PTH207  (of absolute paths, too)
                 raise DataError(f"No file matches {printable(text)}. Check the path.")
             return [file for one in found for file in _files_of(one)]

@@ -57,7 +57,7 @@ def unrecorded(source: Stored, asked: Mapping[str, Any]) -> IndirectAudit:
             columns: dict[str, Any] = batch.words | {name: (values, []) for name, values in batch.numbers.items()}
             yield batch.outcomes[label or prediction], batch.outcomes[prediction], columns
 
-    options = Options(asked.get("level", 0.95), asked.get("replicates", 1000), asked.get("seed", 0))
+    options = Options(**{name: asked[name] for name in ("level", "replicates", "seed") if name in asked})
     mapped = LabelMap(asked.get("label_map"))
     found = _audit(
         known, titles, batches(), asked.get("positive"), options, mapped, label is not None, asked.get("ignore_label")

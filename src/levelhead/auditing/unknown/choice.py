@@ -48,9 +48,9 @@ SAME = "is constant, so it carries no information on the group. Leave it out."
 class Options:
     """The confidence level, the replicates of a bootstrap, and the seed where a method draws by chance."""
 
-    level: float
-    replicates: int
-    seed: int
+    level: float = 0.95
+    replicates: int = 1000
+    seed: int = 0
 
 
 @dataclass(frozen=True)
