@@ -62,7 +62,7 @@ from measure import ROOT, destinations
 from numpy.typing import NDArray
 from scipy import special
 
-from levelhead.auditing.finding import _rates as error_rates
+from levelhead.auditing.finding import error_rates
 from levelhead.metrics import Counts, estimate_all, measured
 from levelhead.metrics.between import differences
 from levelhead.metrics.contrasts import pair_indices
@@ -438,14 +438,15 @@ def _headlines(design: str, spread: float, rng: np.random.Generator) -> Callable
     names = tuple(f"group {place}" for place in range(len(sizes)))
 
     def once(_: int) -> tuple[bool, bool]:
-        rates = error_rates("group", Counts(cell.draw(rng), names, (0, 1)), 1, 10, None, None)
-        comparisons = max(1, sum(len(rate.first) for rate in rates))
+        rates = [one for one, _ in error_rates("group", Counts(cell.draw(rng), names, (0, 1)), 1, 10)]
+        comparisons = max(1, sum(len(rate.pairs[0]) for rate in rates))
         named, held = False, True
         for rate in rates:
-            of_groups = truth[rate.rate][[names.index(group) for group in rate.groups]]
-            true = of_groups[rate.first] - of_groups[rate.second]
-            one = differences(rate.hits, rate.rows, rate.first, rate.second, comparisons=comparisons)
-            named |= bool(((one.low > 0) | (one.high < 0)).any())
+            of_groups = truth[rate.name][[names.index(group) for group in rate.groups]]
+            first, second = rate.pairs
+            true = of_groups[first] - of_groups[second]
+            one = rate.apart(first, second, level=0.95, comparisons=comparisons)
+            named |= bool(one.decided.any())
             held &= bool(((one.low <= true + 1e-12) & (one.high >= true - 1e-12)).all())
         return named, held
 
