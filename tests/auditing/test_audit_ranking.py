@@ -52,7 +52,7 @@ def test_small_absent_and_lonely_groups_are_said() -> None:
     group[5:20] = None
     result = audited(score, group, 50)
     assert any("“tiny” has 5 rows, fewer than 10" in said for said in result.warnings)
-    assert any("15 rows without a group keep their places" in said for said in result.warnings)
+    assert any("15 rows without a group are not compared" in said for said in result.warnings)
     assert not result.by_attribute["g"].groups["tiny"].included
     alone = audited(score, ["one"] * 300, 50)
     assert alone.by_attribute["g"].groups["one"].representation.reason == "too few rows to be compared"

@@ -119,7 +119,7 @@ def test_what_is_missing_or_small_is_shown_and_not_compared() -> None:
     assert not alone.by_attribute["group"].demographic_parity.defined
     assert "No two groups have enough rows to be compared." in str(alone)
     to_few = audited(decisions, group, reference="c")
-    assert "the reference group is too small" in " ".join(to_few.warnings)
+    assert "the reference group “c” is too small" in " ".join(to_few.warnings)
     (said,) = decision_sentences(to_few.to_dict())
     assert said.startswith("By race, nothing was compared: the reference group “c” has 4 rows")
     assert audited(["yes"], ["a"]).overall.value == 1

@@ -28,11 +28,10 @@ from levelhead.auditing.options import (
     TOLD,
     AuditOptions,
     Roles,
-    absent_sentence,
     alike_groups,
     count_sentence,
     cut_points,
-    few_sentence,
+    left_out,
 )
 from levelhead.auditing.over_time import OverTime, changes_over_time
 from levelhead.metrics import Counts, estimate, proportion
@@ -51,7 +50,7 @@ from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import check_labels, in_order
-from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable
+from levelhead.types import ConfigError, Estimate, listed, printable
 
 MOST_COMPARISONS = 1_000_000
 """Largest plan; more groups would not change the figure visibly."""
@@ -180,7 +179,8 @@ def decisions_of(source: Source, roles: Roles, options: AuditOptions) -> Decisio
     found = {}
     for key, counts in counted_by.items():
         found[key] = _column(counts, members[key], usable[key], chosen, named.get(key), comparisons, options)
-        warnings += _left_out(names[key], found[key], options)
+        sizes = {group: one.n for group, one in found[key].groups.items()}
+        warnings += left_out(names[key], sizes, options, found[key].reference)
     over_time = None
     if roles.time is not None:
         over_time, more = changes_over_time(
@@ -272,25 +272,6 @@ def _column(
         comparisons=min(comparisons, MOST_COMPARISONS),
     )  # fmt: skip
     return ColumnDecisions(figures, reference, named is not None, gap, groups[few], detectable)
-
-
-def _left_out(name: str, column: ColumnDecisions, options: AuditOptions) -> list[str]:
-    """Return sentences on the groups that are not compared."""
-    said = []
-    for group, found in column.groups.items():
-        if options.leaves_out(group):
-            said.append(absent_sentence(name, found.n))
-        elif not found.included:
-            said.append(few_sentence(name, group, found.n, options.min_count))
-    there = [group for group, found in column.groups.items() if found.included]
-    if len(there) < 2:
-        large = listed(in_quotes(group_name(group)) for group in there) or "none"
-        said.append(
-            f"{printable(name)}: fewer than two groups are large enough ({large}); there is nothing to compare."
-        )
-    elif column.reference not in there:
-        said.append(f"{printable(name)}: the reference group is too small to compare with.")
-    return said
 
 
 def _compared(

@@ -15,11 +15,12 @@ from levelhead.auditing.scale import AUTO, check_scale
 from levelhead.auditing.score_rows import check_thresholds
 from levelhead.metrics.names import MISSING_GROUP, Key, group_name, parts_of
 from levelhead.report.text import counted
-from levelhead.tables.bins import Bins, Cuts, cuts_of
+from levelhead.tables.bins import Bins, Cuts, cuts_of, ordered_groups
 from levelhead.tables.columns import Column, FloatArray
 from levelhead.tables.periods import as_periods
 from levelhead.tables.repeated import kept, whole_counts
 from levelhead.tables.source import Source
+from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import LabelMap, alike
 from levelhead.types import ConfigError, DataError, in_quotes, listed, printable, quoted
 
@@ -150,11 +151,37 @@ def no_level_error(levels: Sequence[str]) -> DataError:
     return DataError(f"{listed(levels)} is empty in every row. Name another control column, or remove it.")
 
 
-def absent_sentence(name: str, rows: int, fate: str = "are not compared") -> str:
-    """Say that rows have no group in a sensitive column."""
-    return (
-        f"{printable(name)}: {counted(rows, 'row')} without a group {fate}; missing='group' compares them as a group."
-    )
+def left_out(name: str, sizes: Mapping[Key, int], options: AuditOptions, reference: Key | None = None) -> list[str]:
+    """Say which groups of a sensitive column are not compared, and why.
+
+    Args:
+        name: what the column is called.
+        sizes: the rows of each group.
+        options: those of the audit.
+        reference: the group that the others are compared with; None: the largest figure's, or none.
+    """
+    said, compared = [], []
+    for group, rows in sizes.items():
+        if options.leaves_out(group):
+            said.append(
+                f"{printable(name)}: {counted(rows, 'row')} without a group are not compared; missing='group' compares "
+                "them as a group."
+            )
+        elif rows < options.min_count:
+            said.append(few_sentence(name, group, rows, options.min_count))
+        else:
+            compared.append(group)
+    if len(compared) < 2:
+        large = listed(in_quotes(group_name(group)) for group in compared) or "none"
+        said.append(
+            f"{printable(name)}: fewer than two groups have {options.min_count} rows ({large}); there is nothing to "
+            "compare."
+        )
+    elif reference is not None and reference not in compared:
+        said.append(
+            f"{printable(name)}: the reference group {in_quotes(group_name(reference))} is too small to compare with."
+        )
+    return said
 
 
 def cut_points(
@@ -177,6 +204,15 @@ def cut_points(
         if cut.quantiles:
             cut.find(batches(name), source.title(name))
     return cuts
+
+
+def groups_of(tally: Tally, cuts: Mapping[str, Cuts]) -> tuple[dict[Key, list[Key]], list[str]]:
+    """Return the groups of each sensitive column and crossing that was read, in their order, and warnings."""
+    found = {
+        key: ordered_groups([group for group, rows in met.items() if rows], key, cuts)[1]
+        for key, met in tally.met.items()
+    }
+    return found, [said for key, groups in found.items() for said in alike_groups(key, groups, cuts)]
 
 
 def alike_groups(key: Key, groups: Sequence[Key], cuts: Mapping[str, Cuts]) -> list[str]:

@@ -16,15 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from levelhead.auditing.finding import references
-from levelhead.auditing.options import (
-    AuditOptions,
-    Roles,
-    absent_sentence,
-    alike_groups,
-    count_sentence,
-    cut_points,
-    few_sentence,
-)
+from levelhead.auditing.options import AuditOptions, Roles, count_sentence, cut_points, groups_of, left_out
 from levelhead.auditing.ranking_page import ranking_page
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.between import check_level
@@ -34,12 +26,10 @@ from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import counted
 from levelhead.report.wide import Fraction
-from levelhead.tables.bins import ordered_groups
-from levelhead.tables.columns import Column
 from levelhead.tables.repeated import repeated
 from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
-from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable, quoted
+from levelhead.types import ConfigError, Estimate, quoted
 
 CURVE = 40
 """Number of log-spaced sizes of the top at which representation is drawn."""
@@ -171,21 +161,17 @@ def ranking_of(source: Source, roles: Roles, options: AuditOptions) -> RankingAu
     asked.places()
     cuts = cut_points(source, options.bins, roles.groups, roles.count)
     rows = ScoreRows(roles.titles(source))
-    title = rows.titles["score"]
-    tally = Tally(title, title, {name: source.title(name) for name in roles.groups}, options.intersect, frozenset(cuts))
+    titles = {name: source.title(name) for name in roles.groups}
+    tally = Tally("", "", titles, options.intersect, frozenset(cuts))
     for columns in roles.batches(source, cuts):
         words: dict[str, Any] = repeated(columns, len(rows)) if "count" in columns else columns
-        ranked: Column = np.zeros(len(words["score"]), np.int64), ["ranked"]
-        tally.add(ranked, ranked, {name: words[f"group {name}"] for name in roles.groups})
+        tally.group_columns({name: words[f"group {name}"] for name in roles.groups})
         rows.add(words)
     tally.refuse_ids(options.min_count)
     reading = () if roles.count is None else (count_sentence(source.called(roles.count), len(rows)),)
     rows.check_finite()
     top, score = asked.places(len(rows)), rows.whole("score")
-    members, warnings = {}, []
-    for key, patterns in tally.counts.items():
-        members[key] = ordered_groups([group for _, _, group in patterns], key, cuts)[1]
-        warnings += alike_groups(key, members[key], cuts)
+    members, warnings = groups_of(tally, cuts)
     named, names, held = references(options.reference, members), attribute_names(members), {}
     whole = {role: rows.whole(role) for role in rows.parts}
     for key, groups in members.items():
@@ -195,7 +181,9 @@ def ranking_of(source: Source, roles: Roles, options: AuditOptions) -> RankingAu
     shown = sum(one.figures for one in held.values())
     pairs = sum(one.comparisons for one in held.values())
     found = {key: one.found(max(1, shown), max(1, pairs)) for key, one in held.items()}
-    warnings += [said for key, one in found.items() for said in _left_out(names[key], one, options)]
+    for key, one in found.items():
+        sizes = {group: own.n for group, own in one.groups.items()}
+        warnings += left_out(names[key], sizes, options, one.reference)
     first, last = next(iter(held.values())).places.run_at(top)
     tied, left = last - first, top - first
     if left < tied:
@@ -294,23 +282,3 @@ class _Column:
 
 def _divided(value: float, ends: tuple[float, float], n: int, scale: float) -> Estimate:
     return Estimate(float(value / scale), float(ends[0] / scale), float(ends[1] / scale), n)
-
-
-def _left_out(name: str, column: ColumnPlaces, options: AuditOptions) -> list[str]:
-    """Return sentences on the groups that are not compared."""
-    compared = [group for group, one in column.groups.items() if one.included]
-    if not compared:
-        large = [in_quotes(group_name(group)) for group, one in column.groups.items() if one.n >= options.min_count]
-        return [
-            f"{printable(name)}: fewer than two groups have {options.min_count} rows ({listed(large) or 'none'}); "
-            "there is nothing to compare."
-        ]
-    said = []
-    for group, one in column.groups.items():
-        if options.leaves_out(group):
-            said.append(absent_sentence(name, one.n, "keep their places and are not compared"))
-        elif not one.included:
-            said.append(few_sentence(name, group, one.n, options.min_count))
-    if column.reference not in compared:
-        said.append(f"{printable(name)}: the reference group is too small: there are no impact ratios.")
-    return said

@@ -26,10 +26,9 @@ from levelhead.auditing.finding import references
 from levelhead.auditing.options import (
     AuditOptions,
     Roles,
-    absent_sentence,
     alike_groups,
     count_sentence,
-    few_sentence,
+    left_out,
     no_level_error,
     no_level_sentence,
 )
@@ -177,24 +176,17 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
         by_attribute[key], kept[key] = {}, {}
         warnings += alike_groups(key, groups, rows.cuts)
         for group, at in at_of.items():
-            absent = options.leaves_out(group)
-            included = moments.rows[at] >= options.min_count and not absent
+            included = moments.rows[at] >= options.min_count and not options.leaves_out(group)
             by_attribute[key][group] = _figures(moments, at, options.level, bool(included))
             if included:
                 kept[key][group] = at
-            if absent:
-                warnings.append(absent_sentence(names[key], int(moments.rows[at])))
-            elif not included:
-                warnings.append(few_sentence(names[key], group, int(moments.rows[at]), options.min_count))
-            elif told := _told(moments, at, in_quotes(group_name(group))):
+            if included and (told := _told(moments, at, in_quotes(group_name(group)))):
                 warnings.append(f"{printable(names[key])}: {told}")
     named = references(options.reference, {key: list(groups) for key, groups in by_attribute.items()})
-    for key, group in named.items():
-        if group not in kept[key]:
-            warnings.append(
-                f"{printable(names[key])}: the reference group {in_quotes(group_name(group))} is too small: no pair "
-                "with it is compared."
-            )
+    for key, found_by in by_attribute.items():
+        sizes = {group: one.n for group, one in found_by.items()}
+        warnings += left_out(names[key], sizes, options, named.get(key))
+        if key in named and named[key] not in kept[key]:
             kept[key] = {}
     places = {key: list(kept[key]).index(group) for key, group in named.items() if kept[key]}
     paired = {key: pair_indices(len(groups), places.get(key)) for key, groups in kept.items()}

@@ -53,6 +53,7 @@ class Tally:
         predictions: rows of each prediction.
         weights: of weighted rows, the sums of weights and of squared weights, by the keys of ``counts``.
         clusters: of clustered rows, how many are of each cluster, by its value.
+        met: rows of each group, as ``counts`` has them.
     """
 
     label: str
@@ -65,7 +66,7 @@ class Tally:
     predictions: dict[Hashable, int] = field(default_factory=dict)
     weights: dict[Key, dict[Pattern, NDArray[np.float64]]] = field(default_factory=dict)
     clusters: dict[Hashable, int] = field(default_factory=dict)
-    _met: dict[Key, dict[Hashable, int]] = field(default_factory=dict)
+    met: dict[Key, dict[Hashable, int]] = field(default_factory=dict)
     _pairs: dict[Key, list[NDArray[np.int64]]] = field(default_factory=dict)
     _places: dict[Hashable, int] = field(default_factory=dict)
 
@@ -126,7 +127,7 @@ class Tally:
             )
 
     def _check_cells(self, key: Key) -> None:
-        met, classes = len(self._met[key]), len(self.labels.keys() | self.predictions.keys())
+        met, classes = len(self.met[key]), len(self.labels.keys() | self.predictions.keys())
         if met * classes**2 > MOST_CELLS:
             raise DataError(
                 f"{self._title(key)} has {met:,} groups, and there are {classes} classes: that is too much to "
@@ -185,10 +186,10 @@ class Tally:
         It may hold ids or names of people, which are never printed, and nothing could be compared.
         """
         for name, title in self.groups.items():
-            refuse_ids(title, self._met.get(name, {}).values(), min_count)
+            refuse_ids(title, self.met.get(name, {}).values(), min_count)
 
     def _meet(self, key: Key, groups: Sequence[Hashable], rows: Sequence[int]) -> None:
-        met = self._met.setdefault(key, {})
+        met = self.met.setdefault(key, {})
         for group, number in zip(groups, rows, strict=True):
             met[group] = met.get(group, 0) + number
         if len(met) > MOST_NUMBERS and isinstance(key, str) and key not in self.numbered:
