@@ -7,6 +7,7 @@ with a star show a limit that the documentation states: of them no coverage is r
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from levelhead.auditing.continuous import continuous_gap
-from levelhead.auditing.control import LevelCounts, _compared, controlled
+from levelhead.auditing.control import LevelCounts, controlled, stratified
 from levelhead.auditing.door import audit
 from levelhead.auditing.finding import find
 from levelhead.auditing.options import AuditOptions
@@ -364,17 +365,19 @@ def _within(levels: int, rows: int, gap: float, spread: float = 0.0) -> tuple[tu
         table = np.zeros((levels, 2, 2, 2), np.int64)
         table[:, :, 1, 1], table[:, :, 1, 0] = hits, sizes - hits
         names = tuple(map(str, range(levels)))
-        weight, square = None, None
+        weight, square = table.astype(float), table.astype(float)
         if spread:  # weights that know nothing of the outcome: the truth stays the same
             weight, square = np.zeros(table.shape), np.zeros(table.shape)
             for place, number in np.ndenumerate(table):
                 own = rng.lognormal(0, spread, number)
                 weight[place], square[place] = own.sum(), (own**2).sum()
-        counts = LevelCounts("sex", table, names, ("f", "m"), ("0", "1"), weight, square)
+        flat, weight, square = (one.reshape(-1, 2, 2) for one in (table, weight, square))
+        cells = WeightedCounts(Counts(flat, tuple(product(names, ("f", "m"))), ("0", "1")), weight, square)
+        counts = LevelCounts("sex", cells, names, ("f", "m"))
         found = controlled([counts], "level", positive=1, min_count=5, level=0.95, reference={"sex": "f"})
         pair = next((one for one in found["pairs"] if one["rate"] == "true_positive_rate"), None)
         # Selection rate and true positive rate are the same here, so that two comparisons are allowed for: too many.
-        own = _compared(counts, 1, 5, "f")[1].averages(0.95, 1)
+        own = stratified(counts, 1, 5)[1].apart(np.array([1]), np.array([0]), level=0.95, comparisons=1)
         held = None if pair is None else bool(pair["low"] <= gap <= pair["high"])
         return [bool(own.low[0] - 1e-12 <= gap <= own.high[0] + 1e-12), held]
 

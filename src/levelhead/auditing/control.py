@@ -15,68 +15,51 @@ miss added to each cell. All averages together have their intervals adjusted (Bo
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from levelhead.auditing.engine import NAMED_PAIRS, Pair, Quantity, Side, compare
 from levelhead.auditing.options import no_level_error, no_level_sentence
 from levelhead.auditing.part import Asked, Found, Frame, Part, find_classes
+from levelhead.auditing.weights import weighted_counts
 from levelhead.metrics import Counts
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.between import Differences, clearest, differences, normal_quantile, shared
-from levelhead.metrics.contrasts import pair_indices
+from levelhead.metrics.between import Differences, differences, normal_quantile, shared
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import RATE_TITLES, Key, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts
-from levelhead.report import blocks
+from levelhead.report import blocks, wide
 from levelhead.report.sentences import named_group
 from levelhead.report.text import Record, counted, interval, joined, number, short
-from levelhead.report.wide import Fraction, Pair
+from levelhead.report.wide import Fraction
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.repeated import kept
 from levelhead.tables.tally import Tally
 from levelhead.types import Estimate
 
-NAMED_PAIRS, NAMED_LEVELS = 10, 40
-"""Pairs kept per rate, and strata shown in tables; the JSON has all strata."""
+NAMED_LEVELS = 40
+"""Strata shown in tables; the JSON has all."""
 
 
 @dataclass(frozen=True)
 class LevelCounts:
-    """Rows of one sensitive column in each level, (levels, groups, classes, classes), with the names of all four.
+    """Rows of one sensitive column in each level, with the names of both.
 
-    ``weight`` and ``square`` are the sums of weights and of squared weights of weighted rows.
+    ``counts`` has a group for each level and group, those of the first level first.
     """
 
     attribute: str
-    table: IntArray
+    counts: WeightedCounts
     levels: tuple[str, ...]
     groups: tuple[str, ...]
-    classes: tuple[str, ...]
-    weight: FloatArray | None = None
-    square: FloatArray | None = None
 
-    @property
-    def mass(self) -> IntArray | FloatArray:
-        """What shares are of: weights, or rows."""
-        return self.table if self.weight is None else self.weight
-
-    def rates(self, name: str, positive: int | None) -> list[Any]:
-        """Return hits, rows (effective, if weighted), real rows and mass: (levels, classes, groups)."""
-        plain = group_metrics.RATES[name](self.table, positive)
-        hits, rows = np.asarray(plain.hits), np.asarray(plain.rows)
-        if self.weight is None or self.square is None:
-            return [hits, rows, rows, rows]
-        found = [
-            WeightedCounts(Counts(table, self.groups, self.classes), weight, square).rate(name, positive)
-            for table, weight, square in zip(self.table, self.weight, self.square, strict=True)
-        ]
-        worth = np.stack([one.worth for one in found])
-        value = np.stack([np.where(one.rows > 0, one.value, 0.0) for one in found])
-        return [value * worth, worth, rows, np.asarray(group_metrics.RATES[name](self.weight, positive).rows)]
+    def by_level(self, cells: NDArray[Any]) -> NDArray[Any]:
+        """Return figures of the counts' groups (levels * groups,) as (levels, groups)."""
+        return np.asarray(cells).reshape(len(self.levels), len(self.groups))
 
 
 def controlled(
@@ -86,8 +69,8 @@ def controlled(
     positive: int | None,
     min_count: int,
     level: float,
-    reference: dict[str, str],
-    plain: Record | None = None,
+    reference: Mapping[str, str],
+    plain: Pair | None = None,
 ) -> dict[str, Any]:
     """Compare groups within levels.
 
@@ -98,172 +81,146 @@ def controlled(
         min_count: smallest denominator of a rate of a group in a level.
         level: how often all averages together, and all levels together, are to hold their true differences.
         reference: the group of each column that the others are compared with; columns without one compare all pairs.
-        plain: the pair that the audit names without strata, as :func:`levelhead.auditing.rates.plain_pair` returns it:
-            it comes first.
+        plain: the pair that the audit names without strata: it comes first.
 
     Returns:
         JSON-able: ``column``; ``pairs``, the plain one and then the largest first, each with the standardised rates of
         both groups, their ``difference`` averaged over levels, the ``plain`` one of the same rows without levels, and
         its ``levels``; ``cells`` that are left out because they have too few rows; and ``sentences``.
     """
-    made = [
-        one for counts in columns for one in _compared(counts, positive, min_count, reference.get(counts.attribute))
-    ]
-    comparisons = max(1, sum(int(one.used.any(0).sum()) for one in made))
-    each = max(1, sum(int(one.used.sum()) for one in made))
-    pairs: list[dict[str, Any]] = []
-    named: list[dict[str, Any]] = []
-    for one in made:
-        found, by_level = one.averages(level, comparisons), one.by_level(level, each)
-        same = [at for at in range(len(one.first)) if plain is not None and one.is_of(at, plain)]
-        pairs += [
-            _pair(one, int(at), found, by_level) for at in found.named(NAMED_PAIRS)
-            if one.used[:, at].any() and at not in same
-        ]  # fmt: skip
-        named += [_pair(one, at, found, by_level) for at in same if one.used[:, at].any()]
-    pairs.sort(key=lambda pair: clearest(_figure(pair)))
+    strata = [one for counts in columns for one in stratified(counts, positive, min_count)]
+    quantities = [one.quantity(reference.get(one.counts.attribute)) for one in strata]
+    found = compare(quantities, level=level, about=plain)
+    each = sum(int(one.used(*quantity.pairs).sum()) for one, quantity in zip(strata, quantities, strict=True))
+    of_pair: dict[Any, Stratified] = {(one.counts.attribute, one.rate, one.of_class): one for one in strata}
+    pairs = [of_pair[pair.column, pair.quantity, pair.of_class].record(pair, level, each) for pair in found.pairs]
     cells = [
         {"attribute": counts.attribute, "level": counts.levels[k], "group": counts.groups[i], "rows": int(rows)}
         for counts in columns
-        for (k, i), rows in np.ndenumerate(counts.table.sum((-2, -1)))
+        for (k, i), rows in np.ndenumerate(counts.by_level(counts.counts.counts.group_sizes))
         if rows < min_count
     ]
+    comparisons = max(1, found.comparisons)
     result = {"column": control, "level": level, "comparisons": comparisons, "min_count": min_count}
-    found_all = {**result, "pairs": [*named, *pairs], "cells": cells}
-    return {**found_all, "sentences": control_sentences(found_all, None if named else plain)}
-
-
-def _figure(pair: Record) -> Estimate:
-    return Estimate(pair["difference"], pair["low"], pair["high"], pair["first"]["rows"] + pair["second"]["rows"])
+    there = any(quantity.places(plain) for quantity in quantities)
+    told = control_sentences({**result, "pairs": pairs}, None if there else plain)
+    return {**result, "pairs": pairs, "cells": cells, "sentences": told}
 
 
 @dataclass(frozen=True)
-class _Compared:
-    """One rate of one class: its hits and rows, (levels, groups), the pairs, and the levels that each pair uses.
+class Stratified:
+    """One rate of one class in each level: its ``value``, ``rows``, their effective number and mass, (levels, groups).
 
-    Of weighted rows, ``hits`` and ``rows`` are those of the effective sample size; ``real`` are rows, ``mass`` weights.
+    ``mass`` is the number of rows, of weighted rows the sum of their weights; ``size`` (levels,) that of all rows.
     """
 
     counts: LevelCounts
     rate: str
     of_class: str
-    hits: IntArray | FloatArray
-    rows: IntArray | FloatArray
-    real: IntArray
-    mass: IntArray | FloatArray
-    first: IntArray
-    second: IntArray
-    used: NDArray[np.bool_]
-    reference: bool
+    value: FloatArray
+    rows: IntArray
+    worth: FloatArray
+    mass: FloatArray
+    size: FloatArray
+    min_count: int
 
-    def is_of(self, at: int, plain: Record) -> bool:
-        """Whether a pair is the one that the audit names without strata, in the same rate."""
-        groups = {self.counts.groups[int(side[at])] for side in (self.first, self.second)}
-        named = self.counts.attribute, self.rate, groups
-        return named == (plain["attribute"], plain["rate"], {plain["first"], plain["second"]}) and (
-            plain["class"] in (None, self.of_class)
-        )
+    def used(self, first: IntArray, second: IntArray) -> NDArray[np.bool_]:
+        """Say in which levels both groups of each pair have enough rows, (levels, pairs)."""
+        enough = self.rows >= max(1, self.min_count)
+        return np.asarray(enough[:, first] & enough[:, second])
 
-    @property
-    def weights(self) -> FloatArray:
-        """Share of each level for each pair, (levels, pairs); the shares of a pair sum to 1."""
-        sizes = self.counts.mass.sum((-3, -2, -1))[:, None] * self.used
+    def shares(self, used: NDArray[np.bool_]) -> FloatArray:
+        """Return the share of each level for each pair, (levels, pairs); the shares of a pair sum to 1."""
+        sizes = self.size[:, None] * used
         return np.divide(sizes, sizes.sum(0), out=np.zeros(sizes.shape), where=sizes.sum(0) > 0)
 
-    def by_level(self, level: float, comparisons: int) -> Differences:
-        """Return the differences within each level, (levels, pairs)."""
-        found = [
-            differences(hits, rows, self.first, self.second, level=level, comparisons=comparisons)
-            for hits, rows in zip(self.hits, self.rows, strict=True)
-        ]
-        return Differences(*(np.stack(part) for part in zip(*found, strict=True)))
+    def quantity(self, reference: str | None) -> Quantity:
+        """Return the rate as the engine compares it: pairs that no level has enough rows of are left out."""
+        groups = self.counts.groups
+        one = Quantity(
+            self.counts.attribute, self.rate, groups, self.value.mean(0), self.rows.sum(0), self.apart, self.of_class,
+            larger_first=self.rate == "false_positive_rate", reference=reference, sides=self.sides,
+        )  # fmt: skip
+        return replace(one, compared=np.any(self.used(*one.pairs), axis=0))
 
-    def averages(self, level: float, comparisons: int) -> Differences:
+    def sides(self, *pair: int) -> tuple[Side, Side]:
+        """Return both groups with their rates averaged over levels, and their rows there."""
+        used = self.used(*np.array(pair)[:, None])
+        one, other = (
+            Side(
+                self.counts.groups[at],
+                float(self.shares(used)[:, 0] @ self.value[:, at]),
+                int(self.rows[used[:, 0], at].sum()),
+            )
+            for at in pair
+        )
+        return one, other
+
+    def by_level(self, first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
+        """Return the differences within each level, (levels, pairs)."""
+        start = len(self.counts.groups) * np.arange(len(self.value))[:, None]
+        hits, worth = (self.value * self.worth).ravel(), self.worth.ravel()
+        places = ((start + side).ravel() for side in (first, second))
+        found = differences(hits, worth, *places, level=level, comparisons=comparisons)
+        return Differences(*(part.reshape(len(self.value), -1) for part in found))
+
+    def apart(self, first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
         """Return the differences averaged over levels, (pairs,)."""
-        one, weights = self.by_level(level, comparisons), self.weights
+        one = self.by_level(first, second, level=level, comparisons=comparisons)
+        weights = self.shares(self.used(first, second))
         value = (weights * one.value).sum(0)
-        share = (self.hits + 1) / (self.rows + 2)
-        variance = share * (1 - share) / np.maximum(1, self.rows)
-        spread = (weights**2 * (variance[:, self.first] + variance[:, self.second])).sum(0)
+        share = (self.value * self.worth + 1) / (self.worth + 2)
+        variance = share * (1 - share) / np.maximum(1, self.worth)
+        spread = (weights**2 * (variance[:, first] + variance[:, second])).sum(0)
         reach = normal_quantile(shared(level, comparisons)) * np.sqrt(spread)
         low = value - np.maximum(reach, np.sqrt(((weights * (one.value - one.low)) ** 2).sum(0)))
         high = value + np.maximum(reach, np.sqrt(((weights * (one.high - one.value)) ** 2).sum(0)))
         return Differences(value, np.maximum(-1.0, low), np.minimum(1.0, high))
 
+    def record(self, pair: Pair, level: float, comparisons: int) -> dict[str, Any]:
+        """Return the JSON of a pair with its levels; their intervals allow for this many ``comparisons``."""
+        at = np.array([self.counts.groups.index(side.group) for side in (pair.first, pair.second)])
+        places = at[:, None]
+        one, used = self.by_level(*places, level=level, comparisons=comparisons), self.used(*places)
+        share, used = self.shares(used)[:, 0], used[:, 0]
+        levels = [
+            {
+                "name": self.counts.levels[k], "share": float(share[k]), "rows": self.rows[k, at].tolist(),
+                **{name: float(part[k, 0]) for name, part in zip(("difference", "low", "high"), one, strict=True)},
+            }
+            for k in np.flatnonzero(used)
+        ]  # fmt: skip
+        # Over the same rows: levels that are left out of one side would make a difference of their own.
+        means = [float(self.value[used, i] @ self.mass[used, i] / self.mass[used, i].sum()) for i in at]
+        figure, named = pair.difference, pair.to_dict()
+        return {name: named[name] for name in ("attribute", "rate", "class", "first", "second")} | {
+            "difference": figure.value, "low": figure.low, "high": figure.high, "plain": means[0] - means[1],
+            "levels": levels,
+            "left_out": [name for name, there in zip(self.counts.levels, used, strict=True) if not there],
+            "covered": float(self.size[used].sum() / self.size.sum()),
+        }  # fmt: skip
 
-def _compared(counts: LevelCounts, positive: int | None, min_count: int, reference: str | None) -> list[_Compared]:
-    chosen = group_metrics.classes_compared(len(counts.classes), positive)
-    if reference is not None and reference not in counts.groups:
-        return []
-    first, second = pair_indices(len(counts.groups), None if reference is None else counts.groups.index(reference))
-    if not len(first):
-        return []
-    found = []
-    for name in group_metrics.RATES:
-        of_rate = counts.rates(name, positive)
-        for position, k in enumerate(chosen):
-            hits, rows, real, mass = (one[:, position] for one in of_rate)
-            enough = real >= max(1, min_count)
-            used, given = enough[:, first] & enough[:, second], reference is not None
-            found.append(_Compared(counts, name, counts.classes[k], hits, rows, real, mass, first, second, used, given))
+
+def stratified(counts: LevelCounts, positive: int | None, min_count: int) -> list[Stratified]:
+    """Return every rate of every class that is compared, by level."""
+    found, whole = [], counts.counts
+    names, size = whole.counts.classes, counts.by_level(whole.weight.sum((-2, -1))).sum(-1)
+    for name, of_table in group_metrics.RATES.items():
+        rate, mass = whole.rate(name, positive), of_table(whole.weight, positive).rows
+        for position, k in enumerate(group_metrics.classes_compared(len(names), positive)):
+            value, rows, worth, own = (
+                counts.by_level(one[position]) for one in (np.nan_to_num(rate.value), rate.rows, rate.worth, mass)
+            )
+            found.append(Stratified(counts, name, str(names[k]), value, rows, worth, own, size, min_count))
     return found
 
 
-def _pair(one: _Compared, at: int, found: Differences, by_level: Differences) -> dict[str, Any]:
-    i, j = int(one.first[at]), int(one.second[at])
-    value, low, high = (float(part[at]) for part in found)
-    turned = (value > 0) == (one.rate != "false_positive_rate") and value != 0 and not one.reference
-    sign = -1 if turned else 1
-    if turned:
-        i, j, value, low, high = j, i, -value, -high, -low
-    used, weights = one.used[:, at], one.weights[:, at]
-    sizes = one.counts.mass.sum((-3, -2, -1))
-    # Over the same rows: levels that are left out of one side would make a difference of their own.
-    plain = [_mean(one, used, k) for k in (i, j)]
-    levels = []
-    for k in np.flatnonzero(used):
-        ends = sorted(sign * float(part[k, at]) for part in (by_level.low, by_level.high))
-        levels.append(
-            {
-                "name": one.counts.levels[k],
-                "share": float(weights[k]),
-                "difference": sign * float(by_level.value[k, at]),
-                "low": ends[0],
-                "high": ends[1],
-                "rows": [int(one.real[k, i]), int(one.real[k, j])],
-            }
-        )
-    return {
-        "attribute": one.counts.attribute,
-        "rate": one.rate,
-        "class": one.of_class,
-        "first": _side(one, i, used, weights),
-        "second": _side(one, j, used, weights),
-        "difference": value,
-        "low": low,
-        "high": high,
-        "plain": plain[0] - plain[1],
-        "levels": levels,
-        "left_out": [name for name, there in zip(one.counts.levels, used, strict=True) if not there],
-        "covered": float(sizes[used].sum() / sizes.sum()) if sizes.any() else 0.0,
-    }
+def _of(parts: tuple[Hashable, ...], key: Key) -> Hashable:
+    """Return the parts of a crossing that belong to a column, or to a crossing."""
+    return parts[0] if isinstance(key, str) else parts
 
 
-def _mean(one: _Compared, used: NDArray[np.bool_], group: int) -> float:
-    """Return a group's rate over the levels used, without regard to them; 0 without rows."""
-    mass = one.mass[used, group]
-    return (
-        float((one.hits / np.where(one.rows > 0, one.rows, 1))[used, group] @ mass / mass.sum()) if mass.any() else 0.0
-    )
-
-
-def _side(one: _Compared, at: int, used: NDArray[np.bool_], weights: FloatArray) -> dict[str, Any]:
-    rates = one.hits[used, at] / one.rows[used, at]
-    rows = int(one.real[used, at].sum())
-    return {"group": one.counts.groups[at], "value": float(weights[used] @ rates), "rows": rows}
-
-
-def control_sentences(result: Record, lacking: Record | None = None) -> list[str]:
+def control_sentences(result: Record, lacking: Pair | None = None) -> list[str]:
     """Say the first difference within levels and without them, and what it is averaged over.
 
     ``lacking``: the pair that the audit names without strata, where no stratum has enough rows of it.
@@ -275,10 +232,11 @@ def control_sentences(result: Record, lacking: Record | None = None) -> list[str
             f"{counted(result['min_count'], 'row')} under a rate."
         ]
     if lacking is not None:
-        first, second = (named_group(lacking["attribute"], lacking[side]) for side in ("first", "second"))
+        first, second = (named_group(lacking.column, side.group) for side in (lacking.first, lacking.second))
+        rate = str(RATE_TITLES[lacking.quantity]).lower()
         return [
-            f"{within}, the {str(RATE_TITLES[lacking['rate']]).lower()} of {first} and {second} cannot be compared: no "
-            f"stratum has {counted(result['min_count'], 'row')} of both under it."
+            f"{within}, the {rate} of {first} and {second} cannot be compared: no stratum has "
+            f"{counted(result['min_count'], 'row')} of both under it."
         ]
     pair = result["pairs"][0]
     first, second = (named_group(pair["attribute"], pair[side]["group"]) for side in ("first", "second"))
@@ -339,8 +297,9 @@ class ControlFound(Found):
         several = len({one["class"] for one in self["pairs"]}) > 1
         for one in self["pairs"]:
             figure = f"{one['rate']}_difference_within_levels" + (f"[{one['class']}]" if several else "")
-            both = Pair(one["first"]["group"], one["second"]["group"])
-            yield one["attribute"], both, Fraction(figure), _figure(one)
+            both = wide.Pair(one["first"]["group"], one["second"]["group"])
+            rows = one["first"]["rows"] + one["second"]["rows"]
+            yield one["attribute"], both, Fraction(figure), Estimate(one["difference"], one["low"], one["high"], rows)
 
 
 class Control(Part):
@@ -401,50 +360,42 @@ class Control(Part):
         return ControlFound(found)
 
     @staticmethod
-    def _plain(frame: Frame) -> Record | None:
+    def _plain(frame: Frame) -> Pair | None:
         """Return the pair to name, whose class is called as the counts call it; None: that of all rates."""
         plain = frame.plain
         if plain is None or frame.of_class is not None:
-            return plain and plain | {"class": None}
-        return plain | {"class": frame.shown.get(plain["class"], plain["class"])}
+            return plain and replace(plain, of_class=None)
+        return replace(plain, of_class=frame.shown.get(str(plain.of_class), plain.of_class))
 
     def _counts(self, frame: Frame, key: Key, tally: Tally) -> tuple[LevelCounts, int, int | None]:
         """Return the counts of a column by level, how many rows have no level, and the positive class's place."""
         as_label, as_prediction, classes, positive, _ = find_classes(tally, frame.options)
-        place = {value: position for position, value in enumerate(classes)}
-        levels, parts = parts_of(self.levels), len(parts_of(key))
-        patterns = {
-            pattern: rows
-            for pattern, rows in tally.counts[(*parts_of(key), *levels)].items()
-            if isinstance(pattern[2], tuple) and None not in pattern[2][parts:]  # crossings are always tuples
-        }
+        rows, parts = tally.counts[(*parts_of(key), *parts_of(self.levels))], len(parts_of(key))
+        patterns = [one for one in rows if isinstance(one[2], tuple) and None not in one[2][parts:]]
         if not patterns:
-            raise no_level_error(levels)
-        crossed = [pattern[2] for pattern in patterns if isinstance(pattern[2], tuple)]
-        own: list[Hashable] = [one[0] if isinstance(key, str) else one[:parts] for one in crossed]
-        its: list[Hashable] = [one[parts] if len(levels) == 1 else one[parts:] for one in crossed]
-        group_codes, groups = ordered_groups(own, key, self.asked.cuts)
-        level_codes, there = ordered_groups(its, self.levels, self.asked.cuts)
-        table = np.zeros((len(there), len(groups), len(classes), len(classes)), np.int64)
-        labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
-        predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
-        at = (level_codes, group_codes, labels, predictions)
-        np.add.at(table, at, list(patterns.values()))
-        weights = {}
-        if given := tally.weights.get((*parts_of(key), *levels)):
-            for name, sums in zip(("weight", "square"), np.array([given[one] for one in patterns]).T, strict=True):
-                weights[name] = np.zeros(table.shape)
-                np.add.at(weights[name], at, sums)
+            raise no_level_error(parts_of(self.levels))
+        crossed = [one[2] for one in patterns if isinstance(one[2], tuple)]  # crossings are always tuples
+        group_codes, groups = ordered_groups([_of(one[:parts], key) for one in crossed], key, self.asked.cuts)
+        levels = [_of(one[parts:], self.levels) for one in crossed]
+        level_codes, there = ordered_groups(levels, self.levels, self.asked.cuts)
         compared = [at for at, group in enumerate(groups) if not frame.options.leaves_out(group)]
-        counts = LevelCounts(
-            frame.names[key],
-            table[:, compared],
-            tuple(map(group_name, there)),
-            tuple(group_name(groups[at]) for at in compared),
-            tuple(frame.shown.get(str(one), str(one)) for one in classes),
-            **{name: one[:, compared] for name, one in weights.items()},
+        used = np.isin(group_codes, compared)
+        place = {value: position for position, value in enumerate(classes)}
+        codes = (
+            (level_codes * len(compared) + np.searchsorted(compared, group_codes))[used],
+            np.array([place[as_label[pattern[0]]] for pattern in patterns])[used],
+            np.array([place[as_prediction[pattern[1]]] for pattern in patterns])[used],
         )
-        return counts, sum(tally.labels.values()) - sum(patterns.values()), positive
+        names = [group_name(groups[at]) for at in compared]
+        cells = [(level, group) for level in there for group in names]
+        shown = [frame.shown.get(str(one), str(one)) for one in classes]
+        number = np.array([rows[one] for one in patterns])[used]
+        counts = Counts.from_codes(*codes, cells, shown, number)
+        given = tally.weights.get((*parts_of(key), *parts_of(self.levels)))
+        sums = None if given is None else np.array([given[one] for one in patterns])[used]
+        weighted = weighted_counts(counts, codes, sums)
+        whole = LevelCounts(frame.names[key], weighted, tuple(map(group_name, there)), tuple(names))
+        return whole, sum(tally.labels.values()) - sum(rows[one] for one in patterns), positive
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:

@@ -32,6 +32,7 @@ from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import estimate_to_dict
 from levelhead.report.record import Finding
+from levelhead.report.text import Record, estimate_from_dict
 from levelhead.types import Estimate
 
 NAMED_PAIRS = 10
@@ -57,6 +58,7 @@ class Quantity:
         compared: whether each pair of :func:`~levelhead.metrics.contrasts.pair_indices` can be compared, (pairs,);
             None: all can.
         more: what the JSON says of each group beside value and rows, (groups,) by name.
+        sides: returns the two groups of a pair, where their figures are not the same in every pair.
     """
 
     column: str
@@ -71,6 +73,7 @@ class Quantity:
     rank: int = 0
     compared: BoolArray | None = None
     more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    sides: Callable[[int, int], tuple[Side, Side]] | None = None
 
     @property
     def pairs(self) -> tuple[IntArray, IntArray]:
@@ -86,11 +89,18 @@ class Quantity:
         more = {name: column[at].item() for name, column in self.more.items()}
         return Side(self.groups[at], float(self.value[at]), int(self.rows[at]), more)
 
+    def places(self, pair: Pair | None) -> list[int]:
+        """Return the place of a pair of another question among :attr:`pairs`: the same groups in the same figure."""
+        if pair is None or not pair.is_about(self.column, self.name, self.of_class):
+            return []
+        both = [at for at, group in enumerate(self.groups) if group in (pair.first.group, pair.second.group)]
+        return np.flatnonzero(np.logical_and(*(np.isin(side, both) for side in self.pairs))).tolist()
+
     def pair(self, first: int, second: int, value: float, low: float, high: float) -> Pair:
         """Return two groups and the difference of the first less the second, in the order in which they are named."""
         if self.reference is None and value and (value > 0) != self.larger_first:
             first, second, value, low, high = second, first, -value, -high, -low
-        sides = self.side(first), self.side(second)
+        sides = (self.side(first), self.side(second)) if self.sides is None else self.sides(first, second)
         figure = Estimate(value, low, high, sides[0].rows + sides[1].rows)
         return Pair(self.column, self.name, self.of_class, *sides, figure, self.reference is not None, self.rank)
 
@@ -107,6 +117,12 @@ class Side(Finding):
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         return {"group": self.group, "value": self.value, "rows": self.rows, **self.more}
+
+    @classmethod
+    def of(cls, record: Record) -> Side:
+        """Return the group that a JSON is of."""
+        more = {name: one for name, one in record.items() if name not in ("group", "value", "rows")}
+        return cls(record["group"], record["value"], record["rows"], more)
 
 
 @dataclass(frozen=True)
@@ -136,11 +152,22 @@ class Pair(Finding):
         undecided, size = clearest(self.difference)
         return undecided, self.rank, size
 
+    def is_about(self, column: str, quantity: str, of_class: str | None) -> bool:
+        """Whether it is of this figure; a pair without a class is of all classes."""
+        return (column, quantity) == (self.column, self.quantity) and self.of_class in (None, of_class)
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         named = {"attribute": self.column, "rate": self.quantity, "class": self.of_class, "reference": self.reference}
         sides = {"first": self.first.to_dict(), "second": self.second.to_dict()}
         return {**named, **sides, "difference": estimate_to_dict(self.difference)}
+
+    @classmethod
+    def of(cls, record: Record) -> Pair:
+        """Return the pair that a JSON is of."""
+        first, second = (Side.of(record[one]) for one in ("first", "second"))
+        figure = estimate_from_dict(record["difference"])
+        return cls(record["attribute"], record["rate"], record["class"], first, second, figure, record["reference"])
 
 
 class Compared(NamedTuple):
@@ -150,12 +177,13 @@ class Compared(NamedTuple):
     comparisons: int
 
 
-def compare(quantities: Sequence[Quantity], *, level: float) -> Compared:
+def compare(quantities: Sequence[Quantity], *, level: float, about: Pair | None = None) -> Compared:
     """Compare all groups with each other, or with their reference, in every quantity.
 
     Args:
         quantities: of one column or several; a pair of groups in one of them is a comparison.
         level: how often the intervals of all comparisons together hold the true differences.
+        about: what the audit names unless more was asked: the same groups in the same figure come first.
 
     Returns:
         of each column the first :data:`NAMED_PAIRS` pairs, and of each quantity the largest difference and the interval
@@ -163,19 +191,20 @@ def compare(quantities: Sequence[Quantity], *, level: float) -> Compared:
     """
     places = [one.pairs for one in quantities]
     comparisons = sum(len(first) for first, _ in places)
-    found: list[tuple[Pair, bool]] = []
+    found: list[tuple[Pair, bool, bool]] = []
     for one, (first, second) in zip(quantities, places, strict=True):
         apart = one.apart(first, second, level=level, comparisons=comparisons) if len(first) else None
         if apart is None or not (there := np.flatnonzero(~np.isnan(apart.low))).size:
             continue
-        known = Differences(*(part[there] for part in apart))
+        known, same = Differences(*(part[there] for part in apart)), np.isin(there, one.places(about))
         extremes = {int(np.abs(known.value).argmax()), int(np.maximum(-known.low, known.high).argmax())}
+        extremes |= set(np.flatnonzero(same).tolist())
         for at in dict.fromkeys([*known.order[:NAMED_PAIRS].tolist(), *sorted(extremes)]):
             i, j = int(first[there[at]]), int(second[there[at]])
             pair = one.pair(i, j, float(known.value[at]), float(known.low[at]), float(known.high[at]))
-            found.append((pair, at in extremes))
+            found.append((pair, at in extremes, bool(same[at])))
     named, taken = [], Counter[str]()
-    for pair, extreme in sorted(found, key=lambda each: each[0].order):
+    for pair, extreme, _ in sorted(found, key=lambda each: (not each[2], each[0].order)):
         taken[pair.column] += 1
         if extreme or taken[pair.column] <= NAMED_PAIRS:
             named.append(pair)

@@ -15,7 +15,7 @@ from levelhead.auditing.finding import find, references
 from levelhead.auditing.options import LEAVE_OUT, TOLD, alike_groups, few_sentence
 from levelhead.auditing.part import Asked, Frame, Part, find_classes
 from levelhead.auditing.score_rows import ScoreRows
-from levelhead.auditing.weights import Weights, weights_found
+from levelhead.auditing.weights import Weights, weighted_counts, weights_found
 from levelhead.metrics import Counts, estimate, estimate_all
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
@@ -150,11 +150,8 @@ class Classes(Part):
             counts = Counts.from_codes(codes, labels, predictions, list(map(group_name, groups)), classes, number)
             counted[key], members[key] = counts, groups
             if self.weights is not None:
-                tables = np.zeros((2, *counts.table.shape))
                 sums = np.array([self.tally.weights[key][pattern] for pattern in patterns])
-                for table, part in zip(tables, sums.T, strict=True):
-                    np.add.at(table, (codes, labels, predictions), part)
-                weighted[key] = WeightedCounts(counts, *tables)
+                weighted[key] = weighted_counts(counts, (codes, labels, predictions), sums)
             elif clustered:
                 weighted[key] = clustered_counts(counts, self.tally, key, codes, labels, predictions)
         return Frame(

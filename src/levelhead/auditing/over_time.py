@@ -372,13 +372,13 @@ class Time(Part):
     @classmethod
     def brief(cls, result: Record) -> list[str]:
         """Return a sentence on each column: what is decided first, and of that what the plain finding is about."""
-        plain, told = plain_pair(result) or {"attribute": None, "rate": None}, []
+        plain, told = plain_pair(result), []
         for name, own in ((result.get(cls.name) or {}).get("by_attribute") or {}).items():
             changes = [(one, one["slope"]) for one in own["trends"]] + [(one, one["change"]) for one in own["changes"]]
             changed = [one for one, change in changes if estimate_from_dict(change).excludes_zero]
             changed += [one for one in own["trends"] if one["first_outside"] is not None]
-            other = [one["rate"] != plain["rate"] for one in changed] or [True]
-            told.append((not changed, name != plain["attribute"], own["sentences"][other.index(min(other))]))
+            other = [plain is None or one["rate"] != plain.quantity for one in changed] or [True]
+            told.append((not changed, plain is None or name != plain.column, own["sentences"][other.index(min(other))]))
         return [said for *_, said in sorted(told, key=lambda one: one[:2])]
 
     @classmethod

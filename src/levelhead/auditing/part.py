@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from levelhead.auditing.engine import Pair
 from levelhead.auditing.options import AuditOptions, Roles
 from levelhead.auditing.scale import Scale
 from levelhead.metrics import Counts
@@ -79,7 +80,7 @@ class Frame:
     as_label: Mapping[Hashable, Hashable] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     decision: str | None = None
-    plain: Record | None = None
+    plain: Pair | None = None
     ratios_to: Mapping[Key, Key] = field(default_factory=dict)
 
     @property

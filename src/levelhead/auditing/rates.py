@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from levelhead.auditing.engine import Pair, Side
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics import Counts, estimate
@@ -305,16 +306,16 @@ def lowest_ratios(result: Record) -> list[tuple[str, str, Record]]:
     return [one[1:] for one in sorted(told, key=lambda one: one[0])]
 
 
-def plain_pair(result: Record) -> Record | None:
+def plain_pair(result: Record) -> Pair | None:
     """Return what an audit names unless more was asked: the lowest ratio of the favourable outcome, or the largest gap.
 
-    It has ``attribute``, ``rate``, ``class`` (None: that of all rates) and the groups ``first`` and ``second``.
+    A ratio's pair has no class: it is that of all rates.
     """
     for name, group, found in lowest_ratios(result):
-        to = found["outcomes"][0]["reference"]
-        return {"attribute": name, "rate": "selection_rate", "class": None, "first": group, "second": to}
+        own, to = (Side(one, math.nan, 0) for one in (group, found["outcomes"][0]["reference"]))
+        return Pair(name, "selection_rate", None, own, to, Estimate.undefined("a ratio"), reference=True)
     pair = (result.get("finding") or {}).get("pair")
-    return pair and pair | {side: pair[side]["group"] for side in ("first", "second")}
+    return pair and Pair.of(pair)
 
 
 def four_fifths(ratio: Estimate) -> str:

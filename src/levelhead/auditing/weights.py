@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from levelhead.metrics import Counts
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.group import FloatArray
 from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report.text import number
 from levelhead.tables.columns import Column
@@ -78,6 +81,22 @@ class Weights:
             return []
         few = "1 row has" if self.without == 1 else f"{self.without:,} rows have"
         return [f"{few} the weight 0 in {printable(self.name)}, and {'is' if self.without == 1 else 'are'} left out."]
+
+
+def weighted_counts(counts: Counts, codes: Sequence[IntArray], sums: FloatArray | None) -> WeightedCounts:
+    """Add weights to counts.
+
+    Args:
+        counts: the count table.
+        codes: group, label and prediction of each pattern, (patterns,) each.
+        sums: of the weights and of the squared weights of each pattern, (patterns, 2); None: all rows weigh 1.
+    """
+    if sums is None:
+        return WeightedCounts.equal(counts)
+    tables = np.zeros((2, *counts.table.shape))
+    for table, part in zip(tables, sums.T, strict=True):
+        np.add.at(table, tuple(codes), part)
+    return WeightedCounts(counts, *tables)
 
 
 def weights_found(weights: Weights, weighted: WeightedCounts, classes: Sequence[Any]) -> dict[str, Any]:
