@@ -147,40 +147,53 @@ def _compare(
     together: _Together | None = None,
 ) -> PairedAttribute:
     min_count, level = options.min_count, options.level
-    size = len(counts.classes)
-    table = np.zeros((len(keys), size, size, size), np.int64)  # group, label, old, new
-    table[tuple(counts.patterns.T)] = counts.multiplicity
-    included = (table.sum((-3, -2, -1)) >= min_count) & compared
+    member, label, old, new = counts.patterns.T
+
+    def rows_where(kept: NDArray[np.bool_]) -> IntArray:
+        return np.bincount(member[kept], counts.multiplicity[kept], len(keys)).astype(np.int64)
+
+    rates = _rates(label, old, new, positive, counts.classes)
+    included = (rows_where(np.ones(len(label), bool)) >= min_count) & compared
     sure = included
     if together is not None:
         included &= together.rates["accuracy"].clusters >= FEWEST
         sure = included & ~together.few
     metrics = _metric_changes(counts, sure, positive, options, together)
-    groups = {}
-    changes: list[tuple[Key, str, tuple[int, int, int, int], float]] = []
+    changes: list[tuple[int, str, list[int], float]] = []
     p_values = []
-    for i, key in enumerate(keys):
-        for rate, cell in _discordant(table[i], positive, counts.classes):
+    for rate, (used, was, now) in rates.items():
+        parts = (used & was & now, used & ~was & now, used & was & ~now, used)
+        for i, cell in enumerate(np.stack(list(map(rows_where, parts)), -1).tolist()):
             _, gained, lost, rows = cell
             share, tested, p_value, enough = 1.0, 1.0, 0.0, included[i] and rows >= max(1, min_count)
             if together is not None and rows:
                 share, tested, p_value = together.worth(rate, i, level)
                 enough &= together.rates[rate].clusters[i] >= FEWEST
-            changes.append((key, rate, cell, share))
+            changes.append((i, rate, cell, share))
             p_values.append(max(p_value, _exact(gained, lost, tested)) if enough else np.nan)
-    adjusted = holm(p_values)
-    rates: dict[Key, dict[str, Change]] = {key: {} for key in keys}
-    for (key, rate, cell, share), p_value, p_holm in zip(changes, p_values, adjusted, strict=True):
-        rates[key][rate] = _change(cell, p_value, p_holm, level, share)
-    right = np.arange(size)
-    for i, key in enumerate(keys):
-        own = table[i]
-        both = int(own[right, right, right].sum())
-        old = int(own[right, right].sum()) - both
-        new = int(own[right, :, right].sum()) - both
-        n = int(own.sum())
-        groups[key] = GroupChange(n, bool(included[i]), both, new, old, n - both - old - new, rates[key])
+    own: list[dict[str, Change]] = [{} for _ in keys]
+    for (i, rate, cell, share), p_value, p_holm in zip(changes, p_values, holm(p_values), strict=True):
+        own[i][rate] = _change(cell, p_value, p_holm, level, share)
+    groups = {}
+    for (i, _, (both, gained, lost, n), _), key in zip(changes, keys, strict=False):  # accuracy is the first rate
+        groups[key] = GroupChange(n, bool(included[i]), both, gained, lost, n - both - gained - lost, own[i])
     return PairedAttribute(metrics, groups)
+
+
+def _rates(
+    label: IntArray, old: IntArray, new: IntArray, positive: int | None, classes: Sequence[Hashable]
+) -> dict[str, tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Return by rate which rows it is of, and which of them the old and the new model hit, (rows,) each."""
+    every = np.ones(len(label), bool)
+    found = {"accuracy": (every, old == label, new == label)}
+    chosen = group_metrics.classes_compared(len(classes), positive)
+    for k in chosen:
+        ending = f"[{classes[k]}]" if len(chosen) > 1 else ""
+        for rate, used in (
+            ("selection_rate", every), ("true_positive_rate", label == k), ("false_positive_rate", label != k),
+        ):  # fmt: skip
+            found[rate + ending] = used, old == k, new == k
+    return found
 
 
 def _metric_changes(
@@ -214,34 +227,6 @@ def _metric_changes(
     return {name: Change(*figures, p_holm) for (name, figures), p_holm in zip(found.items(), adjusted, strict=True)}
 
 
-def _discordant(
-    own: IntArray, positive: int | None, classes: Sequence[Hashable]
-) -> list[tuple[str, tuple[int, int, int, int]]]:
-    """Return each rate's rows: hit by both, by the new alone, by the old alone, and all rows."""
-    size = len(classes)
-    right = np.arange(size)
-    both = int(own[right, right, right].sum())
-    found = [
-        (
-            "accuracy",
-            (both, int(own[right, :, right].sum()) - both, int(own[right, right].sum()) - both, int(own.sum())),
-        )
-    ]
-    chosen = group_metrics.classes_compared(size, positive)
-    for k in chosen:
-        ending = f"[{classes[k]}]" if len(chosen) > 1 else ""
-        others = [label for label in range(size) if label != k]
-        for rate, part in (
-            ("selection_rate", own.sum(0)),
-            ("true_positive_rate", own[k]),
-            ("false_positive_rate", own[others].sum(0)),
-        ):
-            hit = int(part[k, k])
-            cell = (hit, int(part[:, k].sum()) - hit, int(part[k].sum()) - hit, int(part.sum()))
-            found.append((rate + ending, cell))
-    return found
-
-
 @dataclass(frozen=True)
 class _Together:
     """Rows in clusters: ``cluster`` (rows,) codes, and the mean paired difference of each of the ``rates`` by group.
@@ -267,21 +252,12 @@ class _Together:
         min_count: int,
     ) -> _Together:
         """Sum the differences within clusters; ``outcomes`` are (rows,) labels, old and new predictions."""
-        label, old, new = outcomes
-        every = np.ones(len(label), bool)
-        asked = [("accuracy", every, (new == label) * 1.0 - (old == label))]
-        chosen = group_metrics.classes_compared(len(classes), positive)
-        for k in chosen:
-            ending, change = f"[{classes[k]}]" if len(chosen) > 1 else "", (new == k) * 1.0 - (old == k)
-            asked.append(("selection_rate" + ending, every, change))
-            asked.append(("true_positive_rate" + ending, label == k, change))
-            asked.append(("false_positive_rate" + ending, label != k, change))
-        rates = {
-            rate: means_within(cluster[rows], members[rows], groups, change[rows], spanning=False)
-            for rate, rows, change in asked
-        }
+        label, rates, changes = outcomes[0], {}, {}
+        for rate, (used, was, now) in _rates(*outcomes, positive, classes).items():
+            changes[rate] = 1.0 * now - was
+            rates[rate] = means_within(cluster[used], members[used], groups, changes[rate][used], spanning=False)
         few = [(one.total >= max(1, min_count)) & (one.clusters < FEWEST) for one in rates.values()]
-        change, labels = asked[0][2], np.bincount(label, minlength=len(classes))
+        change, labels = changes["accuracy"], np.bincount(label, minlength=len(classes))
         of_label = np.bincount(label, change) / np.maximum(labels, 1)[: label.max() + 1]
         whole = {}
         for name, residual in (
@@ -320,7 +296,7 @@ def _exact(gained: int, lost: int, share: float = 1.0) -> float:
     return float(min(1.0, 2 * special.betainc(total - few, few + 1, 0.5))) if total else 1.0
 
 
-def _change(cell: tuple[int, int, int, int], p_value: float, p_holm: float, level: float, share: float = 1.0) -> Change:
+def _change(cell: Sequence[int], p_value: float, p_holm: float, level: float, share: float = 1.0) -> Change:
     both, gained, lost, n = cell
     if n == 0:
         missing = Estimate.undefined("no rows")
