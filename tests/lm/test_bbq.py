@@ -21,7 +21,7 @@ from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.bbq.data import biased_options
 from levelhead.lm.bbq.score import NO_TARGET, NOTHING_NAMED, score_answers
-from levelhead.lm.intervals import bootstrap, ratio
+from levelhead.lm.intervals import SHARE, SIGNED, estimated, ratio
 from levelhead.lm.runner import UNASKED_CHAT, run_benchmark, take
 from levelhead.storage import read_json
 
@@ -322,7 +322,8 @@ def test_bbq_draws_the_templates_of_a_category() -> None:
     assert list(scores.parts) == ["Lamps", "Pots"]
 
     def drawn(values: Sequence[Sequence[float]], templates: Sequence[str], statistic: Any) -> Any:
-        return pytest.approx(ends(bootstrap(values, templates, statistic)))
+        scale = SHARE if statistic is ratio else SIGNED
+        return pytest.approx(ends(estimated(values, templates, statistic, ends=scale)))
 
     # (right, 1, biased, names somebody); where the context does not tell, "not known" is right.
     told = {0: (0, 1, 1, 1), 1: (0, 1, 0, 0), 2: (1, 1, 0, 1), None: (0, 1, 0, 0)}

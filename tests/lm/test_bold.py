@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import logging
 import math
@@ -23,7 +22,7 @@ from levelhead.lm.bold import BOLD, TextClassifier
 from levelhead.lm.bold import score as bold
 from levelhead.lm.bold.data import DOMAINS
 from levelhead.lm.bold.score import largest_gap, text_scores
-from levelhead.lm.intervals import bootstrap, ratio
+from levelhead.lm.intervals import SIGNED, estimated, ratio
 from levelhead.lm.tally import tally_of
 from levelhead.types import ConfigError, DataError
 
@@ -115,75 +114,34 @@ def test_sentiment_is_positive_from_a_half_on_and_negative_from_minus_a_half_dow
 # ------------------------------------------------------------------------------------------------ gaps
 
 
-def studentised_gap(
-    by_group: Sequence[Sequence[Sequence[float]]], replicates: int, seed: int, level: float
-) -> tuple[float, float, float, float]:
-    """Gap, low, high and corrected gap of groups of clusters of values, one replicate after the other."""
-    rng = np.random.default_rng(seed)
-    drawn = [rng.multinomial(len(group), [1 / len(group)] * len(group), size=replicates) for group in by_group]
-
-    def mean_and_error(group: Sequence[Sequence[float]], times: Sequence[int]) -> tuple[float, float]:
-        clusters = [cluster for cluster, often in zip(group, times, strict=True) for _ in range(often)]
-        size = sum(len(cluster) for cluster in clusters)
-        mean = sum(map(sum, clusters)) / size
-        squares = sum((sum(cluster) - mean * len(cluster)) ** 2 for cluster in clusters)
-        return mean, squares / size**2 * len(group) / (len(group) - 1)
-
-    pairs = list(itertools.combinations(range(len(by_group)), 2))
-    own = [mean_and_error(group, [1] * len(group)) for group in by_group]
-    gap = max(mean for mean, _ in own) - min(mean for mean, _ in own)
-    largest, gaps = [], []
-    for replicate in range(replicates):
-        found = [mean_and_error(group, times[replicate]) for group, times in zip(by_group, drawn, strict=True)]
-        gaps.append(max(mean for mean, _ in found) - min(mean for mean, _ in found))
-        ratios = [0.0]
-        for i, j in pairs:
-            error = math.sqrt(found[i][1] + found[j][1])
-            if error > 1e-9:
-                ratios.append(abs(found[i][0] - found[j][0] - own[i][0] + own[j][0]) / error)
-        largest.append(max(ratios))
-    reach = np.quantile(largest, level, method="higher")
-    arms = [(abs(own[i][0] - own[j][0]), reach * math.sqrt(own[i][1] + own[j][1])) for i, j in pairs]
-    low = max(0.0, max(apart - arm for apart, arm in arms))
-    return gap, low, max(apart + arm for apart, arm in arms), max(0.0, 2 * gap - float(np.mean(gaps)))
-
-
-@pytest.mark.parametrize(("shifts", "level"), [((0.0, 0.1, 0.2), 0.95), ((0.0, 3.0), 0.8), ((2.0, 0.0, -1.0), 0.95)])
-def test_the_interval_of_a_gap_holds_all_pairs_at_once(shifts: Sequence[float], level: float) -> None:
+def test_the_interval_of_a_gap_holds_all_pairs_at_once() -> None:
     rng = np.random.default_rng(1)
-    by_group = [[list(rng.normal(size=2 + number % 3) + shift) for number in range(9)] for shift in shifts]
-    rows = [
-        (value, f"group {name}", f"{name}/{number}")
-        for name, group in enumerate(by_group)
-        for number, cluster in enumerate(group)
-        for value in cluster
-    ]
-    values, groups, clusters = map(np.array, zip(*rows, strict=True))
-    found = largest_gap(values, groups, clusters, replicates=150, seed=3, level=level)
-    assert (*ends(found), found.corrected) == pytest.approx(studentised_gap(by_group, 150, 3, level))
-    assert (found.n, found.reason) == (len(values), None)
+    groups, clusters = np.repeat(["a", "b", "c"], 20), np.arange(60)
+    values = rng.normal(size=60) + np.repeat([0.0, 0.1, 3.0], 20)
+    found = largest_gap(values, groups, clusters)
+    first, third = values[:20], values[40:]
+    error = math.sqrt(first.var(ddof=1) / 20 + third.var(ddof=1) / 20)
+    assert found.value == pytest.approx(third.mean() - first.mean())
+    assert found.high - found.value > 2.39 * error  # Bonferroni's quantile of three pairs, normal, is 2.394
+    assert found.low < found.value - 2.39 * error
+    assert found.low > 0
+    assert found.corrected is not None
+    assert found.corrected < found.value
+    alike = largest_gap(values[:40], groups[:40], clusters[:40])
+    assert alike.low == 0
 
 
-def test_a_gap_needs_two_groups_and_eight_clusters_of_each() -> None:
+def test_a_gap_needs_two_groups_and_ten_clusters_of_each_and_stays_on_its_scale() -> None:
     values = np.array([1.0, 2.0, 4.0, 4.0])
-    alone = largest_gap(values, np.array(["a"] * 4), np.arange(4), replicates=50)
+    alone = largest_gap(values, np.array(["a"] * 4), np.arange(4))
     assert (alone.reason, alone.n) == ("there are not two groups with scores", 4)
-    single = largest_gap(values, np.array(["a", "a", "b", "b"]), np.array([0, 1, 2, 2]), replicates=50)
+    single = largest_gap(values, np.array(["a", "a", "b", "b"]), np.array([0, 1, 2, 2]))
     assert (single.value, single.n) == (2.5, 4)
-    assert single.reason == "no interval: b has 1 cluster, and 8 are needed"
-
-
-def test_no_interval_of_a_gap_leaves_the_scale_or_rests_on_replicates_without_spread() -> None:
-    """Sentiment of 8 prompts a group, most of them 0: a standard error from cancelling sums gave 39,938,185."""
-    for seed in range(100):
-        rng = np.random.default_rng(seed)
-        values = np.where(rng.random(16) < 0.15, rng.uniform(-1, 1, 16), rng.choice([0.0, 0.4404], 16))
-        gap = largest_gap(values, np.repeat(["a", "b"], 8), np.arange(16), replicates=200, seed=seed, most=2.0)
-        if gap.reason is None:
-            assert 0 <= gap.low <= gap.value <= gap.high <= 2
-        else:
-            assert gap.reason == "no interval: too many of the drawn samples have no spread"
-        assert gap.value == pytest.approx(abs(values[:8].mean() - values[8:].mean()))
+    assert single.reason == "no interval: b has 1 cluster, and 10 are needed"
+    same = largest_gap(np.repeat([0.0, 1.0], 10), np.repeat(["a", "b"], 10), np.arange(20))
+    assert (same.value, same.reason) == (1.0, "no interval: all items of a group agree")
+    wide = largest_gap(np.tile([-1.0, 1.0], 10), np.repeat(["a", "b"], 10), np.arange(20), most=0.5)
+    assert (wide.value, wide.low, wide.high) == (0, 0, 0.5)
 
 
 # ------------------------------------------------------------------------------------------------ scores
@@ -229,19 +187,19 @@ def test_means_are_over_articles_and_gaps_between_the_groups_of_a_domain() -> No
         rows = rows_of(*names)
         sums, clusters = [(float(TEXTS[row]), 1.0) for row in rows], [cluster_of(row) for row in rows]
         found = figures["sentiment"]
-        assert ends(found) == pytest.approx(ends(bootstrap(sums, clusters, ratio)))
+        assert ends(found) == pytest.approx(ends(estimated(sums, clusters, ratio, ends=SIGNED)))
         assert found.sample.ids == tuple(ITEMS[row].id for row in rows)  # type: ignore[attr-defined]
     means = [scores.parts[f"race/{name}"]["sentiment"].value for name in ("lamps", "pots", "cups")]
     gap = scores.parts["race"]["sentiment_gap"]
     assert gap.value == pytest.approx(max(means) - min(means))
-    assert gap.reason == "no interval: race/pots has 3 clusters, and 8 are needed"
+    assert gap.reason == "no interval: race/pots has 3 clusters, and 10 are needed"
     assert scores.parts["gender"]["sentiment_gap"].reason == "there are not two groups with scores"
     # Articles of one name in two groups are two.
     items = [item("race", group, entity, row) for group in "pq" for entity in "ab" for row in range(2)]
     figure = BOLD().score(items, answer(items, ["1", "1", "0", "0", "0.5", "0.5", "0.2", "0.2"])).overall["sentiment"]
     clusters = list(np.repeat(["race/p/a", "race/p/b", "race/q/a", "race/q/b"], 2))
     values = [(value, 1.0) for value in (1, 1, 0, 0, 0.5, 0.5, 0.2, 0.2)]
-    assert ends(figure) == pytest.approx(ends(bootstrap(values, clusters, ratio)))
+    assert ends(figure) == pytest.approx(ends(estimated(values, clusters, ratio, ends=SIGNED)))
 
 
 @pytest.mark.usefixtures("numbers")

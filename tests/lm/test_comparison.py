@@ -98,7 +98,7 @@ def test_the_summary_is_plain_and_complete(runs: tuple[Path, Path], root: Path) 
     score = {one["score"]: one for one in stereoset["overall"]}["stereotype_score"]
     assert score["before"]["value"] == pytest.approx(3 / 11)
     assert score["difference"]["value"] == pytest.approx(-3 / 11)
-    assert score["difference"]["low"] < -3 / 11 < score["difference"]["high"] <= 0
+    assert score["difference"]["low"] < -3 / 11 < 0 < score["difference"]["high"]  # three terms differ
     sides = {(one["benchmark"], one["score"]): one["side"] for one in found["headlines"]}
     for name in ("stereoset", "perplexity"):
         assert {score for benchmark, score in sides if benchmark == name} == BENCHMARKS[name].headlines.keys()

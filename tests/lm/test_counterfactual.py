@@ -19,7 +19,6 @@ from levelhead.lm.bbq import BBQ
 from levelhead.lm.bold.score import TextClassifier
 from levelhead.lm.counterfactual import Counterfactual
 from levelhead.lm.counterfactual.data import swaps_of
-from levelhead.lm.counterfactual.score import sign_flip
 from levelhead.lm.page import scores_page
 from levelhead.lm.runner import run_benchmark, scores_file, take
 from levelhead.storage import read_json
@@ -62,28 +61,14 @@ def p_of(scores: Any, score: str) -> dict[str, Any]:
     return dict(next(test for test in scores.tests if test["score"] == score))
 
 
-def test_sign_flips_are_those_of_an_enumeration_by_hand() -> None:
-    assert sign_flip(np.array([1.0, 2.0, 3.0])) == 2 / 8  # 6 and -6 of eight sums
-    assert sign_flip(np.array([1.0, 2.0, -3.0])) == 1
-    assert sign_flip(np.array([5.0])) == 1
-    assert np.isnan(sign_flip(np.array([])))
-    assert sign_flip(np.zeros(4)) == 1
-    rng = np.random.default_rng(0)
-    many = np.array([sign_flip(rng.normal(size=20), seed) for seed in range(200)])
-    assert 0.02 < (many < 0.1).mean() < 0.19  # 0.1 within three standard errors
-    assert sign_flip(np.ones(30)) == pytest.approx(1 / 10_000)
-
-
 def test_log_odds_of_options_differ_by_what_the_model_was_given(tmp_path: Path) -> None:
     path = templates(tmp_path, options=True)
     scores = run(tmp_path, Ruled(0.25, 0.75), templates=path, swap=SWAP)
     label = "log odds, the kettle minus the lamp"
     assert scores.overall[label].value == pytest.approx(0.5)
-    assert p_of(scores, label) == {"score": label, "templates": 8, "p": 2 / 256, "p_holm": 2 / 256}
+    assert p_of(scores, label) == {"score": label, "templates": 8, "p": None, "p_holm": None}  # ten are needed
     assert list(scores.overall) == [label]  # nothing is drawn, so there is no baseline
     assert Counterfactual.headline("", label) == ("bias", "zero", 0.0)
-    few = run(tmp_path, Ruled(0.25, 0.75), "few", templates=templates(tmp_path, 3, True), swap=SWAP)
-    assert "With 3 templates no p-value can be below 0.25" in few.notes[0]
 
 
 def test_a_word_that_is_not_read_has_no_effect_beyond_the_same_prompt(tmp_path: Path) -> None:
@@ -104,7 +89,6 @@ def test_a_word_that_is_not_read_has_no_effect_beyond_the_same_prompt(tmp_path: 
     more = run(tmp_path, Ruled(0.95, 0.05), "other", templates=path, swap=SWAP, draws=2)  # fewer: answers are kept
     assert more.overall[label].value < -1
     page = json.dumps(scores_page([read_json(scores_file(tmp_path / "other", "counterfactual"))], name="x"))
-    assert "paired sign-flip" in page
     assert "In place" not in page
 
 
@@ -137,7 +121,6 @@ def test_a_table_is_compared_by_its_columns(tmp_path: Path) -> None:
     scores = run(tmp_path, Ruled(1, 3), templates=path, columns="text=sentence,group=gender,template=sentid")
     label = "log-likelihood, kettles minus lamps"
     assert scores.overall[label].value == pytest.approx(2)
-    assert p_of(scores, label)["p"] == 2 / 128
     assert "1 template lack" in scores.notes[0]
     lines = [
         {"t": f"The {who} was", "g": who, "a": " hot", "b": " cold", "n": 3} for who in ("lamp", "kettle") for _ in "ab"
@@ -216,5 +199,5 @@ def test_the_command_line_asks_and_names_a_classifier(
     line = ["lm", "bench", "counterfactual", "--model", "x", "--templates", templates(tmp_path), "--swap", SWAP[0]]
     line += ["--out", tmp_path / "run", "--draws", "3", "--classifier", "toxic=folder/x:bad,worse"]
     assert command(*line) == 0
-    assert "sign-flip" in said(capsys)
+    assert "Difference" in said(capsys)
     assert (seen[0].model, seen[0].labels) == ("folder/x", ("bad", "worse"))

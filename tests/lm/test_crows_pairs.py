@@ -15,7 +15,7 @@ from speakers import Speaker, ends
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.score import score_answers
-from levelhead.lm.intervals import bootstrap, ratio
+from levelhead.lm.intervals import SHARE, estimated, ratio
 
 HEADER = ["", "sent_more", "sent_less", "stereo_antistereo", "bias_type", "annotations"]
 ROWS = [
@@ -67,7 +67,7 @@ def test_the_counts_behind_a_published_run_give_its_figures() -> None:
 def share(hits: Sequence[float], rows: Sequence[float] | None = None) -> tuple[float, float, float]:
     """Interval of the sum of ``hits`` over that of ``rows`` (None: their number), each drawn alone."""
     rows = [1.0] * len(hits) if rows is None else rows
-    return ends(bootstrap(list(zip(hits, rows, strict=True)), None, ratio))
+    return ends(estimated(list(zip(hits, rows, strict=True)), None, ratio, ends=SHARE))
 
 
 # Likelier, tie, less likely, likelier by 0.001; less likely by 0.001, tie in the third decimal.

@@ -12,7 +12,7 @@ from speakers import ends
 
 from levelhead.lm import perplexity
 from levelhead.lm.base import Answer, Item
-from levelhead.lm.intervals import bootstrap, paired_difference
+from levelhead.lm.intervals import estimated, paired_difference
 
 
 def documents(texts: Sequence[str], costs: Sequence[float], tokens: Sequence[int]) -> Any:
@@ -38,7 +38,7 @@ def test_perplexity_and_bits_of_documents_of_different_lengths() -> None:
         ("bits_per_byte", [5, 2, 8, 2, 3, 4, 5, 1, 12], lambda sums: sums[:, 0] / sums[:, 1] / math.log(2)),
         ("bits_per_character", [4, 2, 8, 1, 3, 4, 5, 1, 12], lambda sums: sums[:, 0] / sums[:, 1] / math.log(2)),
     ):
-        drawn = bootstrap(list(zip(costs, sizes, strict=True)), None, statistic)
+        drawn = estimated(list(zip(costs, sizes, strict=True)), None, statistic)
         assert ends(overall[name]) == pytest.approx(ends(drawn))
     others = documents(texts, costs, [*tokens[:-1], 5]).overall  # of another tokenizer
     assert paired_difference(overall["bits_per_byte"], others["bits_per_byte"]).value == 0

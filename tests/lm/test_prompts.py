@@ -20,7 +20,7 @@ from levelhead.lm.base import Answer
 from levelhead.lm.bbq import BBQ, LISTED, ORDERS
 from levelhead.lm.comparison import comparison_summary
 from levelhead.lm.crows_pairs import CrowSPairs
-from levelhead.lm.intervals import bootstrap, pooled, ratio
+from levelhead.lm.intervals import estimated, pooled, ratio
 from levelhead.lm.page import language_model_page, scores_page
 from levelhead.lm.prompts import APART, UNDER_PROMPT_NOISE, prompt_noise, prompts_of
 from levelhead.lm.runner import run_benchmark, scores_file
@@ -84,12 +84,12 @@ def test_an_order_moves_options_and_all_positions(tmp_path: Path) -> None:
 def test_the_mean_of_figures_of_the_same_items_draws_them_together() -> None:
     rng = np.random.default_rng(0)
     rows = rng.random((50, 2)) < 0.5
-    first, second = (bootstrap([(float(one), 1.0) for one in rows[:, at]], None, ratio) for at in (0, 1))
+    first, second = (estimated([(float(one), 1.0) for one in rows[:, at]], None, ratio) for at in (0, 1))
     found = pooled([first, second])
-    whole = bootstrap([(float(one), 1.0) for one in rows.mean(1)], None, ratio)
+    whole = estimated([(float(one), 1.0) for one in rows.mean(1)], None, ratio)
     assert (found.value, found.n) == (pytest.approx(rows.mean()), 50)
     assert found.high - found.low == pytest.approx(whole.high - whole.low, rel=0.15)
-    assert not pooled([first, bootstrap([(1.0, 1.0)], None, ratio)]).defined
+    assert not pooled([first, estimated([(1.0, 1.0)], None, ratio)]).defined
     assert not pooled([]).defined
 
 

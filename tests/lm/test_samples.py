@@ -17,7 +17,7 @@ from test_bbq import record as released
 
 from command_line import run, said
 from levelhead.cli.report import page_of
-from levelhead.lm.intervals import clusters_in, paired_difference
+from levelhead.lm.intervals import paired_difference
 from levelhead.lm.page import samples_page
 from levelhead.lm.runner import scores_to_dict
 from levelhead.lm.samples import read_log, samples_summary
@@ -147,7 +147,7 @@ def test_bbq_is_scored_by_templates_and_every_word_for_unknown_is_unknown(tmp_pa
     assert values["accuracy_disambiguated"] == pytest.approx(0.6)
     assert values["bias_disambiguated"] == pytest.approx(2 * 4 / 16 - 1)  # 4 lamps of 16 that are named
     assert values["bias_ambiguous"] == pytest.approx(0.0)
-    assert clusters_in(found.overall["accuracy_ambiguous"].sample) == 5
+    assert len(found.overall["accuracy_ambiguous"].sample.sums) == 5
     assert set(found.parts) == {"Things"}
 
 
@@ -193,7 +193,7 @@ def test_sentences_of_winogender_that_differ_in_the_pronoun_are_drawn_together(t
         for n, gender in enumerate(["male", "female", "neutral"] * 12)
     ]
     found = read_log(write(tmp_path, records, "winogender_all")).rows.score("winogender_all", None)
-    assert clusters_in(found.overall["acc"].sample) == 12
+    assert len(found.overall["acc"].sample.sums) == 12
     assert set(found.parts) == {"male", "female", "neutral"}
 
 
@@ -216,7 +216,7 @@ def test_discrimination_is_a_difference_of_log_odds_between_groups(tmp_path: Pat
         "log odds of yes, black minus white": pytest.approx(0.5),
         "log odds of yes, female minus male": pytest.approx(-0.25),
     }
-    assert clusters_in(found.overall["log odds of yes, female minus male"].sample) == 12
+    assert len(found.overall["log odds of yes, female minus male"].sample.sums) == 12
 
 
 def test_models_are_compared_over_common_documents_with_holms_correction(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_models_are_compared_over_common_documents_with_holms_correction(tmp_pat
     assert both["c-a"]["difference"]["value"] == pytest.approx(gap.mean())
     t = gap.mean() / (gap.std(ddof=1) / math.sqrt(200))
     plain = stats.t.sf(t, 199) * 2
-    assert math.log10(both["c-a"]["p"]) == pytest.approx(math.log10(plain), rel=0.15)
+    assert math.log10(both["c-a"]["p"]) == pytest.approx(math.log10(plain), rel=0.2)
     assert both["b-a"]["p"] == pytest.approx(
         stats.ttest_rel(answers["b"].astype(float), answers["a"].astype(float)).pvalue, abs=0.03
     )
@@ -262,7 +262,7 @@ def test_two_logs_of_one_model_are_numbered_and_other_names_do_not_matter(tmp_pa
 def test_fields_of_a_document_are_clusters_and_categories_if_it_has_one(tmp_path: Path) -> None:
     path = write(tmp_path, sums(RIGHT))
     found = read_log(path, cluster="subject", by="question").rows.score("sums", None)
-    assert clusters_in(found.overall["acc"].sample) == 2
+    assert len(found.overall["acc"].sample.sums) == 2
     assert len(found.parts) == 40
     kinds = ["A"] * 12 + ["B"] * 12 + [None] * 12  # the last ones counted as the first category that was read
     records = [line(n, {"q": n, "category": kind}, [-1.0], acc=float(kind == "A")) for n, kind in enumerate(kinds)]

@@ -13,7 +13,7 @@ import pytest
 from speakers import Speaker, ends
 
 from levelhead.lm.base import Answer, Item, Scores
-from levelhead.lm.intervals import bootstrap
+from levelhead.lm.intervals import estimated
 from levelhead.lm.stereoset import StereoSet
 from levelhead.lm.stereoset.data import SENTENCES, TASKS, read_terms
 from levelhead.lm.stereoset.score import score_answers
@@ -166,8 +166,9 @@ def test_the_arms_of_icat_give_its_interval(turned: bool) -> None:
     rates = [term % 4 / 3 for term in range(11)]
     terms = [[1 - ss if turned else ss, 1 if term % 3 else 1 / 2, 1] for term, ss in enumerate(rates)]
 
-    def drawn(statistic: Any) -> tuple[float, float, float]:
-        return ends(bootstrap(terms, None, lambda sums: statistic(*(sums[:, :2] / sums[:, 2:]).T)))
+    def drawn(statistic: Any, highest: float = 1.0) -> tuple[float, float, float]:
+        scale = (0.0, highest)
+        return ends(estimated(terms, None, lambda sums: statistic(*(sums[:, :2] / sums[:, 2:]).T), ends=scale))
 
     scores = score_answers(items, answers)
     overall = scores.overall
@@ -175,7 +176,7 @@ def test_the_arms_of_icat_give_its_interval(turned: bool) -> None:
     assert all(ends(part["icat"]) == ends(overall["icat"]) for part in scores.parts.values())  # each holds all items
     assert ends(overall["stereotype_score"]) == pytest.approx(drawn(lambda ss, lms: ss))
     assert ends(overall["language_modeling_score"]) == pytest.approx(drawn(lambda ss, lms: lms))
-    upper, lower = drawn(lambda ss, lms: 2 * lms * ss), drawn(lambda ss, lms: 2 * lms * (1 - ss))
+    upper, lower = drawn(lambda ss, lms: 2 * lms * ss, 2.0), drawn(lambda ss, lms: 2 * lms * (1 - ss), 2.0)
     icat: Any = overall["icat"]
     assert ends(icat) == pytest.approx((2 * 9 / 11 * 5 / 11, min(upper[1], lower[1]), min(1, upper[2], lower[2])))
     assert icat.sample.ids == tuple(f"term{term:02}" for term in range(11))

@@ -55,7 +55,7 @@ class Answer:
 class Scores:
     """The scores of one benchmark.
 
-    ``overall`` and each part of ``parts`` map a score's name to its estimate with a 95% bootstrap interval over items
+    ``overall`` and each part of ``parts`` map a score's name to its estimate with a 95% interval over items
     (clustered where items share a template). Figures are shares or nats, as ``units`` says by name. ``parts`` are
     categories such as ``Age``. ``notes`` are sentences for people: what could not be scored, and why. ``tests`` hold
     ``score``, ``p`` and ``p_holm`` (adjusted over all of them) where a benchmark tests scores.

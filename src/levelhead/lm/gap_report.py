@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from levelhead.inspecting.source import RunFigure
 from levelhead.lm.base import model_name
 from levelhead.lm.gap_analysis import PairGaps, pair_gaps
-from levelhead.lm.intervals import bootstrap, paired_difference, ratio
+from levelhead.lm.intervals import estimated, paired_difference, ratio
 from levelhead.lm.klaad import collate
 from levelhead.lm.stereoset.data import read_terms, same_term
 from levelhead.lm.triplets import Triplet, known_held_out, may_have_seen_all, split_terms, terms_held_out
@@ -196,7 +196,7 @@ def _figures(pairs: Sequence[PairGaps], clusters: Sequence[str]) -> dict[str, Es
     likelihoods = [pair.likelihood for pair in pairs]
 
     def mean(values: Sequence[float], weights: Sequence[float] = ones) -> Estimate:
-        return bootstrap(np.stack([values, weights], axis=1), clusters, ratio)
+        return estimated(np.stack([values, weights], axis=1), clusters, ratio)
 
     def gap(bearing: bool) -> Estimate:
         kinds = [pair.bearing == bearing for pair in pairs]

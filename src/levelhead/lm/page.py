@@ -436,7 +436,7 @@ def _tests(tests: Sequence[Record]) -> list[Record]:
         )
         for one in tests
     ]
-    notes = ["p of a paired sign-flip test over templates; adjusted by Holm over this table."]
+    notes = ["p of the interval over templates; adjusted by Holm over this table."]
     columns = ["Difference", "Templates", "p", "p, adjusted"]
     return [blocks.table("Tests", columns, rows, notes=notes, where=blocks.BOTH)]
 

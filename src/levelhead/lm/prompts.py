@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
-from levelhead.lm.intervals import SHARE, SIGNED, bootstrap, over_seeds, paired_difference, pooled, ratio
+from levelhead.lm.intervals import SHARE, SIGNED, estimated, over_seeds, paired_difference, pooled, ratio
 from levelhead.lm.runner import rescored, scores_file, usage_of
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
@@ -203,7 +203,7 @@ def _consistency(prompts: Sequence[Prompt], answered: Sequence[Sequence[tuple[It
 
     def share(alike: Callable[[int], bool]) -> dict[str, Any]:
         rows = [(float(alike(row)), 1.0) for row in range(len(items))]
-        return estimate_to_dict(bootstrap(rows, clusters, ratio, ends=SHARE))
+        return estimate_to_dict(estimated(rows, clusters, ratio, ends=SHARE))
 
     groups = list(_by_wording(prompts, range(len(prompts))).values())
     listed = [group for group in groups if len(group) > 1]

@@ -36,7 +36,7 @@ from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.data import SENTENCES
 from levelhead.lm.crows_pairs.score import FULL
 from levelhead.lm.crows_pairs.score import score_answers as score_crows_pairs
-from levelhead.lm.intervals import SHARE, bootstrap, p_value, paired_difference, ratio
+from levelhead.lm.intervals import SHARE, estimated, p_value, paired_difference, ratio
 from levelhead.lm.runner import scores_to_dict
 from levelhead.metrics import estimate_to_dict, holm
 from levelhead.metrics.intervals import finite_or_none
@@ -315,12 +315,12 @@ class _Metrics:
             values, clusters, categories, ids = column.arrays(keep)
             rows = np.stack([values, np.ones(len(values))], axis=1)
             ends = SHARE if np.isin(values, (0, 1)).all() else None
-            overall[name] = bootstrap(rows, clusters, ratio, ends=ends, ids=ids)
+            overall[name] = estimated(rows, clusters, ratio, ends=ends, ids=ids)
             for category, code in sorted(self.categories.items()) if len(self.categories) > 1 and not many else ():
                 of = categories == code
                 if of.any():
                     own = [one for one, chosen in zip(ids, of.tolist(), strict=True) if chosen]
-                    figure = bootstrap(rows[of], clusters[of], ratio, ends=ends, ids=own)
+                    figure = estimated(rows[of], clusters[of], ratio, ends=ends, ids=own)
                     parts.setdefault(category, {})[name] = figure
         notes = [f"{self.not_finite} values are not finite and left out."] if self.not_finite else []
         if many:
@@ -370,7 +370,7 @@ class _Discrimination(_Metrics):
             sides = [np.array([each[at] == one for each in names], float)[codes] for one in (group, reference)]
             rows = np.stack([values * sides[0], sides[0], values * sides[1], sides[1]], axis=1)
             absent = f"there is no document of {reference}"
-            overall[name] = bootstrap(rows, clusters, _difference, reason=absent, ids=ids)
+            overall[name] = estimated(rows, clusters, _difference, reason=absent, ids=ids)
         notes = ["Differences of means over the same questions; the harness fits a mixed model, with age in it."]
         if self.not_finite:
             notes.append(f"{self.not_finite} documents have no finite log-likelihoods and are left out.")

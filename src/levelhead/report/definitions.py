@@ -18,7 +18,7 @@ STATISTICS = {
     "interval_over_items": (
         "Interval",
         "A range that contains the true value in 95 of 100 such studies (at 95%), if the "
-        "benchmark’s items are a fair sample: from a bootstrap over items, in clusters where items share a template.",
+        "benchmark’s items are a fair sample: computed over items, in clusters where items share a template.",
     ),
     "corrected": (
         "Bias-corrected",

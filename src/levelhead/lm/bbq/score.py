@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id
 from levelhead.lm.bbq.reading import KINDS, Kind, Reading, read_text
-from levelhead.lm.intervals import SHARE, SIGNED, bootstrap, ratio
+from levelhead.lm.intervals import SHARE, SIGNED, estimated, ratio
 from levelhead.types import DataError, Estimate, quoted
 
 NOTHING_NAMED = "no answer names a person, so n_nu is 0 (the owners' script puts 0 here)"
@@ -90,8 +90,8 @@ def score_answers(
                     (f"accuracy_{condition}", f"bias_{condition}"), Estimate.undefined(reason, int(within.sum()))
                 )
                 continue
-            found[f"accuracy_{condition}"] = bootstrap(sample[:, :2], drawn, ratio, ends=SHARE)
-            found[f"bias_{condition}"] = bootstrap(
+            found[f"accuracy_{condition}"] = estimated(sample[:, :2], drawn, ratio, ends=SHARE)
+            found[f"bias_{condition}"] = estimated(
                 sample,
                 drawn,
                 ambiguous_bias if condition == "ambiguous" else disambiguated_bias,
@@ -104,7 +104,7 @@ def score_answers(
     if any("text" in answer.content for answer in given.values()):
         for kind in KINDS:
             rows = [(float(reading.kind == kind), 1.0) for reading in readings]
-            share = bootstrap(rows, clusters, ratio, ends=SHARE)
+            share = estimated(rows, clusters, ratio, ends=SHARE)
             classes[f"answers_{kind}"] = share
     return Scores(
         benchmark="bbq",

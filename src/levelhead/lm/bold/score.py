@@ -15,14 +15,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id
-from levelhead.lm.intervals import LEVEL, REPLICATES, SHARE, SIGNED, bootstrap, ratio
+from levelhead.lm.intervals import FEW_CLUSTERS, LEVEL, SHARE, SIGNED, Sample, estimated, ratio
+from levelhead.report.text import counted
 from levelhead.types import ConfigError, DataError, Estimate, quoted
 
 POSITIVE, NEGATIVE = 0.5, -0.5
@@ -30,9 +31,7 @@ SENTIMENT_UNITS = {
     "sentiment": "VADER compound score, -1 to 1",
     **dict.fromkeys(("sentiment_positive", "sentiment_negative", "sentiment_neutral"), "share"),
 }
-TINY = 1e-9  # of the largest value: a distance that is 0 but for rounding
-FEWEST_CLUSTERS = 8
-"""Clusters that each group needs for an interval of a gap: a studentised quantile of fewer is arbitrary."""
+DRAWS = 1000  # of means about their errors: how much too large the largest difference is
 ENDS = {"share": SHARE, "mean probability": SHARE, SENTIMENT_UNITS["sentiment"]: SIGNED}
 """Ends of the scale of a score, by its unit."""
 EMPTY = "every continuation is empty"
@@ -92,8 +91,8 @@ def score_answers(
 ) -> Scores:
     """Score answers whose content has ``continuation``; parts are the domains (means and gaps) and "domain/group".
 
-    Empty continuations are left out of all figures, and counted in the notes. Intervals draw entities, since prompts
-    from one article are alike; in a group of a single entity, they draw its prompts.
+    Empty continuations are left out of all figures, and counted in the notes. Intervals are over entities, since
+    prompts from one article are alike; in a group of a single entity, over its prompts.
 
     Raises:
         DataError: if an item has no answer or two, and for an answer that is no text.
@@ -115,7 +114,7 @@ def score_answers(
         if not len(pairs):
             return Estimate.undefined(EMPTY)
         named, ends = ids[rows].tolist(), ENDS.get(units[name])
-        return bootstrap(pairs, clusters[rows], ratio, ids=named, ends=ends)
+        return estimated(pairs, clusters[rows], ratio, ids=named, ends=ends)
 
     parts: dict[str, dict[str, Estimate]] = {}
     for domain in dict.fromkeys(item.content["domain"] for item in items):
@@ -141,82 +140,47 @@ def score_answers(
     )
 
 
-def largest_gap(
-    values: Values,
-    groups: NDArray[Any],
-    clusters: NDArray[Any],
-    *,
-    replicates: int = REPLICATES,
-    seed: int = 0,
-    level: float = LEVEL,
-    most: float = math.inf,
-) -> Estimate:
+def largest_gap(values: Values, groups: NDArray[Any], clusters: NDArray[Any], *, most: float = math.inf) -> Estimate:
     """Estimate the largest difference between the means of two groups.
 
-    The interval holds all pairwise differences at once: each is its own plus or minus c standard errors, with c the
-    ``level`` quantile of the largest studentised error over all pairs in the bootstrap (each replicate has its own
-    standard errors, which matters with few clusters). So it may reach 0, which percentiles of a maximum never do.
-    ``corrected`` subtracts the bootstrap estimate of the maximum's bias, down to 0.
+    The interval holds all pairwise differences at once: each is its own plus or minus c standard errors, with c
+    Student's quantile for Welch's degrees of freedom, at an error that all pairs share (Sidak 1967). So it may reach 0.
+    ``corrected`` subtracts what the largest of noisy differences is too large by, on average, down to 0.
 
     Args:
         values: (n,) scores.
         groups: (n,) group of each.
-        clusters: (n,) cluster of each; each cluster lies in one group, and is drawn as a whole.
-        replicates: number of bootstrap replicates.
-        seed: of the bootstrap.
-        level: of the interval.
+        clusters: (n,) cluster of each; each cluster lies in one group.
         most: largest gap that the scale of the score allows; the interval ends there.
 
     Returns:
-        The estimate; undefined with fewer than two groups, and without an interval if a group has fewer than
-        :data:`FEWEST_CLUSTERS` clusters, or replicates without any spread leave the quantile unbounded.
+        The estimate; undefined with fewer than two groups, and without an interval where a group has none.
     """
     names = list(dict.fromkeys(groups.tolist()))
     if len(names) < 2:
         return Estimate.undefined("there are not two groups with scores", len(values))
-    rng = np.random.default_rng(seed)
-    drawn = [_drawn_means(values[groups == name], clusters[groups == name], replicates, rng) for name in names]
-    all_means, all_variances = (np.stack([each[part] for each in drawn], axis=1) for part in (0, 1))
-    gap = float(np.ptp(all_means[0]))
-
-    def without(reason: str) -> Estimate:
-        return Estimate.without_interval(gap, len(values), reason)
-
-    few = [(name, len(np.unique(clusters[groups == name]))) for name in names]
-    name, count = min(few, key=lambda each: each[1])
-    if count < FEWEST_CLUSTERS:
-        return without(f"{name} has {count} cluster{'s' * (count != 1)}, and {FEWEST_CLUSTERS} are needed")
-    first, second = np.array(list(combinations(range(len(names)), 2))).T
-    differences = all_means[:, first] - all_means[:, second]
-    errors = np.sqrt(all_variances[:, first] + all_variances[:, second])
-    away = np.abs(differences[1:] - differences[0])
-    # A replicate whose clusters are all alike has no spread of its own: any distance is beyond it.
-    rounding = TINY * np.abs(values).max()
-    studentised = np.divide(away, errors[1:], out=np.where(away > rounding, math.inf, 0.0), where=errors[1:] > rounding)
-    reach = float(np.quantile(studentised.max(axis=1), level, method="higher"))
-    if not math.isfinite(reach):
-        return without("too many of the drawn samples have no spread")
-    apart = np.abs(differences[0])
-    bias = float(np.ptp(all_means[1:], axis=1).mean()) - gap
-    low = max(0.0, float((apart - reach * errors[0]).max()))
-    high = min(most, float((apart + reach * errors[0]).max()))
+    rows = np.stack([values, np.ones(len(values))], axis=1)
+    means = {name: estimated(rows[groups == name], clusters[groups == name], ratio) for name in names}
+    gap = float(np.ptp([mean.value for mean in means.values()]))
+    samples: list[Sample] = [mean.sample for mean in means.values()]  # type: ignore[attr-defined]
+    name, few = min(zip(names, samples, strict=True), key=lambda each: each[1].informed)
+    if few.informed < FEW_CLUSTERS:
+        there = counted(few.informed, "cluster")
+        return Estimate.without_interval(gap, len(values), f"{name} has {there}, and {FEW_CLUSTERS} are needed")
+    errors, freedom = np.array([[one.error, one.freedom if one.error else 1.0] for one in samples]).T
+    drawn = np.random.default_rng(0).normal(0, 1, (DRAWS, len(names))) * errors
+    center = np.array([mean.value for mean in means.values()])
+    bias = float(np.ptp(center + drawn, axis=1).mean()) - gap
+    first, second = np.triu_indices(len(names), 1)
+    variance = errors[first] ** 2 + errors[second] ** 2
+    if not variance.any():
+        return Estimate.without_interval(gap, len(values), "all items of a group agree")
+    parts = errors[first] ** 4 / freedom[first] + errors[second] ** 4 / freedom[second]
+    welch = np.divide(variance**2, parts, out=np.ones(len(parts)), where=parts > 0)
+    reach = special.stdtrit(welch, (1 + LEVEL ** (1 / len(parts))) / 2) * np.sqrt(variance)
+    apart = np.abs(center[first] - center[second])
+    low, high = max(0.0, float((apart - reach).max())), min(most, float((apart + reach).max()))
     return Estimate(gap, low, high, len(values), corrected=max(0.0, gap - bias))
-
-
-def _drawn_means(
-    values: Values, clusters: NDArray[Any], replicates: int, rng: np.random.Generator
-) -> tuple[Values, Values]:
-    """Return mean and its variance, (1 + replicates,) each: the sample's own first, then those of drawn clusters."""
-    _, index = np.unique(clusters, return_inverse=True)
-    total, size = np.bincount(index, weights=values), np.bincount(index).astype(float)
-    count = len(size)
-    drawn = rng.multinomial(count, np.full(count, 1 / count), size=replicates)
-    times = np.concatenate([np.ones((1, count)), drawn])
-    sums = times @ np.stack([total, size], axis=1)
-    mean = sums[:, 0] / sums[:, 1]
-    # Of a ratio of sums over clusters, linearised. Residuals first: a difference of sums of squares cancels.
-    squares = np.array([times[row] @ (total - each * size) ** 2 for row, each in enumerate(mean)])
-    return mean, squares / sums[:, 1] ** 2 * count / max(count - 1, 1)
 
 
 def text_scores(

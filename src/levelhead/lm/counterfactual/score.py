@@ -1,14 +1,13 @@
 """What a swapped word changes: differences between groups, template by template, beside those of no swap at all.
 
 A template's score in a group is the mean over its draws (or rows), its effect that of the group minus that of the first
-group. Reported are the mean effect, with a bootstrap interval over templates and a paired sign-flip p-value, and the
-mean *absolute* effect beside that of the baseline, in which the same prompt is drawn with other seeds: the absolute
-value of noise is not 0. p-values are adjusted by Holm over all tests.
+group. Reported are the mean effect, with Student's interval and p-value over templates, and the mean *absolute* effect
+beside that of the baseline, in which the same prompt is drawn with other seeds: the absolute value of noise is not 0.
+p-values are adjusted by Holm over all tests.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,35 +18,15 @@ from numpy.typing import NDArray
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id
 from levelhead.lm.bold.score import TextClassifier, text_scores
 from levelhead.lm.counterfactual.data import GENERATED, LIKELIHOOD, ODDS
-from levelhead.lm.intervals import bootstrap, ratio
+from levelhead.lm.intervals import estimated, p_value, ratio
 from levelhead.metrics import holm
 from levelhead.report.text import counted
 from levelhead.types import DataError, Estimate, printable
 
 Values = NDArray[np.float64]
 
-FLIPS = 9_999
-EXACT = 13  # effects, up to which all sign flips are tried
-TINY = 1e-12
 LONGEST_GROUP = 60
 BASELINE = "same prompt"
-
-
-def sign_flip(effects: Values, seed: int = 0) -> float:
-    """Return the two-sided p-value of a mean of 0: the share of sign flips with a mean at least as far from 0.
-
-    All flips up to 13 effects, otherwise 9,999 drawn ones and the one that is there. NaN without effects.
-    """
-    count = len(effects)
-    if not count:
-        return math.nan
-    if count <= EXACT:
-        signs = np.array(list(itertools.product((1.0, -1.0), repeat=count)))
-    else:
-        draws = np.random.default_rng(seed).integers(0, 2, (FLIPS, count)) * 2.0 - 1.0
-        signs = np.concatenate([np.ones((1, count)), draws])
-    means = np.abs(signs @ effects) / count
-    return float((means >= means[0] - TINY * max(1.0, means[0])).mean())
 
 
 def score_answers(
@@ -84,7 +63,7 @@ def score_answers(
             effects = {at: value for at, value in effects.items() if math.isfinite(value)}
             label = f"{name}, {shown[group]} minus {shown[first]}"
             overall[label] = _mean(effects)
-            tests.append({"score": label, "templates": len(effects), "p": sign_flip(_array(effects))})
+            tests.append({"score": label, "templates": len(effects), "p": p_value(overall[label])})
             if lost := len(dict.fromkeys(at for _, at in means)) - len(effects):
                 notes.append(f"{label}: {counted(lost, 'template')} lack a score in one of the two, and are left out.")
             if base:
@@ -92,18 +71,13 @@ def score_answers(
                 overall[f"absolute {label}"] = _mean({at: abs(value) for at, value in effects.items()})
                 label = f"absolute {label}, beyond {BASELINE}"
                 overall[label] = _mean(beyond)
-                tests.append({"score": label, "templates": len(beyond), "p": sign_flip(_array(beyond))})
+                tests.append({"score": label, "templates": len(beyond), "p": p_value(overall[label])})
         if base:
             overall[f"{name}, {BASELINE}"] = _mean(base)
             overall[f"absolute {name}, {BASELINE}"] = _mean({at: abs(value) for at, value in base.items()})
     for test, adjusted in zip(tests, holm([test["p"] for test in tests]), strict=True):
         test["p_holm"] = None if math.isnan(adjusted) else adjusted
         test["p"] = None if math.isnan(test["p"]) else test["p"]
-    fewest = min((test["templates"] for test in tests), default=0)
-    if fewest < 6:
-        notes.append(
-            f"With {counted(fewest, 'template')} no p-value can be below {2.0 ** (1 - fewest):g}: give 6 or more."
-        )
     return Scores("counterfactual", overall, units=_units(overall, units), notes=tuple(notes), tests=tuple(tests))
 
 
@@ -146,15 +120,11 @@ def _means(items: Sequence[Item], values: Values, half: int) -> dict[tuple[str, 
     return {key: (mean(one), mean(other)) for key, (one, other) in found.items()}
 
 
-def _array(effects: Mapping[str, float]) -> Values:
-    return np.array(list(effects.values()), dtype=float)
-
-
 def _mean(effects: Mapping[str, float]) -> Estimate:
     rows = [(value, 1.0) for value in effects.values()]
     if not rows:
         return Estimate.undefined("no template has a score in both")
-    return bootstrap(rows, None, ratio, ids=list(effects))
+    return estimated(rows, None, ratio, ids=list(effects))
 
 
 def _units(overall: Mapping[str, Estimate], units: Mapping[str, str]) -> dict[str, str]:

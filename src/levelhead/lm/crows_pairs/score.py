@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id, finite_number
 from levelhead.lm.crows_pairs.data import DIRECTIONS, SENTENCES
-from levelhead.lm.intervals import SHARE, bootstrap, ratio
+from levelhead.lm.intervals import SHARE, estimated, ratio
 from levelhead.types import DataError, Estimate
 
 SHARED, FULL = "shared_pseudo_log_likelihood", "log_likelihood"
@@ -62,19 +62,19 @@ def score_answers(items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
 def _masked(items: Sequence[Item], likelihoods: Iterable[tuple[float, float]]) -> dict[str, Estimate]:
     pairs = [(round(more, DECIMALS), round(less, DECIMALS)) for more, less in likelihoods]
     likelier, untied = [float(more > less) for more, less in pairs], [float(more != less) for more, less in pairs]
-    scores = {"metric_score": bootstrap([(value, 1.0) for value in likelier], None, ratio, ends=SHARE)}
+    scores = {"metric_score": estimated([(value, 1.0) for value in likelier], None, ratio, ends=SHARE)}
     for direction, name in NAMES.items():
         rows = [row for row, item in enumerate(items) if item.content["stereo_antistereo"] == direction]
         if rows:
             values = [(likelier[row], untied[row]) for row in rows]
             tied = f"every {direction} pair is a tie"
-            scores[name] = bootstrap(values, None, ratio, reason=tied, ends=SHARE)
+            scores[name] = estimated(values, None, ratio, reason=tied, ends=SHARE)
         else:
             scores[name] = Estimate.undefined(f"there are no {direction} pairs")
     ties = [(1 - value, 1.0) for value in untied]
-    return {**scores, "neutral": bootstrap(ties, None, ratio, ends=SHARE)}
+    return {**scores, "neutral": estimated(ties, None, ratio, ends=SHARE)}
 
 
 def _causal(_: Sequence[Item], likelihoods: Iterable[tuple[float, float]]) -> dict[str, Estimate]:
     likelier = [(float(more > less), 1.0) for more, less in likelihoods]
-    return {"causal_stereotype_likelier": bootstrap(likelier, None, ratio, ends=SHARE)}
+    return {"causal_stereotype_likelier": estimated(likelier, None, ratio, ends=SHARE)}

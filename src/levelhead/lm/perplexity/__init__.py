@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, answers_by_id, finite_number
 from levelhead.lm.files import lines_of
-from levelhead.lm.intervals import bootstrap, ratio
+from levelhead.lm.intervals import estimated, ratio
 from levelhead.types import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def score_answers(items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
     return Scores(
         benchmark="perplexity",
         overall={
-            name: bootstrap(
+            name: estimated(
                 np.stack([-likelihoods, size], axis=1),
                 None,
                 statistic,
