@@ -75,7 +75,7 @@ def test_no_audit_imports_a_file_of_the_current_folder(hostile: Path) -> None:
         "audit rows.csv --label label --prediction prediction --group group --html audit.html --json audit.json",
         "plan --gap 5 --rate 0.3",
         "explain rows.csv --label label --score score --group group",
-        "postprocess rows.csv --label label --score score --group group --out rule",
+        "postprocess rows.csv --label label --score score --group group --rule rule",
         "init texts.csv --out recipe.yaml",
     )
 

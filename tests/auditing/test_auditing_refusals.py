@@ -11,7 +11,7 @@ import pytest
 from test_bias_rule import made as loans
 
 import levelhead as lh
-from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.postprocess_audit import postprocess
 from levelhead.storage import read_json
 from refusals import Row, check, rows
 
@@ -51,7 +51,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         new.assign(**{column: new[column].where(new.index != 3, value)}).to_csv(folder / f"{name}.csv", index=False)
     new.assign(repaid=new["repaid"].map({"yes": "paid", "no": "late"})).to_csv(folder / "words.csv", index=False)
-    rule = postprocess_file(folder / "loan.csv", "p", "sex", label="repaid", metric="demographic_parity")
+    rule = postprocess(folder / "loan.csv", score="p", groups=["sex"], label="repaid", metric="demographic_parity")
     (folder / RULE).write_text(json.dumps(rule.to_dict()))
     return folder
 

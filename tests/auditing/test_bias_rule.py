@@ -16,7 +16,7 @@ import levelhead as lh
 from command_line import run, said
 from levelhead.auditing.bias_rule import measured_gap
 from levelhead.auditing.postprocess import METRICS, fit_rule
-from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.postprocess_audit import postprocess
 from levelhead.storage import read_json
 
 
@@ -38,7 +38,7 @@ def rule(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rule")
     made(2000).to_csv(folder / "valid.csv", index=False)
     columns = ("--score", "p", "--group", "sex", "--label", "repaid", "--metric", "demographic_parity")
-    assert run("postprocess", "--fit", folder / "valid.csv", *columns, "--rule", folder / "rule.json") == 0
+    assert run("postprocess", folder / "valid.csv", *columns, "--rule", folder / "rule.json") == 0
     return folder / "rule.json"
 
 
@@ -179,7 +179,7 @@ def test_a_bound_that_is_not_met_on_the_rows_fitted_on_is_said_and_kept(tmp_path
     assert known.rule_.fit_gap is not None
     assert known.rule_.fit_gap <= 0.02
     pd.DataFrame({"p": p, "y": y, "g": group}).to_csv(tmp_path / "p.csv", index=False)
-    found = postprocess_file(tmp_path / "p.csv", "p", "g", label="y")
+    found = postprocess(tmp_path / "p.csv", score="p", groups=["g"], label="y")
     own = found.fitted
     gap = measured_gap(found.decisions[own], y[own] == 1, group[own], "equalized_odds")
     assert found.saved.rule.fit_gap == found.to_dict()["rule"]["fit_gap"] == gap

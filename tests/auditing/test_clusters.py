@@ -13,7 +13,7 @@ from scipy import special, stats
 import levelhead as lh
 from command_line import evaluated_run, run, said
 from levelhead.auditing.paired_answer import PairedAttribute, paired_sentences
-from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.postprocess_audit import postprocess
 from levelhead.metrics.paired import paired_interval
 
 
@@ -325,9 +325,9 @@ def test_what_takes_no_clusters_is_told_another_way_out(tmp_path: Path) -> None:
     priced = lh.audit_table(tmp_path / "p.csv", label="y", prediction="yhat", groups=["sex"], costs=costs).warnings
     (told,) = [one for one in priced if "belong to one person" in one]
     assert told.endswith("keep one row of each person_id.")
-    rule = postprocess_file(tmp_path / "p.csv", "p", "sex", label="y").warnings
+    rule = postprocess(tmp_path / "p.csv", score="p", groups=["sex"], label="y").warnings
     assert [one for one in rule if one.endswith("too narrow: add --cluster person_id.")]
-    assert not postprocess_file(tmp_path / "p.csv", "p", "sex").warnings  # nothing is measured
+    assert not postprocess(tmp_path / "p.csv", score="p", groups=["sex"]).warnings  # nothing is measured
 
 
 def test_what_takes_no_clusters_of_a_run_is_told_where_they_come_from(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import time
 from pathlib import Path
@@ -16,9 +15,7 @@ from scipy import optimize, sparse
 from command_line import evaluated_run, run, said
 from levelhead.auditing.bias_rule import choose_rule, measured_gap
 from levelhead.auditing.postprocess import METRICS, fit_rule, rates_of, solve_rates
-from levelhead.auditing.postprocess_audit import Postprocessed, postprocess_file, reversals
-from levelhead.storage import read_json
-from levelhead.types import DataError
+from levelhead.auditing.postprocess_audit import Postprocessed, apply_rule, postprocess
 
 PROBABILITY = np.array([0.9, 0.8, 0.7, 0.6, 0.55, 0.45, 0.4, 0.3, 0.2, 0.1])
 IN_GROUP = np.array([0.2, 0.3, 0.2, 0.6, 0.4, 0.7, 0.8, 0.6, 0.9, 0.7])
@@ -44,7 +41,13 @@ def made(rows: int = 4000, groups: int = 2, seed: int = 5) -> pd.DataFrame:
 def ruled(folder: Path, rows: pd.DataFrame, **options: Any) -> Postprocessed:
     """Return what a rule does to rows, which are written to a file."""
     rows.to_csv(folder / "p.csv", index=False)
-    return postprocess_file(folder / "p.csv", "p", "g", **{"label": "y", **options})
+    return postprocess(folder / "p.csv", score="p", groups=["g"], **{"label": "y", **options})
+
+
+def applied(folder: Path, rows: pd.DataFrame, rule: Any) -> Postprocessed:
+    """Return what a fitted rule does to rows with labels, which are written to the file that it was fitted on."""
+    rows.to_csv(folder / "p.csv", index=False)
+    return apply_rule(rule, folder / "p.csv", label="y")
 
 
 def rates_by_group(decided: Any, group: np.ndarray, weight: Any = None) -> list[float]:
@@ -194,27 +197,10 @@ def test_probabilities_that_are_off_in_one_group_are_calibrated_first(tmp_path: 
     rows = made(12_000)
     rows["p"] = np.where(rows["g"] == "a", rows["p"] ** 2, rows["p"])
     rows[:6000].to_csv(tmp_path / "validation.csv", index=False)
-    found = ruled(tmp_path, rows[6000:], validation=tmp_path / "validation.csv", metric="equal_opportunity")
+    found = ruled(tmp_path, rows[6000:], fit=tmp_path / "validation.csv", metric="equal_opportunity")
     group, label = rows["g"][6000:].to_numpy(), rows["y"][6000:].to_numpy() == 1
     assert measured_gap(found.decisions, label, group, "equal_opportunity") < 0.07
     assert (found.fitted_on, found.measured_on) == (6000, 6000)
-
-
-def test_the_command_writes_ids_and_class_names_that_are_no_formulas(tmp_path: Path) -> None:
-    """A spreadsheet runs what begins with one of these signs."""
-    ids = ["=HYPERLINK(1)", "@SUM(1)", "+cmd", "-cmd", " =1+1", "\t=1", "-5", "+1.5e3", "a=b"]
-    table = made(400).assign(**{"=id": [ids[row % 9] for row in range(400)]})
-    table.assign(y=np.where(table["y"] == 1, "=paid", "late")).to_csv(tmp_path / "p.csv", index=False)
-    out, figures = tmp_path / "out.csv", tmp_path / "p.json"
-    assert run("postprocess", tmp_path / "p.csv", *COLUMNS, "--id", "=id", "--out", out, "--json", figures) == 0
-    with out.open(newline="", encoding="utf-8") as file:
-        header, *rows = csv.reader(file)
-    assert header == ["'=id", "before", "after", "fitted"]
-    assert [row[0] for row in rows[:9]] == [f"'{one}" for one in ids[:6]] + ids[6:]
-    assert {cell for row in rows for cell in row[1:3]} == {"'=paid", "late"}
-    record: dict[str, Any] = read_json(figures)
-    assert record["flipped"] == sum(before != after for _, before, after, _ in rows)
-    assert record["rule"]["uses_groups"] is True
 
 
 @pytest.mark.parametrize(("bar_from", "shown"), [(900, False), (100, True)])
@@ -245,26 +231,17 @@ def test_rows_that_a_rule_was_fitted_on_are_marked_and_not_measured(
     assert run("apply", tmp_path / "rule.json", tmp_path / "p.csv", "--out", out, "--label", "y") == 0
     assert f"The rule was fitted on {count} of these rows, by the file's SHA-256" in said(capsys)
     assert pd.read_csv(out)["decision_fitted"].tolist() == found.fitted.tolist()
-    found = ruled(tmp_path, made(1000, seed=1), rule=tmp_path / "rule.json")
+    found = applied(tmp_path, made(1000, seed=1), tmp_path / "rule.json")
     assert (found.fitted_on, found.measured_on) == (count, 1000 - count)
     made(200, seed=2).to_csv(tmp_path / "test.csv", index=False)
     whole = tmp_path / "whole.json"
     assert run("postprocess", tmp_path / "test.csv", "--fit", tmp_path / "p.csv", *COLUMNS, "--rule", whole) == 0
-    found = ruled(tmp_path, made(1000, seed=1), rule=whole)
+    found = applied(tmp_path, made(1000, seed=1), whole)
     assert found.warnings == ["The rule was fitted on all of these rows: expect larger gaps on new ones."]
     assert found.sentences()[0].startswith("On 1,000 rows that the rule was fitted on, ")
     alone = ruled(tmp_path, made(1000, seed=1), label=None)
     assert alone.fitted.all()
     assert alone.audit is None  # golden: rule_without_labels
-
-
-def test_an_id_column_that_is_not_there_is_named_before_the_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fit = "levelhead.auditing.postprocess_audit.choose_rule"
-    monkeypatch.setattr(fit, lambda *_, **__: pytest.fail("fitted too early"))
-    with pytest.raises(DataError, match="lone"):
-        ruled(tmp_path, made(400), id_column="lone")
 
 
 def test_a_rule_remembers_which_class_each_label_means(tmp_path: Path) -> None:
@@ -273,24 +250,21 @@ def test_a_rule_remembers_which_class_each_label_means(tmp_path: Path) -> None:
     mapped = {"label_map": {"paid": "1", "late": "0"}, "positive": "1", "metric": "demographic_parity"}
     saved = ruled(tmp_path, words[0], **mapped).saved
     assert saved.label_map == {"paid": "1", "late": "0"}
-    in_words, in_numbers = (ruled(tmp_path, rows, rule=saved) for rows in (words[1], new))  # these are classes already
+    in_words, in_numbers = (applied(tmp_path, rows, saved) for rows in (words[1], new))  # these are classes already
     assert in_words.sentences() == in_numbers.sentences()
     assert in_words.audit is not None
 
 
-def test_a_gap_that_changed_its_sign_is_said() -> None:
-    """Before 3 of 4 and 1 of 4 are selected, after 1 of 4 and 2 of 4: from +50 points to -25."""
-    before, after = np.array([1, 1, 1, 0, 1, 0, 0, 0], bool), np.array([1, 0, 0, 0, 1, 1, 0, 0], bool)
-    group = np.array(["a"] * 4 + ["b"] * 4, object)
-    (found,) = reversals("demographic_parity", before, after, None, group, 1)
-    assert (found.groups, found.before, found.after) == (("a", "b"), 0.5, -0.25)
-    assert "“a” was 50.0 points above that of “b”, and is now 25.0 points below it" in found.sentence()
-    assert reversals("demographic_parity", before, before, None, group, 1) == []
-    assert reversals("demographic_parity", before, after, None, group, 5) == []
-    assert reversals("equal_opportunity", before, after, None, group, 1) == []
-    label = np.array([1, 1, 0, 0, 1, 1, 0, 0], bool)
-    rates = [(one.label, one.before, one.after) for one in reversals("equalized_odds", before, after, label, group, 1)]
-    assert rates == [(1, 0.5, -0.5)]  # 2 of 2 and 1 of 2, then 1 of 2 and 2 of 2; false positives: from 1 of 2 to 0
+def test_a_gap_that_changed_its_sign_is_said(tmp_path: Path) -> None:
+    """A bound of 0 that is met on 150 rows is overshot on the others."""
+    found = ruled(tmp_path, made(300, seed=3), metric="demographic_parity", delta=0.0)
+    assert found.audit is not None
+    rates = {group: one.rates["selection_rate"] for group, one in found.audit.by_attribute["g"].groups.items()}
+    (one,) = found.reversals()
+    assert one.groups == ("a", "b")
+    assert (one.before, one.after) == (rates["a"].old - rates["b"].old, rates["a"].new - rates["b"].new)
+    assert one.before > 0 > one.after
+    assert sum("and is now" in line for line in found.sentences()) == 1
 
 
 @pytest.mark.parametrize("metric", ["equal_opportunity", "equalized_odds"])
@@ -319,7 +293,7 @@ def test_groups_that_the_measured_gap_leaves_out_are_named(tmp_path: Path) -> No
     few = pd.DataFrame({"y": [0, 1] * 14, "p": np.linspace(0.05, 0.3, 28), "g": "c"})
     rows = pd.concat([made(1000), few])
     fitted = ruled(tmp_path, rows)
-    for found in (fitted, ruled(tmp_path, rows, rule=fitted.saved)):
+    for found in (fitted, applied(tmp_path, rows, fitted.saved)):
         told = [one for one in found.to_dict()["warnings"] if one.startswith("g: group “c” has ")]
         assert told
         assert all("fewer than 10, and is left out of" in one and "equalized odds" in one for one in told)
@@ -339,10 +313,10 @@ def test_no_person_is_on_both_sides_and_intervals_take_people_together(tmp_path:
     assert alone.audit is not None
     wide, narrow = (one.by_attribute["g"].metrics["accuracy"].difference for one in (found.audit, alone.audit))
     assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
-    again = ruled(tmp_path, rows, rule=found.saved)
+    again = applied(tmp_path, rows, found.saved)
     assert (again.fitted == found.fitted).all()
     assert "Intervals are clustered by person: 1,600 rows in 400 clusters." in again.sentences()
-    assert not ruled(tmp_path, made(200, seed=6), rule=found.saved).clustered  # without people
+    assert not applied(tmp_path, made(200, seed=6), found.saved).clustered  # without people
     one, other = (ruled(tmp_path, people, **(options | {"cluster": cluster})) for cluster in ("person", None))
     assert one.sentences() == other.sentences()
     assert (one.fitted == other.fitted).all()
@@ -410,7 +384,7 @@ def test_one_threshold_is_the_best_within_the_bound_and_is_measured_on_other_row
     fit, held = people()
     fit.to_csv(tmp_path / "fit.csv", index=False)
     options: dict[str, Any] = {"metric": metric, "delta": delta, "threshold": before, "one_threshold": True}
-    found = ruled(tmp_path, held, validation=tmp_path / "fit.csv", **options)
+    found = ruled(tmp_path, held, fit=tmp_path / "fit.csv", **options)
     assert found.audit is not None
     changes = found.audit.by_attribute["g"].metrics
     gap = changes["equalized_odds_worst" if metric == "equalized_odds" else metric]

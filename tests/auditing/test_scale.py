@@ -13,7 +13,7 @@ from scipy import special
 import levelhead as lh
 from as_tables import explain_columns
 from levelhead.auditing.page import audit_page
-from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.postprocess_audit import apply_rule, postprocess
 from levelhead.report import render
 
 ROWS = 600
@@ -40,7 +40,7 @@ def of_three(frame: pd.DataFrame, folder: Path, score: str, **options: Any) -> l
     frame.to_csv(path, index=False)
     audited = lh.audit_table(path, label="y", groups=["sex"], score=score, replicates=100, **options).to_dict()
     explained = lh.explain(path, label="y", score=score, groups=["sex"], replicates=100, **options).to_dict()
-    ruled = postprocess_file(path, score, "sex", label="y", **options)
+    ruled = postprocess(path, score=score, groups=["sex"], label="y", **options)
     record = ruled.to_dict()
     selected = sum(one["n"] * one["selection_rate"]["value"] for one in audited["groups"].values())
     scores = frame[score].to_numpy()
@@ -97,7 +97,9 @@ def test_log_odds_are_read_alike_everywhere(tmp_path: Path) -> None:
     small = frame.assign(z=frame["z"] * 0.1 + 0.5)  # most lie in 0 to 1
     right = ("log-odds", 0.0, int((small["z"] >= 0).sum()))
     assert of_three(small, tmp_path, "z", scale="log-odds") == [right] * 3
-    by_odds = postprocess_file(tmp_path / "scores.csv", "z", "sex", label="y", scale="log-odds", threshold=0.1)
+    by_odds = postprocess(
+        tmp_path / "scores.csv", score="z", groups=["sex"], label="y", scale="log-odds", threshold=0.1
+    )
     assert by_odds.before.sum() == (small["z"] >= 0.1).sum()
     assert by_odds.rule.threshold == pytest.approx(special.expit(0.1))
 
@@ -118,18 +120,18 @@ def test_a_rule_knows_the_scale_that_it_was_fitted_on(tmp_path: Path) -> None:
     """A rule on log odds would take a probability of 0.36 for more than a half."""
     frame, old, new = made(), tmp_path / "old.csv", tmp_path / "new.csv"
     frame.to_csv(old, index=False)
-    rule = postprocess_file(old, "z", "sex", label="y").saved
+    rule = postprocess(old, score="z", groups=["sex"], label="y").saved
     assert rule.scale == "log-odds"
     few = frame[frame["z"].between(0.01, 0.99)][:4]  # these alone would pass for probabilities
     few.to_csv(new, index=False)
-    found = postprocess_file(new, "z", "sex", rule=rule)
+    found = apply_rule(rule, new, score="z")
     assert found.before.all()
     assert (found.scale.name, found.threshold) == ("log-odds", 0.0)
     for rows in (1, ROWS):
         frame[:rows].to_csv(new, index=False)
-        found = postprocess_file(new, "p", "sex", rule=rule, scale="probability")
+        found = apply_rule(rule, new, score="p", scale="probability")
         assert (found.before == (frame["p"][:rows] >= 0.5)).all()
         assert (found.to_dict()["scale"], found.to_dict()["threshold"]) == ("probability", 0.5)  # as the cut-offs shown
-        assert postprocess_file(new, "p", "sex", rule=rule, scale="log-odds").before.all()
+        assert apply_rule(rule, new, score="p", scale="log-odds").before.all()
     frame[:1].assign(z=frame["p"]).to_csv(new, index=False)  # one log odds of the rule's own column can lie in 0 to 1
-    assert postprocess_file(new, "z", "sex", rule=rule).before.all()
+    assert apply_rule(rule, new, score="z").before.all()

@@ -366,5 +366,5 @@ def test_out_and_html_mean_the_same_in_every_verb() -> None:
                 page = "Write the page here" if verb == "report" else "one standalone HTML page"
                 assert page in option.help, (verb, option.help)
                 seen["--html"].add(verb.split()[0])
-    assert {"train", "figure", "postprocess", "init"} <= seen["--out"]
+    assert {"train", "figure", "apply", "init"} <= seen["--out"]
     assert {"audit", "explain", "compare", "report"} <= seen["--html"]

@@ -25,7 +25,7 @@ from shares import SECONDS, attempt, cases
 
 from levelhead.auditing.door import audit_table
 from levelhead.auditing.explain import explain
-from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.postprocess_audit import postprocess
 from levelhead.data.text_files import read_columns
 from levelhead.tables.join import Joined
 
@@ -109,7 +109,7 @@ def test_no_row_of_a_csv_is_lost_without_a_word(tmp_path: Path) -> None:
         for action in (
             lambda path=path: explain(path, label="y", score="p", groups=["g"], replicates=100),
             lambda path=path: audit_table(path, label="p", prediction="y", groups=["g"], numbers=True),
-            lambda path=path: postprocess_file(path, "p", "g", label="y", id_column="id"),
+            lambda path=path: postprocess(path, score="p", groups=["g"], label="y"),
             lambda path=path, other=other: audit_table(
                 Joined(path, other, "id", ["y", "yhat", "h"]),
                 label="y",

@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 
 import levelhead as lh
-from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.postprocess_audit import postprocess
 from levelhead.auditing.unknown.known import read_shares
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.bench.page import Compared, Comparisons
@@ -214,9 +214,11 @@ WITH_PAGE: dict[str, Callable[[], Any]] = {
     "explanation": lambda: lh.explain(ROWS, label="y", score="score", groups=["race"], **FEW),
     "plan_of_rows": lambda: lh.plan_audit(gap=0.05, rate=0.3, groups={"women": 0.3, "men": 0.7}),
     "plan_of_a_gap": lambda: lh.plan_audit(rows=2000, rate=0.1, groups=[0.5, 0.3, 0.2], level=0.9),
-    "one_threshold": lambda: postprocess_file(file(), "fine", "sex", label="y", delta=0.05, one_threshold=True),
-    "rule": lambda: postprocess_file(file(), "fine", "sex", label="y", delta=0.05),
-    "rule_without_labels": lambda: postprocess_file(file(), "fine", "sex", metric="demographic_parity"),
+    "one_threshold": lambda: postprocess(
+        file(), score="fine", groups=["sex"], label="y", delta=0.05, one_threshold=True
+    ),
+    "rule": lambda: postprocess(file(), score="fine", groups=["sex"], label="y", delta=0.05),
+    "rule_without_labels": lambda: postprocess(file(), score="fine", groups=["sex"], metric="demographic_parity"),
 }
 WITHOUT_PAGE: dict[str, Callable[[], Any]] = {
     "crossed": lambda: audit(groups=["sex", "site"], intersect=True),

@@ -42,7 +42,7 @@ def test_paths_elsewhere_are_recorded_by_their_last_name(typed: str, recorded: s
         "audit {0}/rows.csv --prediction decision --favourable 1 --group sex",
         "audit {0}/run --group sex",
         "explain {0}/rows.csv --label y --score score --group sex",
-        "postprocess {0}/rows.csv --label y --score score --group sex --metric demographic_parity --out {0}/new.csv",
+        "postprocess {0}/rows.csv --label y --score score --group sex --metric demographic_parity --rule {0}/new.json",
     ],
 )
 def test_no_page_or_json_names_a_folder_of_the_machine(line: str, tmp_path: Path) -> None:

@@ -79,19 +79,18 @@ def test_an_audit_of_a_run_folder_needs_no_column(
     assert read_json(tmp_path / "explained.json")["by_attribute"].keys() == {"site"}
     capsys.readouterr()
     assert run("postprocess", folder) == 2
-    assert "missing: --group. Groups of the run: site, code." in said(capsys)
-    rule = ("postprocess", folder, "--group", "site", "--validation", folder)
+    assert "reads one group column, not site, code" in said(capsys)
+    rule = ("postprocess", folder, "--group", "site", "--fit", folder)
     assert run(*rule) == 2
     assert "--split validation` first" in said(capsys)
     evaluate_run(folder, split="validation")
-    columns = ("--label", "label", "--score", "probability_yes", "--positive", "yes", "--id", "letter")
+    columns = ("--label", "label", "--score", "probability_yes", "--positive", "yes")
     by_file = (*rule[:1], folder / "predictions-test.parquet", *rule[2:4], *columns)
     files = []
-    for words in (rule, (*by_file, "--validation", folder / "predictions-validation.parquet")):
-        assert run(*words, "--metric", "demographic_parity", "--out", tmp_path / "decisions.csv") == 0
-        files.append((tmp_path / "decisions.csv").read_text())
+    for words in (rule, (*by_file, "--fit", folder / "predictions-validation.parquet")):
+        assert run(*words, "--metric", "demographic_parity", "--json", tmp_path / "rule.json") == 0
+        files.append(read_json(tmp_path / "rule.json")["against"])
     assert files[0] == files[1]
-    assert files[0].startswith("letter,before,after,fitted")
 
 
 def test_groups_of_another_file_are_joined_in_audit_explain_evaluate_and_refit(

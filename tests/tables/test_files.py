@@ -21,7 +21,7 @@ import pytest
 from command_line import printed
 from levelhead.auditing.door import audit_table
 from levelhead.auditing.explain import explain
-from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.postprocess_audit import postprocess
 from levelhead.auditing.result import AuditResult
 from levelhead.csv_form import _paired
 from levelhead.types import DataError
@@ -96,7 +96,7 @@ CALLS: list[Callable[[Path], Any]] = [
     ),
     lambda one: explain(one, label="y", score="p", groups=["größe"], replicates=100),
     lambda one: audit_table(one, label="p", prediction="age", groups=["größe"], numbers=True),
-    lambda one: postprocess_file(one, "p", "größe", label="y"),
+    lambda one: postprocess(one, score="p", groups=["größe"], label="y"),
     lambda one: audited(one, against=one, on="id"),
     lambda one: audit_table(one, label="y", prediction="yhat", labelled_group="größe", replicates=100),
 ]
@@ -194,8 +194,8 @@ def test_postprocess_says_what_it_does_with_rows_without_a_group(tmp_path: Path)
     table = frame()
     path = written(table.assign(größe=table["größe"].where(table.index % 3 > 0)), tmp_path / "p.csv")
     said = "The rule treats rows without a group as a group of their own, “(missing)”."
-    assert said in postprocess_file(path, "p", "größe", label="y").sentences()
-    assert said not in postprocess_file(written(table, path), "p", "größe", label="y").sentences()
+    assert said in postprocess(path, score="p", groups=["größe"], label="y").sentences()
+    assert said not in postprocess(written(table, path), score="p", groups=["größe"], label="y").sentences()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from hypothesis import strategies as some
 import levelhead as lh
 from as_tables import audit_unrecorded, explain_columns
 from command_line import run, written
-from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.postprocess_audit import postprocess
 from levelhead.spelling import loosely
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, map_text, suggested_map
 from levelhead.types import ConfigError, DataError
@@ -92,7 +92,7 @@ def verbs(frame: pd.DataFrame, path: Path) -> dict[str, Callable[..., Any]]:
     few: dict[str, Any] = {"replicates": 100}
     scored: dict[str, Any] = {"prediction": None, "score": "p"}
     alone: dict[str, Any] = {"groups": (), "shares": {"f": 0.4}}
-    rule: dict[str, Any] = {"label": "y", "id_column": "id", "metric": "demographic_parity"}
+    rule: dict[str, Any] = {"label": "y", "metric": "demographic_parity"}
     groups = frame["g"]
     return {
         "arrays": lambda **more: lh.audit(frame["y"], frame["q"], sensitive_features=groups, **few, **more),
@@ -105,7 +105,7 @@ def verbs(frame: pd.DataFrame, path: Path) -> dict[str, Callable[..., Any]]:
         "explanation of a file": lambda **more: lh.explain(path, label="y", score="p", groups=["g"], **few, **more),
         "no groups": lambda **more: audit_unrecorded(frame["y"], frame["q"], shares={"f": 0.4}, **few, **more),
         "no groups of a file": lambda **more: of_file(path, **alone, **more),
-        "rule": lambda **more: postprocess_file(path, "p", "g", **rule, **more),
+        "rule": lambda **more: postprocess(path, score="p", groups=["g"], **rule, **more),
     }
 
 
@@ -257,7 +257,7 @@ def test_a_label_map_with_a_class_that_occurs_nowhere_is_refused(tmp_path: Path)
     assert result.against.by_attribute["g"].metrics["accuracy"].old == 0.75
     of_file(path, label_map="maybe=maybe")
     written(frame.replace({"y": {"yes": "yess"}}), other)
-    verbs(frame, path)["rule"](validation=other, label_map="no=no,yess=yes")
+    verbs(frame, path)["rule"](fit=other, label_map="no=no,yess=yes")
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_rows_whose_label_means_no_label_are_refused_or_left_out(ignored: str, t
         said = str([getattr(found, "warnings", ()), getattr(found, "reading", ())])
         assert said.count("rows with the label") == 1, verb
         if verb == "rule":  # the halves are those of another file
-            assert len(found.decisions) == len(expected.decisions) == len(found.ids)
+            assert len(found.decisions) == len(expected.decisions)
         else:
             silent = {"reading": None, "warnings": []}
             shown, also = (json.dumps(one.to_dict() | silent) for one in (found, expected))

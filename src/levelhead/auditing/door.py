@@ -19,7 +19,7 @@ from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.decisions import decisions_of
 from levelhead.auditing.exclusions import ARRAYS, KNOWN, UNRECORDED, Refused, clashing, given_of, literal, refuse
 from levelhead.auditing.finding import Reference
-from levelhead.auditing.of_run import OUTCOMES, OwnPredictions, joined, table_of
+from levelhead.auditing.of_run import OUTCOMES, OwnPredictions, joined, names_run, table_of
 from levelhead.auditing.options import AuditOptions, Metric, Other, Roles, refuse_twice
 from levelhead.auditing.ranking import OF_RANKS, ranking_of
 from levelhead.auditing.regression_rows import ADVICE
@@ -332,11 +332,12 @@ def audit_table(
         'bounds'
     """
     asked = {name: value for name, value in locals().items() if name != "options"} | _taken("audit_table", options)
-    source = None if data is None else table_of(data)
+    if not names_run(data):
+        refuse(asked)
+    source = table_of(data)
     if isinstance(source, OwnPredictions):
         _fill(source, asked)
-    refuse(asked)
-    assert source is not None
+        refuse(asked)
     if any(asked[name] for name in KNOWN):
         from levelhead.auditing.unknown.audit import unrecorded  # an audit of recorded groups does not wait for it
 

@@ -27,6 +27,14 @@ class Pair(NamedTuple):
     why: str
 
 
+class Lacks(NamedTuple):
+    """What a verb cannot do without: each name with the options of which one is enough; and what to say and show."""
+
+    why: str
+    needs: Mapping[str, Collection[str]]
+    example: str
+
+
 class Need(NamedTuple):
     """An option that makes no sense without one of others, and what to do."""
 
@@ -35,6 +43,21 @@ class Need(NamedTuple):
     why: str
 
 
+AUDIT = Lacks(
+    "An audit needs {data}, {groups} and {prediction} (or {score}); missing: {given}.",
+    {"data": ["data"], "groups": ["groups", UNRECORDED], "prediction": ["prediction", "score"]},
+    "levelhead audit --example",
+)
+EXPLANATION = Lacks(
+    "An explanation needs {data}, {label}, {score} and {groups}; missing: {given}.",
+    {name: [name] for name in ("data", "label", "score", "groups")},
+    "levelhead explain predictions.csv --label y --score p --group sex",
+)
+RULE = Lacks(
+    "A rule needs {data}, {score} and {groups}; missing: {given}.",
+    {name: [name] for name in ("data", "score", "groups")},
+    "levelhead postprocess valid.csv --score p --group sex --label y",
+)
 NEEDS = (
     Need("top", ("score",), "A ranking needs the column that rows are ranked by: name it with {score}."),
     Need("threshold", ("score",), "{threshold} decides scores: name their column with {score}."),
@@ -42,6 +65,11 @@ NEEDS = (
     Need("numbers", ("label",), "{numbers} compares predictions with true numbers: name their column with {label}."),
     Need("numbers", ("prediction",), "{numbers} needs predictions: name their column with {prediction}."),
     Need("control", ("prediction", "top"), "{control} compares predicted classes, not scores: add {prediction}."),
+    Need("one_threshold", ("label",), "{one_threshold} is chosen by labels: name their column with {label}."),
+    *(
+        Need(one, ("label", "prediction", "top"), "{" + one + "} is about labels: name their column with {label}.")
+        for one in ("positive", "label_map", "ignore_label")
+    ),
     Need("join", ("on",), "{join} needs {on}, the column of ids in both tables."),
     Need("on", ("against", "join"), "{on} matches the rows of two tables: name the other with {against} or {join}."),
     Need("inclusion", ("labelled_group",), "{inclusion} is about labelled rows: name their column, {labelled_group}."),
@@ -165,7 +193,7 @@ def given_of(asked: Mapping[str, Any]) -> set[str]:
     there -= {name for name in DEFAULTS if asked.get(name) == DEFAULTS[name]}
     if there & set(KNOWN):
         there.add(UNRECORDED)
-    elif not there & {"label", "top", "example"}:
+    elif not there & {"label", "top", "example", "delta"}:  # a rule needs no outcomes
         there.add(DECISIONS)
     return there
 
@@ -187,12 +215,13 @@ def clashing(option: str, there: Collection[str]) -> list[str]:
     return [one for one in dict.fromkeys(found) if one in there and one != DECISIONS]
 
 
-def refuse(asked: Mapping[str, Any], names: Mapping[str, str] | None = None) -> None:
+def refuse(asked: Mapping[str, Any], names: Mapping[str, str] | None = None, lacks: Lacks = AUDIT) -> None:
     """Raise :class:`Refused` for the first row of the table that the options break, before anything is read.
 
     Args:
         asked: the options by name, with their values.
         names: what Python calls them, where that is another name.
+        lacks: what nothing can be done without.
     """
     there = given_of(asked)
     for row in PAIRS:
@@ -201,19 +230,9 @@ def refuse(asked: Mapping[str, Any], names: Mapping[str, str] | None = None) -> 
     for need in NEEDS:
         if need.option in there and not there & set(need.others):
             raise Refused(need.why, [need.option], names)
-    if "example" not in there and (lacking := lacking_of(there)):
-        raise Refused(
-            "An audit needs {data}, {groups} and {prediction} (or {score}); missing: {given}.",
-            lacking,
-            names,
-            "levelhead audit --example",
-        )
-
-
-def lacking_of(there: Collection[str]) -> list[str]:
-    """Return what no audit can do without."""
-    needs = {"data": {"data"}, "groups": {"groups", UNRECORDED}, "prediction": {"prediction", "score"}}
-    return [name for name, any_of in needs.items() if not any_of & set(there)]
+    lacking = [name for name, any_of in lacks.needs.items() if not there & set(any_of)]
+    if lacking and "example" not in there:
+        raise Refused(lacks.why, lacking, names, lacks.example)
 
 
 def as_markdown() -> str:

@@ -22,22 +22,19 @@ from scipy import special
 
 from levelhead.arrays import checked
 from levelhead.auditing.clusters import alone_sentence, repeating_id
-from levelhead.auditing.exclusions import Refused
+from levelhead.auditing.exclusions import EXPLANATION
 from levelhead.auditing.explain_column import ExplainedColumn, check
 from levelhead.auditing.explanation import Explanation
 from levelhead.auditing.figures import favourable_of
-from levelhead.auditing.of_run import OUTCOMES, OwnPredictions, joined, table_of
-from levelhead.auditing.options import MIN_COUNT, AuditOptions, Roles, refuse_twice
-from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
-from levelhead.auditing.score_rows import ScoreRows
+from levelhead.auditing.options import AuditOptions, Roles
+from levelhead.auditing.scale import AUTO
+from levelhead.auditing.scored_table import ScoredTable, open_scored
 from levelhead.report.text import clustered_sentence, counted
-from levelhead.tables.source import Labelled, Source
-from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import LabelMap, agree, alike, check_labels, in_order
-from levelhead.types import ConfigError, DataError, listed, printable, quoted
+from levelhead.tables.source import Source
+from levelhead.tables.vocabulary import LabelMap, alike, in_order
+from levelhead.types import ConfigError, DataError, printable
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 SMALLEST = 1e-6
 """Probabilities are clipped to this distance from 0 and 1, where log odds are infinite."""
@@ -116,176 +113,107 @@ def explain(
         >>> round(pair.measured.value, 1), round(pair.implied.value, 1), round(pair.rho.value, 1)
         (0.4, 0.4, 1.0)
     """
-    source = None if data is None else table_of(data)
-    if isinstance(source, OwnPredictions):
-        label, score, groups = label or OUTCOMES[0], score or source.score, groups or (() if join else source.groups)
-        cluster, on = cluster or source.cluster, on or (source.ids if join is not None else None)
-        positive = source.positive if positive is None else positive
-    given = {"data": source, "label": label, "score": score, "groups": groups}
-    if lacking := [name for name, value in given.items() if value is None or (not len(groups) and name == "groups")]:
-        raise Refused(
-            "An explanation needs {data}, {label}, {score} and {groups}; missing: {given}.",
-            lacking,
-            example="levelhead explain predictions.csv --label y --score p --group sex",
-        )
-    if (join is None) != (on is None):
-        raise Refused("{join} and {on} go together: a table with groups, and the column of ids.", ["join"])
-    assert source is not None
+    asked = locals()
     options = AuditOptions(
         positive, False, min_count, level, replicates, seed, label_map=LabelMap(label_map), favourable=favourable,
         ignore_label=ignore_label, thresholds=() if threshold is None else (threshold,), scale=scale,
-        label=str(label), cluster=cluster,
     )  # fmt: skip
     check(options)
-    roles = Roles(label, None, tuple(dict.fromkeys(groups)), score, cluster=cluster)
-    refuse_twice(roles)
-    source = joined(source, join, on, roles.columns)
+    source, roles = open_scored(asked, EXPLANATION)
+    options = replace(options, label=str(roles.label), cluster=roles.cluster)
     found = _explain(source, roles, options)
-    if cluster is None:
+    if roles.cluster is None:
         hints = repeating_id(source, roles.columns, "add --cluster {name}")
         found = replace(found, warnings=[*found.warnings, *hints])
     return replace(found, reading=tuple(source.taken(roles.columns)))
 
 
-def _read(source: Source, roles: Roles) -> ScoreRows:
-    """Read all rows; the limits of columns, and their errors, are those of an audit."""
-    if not roles.groups:
-        raise DataError("There is no sensitive column. Pass at least one.")
-    rows = ScoreRows(roles.titles(source))
-    # An explanation has a limit of its own to the groups of a column, and no ranges.
-    groups = {name: source.title(name) for name in roles.groups}
-    tally = Tally(rows.titles["label"], rows.titles["label"], groups, numbered=frozenset(groups))
-    for columns in roles.batches(source, {}):
-        label: Any = columns["label"]
-        of_groups: dict[str, Any] = {name: columns[f"group {name}"] for name in groups}
-        tally.add(label, label, of_groups)
-        texts: dict[str, Any] = {
-            f"group {name}": (codes, list(map(_text, values))) for name, (codes, values) in of_groups.items()
-        }
-        rows.add({**columns, **texts})
-    rows.check_finite()
-    tally.refuse_ids(MIN_COUNT)
-    return rows
-
-
-def _text(value: Hashable) -> str | None:
-    return None if value is None else str(value)
-
-
 def _explain(source: Source, roles: Roles, options: AuditOptions) -> Explanation:
-    source = Labelled(source, roles.label, options.ignore_label)
-    rows = _read(source, roles)
-    of_label, of_score = rows.titles["label"], rows.titles["score"]
-    order = np.argsort(rows.whole("score"), kind="stable")  # sums of floats are then those of any order of the rows
-    label, score = rows.whole("label")[order], rows.whole("score")[order]
-    used = {value: code for value, code in rows.labels.items() if (label == code).any()}
-    class_of, _, merged, _ = agree(dict.fromkeys(used, 1), {}, options.label_map)
+    table = ScoredTable.read(source, roles, options, several=True)
+    # Sums of floats are then those of any order of the rows.
+    table = table.only(np.argsort(table.score, kind="stable"))
     options.label_map.refuse_unused()
-    check_labels(merged, options.label_map.named)
-    classes = in_order(merged)
-    if len(classes) < 2:
-        raise DataError(f"{of_label}: every label is {quoted(classes[0])}. A gap needs rows of both classes.")
-    chosen = options.label_map.place(options.positive, classes)
-    if chosen is None and len(classes) > 2:
-        raise ConfigError(
-            f"{of_label} has {len(classes)} classes: {listed(classes)}. Name the class that the score is about as the "
-            "positive class."
-        )
-    positive = classes[1 if chosen is None else chosen]
-    best, decision = favourable_of(options.favourable, classes, classes.index(positive), options.label_map, scored=True)
-    words: dict[str, Any] = {}
-    if best is not None:
-        words = {"label": options.label, "order": list(map(str, classes)), "favourable": str(classes[best])}
-        words |= {} if decision is None else {"decision": decision}
-    truth = np.isin(label, [code for value, code in used.items() if class_of[value] == positive])
-    scale, log_odds, warnings = _log_odds(score, of_score, check_scale(options.scale))
-    warnings = [*source.ignored.said(), *options.label_map.said, *warnings]
-    score = scale.clip(score)
-    threshold = options.thresholds[0] if options.thresholds else scale.default_threshold()
-    if scale.probabilities and not 0 < threshold < 1:
-        raise ConfigError(f"threshold={threshold:g} is not between 0 and 1, but the scores are probabilities.")
-    decided = score >= threshold
-    if decided.all() or not decided.any():
-        raise DataError(
-            f"{of_score}: {'every' if decided.all() else 'no'} score reaches the threshold {threshold:g}, so all rows "
-            f"get one decision. Scores range from {score.min():g} to {score.max():g}; pass another threshold."
-        )
-    cut = float(special.logit(np.clip(threshold, SMALLEST, 1 - SMALLEST))) if scale.probabilities else threshold
-    by_attribute = {}
-    cluster = None
-    if options.cluster is not None:
-        cluster = rows.whole("cluster").astype(np.int64)[order]
-        number = len(np.unique(cluster))
-        if number == len(cluster):
-            warnings.append(alone_sentence(options.cluster))
-            cluster = None
+    title, score, positive = source.title(str(roles.score)), table.score, str(table.classes[table.positive])
+    log_odds, warnings = _log_odds(table, title)
+    threshold, decided = _decided(table, title, options)
+    cut = float(special.logit(np.clip(threshold, SMALLEST, 1 - SMALLEST))) if table.scale.probabilities else threshold
+    warnings = [*table.said, *warnings]
+    if table.cluster is not None:
+        number = len(np.unique(table.cluster))
+        if number == len(score):
+            warnings.append(alone_sentence(str(options.cluster)))
+            table = replace(table, cluster=None)
         else:
-            warnings.append(f"{clustered_sentence(len(label), number, options.cluster)}.")
-    for name in roles.groups:
-        known, codes = rows.known[f"group {name}"], rows.whole(f"group {name}")[order]
-        there = codes != known.get(None, len(known))
+            warnings.append(f"{clustered_sentence(len(score), number, str(options.cluster))}.")
+    by_attribute = {}
+    assert table.label is not None
+    for name, (codes, values) in table.groups.items():
+        there = np.array([value is not None for value in values])[codes]
         if absent := int((~there).sum()):
             verb = "is" if absent == 1 else "are"
             warnings.append(f"{printable(name)}: {counted(absent, 'row')} without a group {verb} not compared.")
         if not there.any():
             raise DataError(f"{source.title(name)}: every value is missing. Leave the column out.")
-        present = [group for group, code in known.items() if group is not None and (codes == code).any()]
-        warnings += alike(name, "groups", present)
-        place = np.zeros(len(known), np.int64)
-        for position, group in enumerate(ordered := in_order(present)):
-            place[known[group]] = position
+        ordered = in_order(value for value in values if value is not None)
+        warnings += alike(name, "groups", ordered)
+        place = {value: at for at, value in enumerate(ordered)}
         column = ExplainedColumn(
             name,
             list(map(str, ordered)),
-            place[codes][there],
-            truth[there],
+            np.array([place.get(value, 0) for value in values])[codes][there],
+            table.label[there],
             score[there],
             log_odds[there],
             decided[there],
             cut,
-            str(positive),
+            positive,
             options,
-            None if cluster is None else cluster[there],
+            None if table.cluster is None else table.cluster[there],
         )
         by_attribute[name] = column.explain()
         warnings += column.warnings
     return Explanation(
-        by_attribute,
-        warnings,
-        str(positive),
-        float(threshold),
-        scale.name,
-        options.level,
-        options.replicates,
-        words=words,
-    )
+        by_attribute, warnings, positive, float(threshold), table.scale.name, options.level, options.replicates,
+        words=_words(table, options),
+    )  # fmt: skip
 
 
-def _log_odds(score: FloatArray, title: str, wanted: str) -> tuple[Scale, FloatArray, list[str]]:
-    """Return the scale of scores, their log odds, and warnings."""
-    low, high = float(score.min()), float(score.max())
-    if low == high:
-        raise DataError(f"{title}: every score is {low:g}. There is nothing to explain.")
-    if set(np.unique(score[:1000]).tolist()) <= {0.0, 1.0} and np.isin(score, (0.0, 1.0)).all():
+def _words(table: ScoredTable, options: AuditOptions) -> dict[str, Any]:
+    """Return what sentences call the label, the classes and the favourable outcome; nothing if none was named."""
+    classes, place = table.classes, table.positive
+    best, decision = favourable_of(options.favourable, classes, place, options.label_map, scored=True)
+    if best is None:
+        return {}
+    words = {"label": options.label, "order": list(map(str, classes)), "favourable": str(classes[best])}
+    return words | ({} if decision is None else {"decision": decision})
+
+
+def _decided(table: ScoredTable, title: str, options: AuditOptions) -> tuple[float, NDArray[np.bool_]]:
+    """Return the threshold, and which scores reach it, (rows,); some do, and some do not."""
+    threshold = options.thresholds[0] if options.thresholds else table.scale.default_threshold()
+    if table.scale.probabilities and not 0 < threshold < 1:
+        raise ConfigError(f"threshold={threshold:g} is not between 0 and 1, but the scores are probabilities.")
+    decided = table.score >= threshold
+    if decided.all() or not decided.any():
         raise DataError(
-            f"{title} has only 0 and 1: these are decisions, not scores. Pass the probability or the log odds "
-            "behind them."
+            f"{title}: {'every' if decided.all() else 'no'} score reaches the threshold {threshold:g}, so all rows "
+            f"get one decision. Scores range from {table.score[0]:g} to {table.score[-1]:g}; pass another threshold."
         )
-    scale = find_scale([score], title, wanted)
-    if scale.name == OTHER:
-        raise DataError(
-            f"{title} ranges from {low:g} to {high:g}: neither probabilities (0 to 1) nor log odds (some below 0). "
-            "Divide percentages by 100; if they are log odds, say so with --scale log-odds."
-        )
-    if not scale.probabilities:
-        return scale, score, []
-    near = int(((score < SMALLEST) | (score > 1 - SMALLEST)).sum())
-    warnings = scale.warnings()
-    if near:
+    return threshold, decided
+
+
+def _log_odds(table: ScoredTable, title: str) -> tuple[FloatArray, list[str]]:
+    """Return the log odds of scores, (rows,), and warnings."""
+    score, warnings = table.score, table.scale.warnings()
+    if score[0] == score[-1]:
+        raise DataError(f"{title}: every score is {score[0]:g}. There is nothing to explain.")
+    if not table.scale.probabilities:
+        return score, warnings
+    if near := int(((score < SMALLEST) | (score > 1 - SMALLEST)).sum()):
         warnings.append(
             f"{near:,} of {len(score):,} probabilities lie within {SMALLEST:g} of 0 or 1 and were clipped, because "
             "their log odds are infinite. Pass log odds if you have them."
         )
     if near > len(score) / 10:
         warnings.append("Over a tenth of the probabilities are 0 or 1, which biases the share that the score uses.")
-    return scale, special.logit(np.clip(score, SMALLEST, 1 - SMALLEST)), warnings
+    return special.logit(np.clip(score, SMALLEST, 1 - SMALLEST)), warnings

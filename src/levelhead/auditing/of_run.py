@@ -11,7 +11,7 @@ import pyarrow.parquet
 from levelhead.arrays import check_path
 from levelhead.plain_yaml import read_yaml
 from levelhead.storage import as_written, is_run, read_record, refuse_strange_files, rehearsed, warn_of_rehearsal
-from levelhead.tables.files import File, Stored, source_of
+from levelhead.tables.files import File, Frame, Stored, source_of
 from levelhead.tables.join import Joined, both_ids
 from levelhead.types import ConfigError, DataError
 
@@ -87,6 +87,12 @@ def table_of(data: Any, split: str = "test") -> Stored:
     return source_of(data[0] if isinstance(data, list) and len(data) == 1 else data) if own is None else own
 
 
+def names_run(data: Any) -> bool:
+    """Whether a table is the folder of a run, which says itself what its columns are."""
+    named = data[0] if isinstance(data, list) and len(data) == 1 else data
+    return isinstance(named, OwnPredictions) or (isinstance(named, (str, Path)) and is_run(Path(named)))
+
+
 def joined(source: Stored, join: Any, on: str | None, columns: Sequence[str | None]) -> Stored:
     """Return the rows of a table with those of ``join``, if it is given, matched by the ids ``on``."""
     if join is None or on is None:
@@ -96,5 +102,7 @@ def joined(source: Stored, join: Any, on: str | None, columns: Sequence[str | No
 
 
 def paths_of(source: Any) -> list[Path]:
-    """Return the files of a table."""
-    return [file.path for file in getattr(source, "files", [source]) if isinstance(file, File)]
+    """Return the files of a table; none of a frame, and of joined ones those of the predictions."""
+    source = getattr(source, "predictions", source)
+    files = getattr(source, "files", [source])
+    return [file.path for file in files if isinstance(file, File) and not isinstance(file, Frame)]

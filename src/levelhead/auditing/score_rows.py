@@ -112,8 +112,8 @@ class ScoreRows(Rows):
         )
         if decisions and self.ends() == (0.0, 1.0):
             raise DataError(
-                f"{self.titles['score']} has only 0 and 1: these are decisions, not scores. Give that column as the "
-                "prediction."
+                f"{self.titles['score']} has only 0 and 1: these are decisions, not scores. Pass the scores "
+                "behind them, or audit them as the prediction."
             )
 
     def tally(self, tally: Tally, threshold: float, positive: Hashable, other: Hashable) -> None:

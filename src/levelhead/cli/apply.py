@@ -10,7 +10,6 @@ import typer
 from levelhead.cli.finishing import finish
 from levelhead.cli.options import FiguresFile, HtmlFile, ScoreScale
 from levelhead.storage import check_outputs
-from levelhead.types import ConfigError
 
 
 def apply_command(
@@ -45,16 +44,13 @@ def apply_command(
     """
     from levelhead.auditing.bias_rule import SavedRule
     from levelhead.auditing.decided import check_decided, write_decided
-    from levelhead.auditing.postprocess_audit import postprocess_file
+    from levelhead.auditing.postprocess_audit import apply_rule
 
     check_outputs({"--out": out, "--json": json_file, "--html": html_file}, inputs=[rule, rows])
     saved = SavedRule.read(rule)
-    score, group = score or saved.columns.get("score"), group or saved.columns.get("group")
-    if score is None or group is None:
-        raise ConfigError(f"{rule} names no columns: add --score and --group.")
     if out is not None:
         check_decided(rows, out, column)
-    found = postprocess_file(rows, score, group, label=label, rule=saved, scale=scale)
+    found = apply_rule(saved, rows, score=score, groups=[group] if group else (), label=label, scale=scale)
     if out is not None:
         write_decided(rows, out, column, saved.classes, found.decisions, found.before, found.fitted)
     written = [] if out is None else [out]

@@ -93,7 +93,8 @@ def audit_command(
         refuse({"example": True, "data": predictions} | asked)
         above, predictions = _of_example(favourable), [EXAMPLE]
         asked |= {"label": LABEL, "prediction": PREDICTION, "groups": [GROUP]}
-    table, inputs = opened(predictions or [], [against, join], json_file, html_file)
+    paths = predictions or []
+    table, inputs = opened(paths, [against, join], json_file, html_file, lambda: refuse({"data": paths} | asked))
     found = audit_table(table, **asked)
     source = "" if table is None else table.name
     finish(

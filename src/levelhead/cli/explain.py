@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,8 +26,7 @@ from levelhead.cli.options import (
 
 def explain_command(
     scores: Annotated[
-        Path | None,
-        typer.Argument(metavar="FILE", help="File with one row per score: .csv, .tsv (also .gz) or .parquet."),
+        list[Path] | None, typer.Argument(metavar="FILE...", help="One row per score. Or an evaluated run.")
     ] = None,
     label: LabelColumn = None,
     score: ScoreColumn = None,
@@ -66,16 +65,20 @@ def explain_command(
     intervals. Needs no model and no GPU. Base rates are those of the labels in the file, and explain a gap without
     justifying it. Existing output files are replaced.
     """
+    asked: dict[str, Any] = {
+        "label": label, "score": score, "groups": group or (), "positive": positive, "threshold": threshold,
+        "scale": scale, "min_count": min_count, "cluster": cluster, "label_map": label_map, "favourable": favourable,
+        "ignore_label": ignore_label, "join": join, "on": on,
+    }  # fmt: skip
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
+    from levelhead.auditing.exclusions import EXPLANATION, refuse
     from levelhead.auditing.explain import explain
 
-    table, inputs = opened([] if scores is None else [scores], [join], json_file, html_file)
-    result = explain(
-        table, label=label, score=score, groups=group or (), positive=positive, threshold=threshold, scale=scale,
-        min_count=min_count, cluster=cluster, label_map=label_map, favourable=favourable, ignore_label=ignore_label,
-        join=join, on=on,
-    )  # fmt: skip
+    paths = scores or []
+    table, inputs = opened(
+        paths, [join], json_file, html_file, lambda: refuse({"data": paths} | asked, lacks=EXPLANATION)
+    )
     finish(
-        result, json_file, html_file, source="" if table is None else table.name, inputs=inputs,
+        explain(table, **asked), json_file, html_file, source="" if table is None else table.name, inputs=inputs,
         step="levelhead postprocess fits a rule that reads groups; levelhead list methods shows training without them.",
     )  # fmt: skip

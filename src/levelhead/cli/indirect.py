@@ -77,19 +77,26 @@ def indirect_audit_command(
     levelhead indirect-audit preds.csv --label y --prediction yhat --shares women=0.52
     """
     from levelhead.auditing.door import audit_table
+    from levelhead.auditing.exclusions import refuse
     from levelhead.auditing.unknown.known import refuse_nothing
 
     conditions = conditions_of(fail_if)
     shares_files = [Path(one) for one in shares or () if one.lower().endswith((".csv", ".tsv"))]
-    table, inputs = opened([predictions], [join, *shares_files], json_file, html_file)
-    assert table is not None
     known: dict[str, Any] = {
         "labelled_group": labelled_group, "proxy": proxy or (), "proxy_probabilities": proxy_probabilities or (),
         "shares": shares, "randomized_response": randomized_response,
     }  # fmt: skip
-    refuse_nothing(known)
-    found = audit_table(
-        table, label=label, prediction=prediction, groups=group or (), inclusion=inclusion, strata=strata,
-        positive=positive, label_map=label_map, ignore_label=ignore_label, join=join, on=on, **known,
-    )  # fmt: skip
+    asked: dict[str, Any] = {
+        "label": label, "prediction": prediction, "groups": group or (), "inclusion": inclusion, "strata": strata,
+        "positive": positive, "label_map": label_map, "ignore_label": ignore_label, "join": join, "on": on, **known,
+    }  # fmt: skip
+
+    def check() -> None:
+        refuse_nothing(known)
+        refuse({"data": True} | asked)
+
+    table, inputs = opened([predictions], [join, *shares_files], json_file, html_file, check)
+    refuse_nothing(known)  # about a run, which is not checked before
+    assert table is not None
+    found = audit_table(table, **asked)
     finish(found, json_file, html_file, source=table.name, fail_if=conditions, inputs=inputs)

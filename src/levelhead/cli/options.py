@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -36,16 +36,23 @@ def conditions_of(texts: Sequence[str] | None) -> list[Condition]:
 
 
 def opened(
-    paths: Sequence[Path], others: Sequence[Path | None], json_file: Path | None, html_file: Path | None
+    paths: Sequence[Path],
+    others: Sequence[Path | None],
+    json_file: Path | None,
+    html_file: Path | None,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[Stored | None, list[Path | None]]:
     """Return the table that paths name, and all files that are read; outputs are checked before and after it is open.
 
-    ``others`` are further files that the command reads.
+    ``others`` are further files that the command reads. ``check`` refuses options before a table is opened; those of a
+    run, which names its columns, are checked by who reads it.
     """
     outputs = {"--json": json_file, "--html": html_file}
     check_outputs(outputs, inputs=[*paths, *others])
-    from levelhead.auditing.of_run import paths_of, table_of
+    from levelhead.auditing.of_run import names_run, paths_of, table_of
 
+    if not names_run(list(paths)):
+        check()
     table = table_of(list(paths)) if paths else None
     inputs = [*paths_of(table), *others]
     check_outputs(outputs, inputs=inputs)
