@@ -30,8 +30,6 @@ from levelhead.metrics import Counts, estimate
 from levelhead.metrics.amplification import amplification_sentence, audited_amplification
 from levelhead.metrics.between import lowest, mean_of, proportion_ends, ratio_of, unlike
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
-from levelhead.metrics.counts import IntArray
-from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.weighted import (
     LEAST,
@@ -122,45 +120,38 @@ class MoreRates(Finding):
         return {**found, "reference_is_given": chosen}
 
 
-class _Counted(NamedTuple):
-    """``hits`` of how many rows, (groups,) each, ``what`` rows they are and, with weights or clusters, their rate."""
+class Share(NamedTuple):
+    """A ``rate`` (groups,), ``what`` its rows are called, and whether they are independent and weigh 1, ``plain``."""
 
-    hits: IntArray
-    of: IntArray
-    what: str
-    robust: WeightedRate | None
+    rate: WeightedRate
+    what: str = "rows"
+    plain: bool = True
 
-    def counts_at(self, level: float) -> tuple[IntArray | FloatArray, IntArray | FloatArray]:
-        """Return hits and rows; with weights or clusters, of the effective sample size at this level."""
-        if self.robust is None:
-            return self.hits, np.maximum(self.of, 1)
-        worth = np.maximum(self.robust.worth_at(level)[0], LEAST)
-        return np.where(self.of > 0, self.robust.value[0], 0) * worth, worth
-
-    def share(self, i: int, min_count: int, level: float) -> Estimate:
+    def of(self, i: int, min_count: int, level: float) -> Estimate:
         """Return the share of a group; undefined, with the reason, of fewer than ``min_count`` rows."""
-        n = int(self.of[i])
-        if n < min_count:
+        n, clusters = int(self.rate.rows[i]), self.rate.clusters
+        if n < max(1, min_count):
             return Estimate.undefined(f"{n:,} {self.what}, fewer than {min_count}", n)
-        if self.robust is None:
-            low, high = proportion_ends(self.hits[[i]], self.of[[i]], 1 - level)
-            return Estimate(int(self.hits[i]) / n, float(low[0]), float(high[0]), n)
-        if self.robust.clusters is not None and (clusters := int(self.robust.clusters[0, i])) < FEWEST:
-            return Estimate.undefined(f"{self.what} from {counted(clusters, 'cluster')}, fewer than {FEWEST}", n)
-        return weighted_proportion(self.robust, (0, i), level)
+        if clusters is not None and clusters[i] < FEWEST:
+            few = counted(int(clusters[i]), "cluster")
+            return Estimate.undefined(f"{self.what} from {few}, fewer than {FEWEST}", n)
+        if not self.plain:
+            return weighted_proportion(self.rate, i, level)
+        low, high = proportion_ends(self.rate.hits[[i]], self.rate.worth[[i]], 1 - level)
+        return Estimate(float(self.rate.value[i]), float(low[0]), float(high[0]), n)
 
     def ratios(self, place: int | None, error: float, min_count: int, level: float) -> list[Estimate | None]:
         """Return the ratio of each group to that at ``place``, for which there is none."""
-        every = range(len(self.of))
+        every = range(len(self.rate.rows))
         if place is None:
             return [None for _ in every]
-        hits, of = self.counts_at(1 - error)
-        lows, highs = proportion_ends(hits, of, error)
-        told = unlike(hits, of, np.arange(len(of)), np.full(len(of), place), error)
-        sides = [self.share(i, min_count, level) for i in every]
+        worth = np.maximum(self.rate.worth_at(1 - error), LEAST)
+        hits = np.nan_to_num(self.rate.value) * worth
+        told = unlike(hits, worth, np.arange(len(worth)), np.full(len(worth), place), error)
+        sides = [self.of(i, min_count, level) for i in every]
         sides = [
             replace(side, low=float(low), high=float(high)) if side.defined else side
-            for side, low, high in zip(sides, lows, highs, strict=True)
+            for side, low, high in zip(sides, *proportion_ends(hits, worth, error), strict=True)
         ]
         return [None if i == place else ratio_of(sides[i], sides[place], alike=not told[i]) for i in every]
 
@@ -196,45 +187,39 @@ def more_rates(
     level, min_count, names = options.level, options.min_count, [group_name(key) for key in keys]
     if reference is not None and reference not in names:
         raise ConfigError(f"There is no group {quoted(reference)} to refer to. Groups: {listed(names)}.")
-    table = counts.table
-    right = table[:, positive, positive]
-    positives, selected, rows = table[:, positive].sum(-1), table[:, :, positive].sum(-1), table.sum((-2, -1))
-    by_label = {} if weighted is None else _robust(weighted, positive)
+    rows, every = counts.group_sizes, weighted or WeightedCounts.equal(counts)
+    turned = every.swapped(positive)  # two classes: the rest and the positive one
+    both = turned.swapped(1)
 
-    def one(hits: IntArray, of: IntArray, what: str, robust: str) -> _Counted:
-        return _Counted(hits, of, what, by_label.get(robust))
+    def one(name: str, of_class: int, what: str = "rows", by: WeightedCounts = both) -> Share:
+        return Share(by.rate(name, of_class).of(0, np.arange(len(keys))), what, weighted is None)
 
-    of_positives, of_all = "rows with the positive label", "rows"
-    chosen = one(selected, rows, of_all, "selected")
-    precise = one(right, selected, "rows that are predicted positive", "precise")
-    missing = one(positives - right, positives, of_positives, "missed")
-    alarms = one(selected - right, rows - positives, "rows with another label", "alarm")
+    chosen, precise = one("selection_rate", 1), one("true_positive_rate", 1, "rows that are predicted positive", turned)
+    missing = one("false_positive_rate", 0, "rows with the positive label")
+    alarms = one("false_positive_rate", 1, "rows with another label")
     usable = [i for i in range(len(keys)) if rows[i] >= min_count]
     # Whichever group turned out to be highest: the level holds for all pairs then.
     compared = max(1, len(usable) - 1 if reference is not None else math.comb(len(usable), 2))
     asked = (1 - level) / compared, min_count, level
 
-    def referred(of: _Counted) -> int | None:
+    def referred(of: Share) -> int | None:
         """Return the place of the reference group: that of the highest rate unless the user named one."""
-        share = of.hits / np.maximum(1, rows) if of.robust is None else of.robust.value[0]
-        best = max(usable, key=lambda i: share[i], default=None)
+        best = max(usable, key=lambda i: of.rate.value[i], default=None)
         return names.index(reference) if reference is not None else best
 
     place = referred(chosen)
-    ratios = [chosen.ratios(place, *asked), one(right, positives, of_positives, "found").ratios(place, *asked)]
+    ratios = [of.ratios(place, *asked) for of in (chosen, one("true_positive_rate", 1, missing.what))]
     found: dict[Key, GroupRates] = {}
     for i, key in enumerate(keys):
-        share, missed, alarm = (each.share(i, min_count, level) for each in (precise, missing, alarms))
+        share, missed, alarm = (each.of(i, min_count, level) for each in (precise, missing, alarms))
         balanced = mean_of(missed, alarm, together=isinstance(weighted, ClusteredCounts))
         found[key] = GroupRates(share, missed, balanced, ratios[0][i], ratios[1][i])
     texts = [(words or {}).get(str(one), str(one)) for one in counts.classes]
-    wanted: list[tuple[str | None, _Counted]] = [(texts[positive], chosen)]
+    wanted: list[tuple[str | None, Share]] = [(texts[positive], chosen)]
     if favourable is not None:
-        own = None if weighted is None else weighted.rate("selection_rate", favourable)
-        wanted = [(texts[favourable], _Counted(table[:, :, favourable].sum(-1), rows, of_all, own))]
+        wanted = [(texts[favourable], one("selection_rate", favourable, by=every))]
     elif len(texts) > 1:
-        rest = one(rows - selected, rows, of_all, "rejected")
-        wanted.append((texts[1 - positive] if len(texts) == 2 else None, rest))
+        wanted.append((texts[1 - positive] if len(texts) == 2 else None, one("selection_rate", 0)))
     outcomes = []
     for outcome, of in wanted:
         to = referred(of)
@@ -246,7 +231,7 @@ def more_rates(
     if weighted is not None:
         gap = weighted_estimates(weighted.swapped(positive).keep(used), **own_options)["equal_opportunity"]
     else:
-        swapped = Counts(two_by_two(table[usable], positive).swapaxes(1, 2), tuple(used), (0, 1))
+        swapped = Counts(two_by_two(counts.table[usable], positive).swapaxes(1, 2), tuple(used), (0, 1))
         gap = estimate(swapped, "equal_opportunity", replicates=options.replicates, seed=options.seed, **own_options)
     if not gap.defined:
         few = f"fewer than two groups have {min_count} rows that are predicted positive"
@@ -259,19 +244,6 @@ def more_rates(
         None if favourable is None else texts[favourable],
         tuple(outcomes),
     )
-
-
-def _robust(weighted: WeightedCounts, positive: int) -> dict[str, WeightedRate]:
-    """Return rates of weighted or clustered rows, (1, groups) each."""
-    selected, found = (weighted.rate(name, positive) for name in ("selection_rate", "true_positive_rate"))
-    return {
-        "selected": selected,
-        "rejected": selected._replace(value=1 - selected.value),
-        "found": found,
-        "missed": found._replace(value=1 - found.value),
-        "alarm": weighted.rate("false_positive_rate", positive),
-        "precise": weighted.swapped(positive).rate("true_positive_rate", 1),
-    }
 
 
 def rate_sentences(name: str, part: MoreRates) -> list[str]:
