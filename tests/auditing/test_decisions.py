@@ -16,7 +16,9 @@ import levelhead as lh
 from command_line import written
 from levelhead.auditing.decisions import _compared
 from levelhead.auditing.decisions_page import decision_sentences
+from levelhead.auditing.rates import Share
 from levelhead.cli.report import page_of
+from levelhead.metrics.weighted import WeightedRate
 
 
 def drawn(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -24,6 +26,10 @@ def drawn(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
     group = rng.choice(["a", "b", "c"], rows, p=[0.5, 0.3, 0.2])
     rate = dict(zip("abc", rng.uniform(0.1, 0.9, 3), strict=True))
     return np.where(rng.random(rows) < [rate[one] for one in group], "yes", "no"), group
+
+
+def shares(hits: np.ndarray, rows: np.ndarray) -> Share:
+    return Share(WeightedRate(hits / rows, rows, rows.astype(float)))
 
 
 def audited(decisions: Any, group: Any, **options: Any) -> Any:
@@ -63,7 +69,7 @@ def test_groups_that_are_alike_rarely_make_a_headline(rate: float) -> None:
     named = 0
     for hits in rng.binomial(rows, rate, (tries, len(rows))):
         to = int(np.argmax(hits / rows))
-        found = _compared(hits, rows, [at for at in range(5) if at != to], to, math.comb(5, 2), 0.95)
+        found = _compared(shares(hits, rows), [at for at in range(5) if at != to], to, math.comb(5, 2), 0.95)
         named += any(one.excludes_zero for one, _, _ in found.values())
     assert named / tries < 0.05 + 3 * math.sqrt(0.05 * 0.95 / tries)
 
@@ -133,7 +139,7 @@ def test_it_says_which_difference_so_many_rows_detect() -> None:
     assert f"a difference of {100 * column.detectable:.1f} percentage points" in " ".join(found.text(all=True).split())
     told = 0
     for hits in rng.binomial([300, 100], [0.5, 0.5 - column.detectable], (200, 2)):
-        told += _compared(hits, np.array([300, 100]), [1], 0, 1, 0.95)[1][0].excludes_zero
+        told += _compared(shares(hits, np.array([300, 100])), [1], 0, 1, 0.95)[1][0].excludes_zero
     assert told / 200 > 0.8 - 3 * math.sqrt(0.8 * 0.2 / 200)
 
 

@@ -15,41 +15,28 @@ discrimination.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from levelhead.auditing.decisions_page import decisions_page
-from levelhead.auditing.finding import references
-from levelhead.auditing.options import (
-    TOLD,
-    AuditOptions,
-    Roles,
-    alike_groups,
-    count_sentence,
-    cut_points,
-    left_out,
-)
-from levelhead.auditing.over_time import OverTime, changes_over_time
+from levelhead.auditing.options import TOLD, AuditOptions, Roles, left_out
+from levelhead.auditing.over_time import OverTime, Time
+from levelhead.auditing.rates import Share
+from levelhead.auditing.run import Counted
 from levelhead.metrics import Counts, estimate, proportion
-from levelhead.metrics.between import Differences, check_level, differences, fisher_p, proportion_ends, ratio_of
-from levelhead.metrics.counts import IntArray
-from levelhead.metrics.names import Key, attribute_names, by_names, group_name
+from levelhead.metrics.between import check_level, fisher_p
+from levelhead.metrics.names import Key, by_names, group_name
 from levelhead.metrics.power import detectable_gap
+from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record
 from levelhead.report.wide import Fraction
-from levelhead.tables.bins import Cuts, ordered_groups
 from levelhead.tables.columns import positive_index
-from levelhead.tables.repeated import repeated
-from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source
-from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import check_labels, in_order
 from levelhead.types import ConfigError, Estimate, listed, printable
 
 MOST_COMPARISONS = 1_000_000
@@ -149,14 +136,8 @@ class DecisionAudit(Report):
 def decisions_of(source: Source, roles: Roles, options: AuditOptions) -> DecisionAudit:
     """Count a table of decisions, the predictions, and compare its groups."""
     check_level(options.level)
-    cuts = cut_points(source, options.bins, roles.groups, roles.count)
-    read = _Decided(roles, options.intersect, cuts, source)
-    read.count(source)
-    tally = read.tally
-    tally.refuse_ids(options.min_count)
-    reading = () if roles.count is None else (count_sentence(source.called(roles.count), sum(tally.labels.values())),)
-    check_labels(tally.labels)
-    classes = in_order(tally.labels)
+    counts = Counted(source, roles, replace(options, favourable=None))
+    frame, classes = counts.frame, list(counts.frame.classes)
     if options.favourable is None:
         raise ConfigError(
             f"Without --label, this audits decisions. Which one is favourable? Found: {listed(classes)}. Type: "
@@ -164,66 +145,26 @@ def decisions_of(source: Source, roles: Roles, options: AuditOptions) -> Decisio
         )
     chosen = positive_index(classes, options.favourable, "favourable")
     assert chosen is not None
-    place = {value: at for at, value in enumerate(classes)}
-    counted_by, members, warnings = {}, {}, []
-    for key, patterns in tally.counts.items():
-        codes, groups = ordered_groups([group for _, _, group in patterns], key, cuts)
-        at = np.array([place[label] for label, _, _ in patterns])
-        rows = np.fromiter(patterns.values(), np.int64, len(patterns))
-        warnings += alike_groups(key, groups, cuts)
-        counted_by[key] = Counts.from_codes(codes, at, at, list(map(group_name, groups)), classes, rows)
-        members[key] = groups
-    named, names = references(options.reference, members), attribute_names(members)
-    usable = {key: _usable(counts, members[key], options) for key, counts in counted_by.items()}
+    members, named, names = frame.groups, frame.reference, frame.names
+    usable = {key: _usable(one, members[key], options) for key, one in frame.counts.items()}
     comparisons = max(1, sum(_comparisons(one, members[key], named.get(key)) for key, one in usable.items()))
     found = {}
-    for key, counts in counted_by.items():
-        found[key] = _column(counts, members[key], usable[key], chosen, named.get(key), comparisons, options)
+    for key, one in frame.counts.items():
+        found[key] = _column(one, members[key], usable[key], chosen, named.get(key), comparisons, options)
         sizes = {group: one.n for group, one in found[key].groups.items()}
-        warnings += left_out(names[key], sizes, options, found[key].reference)
+        frame.warnings.extend(left_out(names[key], sizes, options, found[key].reference))
     over_time = None
-    if roles.time is not None:
-        over_time, more = changes_over_time(
-            read.rows,
-            {"selection_rate": (np.ones(len(read.rows), bool), read.selected(classes[chosen]))},
-            members,
-            {key: [one for one in groups if not options.leaves_out(one)] for key, groups in members.items()},
-            # The reference of the whole table, which says nothing of a change.
-            {key: one.reference for key, one in found.items() if one.reference is not None},
-            options,
-            (source.called(roles.time), source.title(roles.time)),
-        )
-        warnings += more
-    pooled = next(iter(counted_by.values())).table.sum((0, 1))
+    if Time.name in counts.ours:
+        # The reference of the whole table says nothing of a change.
+        to = {key: one.reference for key, one in found.items() if one.reference is not None}
+        over_time = counts.ours[Time.name].find(replace(frame, positive=chosen, ratios_to=to))
+    pooled = next(iter(frame.counts.values())).table.sum((0, 1))
     overall = proportion(int(pooled[chosen]), int(pooled.sum()), level=options.level)
     told = {name: getattr(options, name) for name in TOLD}
     return DecisionAudit(
-        found, overall, str(classes[chosen]), source.called(str(roles.prediction)), warnings, comparisons,
-        options.level, options.about, reading, told, over_time,
+        found, overall, str(classes[chosen]), source.called(str(roles.prediction)), frame.warnings, comparisons,
+        options.level, options.about, tuple(counts.reading), told, over_time,
     )  # fmt: skip
-
-
-class _Decided:
-    """Decisions, counted by group; with periods also kept row by row."""
-
-    def __init__(self, roles: Roles, intersect: bool, cuts: Mapping[str, Cuts], source: Source) -> None:
-        title, titles = source.title(str(roles.prediction)), roles.titles(source)
-        groups = {name: titles[f"group {name}"] for name in roles.groups}
-        self.roles, self.cuts, self.rows = roles, cuts, Rows(titles)
-        self.tally = Tally(title, title, groups, intersect, frozenset(cuts))
-
-    def count(self, source: Source) -> None:
-        """Count all rows of a table."""
-        for columns in self.roles.batches(source, self.cuts):
-            words: dict[str, Any] = columns
-            decided, groups = words["prediction"], {name: words[f"group {name}"] for name in self.roles.groups}
-            self.tally.add(decided, decided, groups, count=words.get("count"))
-            if self.roles.time is not None:
-                self.rows.add(repeated(words, len(self.rows)) if "count" in words else words)
-
-    def selected(self, favourable: Hashable) -> NDArray[np.bool_]:
-        """Return whether each row that was kept has a decision, (rows,)."""
-        return self.rows.coded("prediction", {favourable: 1}) == 1
 
 
 def _usable(counts: Counts, groups: Sequence[Key], options: AuditOptions) -> list[int]:
@@ -249,15 +190,17 @@ def _column(
     options: AuditOptions,
 ) -> ColumnDecisions:
     """Compare the groups of one column with its reference."""
-    rows, hits = counts.table.sum((1, 2)), counts.table[:, :, chosen].sum(1)
-    to = max(usable, key=lambda at: hits[at] / rows[at], default=None) if named is None else groups.index(named)
+    share = Share(WeightedCounts.equal(counts).rate("selection_rate", chosen).of(0, np.arange(len(groups))))
+    rows, rate = counts.group_sizes, share.rate.value
+    to = max(usable, key=lambda at: rate[at], default=None) if named is None else groups.index(named)
     others = [at for at in usable if at != to] if to in usable else []
-    compared = {} if to is None else _compared(hits, rows, others, to, comparisons, options.level)
+    compared = {} if to is None else _compared(share, others, to, comparisons, options.level)
     figures = {}
     for at, group in enumerate(groups):
-        rate = proportion(int(hits[at]), int(rows[at]), level=options.level)
+        hits = round(rate[at] * rows[at])
+        own = proportion(hits, int(rows[at]), level=options.level)
         difference, ratio, p_value = compared.get(at, (None, None, None))
-        figures[group] = GroupDecisions(int(rows[at]), int(hits[at]), rate, difference, ratio, p_value, at in usable)
+        figures[group] = GroupDecisions(int(rows[at]), hits, own, difference, ratio, p_value, at in usable)
     # Decisions are both label and prediction here, which selection rates do not see.
     gap = estimate(
         counts.keep([counts.groups[at] for at in usable]), "demographic_parity", positive=chosen, level=options.level,
@@ -268,25 +211,21 @@ def _column(
         return ColumnDecisions(figures, reference, named is not None, gap)
     few = min(others, key=lambda at: rows[at])
     detectable = detectable_gap(
-        float(hits[to] / rows[to]), float(rows[few]), float(rows[to]), level=options.level,
+        float(rate[to]), float(rows[few]), float(rows[to]), level=options.level,
         comparisons=min(comparisons, MOST_COMPARISONS),
     )  # fmt: skip
     return ColumnDecisions(figures, reference, named is not None, gap, groups[few], detectable)
 
 
 def _compared(
-    hits: IntArray, rows: IntArray, others: Sequence[int], to: int, comparisons: int, level: float
-) -> dict[int, tuple[Estimate, Estimate, float]]:
+    share: Share, others: Sequence[int], to: int, comparisons: int, level: float
+) -> dict[int, tuple[Estimate, Estimate | None, float]]:
     """Return difference, ratio and adjusted p-value of each group to that at ``to``."""
-    first, second = np.array(others, np.int64), np.full(len(others), to)
-    apart = differences(hits, rows, first, second, level=level, comparisons=comparisons)
-    p_values = np.minimum(1, comparisons * fisher_p(hits, rows, first, second))
-    error = (1 - level) / comparisons
-    low, high = proportion_ends(hits, np.maximum(rows, 1), error)
-    share = Differences(hits / np.maximum(rows, 1), low, high)
-    found = {}
-    for place, at in enumerate(others):
-        difference = apart.at(place, rows[at] + rows[to])
-        ratio = ratio_of(share.at(at, rows[at]), share.at(to, rows[to]), alike=p_values[place] > 1 - level)
-        found[at] = (difference, ratio, float(p_values[place]))
-    return found
+    rate, first, second = share.rate, np.array(others, np.int64), np.full(len(others), to)
+    apart = rate.differences(first, second, level=level, comparisons=comparisons)
+    p_values = np.minimum(1, comparisons * fisher_p(rate.hits, rate.rows, first, second))
+    ratios = share.ratios(to, (1 - level) / comparisons, 1, level)
+    return {
+        at: (apart.at(place, rate.rows[[at, to]].sum()), ratios[at], float(p_values[place]))
+        for place, at in enumerate(others)
+    }

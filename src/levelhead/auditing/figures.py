@@ -100,7 +100,7 @@ class Classes(Part):
         titles = roles.titles(source)
         decided = titles["score" if roles.prediction is None else "prediction"]
         groups = {name: source.title(name) for name in roles.groups}
-        self.tally = Tally(titles["label"], decided, groups, options.intersect, frozenset(asked.cuts))
+        self.tally = Tally(titles.get("label", decided), decided, groups, options.intersect, frozenset(asked.cuts))
         self.weights = (
             None if roles.weight is None else Weights(source.title(roles.weight), source.called(roles.weight))
         )
@@ -109,7 +109,10 @@ class Classes(Part):
         """Count a batch; rows with scores are counted when the scale of all scores is known."""
         if "score" in columns:
             return
-        label, groups = columns["label"], {name: columns[f"group {name}"] for name in self.tally.groups}
+        label, groups = (
+            columns.get("label") or columns["prediction"],
+            {name: columns[f"group {name}"] for name in self.tally.groups},
+        )
         if self.weights is None:
             self.tally.add(
                 label, columns["prediction"], groups, cluster=columns.get("cluster"), count=columns.get("count")
@@ -128,7 +131,9 @@ class Classes(Part):
             threshold = (asked.options.thresholds or (scale.default_threshold(),))[0]
             rows.tally(self.tally, threshold, class_of[label], class_of[other])
         self.tally.refuse_ids(asked.options.min_count)
-        as_label, as_prediction, classes, chosen, warnings = find_classes(self.tally, asked.options, label)
+        as_label, as_prediction, classes, chosen, warnings = find_classes(
+            self.tally, asked.options, label, decided=asked.roles.label is None
+        )
         place = {value: position for position, value in enumerate(classes)}
         favourable, decision = favourable_of(
             asked.options.favourable, classes, chosen, asked.options.label_map, scored=asked.roles.prediction is None

@@ -409,6 +409,9 @@ def _counted(at: IntArray, member: IntArray, chosen: np.ndarray, shape: tuple[in
 def _rates(frame: Frame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return, by rate, which rows it is of and which of them are hits, (rows,) bool each."""
     rows, place = frame.rows, {one: at for at, one in enumerate(frame.classes)}
+    if frame.asked.roles.label is None:
+        decided = frame.decided()
+        return {"selection_rate": (np.ones(len(decided), bool), decided)}
     label = rows.coded("label", {value: place[frame.as_label[value]] for value in rows.known["label"]})
     every = np.ones(len(label), bool)
     if frame.of_class is None:

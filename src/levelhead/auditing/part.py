@@ -25,7 +25,7 @@ from levelhead.tables.bins import Cuts
 from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import agree, check_predictions, in_order
+from levelhead.tables.vocabulary import agree, check_labels, check_predictions, in_order
 from levelhead.types import Estimate
 
 
@@ -248,12 +248,17 @@ class Part(ABC):
 
 
 def find_classes(
-    tally: Tally, options: AuditOptions, of_score: Hashable = None
+    tally: Tally, options: AuditOptions, of_score: Hashable = None, *, decided: bool = False
 ) -> tuple[Mapping[Hashable, Hashable], Mapping[Hashable, Hashable], list[Hashable], int | None, list[str]]:
     """Return the class of each label and of each prediction, all classes, the positive one's place, and warnings.
 
-    ``of_score``: the label that scores are about, where predictions are decided scores.
+    ``of_score``: the label that scores are about, where predictions are decided scores; ``decided``: there are no
+    labels, but decisions alone.
     """
+    if decided:
+        check_labels(tally.predictions)
+        same = {value: value for value in tally.predictions}
+        return same, same, in_order(same), None, []
     as_label, as_prediction, labelled, predicted = agree(tally.labels, tally.predictions, options.label_map)
     scored = of_score is not None
     warnings = check_predictions(labelled, predicted, options.label_map.named, scored=scored) + options.label_map.said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -48,31 +48,47 @@ def _named(name: str) -> type[Part]:
         ) from None
 
 
-class _Counts:
-    """All parts of an audit with the rows that they keep; ``people``: how many the rows of a frequency table are."""
+class Counted:
+    """All parts of an audit with the rows that they keep, and their ``frame``, once all rows are counted.
 
-    def __init__(self, asked: Asked, own: Mapping[str, type[Part]]) -> None:
-        roles, titles = asked.roles, asked.roles.titles(asked.source)
+    Args:
+        source: the table.
+        roles: which column is what; without a label, predictions are decisions.
+        options: the options, which have passed :func:`check`.
+
+    Attributes:
+        classes: the part that every audit has.
+        ours: the parts that this audit asks, by name.
+        own: those of the user's.
+        frame: what they share.
+        reading: says how a frequency table was read.
+    """
+
+    def __init__(self, source: Source, roles: Roles, options: AuditOptions) -> None:
+        cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
+        asked = Asked(source, roles, options, cuts)
+        titles = roles.titles(source)
         self.asked, self.classes, self.people = asked, Classes(asked), 0
-        self.ours = {one.name: one(asked) for one in PARTS.own() if not one.lacks(roles, asked.options)}
-        self.own = {name: one(asked) for name, one in own.items()}
+        self.ours = {one.name: one(asked) for one in PARTS.own() if not one.lacks(roles, options)}
+        self.own: dict[str, Part] = {one.name: one(asked) for one in map(_named, options.parts)}
         self.rows: Rows = Rows(titles) if roles.score is None else ScoreRows(titles)
+        self._count()
+        self.reading = [] if roles.count is None else [count_sentence(source.called(roles.count), self.people)]
+        # An audit of scores joins labels of one class: memory is shared until then.
+        as_read = options.other is not None or options.metrics is not None
+        given = self.rows.only({*self.rows.parts} - {"score"}) if as_read else self.rows
+        self.frame = self.classes.frame(self.rows, given)
 
-    @property
-    def parts(self) -> list[Part]:
-        return [self.classes, *self.ours.values(), *self.own.values()]
-
-    def count(self) -> None:
-        """Count all rows of the table."""
-        roles = self.asked.roles
-        kept = {role for part in self.parts for role in roles.kept(part.keeps)}
-        each = kept or any(type(part).update is not Part.update and not part.counted for part in self.parts)
+    def _count(self) -> None:
+        roles, parts = self.asked.roles, [self.classes, *self.ours.values(), *self.own.values()]
+        kept = {role for part in parts for role in roles.kept(part.keeps)}
+        each = kept or any(type(part).update is not Part.update and not part.counted for part in parts)
         for columns in roles.batches(self.asked.source, self.asked.cuts):
             alone = columns
             if "count" in columns:
                 alone = repeated(columns, self.people) if each else columns
                 self.people += int(columns["count"].sum())  # type: ignore[union-attr]
-            for part in self.parts:
+            for part in parts:
                 part.update(columns if part.counted else alone)
             self.rows.add({role: column for role, column in alone.items() if role in kept})
 
@@ -92,27 +108,18 @@ def run(
     Returns:
         what all parts found.
     """
-    own = {one.name: one for one in map(_named, options.parts)}
     source = Labelled(source, roles.label, options.ignore_label)
     if (other := options.other) is not None and other.source is not None:
         theirs = Labelled(other.source, roles.label, options.ignore_label)
         options = replace(options, other=replace(other, source=theirs))
-    cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
     options = replace(
         options,
         label=source.called(str(roles.label)),
         cluster=None if roles.cluster is None else source.called(roles.cluster),
     )
-    asked = Asked(source, roles, options, cuts)
-    counts = _Counts(asked, own)
-    counts.count()
-    classes, rows = counts.classes, counts.rows
-    if roles.count is not None:
-        reading = [*reading, count_sentence(source.called(roles.count), counts.people)]
-    # An audit of scores joins labels of one class: memory is shared until then.
-    as_read = options.other is not None or options.metrics is not None
-    frame = classes.frame(rows, rows.only({*rows.parts} - {"score"}) if as_read else rows)
-    told = classes.find(frame)
+    counts = Counted(source, roles, options)
+    frame = counts.frame
+    told = counts.classes.find(frame)
     frame.warnings.extend([*source.ignored.said(), *warnings])
     found: dict[str, Any] = {}
     late = (Control.name, Time.name)  # they are about what the others name
@@ -125,4 +132,5 @@ def run(
     found = {name: found[name] for name in counts.ours}
     answers = {name: part.find(frame) for name, part in counts.own.items()}
     options.label_map.refuse_unused()
-    return AuditResult(**told, reading=list(dict.fromkeys(reading)) or None, findings=found, parts=answers)
+    reading = list(dict.fromkeys([*reading, *counts.reading]))
+    return AuditResult(**told, reading=reading or None, findings=found, parts=answers)
