@@ -46,9 +46,9 @@ from levelhead.lm.stereoset import StereoSet
 from levelhead.lm.triplets import HELD_OUT_TERMS, TermSplit, split_terms, stereoset_triplets, write_terms
 from levelhead.metrics import estimate_to_dict
 from levelhead.report.text import counted
-from levelhead.runs.train import environment
 from levelhead.storage import write_json, write_text
 from levelhead.terminal import spent
+from levelhead.training.work import environment
 from levelhead.types import Estimate
 
 Figures = dict[str, Estimate]

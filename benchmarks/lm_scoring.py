@@ -26,8 +26,8 @@ from rich.table import Table
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.model import LanguageModel
 from levelhead.lm.runner import take
-from levelhead.runs.train import environment
 from levelhead.storage import write_json
+from levelhead.training.work import environment
 
 Scores = dict[int, list[tuple[float, int]]]
 TARGET = 3.0

@@ -161,7 +161,7 @@ def verdict(row: Mapping[str, Any]) -> str:
 @functools.cache
 def machine(device: torch.device) -> str:
     """Describe the hardware in a few words."""
-    from levelhead.runs.train import environment
+    from levelhead.training.work import environment
 
     found = environment(device)
     return f"{found['device'] if device.type == 'cuda' else found['cpu']}, torch {found['packages']['torch']}"

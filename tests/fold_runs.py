@@ -8,8 +8,9 @@ import yaml
 
 from levelhead.bench.grid import Cell, Failure, Grid
 from levelhead.data import Fold
-from levelhead.runs.folder import CONFIG, digest
+from levelhead.runs.folder import digest
 from levelhead.storage import write_json
+from levelhead.training.work import CONFIG
 
 ROWS = 200
 BASE = {"data": {"name": "portraits", "train_size": 120, "validation_size": 40, "test_size": 40}}

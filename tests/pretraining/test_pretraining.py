@@ -326,6 +326,12 @@ def test_a_finished_training_is_loaded(checkpoint: Path, tmp_path: Path) -> None
         pretrain(PICTURES, copy, tiny(epochs=3), resume=True)
 
 
+def test_a_refused_training_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="lower it"):
+        pretrain(PICTURES, tmp_path / "new" / "m", tiny(batch_size=5000))
+    assert list(tmp_path.iterdir()) == []
+
+
 # On top of it
 
 

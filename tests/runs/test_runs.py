@@ -21,7 +21,7 @@ from levelhead.models.networks import load_model
 from levelhead.runs.card import model_card
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.finished import open_finished
-from levelhead.runs.folder import load_run, prepare_folder, require_finished
+from levelhead.runs.folder import load_run, require_finished, work_of
 from levelhead.runs.page import run_page
 from levelhead.runs.recipe import build_experiment, load_experiment
 from levelhead.runs.train import train_run
@@ -104,14 +104,16 @@ def test_the_cost_of_an_attempt_with_another_recipe_is_no_part_of_a_run(tmp_path
         folder.mkdir()
         write_text(folder / "config.yaml", yaml.safe_dump(build_experiment(recipe(epochs=epochs)).recipe))
         write_json(folder / "cost-so-far.json", begun)
-        prepare_folder(folder, build_experiment(recipe(epochs=2)), resume=False)
+        work_of(folder).begin(build_experiment(recipe(epochs=2)).recipe, resume=False)
         assert (folder / "cost-so-far.json").exists() == (name == "same")
 
 
 def test_a_first_mistake_does_not_spoil_the_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
+    folder = tmp_path / "new" / "run"
     with pytest.raises(ConfigError, match="only 64 training rows"):
         train_run(build_experiment(recipe(batch_size=5000)), folder)
+    assert list(tmp_path.iterdir()) == []
+    folder.mkdir(parents=True)
     (folder / ".config.yaml.123.tmp").write_text("cut sh")  # what kill -9 leaves behind
     train_run(build_experiment(recipe()), folder)
     assert not (folder / ".config.yaml.123.tmp").exists()

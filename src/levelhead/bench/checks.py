@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from levelhead.bench.grid import Cell
-from levelhead.runs.folder import in_use, refuse_foreign
+from levelhead.runs.folder import work_of
 from levelhead.runs.joined import Join, required_groups
 from levelhead.runs.recipe import Experiment
 from levelhead.training.processes import warn_of_slow_bfloat16
@@ -37,8 +37,9 @@ def check_cells(cells: Sequence[Cell], *, local: bool = True) -> None:
             )
     missing = [cell for cell in cells if not cell.done]
     for cell in missing:
-        refuse_foreign(cell.folder)
-        if in_use(cell.folder):
+        work = work_of(cell.folder)
+        work.refuse_foreign()
+        if work.in_use:
             raise LevelheadError(f"Another process is working in {cell.folder}; wait for it or end it.")
     # The data first: a wrong folder is the mistake that is made most.
     for what in (_data, _model, _training) if local else (_data, _model):

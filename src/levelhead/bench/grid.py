@@ -40,7 +40,7 @@ import yaml
 from levelhead.data.folds import FEWEST, MOST, Fold, check_whole
 from levelhead.methods import METHODS
 from levelhead.plain_yaml import read_yaml
-from levelhead.runs.folder import refuse_changes
+from levelhead.runs.folder import work_of
 from levelhead.runs.recipe import (
     Experiment,
     assign,
@@ -48,7 +48,6 @@ from levelhead.runs.recipe import (
     check_row_name,
     data_recipe,
     find_recipe,
-    flatten,
     is_file,
     override,
     read_recipe,
@@ -57,6 +56,7 @@ from levelhead.runs.recipe import (
 )
 from levelhead.runs.refit import training_of
 from levelhead.storage import write_text
+from levelhead.training.work import flatten
 from levelhead.types import ConfigError, LevelheadError, check_seed, listed, nearest, printable, quoted
 
 GRID = "grid.yaml"
@@ -431,7 +431,7 @@ def _make_cell(
     try:
         experiment = build_experiment(recipe | {"data": {**located, **parts}, "seed": seed, "name": row})
         folder = out / f"{_slug(row)}-{digest}" / place
-        refuse_changes(folder, experiment)
+        work_of(folder).refuse_changes(experiment.recipe)
     except ConfigError as error:
         raise ConfigError(f"Variant {quoted(row)}: {error}") from None
     return Cell(row, experiment, folder)

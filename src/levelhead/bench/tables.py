@@ -31,12 +31,13 @@ from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.report.text import clustered_sentence
 from levelhead.runs import cost_table
-from levelhead.runs.cost_table import REASONS
-from levelhead.runs.folder import CONFIG, digest, read_run, require_finished
-from levelhead.runs.recipe import Experiment, flatten, read_recipe
+from levelhead.runs.folder import digest, read_run, require_finished
+from levelhead.runs.recipe import Experiment, read_recipe
 from levelhead.runs.stand_in import StandIn, StandInMethod, named
 from levelhead.storage import REHEARSED, as_written, read_metrics, read_record, refuse_strange_files
+from levelhead.training.cost import REASONS
 from levelhead.training.select import FOR_ANY_METHOD, score_of
+from levelhead.training.work import CONFIG, flatten
 from levelhead.types import (
     ConfigError,
     DataError,

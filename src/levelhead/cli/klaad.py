@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from levelhead.storage import check_outputs, is_run
+from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError
 
 if TYPE_CHECKING:  # importing torch takes seconds
     from levelhead.lm.klaad_training import KlaadConfig
@@ -35,7 +34,7 @@ def train_command(
     check_outputs({}, folders={"--out": out})
     from levelhead.lm.klaad_training import load_klaad
     from levelhead.lm.loading import place_of
-    from levelhead.lm.triplets import TRAINING, TermSplit, read_triplets, refuse_trained_terms, split_terms
+    from levelhead.lm.triplets import TermSplit, read_triplets, refuse_trained_terms, split_terms
 
     config = load_klaad(recipe, settings or [])
     rows = tuple(read_triplets(triplets))
@@ -43,8 +42,6 @@ def train_command(
     if held_out_share:
         console.print(f"{split}, by --split-seed {split_seed}.", soft_wrap=True, markup=False)
     refuse_trained_terms(place_of(config.model.name), split)
-    if is_run(out) and not (out / TRAINING).exists():
-        raise ConfigError(f"{out} holds a run of another kind, which would be lost. Choose another --out.")
     _train(config, split, out)
     console.print(f"Model, tokenizer and log are in {escape(str(out))}.", soft_wrap=True)
 
@@ -54,13 +51,8 @@ def _train(config: KlaadConfig, split: TermSplit, out: Path) -> None:
 
     from levelhead.lm.klaad_training import load_language_model, train_klaad
     from levelhead.lm.loading import Beginning
-    from levelhead.lm.triplets import HELD_OUT_TERMS, TRAINING, write_terms
     from levelhead.terminal import training_progress
 
-    # Another training's folder is refused below, as it stands.
-    if split.held_out and not console.quiet and not (out / TRAINING).exists():
-        out.mkdir(parents=True, exist_ok=True)
-        write_terms(out / HELD_OUT_TERMS, split.held_out_terms)
     torch.manual_seed(config.seed)  # LoRA's matrices are drawn before the training
     model, tokenizer = load_language_model(config.model)
     console.print(str(Beginning.of(tokenizer)), soft_wrap=True, markup=False)

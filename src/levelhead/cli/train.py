@@ -46,7 +46,6 @@ class Energy(StrEnum):
     """The ways to measure energy."""
 
     counter = "counter"
-    paper_formula = "paper-formula"
     off = "off"
 
 
@@ -58,7 +57,7 @@ def train_command(
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/RECIPE-seedN.")] = None,
     resume: Resume = False,
     energy: Annotated[
-        Energy, typer.Option(help="How to measure a GPU's energy: its counter, also the paper's formula, or off.")
+        Energy, typer.Option(help="How to measure a GPU's energy: its counter, or off.")
     ] = Energy.counter,
 ) -> None:
     """Train one recipe with one seed into a run folder.

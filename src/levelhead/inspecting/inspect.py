@@ -25,9 +25,9 @@ from levelhead.metrics.counts import distinct
 from levelhead.own.compare import matched_classes, open_model
 from levelhead.own.rows import GroupColumns, OwnRows, base_of
 from levelhead.runs.folder import read_run, require_finished
-from levelhead.runs.recipe import flatten
 from levelhead.tables.files import File
 from levelhead.terminal import Progress, silent
+from levelhead.training.work import flatten
 from levelhead.types import (
     ConfigError,
     DataError,

@@ -7,6 +7,7 @@ weights, bit for bit, on the same CPU.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -24,18 +25,21 @@ from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletBatch, check_triplets, collate
 from levelhead.lm.loading import Beginning, load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
-from levelhead.lm.triplets import TRAINING, Triplet
+from levelhead.lm.triplets import HELD_OUT_TERMS, TRAINING, TermSplit, Triplet, write_terms
 from levelhead.loading import without_bars
 from levelhead.runs.recipe import build_options, find_recipe, override, plain_options, read_recipe
-from levelhead.storage import read_json, refuse_strange_files, write_json, writing
+from levelhead.storage import read_json, writing
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper
 from levelhead.training.config import TrainConfig, check_step_size
 from levelhead.training.loop import Loop, epoch_generator, mixed_seed
 from levelhead.training.processes import make_accelerator
+from levelhead.training.work import Work
 from levelhead.types import ConfigError, DataError, check_numbers, check_seed
 
 BUCKET = 2**24  # numbers that processes exchange at once
+FREE = ("train.checkpoint_seconds", "train.log_every", "train.device")
+"""Settings that a training may be continued with another value of."""
 
 
 @dataclass(frozen=True)
@@ -188,9 +192,10 @@ def train_klaad(
                 add up the gradients of its micro-batches; clip; step
             score the held-out triplets, if there are any
 
-    ``folder`` gets ``klaad.json`` (the settings), ``log.jsonl`` (each part of the loss), ``checkpoints`` and in the end
-    ``model``, for ``from_pretrained``. Started again with the same arguments and the *untrained* model, a killed
-    training continues, and a finished one is loaded. No checkpoint is selected: the last one is kept.
+    ``folder`` gets ``klaad.json`` (the settings), the held-out terms, ``log.jsonl`` (each part of the loss),
+    ``checkpoints`` and in the end ``model``, for ``from_pretrained``. Started again with the same arguments and the
+    *untrained* model, a killed training continues, and a finished one is loaded. No checkpoint is selected: the last
+    one is kept.
 
     Started in several processes (``torchrun``), each runs its share of the triplets of every batch; sums and counts of
     all parts of the loss are gathered before they are divided, so that loss and gradient are those of one process, also
@@ -208,19 +213,27 @@ def train_klaad(
     refuse_shared_terms(triplets, held_out)
     _refuse_cut_pairs(tokenizer, [*triplets, *held_out], config.train.max_length)
     accelerator = make_accelerator(TrainConfig(device=config.train.device, precision=config.train.precision))
-    if folder is not None:
-        _refuse_changes(folder, config, triplets, Beginning.of(tokenizer), accelerator)
-    training = _Training(model, tokenizer, triplets, held_out, config, folder, accelerator, progress)
-    try:
-        training.run()
-    finally:
-        release(model)
-    if folder is not None and accelerator.is_main_process:
-        with without_bars(), writing(folder / "model"):
-            getattr(model, "save_pretrained")(folder / "model")  # noqa: B009  (nn.Module does not declare it)
-            tokenizer.save_pretrained(folder / "model")
-    accelerator.wait_for_everyone()  # whoever reads the folder next finds it whole
-    return model.eval()
+    work = folder and Work(folder, "model", lambda begun: read_json(begun / TRAINING), TRAINING, FREE)
+    with work.locked() if work and accelerator.is_main_process else contextlib.nullcontext():
+        if work:
+            settings = _settings(config, triplets, Beginning.of(tokenizer))
+            work.refuse_changes(settings)
+            accelerator.wait_for_everyone()  # all have looked before one writes
+            if accelerator.is_main_process:
+                work.keep(settings, {})
+                if held_out:
+                    write_terms(work.folder / HELD_OUT_TERMS, TermSplit((), tuple(held_out)).held_out_terms)
+        training = _Training(model, tokenizer, triplets, held_out, config, folder, accelerator, progress)
+        try:
+            training.run()
+        finally:
+            release(model)
+        if folder is not None and accelerator.is_main_process:
+            with without_bars(), writing(folder / "model"):
+                getattr(model, "save_pretrained")(folder / "model")  # noqa: B009  (nn.Module does not declare it)
+                tokenizer.save_pretrained(folder / "model")
+        accelerator.wait_for_everyone()  # whoever reads the folder next finds it whole
+        return model.eval()
 
 
 def _refuse_cut_pairs(tokenizer: Any, triplets: Sequence[Triplet], longest: int | None) -> None:
@@ -236,37 +249,12 @@ def _refuse_cut_pairs(tokenizer: Any, triplets: Sequence[Triplet], longest: int 
         )
 
 
-def _settings(config: KlaadConfig, triplets: Sequence[Triplet]) -> dict[str, Any]:
+def _settings(config: KlaadConfig, triplets: Sequence[Triplet], beginning: Beginning) -> dict[str, Any]:
     """Return what a training's folder says about it."""
     texts = [[one.stereotype, one.anti_stereotype, one.unrelated, one.context, one.term, one.task] for one in triplets]
     digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
-    return {**config.to_dict(), "triplets": len(triplets), "triplets_sha256": digest}
-
-
-def _refuse_changes(
-    folder: Path, config: KlaadConfig, triplets: Sequence[Triplet], beginning: Beginning, accelerator: Any
-) -> None:
-    """Write the settings of a new training; raise :class:`ConfigError` where the folder holds another one's."""
-    wanted = _settings(config, triplets)
-    wanted |= {"begin_alone": list(beginning.alone)} if beginning.alone else {}
-    refuse_strange_files(folder)
-    path = folder / TRAINING
-    new = not path.exists()
-    accelerator.wait_for_everyone()  # all have looked before one writes
-    if new:
-        if accelerator.is_main_process:
-            write_json(path, wanted)
-        return
-    there = read_json(path)
-    # How often progress is written changes nothing that is trained.
-    for name in ("checkpoint_seconds", "log_every", "device"):
-        there.get("train", {})[name] = wanted["train"][name]
-    changed = sorted(key for key in wanted.keys() | there.keys() if wanted.get(key) != there.get(key))
-    if changed:
-        raise ConfigError(
-            f"{folder} holds a training with other settings ({', '.join(changed)} differ; see {TRAINING}). "
-            "Choose another folder, or delete that one."
-        )
+    alone = {"begin_alone": list(beginning.alone)} if beginning.alone else {}
+    return {**config.to_dict(), "triplets": len(triplets), "triplets_sha256": digest, **alone}
 
 
 @dataclass

@@ -18,12 +18,10 @@ Both resume to the same weights, bit for bit, on the same CPU.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
 from levelhead.arrays import checked
@@ -33,16 +31,15 @@ from levelhead.loading import load_config, load_weights, without_bars
 from levelhead.pretraining.card import checkpoint_card
 from levelhead.pretraining.config import FOLDER, PretrainConfig
 from levelhead.pretraining.masked import build_masked, encoder_of, processor
-from levelhead.runs.cost import COST_SO_FAR, EnergyOption, earlier_part, measured_cost
-from levelhead.runs.folder import CONFIG, locked
-from levelhead.runs.recipe import changed_options, flatten, name_of, plain_options, read_recipe
-from levelhead.runs.train import environment
-from levelhead.storage import check_outputs, read_json, write_json, write_text, writing
+from levelhead.runs.recipe import name_of, plain_options, read_recipe
+from levelhead.storage import check_outputs, write_json, write_text, writing
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper, Position
+from levelhead.training.cost import EnergyOption
 from levelhead.training.loop import Loop, epoch_generator
 from levelhead.training.processes import make_accelerator
-from levelhead.types import ConfigError, DataError, quoted
+from levelhead.training.work import CONFIG, Work, environment
+from levelhead.types import ConfigError, quoted
 
 RESULT = "result.json"
 WEIGHTS = ("preprocessor_config.json", "model.safetensors", "config.json")
@@ -80,7 +77,7 @@ def pretrain(
         config: sizes, training and seed.
         resume: continue where the folder's training stopped; a finished one is loaded.
         progress: called after every step.
-        energy: how a GPU's energy is measured, see :func:`levelhead.runs.cost.measured_cost`.
+        energy: how a GPU's energy is measured, see :func:`levelhead.training.cost.measured_cost`.
 
     Returns:
         The encoder, a ``ViTModel`` of transformers without pooler, in evaluation mode.
@@ -107,36 +104,25 @@ def pretrain(
     accelerator = make_accelerator(config.train.schedule())
     if accelerator.num_processes > 1:
         raise ConfigError("Pretraining runs in one process: start it without accelerate launch or torchrun.")
-    refuse_folder(folder, resume)
+    _refuse_folder(folder)
     recipe = {**_about(pictures), **config.to_dict()}
     inside = folder / FOLDER
-    with locked(inside):
-        begun = (inside / "checkpoints").exists()
-        if begun or (inside / RESULT).exists():
-            _refuse_changes(folder, read_recipe(inside / CONFIG), recipe)
-        if (inside / RESULT).exists():
-            shutil.rmtree(inside / "checkpoints", ignore_errors=True)  # left if it was killed right after its end
+    work = Work(inside, RESULT, lambda begun: read_recipe(begun / CONFIG), free=FREE, place=folder)
+    with work.locked():
+        work.begin(recipe, resume)
+        if work.finished:
+            work.tidy()  # left if it was killed right after its end
             return _load(folder)
         inputs = pictures.inputs("train") if isinstance(pictures, DataSet) else pictures
         _refuse_pictures(inputs, config)
-        about = {"rows": len(inputs), "fingerprint": inputs.fingerprint()}
-        if not begun:
-            if (inside / CONFIG).exists() and _changes(read_recipe(inside / CONFIG), recipe):
-                (inside / COST_SO_FAR).unlink(missing_ok=True)  # of an attempt that is no part of this run
-            write_text(inside / CONFIG, yaml.safe_dump(recipe, sort_keys=False))
-            write_json(inside / "data.json", about)
-        elif read_json(inside / "data.json") != about:
-            raise DataError(f"The pictures have changed since {folder} began; restore them, or choose another folder.")
-        so_far = inside / COST_SO_FAR
+        work.keep(recipe, {"data.json": {"rows": len(inputs), "fingerprint": inputs.fingerprint()}})
         devices = [accelerator.device] if accelerator.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             torch.manual_seed(config.seed)
             if config.train.threads:
                 torch.set_num_threads(config.train.threads)
             training = _Training(config, inputs, inside, accelerator, progress)
-            with measured_cost(
-                accelerator.device, energy=energy, file=so_far, earlier=earlier_part(so_far, begun=begun)
-            ) as measured:
+            with work.measured(accelerator.device, energy=energy) as measured:
                 position = training.run()
             encoder = encoder_of(training.network, config.model)
         steps = position.step * config.train.batch_size
@@ -147,18 +133,16 @@ def pretrain(
         card = type(pictures).card if isinstance(pictures, DataSet) else None
         write_text(folder / "README.md", checkpoint_card(inside, recipe, result, card))
         write_json(inside / RESULT, result)  # last: it marks the training as finished
-        so_far.unlink(missing_ok=True)
-        shutil.rmtree(inside / "checkpoints", ignore_errors=True)
+        work.tidy()
         return encoder
 
 
-def refuse_folder(folder: Path, resume: bool) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` if a pretraining cannot be put into ``folder``."""
+def _refuse_folder(folder: Path) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for a folder that holds something else than a pretraining."""
     check_outputs({}, folders={"The folder": folder})
-    if (folder / FOLDER / CONFIG).exists():
-        if not resume and ((folder / FOLDER / "checkpoints").exists() or (folder / FOLDER / RESULT).exists()):
-            raise ConfigError(f"{folder} holds a pretraining. Add --resume to finish it, or choose another --out.")
-    elif folder.exists() and (others := sorted({file.name for file in folder.iterdir()} - {FOLDER})):
+    if not folder.exists() or (folder / FOLDER / CONFIG).exists():
+        return
+    if others := sorted({file.name for file in folder.iterdir()} - {FOLDER}):
         raise ConfigError(
             f"{folder} holds {quoted(others[0])} and no pretraining: choose a folder that is new, or empty, with --out."
         )
@@ -168,20 +152,6 @@ def _about(pictures: DataSet | Inputs) -> dict[str, Any]:
     if isinstance(pictures, DataSet):
         return {"data": {"name": name_of(pictures, DATASETS), **plain_options(pictures)}}
     return {}
-
-
-def _refuse_changes(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise :class:`ConfigError` if a folder's training was begun with other settings."""
-    if changed := _changes(before, now):
-        raise ConfigError(
-            f"{folder} holds a pretraining with other settings ({'; '.join(changed)}). Choose another folder with "
-            "--out, or delete this one."
-        )
-
-
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    old, new = ({key: value for key, value in flatten(recipe).items() if key not in FREE} for recipe in (before, now))
-    return changed_options(old, new)
 
 
 def _refuse_pictures(inputs: Inputs, config: PretrainConfig) -> None:

@@ -7,15 +7,7 @@ from typing import Any
 
 from levelhead.report import blocks
 from levelhead.report.text import Record
-
-REASONS = {
-    "seconds": "seconds_reason",
-    "energy_wh": "energy_reason",
-    "energy_wh_paper_formula": "energy_reason_paper_formula",
-    "cpu_energy_wh": "cpu_energy_reason",
-    "gpu_other_processes": "gpu_other_processes_reason",
-}
-"""Where it stands why a figure is None."""
+from levelhead.training.cost import REASONS
 
 COLUMNS = {
     "seconds": ("seconds", 0),
@@ -32,7 +24,7 @@ COLUMNS = {
 PAGE_ONLY = ("samples_per_second", "steps", "parameters")
 """Columns that a terminal of 80 columns has no room for."""
 
-EXTRA = {"energy_wh_paper_formula": ("paper's formula, Wh", 2), "cpu_energy_wh": ("CPU energy, Wh", 2)}
+EXTRA = {"cpu_energy_wh": ("CPU energy, Wh", 2)}
 """Shown only where a row has the figure."""
 
 GPU_MEMORY = "peak_gpu_memory_mib"
@@ -93,8 +85,6 @@ def _notes(costs: dict[str, dict[str, Any]], columns: dict[str, tuple[str, int]]
     ]
     if any(cost.get("energy_wh") is not None for cost in costs.values()):
         notes.append("GPU energy: NVML's counter of the whole GPU while training, idle power included")
-    if "energy_wh_paper_formula" in columns:
-        notes.append("paper's formula: GPU utilisation x fixed watts; never to be compared with a counter's figure")
     if "cpu_energy_wh" in columns:
         notes.append("CPU energy: RAPL's counter of whole processors, every other process included")
     return notes + _missing(costs, columns) + _cautions(costs)
@@ -137,7 +127,7 @@ def _reason(key: str, cost: dict[str, Any]) -> str | None:
     if key == "memory" and GPU_MEMORY in cost:
         return None
     if _recorded(key) not in cost:
-        return "not requested" if key == "energy_wh_paper_formula" else "not recorded when it was run"
+        return "not recorded when it was run"
     if cost[_recorded(key)] is None:
         return str(cost.get(REASONS.get(_recorded(key), "seconds_reason"), "no reason was recorded"))
     return None

@@ -27,11 +27,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,108 +40,28 @@ from torch import Tensor
 from levelhead.data import DATASETS, DataSet, Examples, Groups, Split
 from levelhead.data.base import ID
 from levelhead.registry import Registry
-from levelhead.runs.cost import COST_SO_FAR
 from levelhead.runs.recipe import (
     Experiment,
     build_experiment,
-    changed_options,
-    flatten,
     override,
     read_recipe,
     refuse_own_code,
     section,
 )
 from levelhead.runs.stand_in import NAME, StandInData, changed_of, method_stand_in, recorded_of
-from levelhead.storage import (
-    as_written,
-    check_outputs,
-    read_metrics,
-    refuse_strange_files,
-    write_atomically,
-    writing,
-)
-from levelhead.training.checkpoint import CHECKPOINTS, EPOCHS
+from levelhead.storage import as_written, read_metrics, refuse_strange_files, write_atomically
+from levelhead.training.checkpoint import EPOCHS
 from levelhead.training.finite import refuse_not_finite
-from levelhead.types import ConfigError, DataError, LevelheadError, quoted
+from levelhead.training.work import CONFIG, Work
+from levelhead.types import ConfigError, DataError, quoted
 
-CONFIG, REHEARSAL = "config.yaml", "rehearsal.json"
-
-
-def refuse_foreign(folder: Path) -> str:
-    """Raise :class:`ConfigError` if a run cannot be put into ``folder``; return the pattern of files left by a kill."""
-    check_outputs({}, folders={"The run folder": folder})
-    leftovers = "**/.*.tmp" if (folder / CONFIG).exists() else f".{CONFIG}.*.tmp"
-    if not (folder / CONFIG).exists() and folder.exists():
-        others = {file.name for file in folder.iterdir()} - {".lock"} - {file.name for file in folder.glob(leftovers)}
-        if others:
-            raise ConfigError(f"{folder} exists and is not a run folder; choose another with --out.")
-    return leftovers
+REHEARSAL = "rehearsal.json"
 
 
-def in_use(folder: Path) -> bool:
-    """Return whether another process is training in ``folder`` right now."""
-    try:
-        with (folder / ".lock").open() as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except BlockingIOError:
-        return True
-    return False
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for this process; the lock goes with the process, also when it is killed."""
-    leftovers = refuse_foreign(folder)  # before anything is made or deleted in it
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    lock = folder / ".lock"
-    check_outputs({"The lock": lock})
-    with lock.open("a") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LevelheadError(f"Another process is working in {folder}; wait for it or end it.") from None
-        for leftover in folder.glob(leftovers):  # a file that was being written when the run was killed
-            leftover.unlink()
-        yield
-
-
-def _comparable(recipe: dict[str, Any]) -> dict[str, Any]:
-    """Drop what may change between a run and its continuation: where the data lies, and the row's name."""
-    return {key: value for key, value in flatten(recipe).items() if key not in ("data.root", "name", "train.trackers")}
-
-
-def prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` if a training of ``experiment`` would spoil what ``folder`` holds."""
-    if not any((folder / name).exists() for name in (CHECKPOINTS, "metrics.json")):
-        # Stopped before its first checkpoint: there is nothing to lose, but what it cost is no part of another run.
-        if _changes(folder, experiment):
-            (folder / COST_SO_FAR).unlink(missing_ok=True)
-        return
-    if not resume:
-        raise ConfigError(
-            f"The run folder {folder} exists. Add --resume to finish it, choose another with --out (for other "
-            "--set options too), or delete it."
-        )
-    refuse_changes(folder, experiment)
-
-
-def refuse_changes(folder: Path, experiment: Experiment) -> None:
-    """Raise :class:`ConfigError` if ``folder`` holds a run that began with other settings than ``experiment``."""
-    if changed := _changes(folder, experiment):
-        raise ConfigError(
-            f"The recipe differs from the one in {folder} ({'; '.join(changed)}). Choose another folder with --out, or "
-            "delete this one."
-        )
-
-
-def _changes(folder: Path, experiment: Experiment) -> list[str]:
-    """Name the settings in which a run that began in ``folder`` differs from ``experiment``; without one, none."""
-    if not (folder / CONFIG).exists():
-        return []
-    return changed_options(_comparable(load_run(folder).recipe), _comparable(experiment.recipe))
+def work_of(folder: Path) -> Work:
+    """Return a run's training, which may go on with its data elsewhere, another row's name and other trackers."""
+    free = ("data.root", "name", "train.trackers")
+    return Work(folder, "metrics.json", lambda begun: load_run(begun).recipe, free=free)
 
 
 def predictions_table(examples: Examples, logits: Tensor, groups: tuple[Groups, ...] = ()) -> pd.DataFrame:

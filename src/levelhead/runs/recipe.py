@@ -29,6 +29,7 @@ from levelhead.registry import Registry
 from levelhead.runs.stand_in import Chosen, StandIn, named
 from levelhead.training.config import TrainConfig
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
+from levelhead.training.work import flatten
 from levelhead.types import ConfigError, check_seed, nearest, printable, quoted, visible
 
 LONGEST_ROW_NAME = 200
@@ -142,23 +143,6 @@ def plain_options(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     return list(value) if isinstance(value, tuple) else value
-
-
-def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested options with dotted keys: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
-    result: dict[str, Any] = {}
-    for key, value in nested.items():
-        result |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return result
-
-
-def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Name each of the flat options in which two recipes differ, with both values."""
-    return [
-        f"{key}: {quoted(before.get(key))} then, {quoted(now.get(key))} now"
-        for key in sorted(before.keys() | now.keys())
-        if str(before.get(key)) != str(now.get(key))
-    ]
 
 
 def recipe_folder() -> Path:

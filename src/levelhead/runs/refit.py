@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
@@ -25,13 +24,14 @@ from levelhead.methods import DAM
 from levelhead.methods.last_layer import HeldOut, LastLayerMethod, last_layer, watching_last_layer
 from levelhead.runs.evaluate import write_evaluation
 from levelhead.runs.finished import FinishedRun, open_finished
-from levelhead.runs.folder import CONFIG, locked, refuse_changes
+from levelhead.runs.folder import work_of
 from levelhead.runs.joined import Join, groups_of, required_groups
 from levelhead.runs.recipe import Experiment
 from levelhead.runs.train import keep_result
-from levelhead.storage import hash_tensors, load_tensors, read_json, read_metrics, save_tensors, write_json, write_text
+from levelhead.storage import hash_tensors, load_tensors, read_json, read_metrics, save_tensors
 from levelhead.terminal import Progress, silent
 from levelhead.training.finite import refuse_not_finite
+from levelhead.training.work import OUTSIDE
 from levelhead.types import ConfigError, DataError
 
 
@@ -172,12 +172,10 @@ def refit_run(
     began = time.monotonic()
     model = refitting.refitted(method)  # before the folder is made: rows can be too few for a method
     seconds = time.monotonic() - began
-    with locked(folder):
-        refuse_changes(folder, experiment)
-        write_text(folder / CONFIG, yaml.safe_dump(experiment.recipe, sort_keys=False))
-        for name in ("data.json", "pretrained.json"):
-            if (source.folder / name).exists():
-                write_json(folder / name, read_json(source.folder / name))
+    work, files = work_of(folder), [source.folder / name for name in OUTSIDE]
+    with work.locked():
+        work.refuse_changes(experiment.recipe)
+        work.keep(experiment.recipe, {file.name: read_json(file) for file in files if file.exists()})
         cost = read_json(source.folder / "cost.json")
         keep_result(
             experiment,

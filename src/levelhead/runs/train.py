@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import platform
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,48 +12,24 @@ from typing import Any
 
 import pandas as pd
 import torch
-import yaml
 from torch import Tensor, nn
 
-from levelhead._version import __version__
 from levelhead.data import SPLITS, Examples, Inputs, Split, View
-from levelhead.machine import cpu_name, system, versions
 from levelhead.methods.fit import fit
 from levelhead.models.networks import load_model
 from levelhead.runs.card import write_card
-from levelhead.runs.cost import COST_SO_FAR, PAPER_WATTS, EnergyOption, earlier_part, measured_cost
-from levelhead.runs.folder import (
-    CONFIG,
-    REHEARSAL,
-    locked,
-    predictions_table,
-    prepare_folder,
-    put_ids,
-    write_parquet,
-)
+from levelhead.runs.folder import REHEARSAL, predictions_table, put_ids, work_of, write_parquet
 from levelhead.runs.recipe import Experiment
-from levelhead.storage import read_json, read_metrics, write_json, write_text, writing
+from levelhead.storage import read_json, read_metrics, write_json, writing
 from levelhead.terminal import Progress, silent
-from levelhead.training.checkpoint import CHECKPOINTS, forget_progress
+from levelhead.training.cost import EnergyOption
 from levelhead.training.lab import Lab
 from levelhead.training.processes import make_accelerator
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS, measured
+from levelhead.training.work import environment
 from levelhead.types import DataError, LevelheadError, quoted
 
 logger = logging.getLogger(__name__)
-
-
-def environment(device: torch.device) -> dict[str, Any]:
-    """Return versions and the hardware of ``device``, without names of people, machines or folders."""
-    packages = ("torch", "transformers", "accelerate", "numpy", "scipy")
-    return {
-        "python": platform.python_version(),
-        "system": system(),
-        "packages": {"levelhead": __version__} | versions(packages),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "cpu": cpu_name(),
-        "threads": torch.get_num_threads(),
-    }
 
 
 def device_of(experiment: Experiment) -> torch.device:
@@ -112,10 +87,10 @@ def _check_saved(
         )
 
 
-def _unchanged(experiment: Experiment, folder: Path, train: Examples, validation: Examples) -> dict[str, Any]:
+def _outside(experiment: Experiment, train: Examples, validation: Examples) -> dict[str, Any]:
     """Return what a run records of its data and its backbone, by the name of the file.
 
-    Raises :class:`DataError` for labels of one class, and for what has changed since the run began.
+    Raises :class:`DataError` for labels of one class.
     """
     present = train.labels.unique()
     if len(present) < 2:
@@ -124,15 +99,9 @@ def _unchanged(experiment: Experiment, folder: Path, train: Examples, validation
             "nothing to learn. Choose another target."
         )
     view = experiment.method.declared_view
-    card = {"train": _card(train), "validation": _card(validation)}
     pretrained = experiment.model.fingerprint() | ({} if view is None else view.fingerprint())
-    known: dict[str, dict[str, Any]] = {"data.json": card, "pretrained.json": pretrained}
-    for name, now in known.items():
-        if (folder / name).exists() and (before := read_json(folder / name)) != now:
-            what = "pretrained backbone" if before.get("words") == now.get("words") else "list method.view.file"
-            what = "data" if name == "data.json" else what
-            raise DataError(f"The {what} has changed since {folder} began; restore it, or start a new run with --out.")
-    return {name: record for name, record in known.items() if record}
+    data = {"data.json": {"train": _card(train), "validation": _card(validation)}}
+    return data | ({"pretrained.json": pretrained} if pretrained else {})
 
 
 def _work(lab: Lab, model: nn.Module) -> dict[str, Any]:
@@ -153,23 +122,23 @@ def train_run(
     resume: bool = False,
     progress: Progress = silent,
     energy: EnergyOption = "counter",
-    watts: float = PAPER_WATTS,
 ) -> dict[str, Any]:
     """Train ``experiment`` into ``folder`` and return its validation metrics.
 
-    ``energy`` and ``watts`` say how energy is measured, see :func:`levelhead.runs.cost.measured_cost`.
+    ``energy`` says how energy is measured, see :func:`levelhead.training.cost.measured_cost`.
     An existing run folder is an error unless ``resume``; a finished one is then left as it is. The sensitive column is
     read here only for a method or a selector that declares ``uses_groups``.
     """
     accelerator = make_accelerator(experiment.train)
     main = accelerator.is_main_process  # of several processes it alone writes; the others wait, and read
-    with locked(folder) if main else contextlib.nullcontext():
+    work = work_of(folder)
+    with work.locked() if main else contextlib.nullcontext():
         if main:
-            prepare_folder(folder, experiment, resume)
+            work.begin(experiment.recipe, resume)
         accelerator.wait_for_everyone()
-        if (folder / "metrics.json").exists():
+        if work.finished:
             if main:
-                forget_progress(folder)  # left over if the run was killed right after its end
+                work.tidy()  # left over if the run was killed right after its end
             return read_metrics(folder)
         experiment.data.check()
         experiment.check_pixels()
@@ -191,7 +160,7 @@ def train_run(
             if view is not None:
                 viewed(view)
         preparing = time.monotonic() - began
-        known = _unchanged(experiment, folder, train, validation)
+        work.keep(experiment.recipe, _outside(experiment, train, validation), writes=main)
         lab = Lab(
             new_model=lambda **size: replace(experiment.model, **size).build(train.class_names),
             train=train,
@@ -210,19 +179,7 @@ def train_run(
             folder=folder,
             progress=progress,
         )
-        if main:
-            write_text(folder / CONFIG, yaml.safe_dump(experiment.recipe, sort_keys=False))
-            for name, record in known.items():
-                write_json(folder / name, record)
-        so_far = folder / COST_SO_FAR
-        with measured_cost(
-            lab.device,
-            energy=energy if main else "off",
-            watts=watts,
-            file=so_far if main else None,
-            earlier=earlier_part(so_far, begun=(folder / CHECKPOINTS).exists()) if main else None,
-            processes=accelerator.num_processes,
-        ) as measured:
+        with work.measured(lab.device, energy=energy, writes=main, processes=accelerator.num_processes) as measured:
             model: Any = fit(experiment.method, lab)
         logits = lab.predict(model, validation.inputs)
         if not main:
@@ -237,8 +194,7 @@ def train_run(
             whole_run = {"steps": lab.whole_steps, "epochs": lab.whole_epochs}
             write_json(folder / REHEARSAL, {**whole_run, "left_out_seconds": lab.left_out_seconds})
         metrics = keep_result(experiment, folder, model, validation, logits, cost, lab.history, lab.device)
-        so_far.unlink(missing_ok=True)
-        forget_progress(folder)
+        work.tidy()
         accelerator.wait_for_everyone()
         return metrics
 

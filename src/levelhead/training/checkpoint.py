@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 CHECKPOINTS = "checkpoints"
 """Folder inside a run folder that holds its progress."""
 
+LOG = "log.jsonl"
+"""File inside a run folder with losses by step, and scores by epoch."""
+
 EPOCHS = "epochs"
 """Folder inside a run folder that ``train.keep_epochs`` fills."""
 
@@ -125,7 +128,7 @@ class Keeper:
         self.checkpoint = folder and folder / CHECKPOINTS / f"stage-{stage}.safetensors"
         self.best = folder and folder / CHECKPOINTS / f"stage-{stage}-best.safetensors"
         self.epochs = folder / EPOCHS if folder and every_epoch else None
-        self.log_file = folder and folder / "log.jsonl"
+        self.log_file = folder and folder / LOG
         self._memory: dict[str, Tensor] = {}
 
     def restore(self, objective: nn.Module, optimizer: Any, schedule: Any) -> Position:

@@ -1,7 +1,6 @@
 """What a training costs: seconds, memory, watt-hours. What could not be measured is None with a reason, never 0.
 
-The energy of a GPU is the difference of NVML's own energy counter. The paper's formula, utilisation x 350 W, is an
-option that adds a figure of its own name; the two are never mixed. ``docs/cost.md`` says what each figure is not.
+The energy of a GPU is the difference of NVML's own energy counter. ``docs/cost.md`` says what each figure is not.
 """
 
 from __future__ import annotations
@@ -14,32 +13,37 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-import torch
-
-from levelhead.runs.cost_table import REASONS
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError
 
+if TYPE_CHECKING:  # a table of costs is drawn without torch
+    import torch
+
 logger = logging.getLogger(__name__)
 
-EnergyOption = Literal["counter", "paper-formula", "off"]
+EnergyOption = Literal["counter", "off"]
 
 COST_SO_FAR = "cost-so-far.json"
 """File in a run folder that keeps the cost of a run that is killed."""
-
-PAPER_WATTS = 350.0
-"""p0 of the paper's formula: the board power of one RTX 3090."""
 
 EVERY_SECONDS = 10.0
 """Between two samples and two writes of the cost so far; about the most that a killed run's figures lack."""
 
 POWERCAP = Path("/sys/class/powercap")
 
-SUMS = ("seconds", "energy_wh", "energy_wh_paper_formula", "cpu_energy_wh")
+REASONS = {
+    "seconds": "seconds_reason",
+    "energy_wh": "energy_reason",
+    "cpu_energy_wh": "cpu_energy_reason",
+    "gpu_other_processes": "gpu_other_processes_reason",
+}
+"""Where it stands why a figure is None."""
+
+SUMS = ("seconds", "energy_wh", "cpu_energy_wh")
 """Figures that add up over the parts of a resumed run; None, with a reason, if one part has none."""
 
 MAXIMA = ("process_peak_memory_mib", "peak_gpu_memory_mib", "peak_gpu_reserved_mib", "processes")
@@ -48,11 +52,6 @@ MAXIMA = ("process_peak_memory_mib", "peak_gpu_memory_mib", "peak_gpu_reserved_m
 
 class NotMeasured(Exception):  # noqa: N818  (reads as the state it reports)
     """A figure could not be measured; the text is the reason that stands beside it."""
-
-
-def paper_formula_wh(utilisation: Sequence[float], watts: float = PAPER_WATTS) -> float:
-    """Return the paper's E = p0 * sum of u_minute / 60 in Wh; ``utilisation`` holds one value of 0..1 a minute."""
-    return watts * math.fsum(utilisation) / 60
 
 
 def process_peak_memory_mib() -> float:
@@ -100,6 +99,8 @@ class _Gpu:
             raise NotMeasured("nvidia-ml-py is not installed: pip install 'levelhead[nvml]'") from None
         self._ask("NVML does not start", self._nvml.nvmlInit)
         try:
+            import torch
+
             self._handle = self._find(str(torch.cuda.get_device_properties(device).uuid))
         except NotMeasured:
             self.close()
@@ -132,11 +133,6 @@ class _Gpu:
         problem = "the GPU's energy counter cannot be read (Volta and later have one)"
         return int(self._ask(problem, self._nvml.nvmlDeviceGetTotalEnergyConsumption, self._handle))
 
-    def utilisation(self) -> float:
-        """Return the share of the last second or less, 0..1, in which a kernel ran."""
-        problem = "the GPU's utilisation cannot be read"
-        return float(self._ask(problem, self._nvml.nvmlDeviceGetUtilizationRates, self._handle).gpu) / 100
-
     def other_processes(self) -> int:
         """Return how many compute processes hold the GPU beside this one, which must hold it itself."""
         problem = "the GPU's processes cannot be listed"
@@ -167,21 +163,6 @@ class _Counter:
             raise NotMeasured("the GPU's energy counter went back: its driver was reloaded meanwhile")
         self._before = now
         return (now - self._begin) / 3.6e6
-
-
-class _PaperFormula:
-    """Wh by the paper's formula, the utilisation integrated over time by the trapezoid rule."""
-
-    def __init__(self, gpu: _Gpu, watts: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._gpu, self._watts, self._clock = gpu, watts, clock
-        self._before = clock(), gpu.utilisation()
-        self._watt_hours = 0.0
-
-    def read(self) -> float:
-        (then, earlier), now = self._before, (self._clock(), self._gpu.utilisation())
-        self._watt_hours += self._watts * (earlier + now[1]) / 2 * (now[0] - then) / 3600
-        self._before = now
-        return self._watt_hours
 
 
 class _MostOthers:
@@ -241,7 +222,6 @@ class Meter:
         self,
         device: torch.device,
         energy: EnergyOption,
-        watts: float,
         file: Path | None,
         earlier: dict[str, Any] | None,
         processes: int,
@@ -255,8 +235,6 @@ class Meter:
             "energy_wh": lambda: _Counter(self._open_gpu()),
             "cpu_energy_wh": self._open_packages,
         }
-        if energy == "paper-formula":
-            sources["energy_wh_paper_formula"] = lambda: _PaperFormula(self._open_gpu(), watts)
         if device.type == "cuda":
             sources["gpu_other_processes"] = lambda: _MostOthers(self._open_gpu())
         self._figures = {name: _Figure(make) for name, make in sources.items()}
@@ -286,6 +264,8 @@ class Meter:
         self._seconds = time.monotonic() - self._began
         self._peaks["process_peak_memory_mib"] = process_peak_memory_mib()
         if self._device.type == "cuda":
+            import torch
+
             self._peaks["peak_gpu_memory_mib"] = torch.cuda.max_memory_allocated(self._device) / 2**20
             self._peaks["peak_gpu_reserved_mib"] = torch.cuda.max_memory_reserved(self._device) / 2**20
 
@@ -329,7 +309,6 @@ def measured_cost(
     device: torch.device,
     *,
     energy: EnergyOption = "counter",
-    watts: float = PAPER_WATTS,
     file: Path | None = None,
     earlier: dict[str, Any] | None = None,
     processes: int = 1,
@@ -337,22 +316,22 @@ def measured_cost(
 ) -> Iterator[Meter]:
     """Measure the block: a training on ``device``, in this process.
 
-    ``energy="counter"`` reads the GPU's energy counter; ``"paper-formula"`` adds ``energy_wh_paper_formula``, by
-    ``watts``; ``"off"`` reads neither and no CPU counter. ``file`` keeps the cost so far, every ``every_seconds``, for
-    a run that is killed; ``earlier`` is what :func:`earlier_part` found there, and is added. Of several
-    ``processes`` this one alone is measured: memory is its own, and energy is not told. A figure that cannot be
-    measured never stops the block.
+    ``energy="counter"`` reads the energy counters of the GPU and the CPU, ``"off"`` neither. ``file`` keeps the cost so
+    far, every ``every_seconds``, for a run that is killed; ``earlier`` is what :func:`earlier_part` found there, and is
+    added. Of several ``processes`` this one alone is measured: memory is its own, and energy is not told. A figure that
+    cannot be measured never stops the block.
     """
     if energy not in get_args(EnergyOption):
         raise ConfigError(f"energy is {energy!r}; choose from {', '.join(get_args(EnergyOption))}.")
-    for name, value in (("watts", watts), ("every_seconds", every_seconds)):
-        if not 0 < value < math.inf:
-            raise ConfigError(f"{name} is {value}; it must be positive and finite.")
+    if not 0 < every_seconds < math.inf:
+        raise ConfigError(f"every_seconds is {every_seconds}; it must be positive and finite.")
+    import torch
+
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # earlier work is not this block's; also makes this process known to NVML
         torch.cuda.empty_cache()  # what a backbone reserved for its features is not this block's either
         torch.cuda.reset_peak_memory_stats(device)
-    meter = Meter(device, energy, watts, file, earlier, processes)
+    meter = Meter(device, energy, file, earlier, processes)
     meter._step(running=True)
     thread = threading.Thread(target=meter._watch, args=(every_seconds,), name="levelhead-cost", daemon=True)
     thread.start()
@@ -407,10 +386,6 @@ def add_parts(earlier: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
         if None in there:
             total[name] = None
             total[reason_name] = later.get(reason_name) or earlier[reason_name]
-        elif name not in SUMS:
-            total[name] = max(there)
-        elif len(there) == 2:
-            total[name] = sum(there)
         else:
-            total |= {name: None, reason_name: "not measured in every part of the run"}
+            total[name] = sum(there) if name in SUMS else max(there)
     return total

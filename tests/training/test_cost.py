@@ -19,10 +19,10 @@ import torch
 
 from command_line import wait_until
 from levelhead.report.text import cell_lines
-from levelhead.runs import cost
-from levelhead.runs.cost import add_parts, earlier_part, measured_cost, paper_formula_wh, process_peak_memory_mib
 from levelhead.runs.cost_table import cost_table, mean_cost
 from levelhead.storage import read_json
+from levelhead.training import cost
+from levelhead.training.cost import add_parts, earlier_part, measured_cost, process_peak_memory_mib
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 UUID = "8a1f2c3d-0000-1111-2222-333344445555"
@@ -42,7 +42,6 @@ class PlayedNvml(ModuleType):
         self.energy: Callable[[], int] = iter(range(1_000_000, 10**9, 360_000)).__next__  # mJ: 0.1 Wh a reading
         self.mig: int | None = None
         self.pids = [os.getpid()]
-        self.gpu_percent: Callable[[], int] = lambda: 50
         self.open = 0
 
     def nvmlInit(self) -> None:  # noqa: N802
@@ -64,9 +63,6 @@ class PlayedNvml(ModuleType):
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # noqa: N802
         assert handle == "second", "read the energy of another GPU"
         return self.energy()
-
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(gpu=self.gpu_percent())
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:  # noqa: N802
         return [SimpleNamespace(pid=pid) for pid in self.pids]
@@ -99,7 +95,6 @@ def test_the_counter_of_the_right_gpu_is_read_before_and_after(nvml: PlayedNvml)
     assert result["peak_gpu_memory_mib"] == 3
     assert result["peak_gpu_reserved_mib"] == 4
     assert result["gpu_other_processes"] == 0
-    assert "energy_wh_paper_formula" not in result
     assert nvml.open == 0, "NVML was not shut down"
 
 
@@ -108,10 +103,9 @@ def test_no_counter_is_a_reason_and_no_figure(nvml: PlayedNvml, monkeypatch: pyt
         raise nvml.NVMLError("Not Supported")
 
     nvml.energy = not_supported
-    result = measure(energy="paper-formula")
+    result = measure()
     assert result["energy_wh"] is None
     assert "Volta and later have one): Not Supported" in result["energy_reason"]
-    assert result["energy_wh_paper_formula"] is not None
     nvml.known = {"GPU-other": "first"}
     result = measure()
     assert result["energy_wh"] is None
@@ -130,10 +124,9 @@ def test_a_mig_slice_is_not_billed_for_the_whole_gpu(nvml: PlayedNvml, seen_as: 
     nvml.mig = 0
     assert measure()["energy_wh"] == pytest.approx(0.2)  # switched off
     vars(nvml).update(seen_as)
-    result = measure(energy="paper-formula")
-    assert result["energy_wh"] is result["energy_wh_paper_formula"] is None
+    result = measure()
+    assert result["energy_wh"] is None
     assert "MIG slice" in result["energy_reason"]
-    assert "MIG slice" in result["energy_reason_paper_formula"]
     assert nvml.open == 0
 
 
@@ -151,31 +144,6 @@ def test_each_reading_between_counts(nvml: PlayedNvml) -> None:
     result = measure()
     assert result["gpu_other_processes"] is None
     assert "does not show" in result["gpu_other_processes_reason"]
-
-
-def test_the_trapezoid_agrees_with_the_papers_worked_numbers_and_handles_uneven_samples() -> None:
-    assert paper_formula_wh([0.258] * 60 + [0.241667] * 60) == pytest.approx(174.88, abs=0.005)
-    assert paper_formula_wh([0.4175] * 60) == pytest.approx(146.1, abs=0.05)
-    assert paper_formula_wh([1.0] * 60, watts=700) == pytest.approx(700)
-
-    def integral(samples: list[tuple[float, float]]) -> float:
-        clock, shares = iter([at for at, _ in samples]), iter([share for _, share in samples])
-        gpu: Any = SimpleNamespace(utilisation=lambda: next(shares))
-        source = cost._PaperFormula(gpu, 350.0, clock=lambda: next(clock))
-        return [source.read() for _ in samples[1:]][-1]
-
-    hours = [(10.0 * tick, 0.258 if tick <= 360 else 0.241667) for tick in range(721)]
-    # One interval of ten seconds lies across the step between the two hours.
-    assert integral(hours) == pytest.approx(174.8833 + 350 * (0.258 - 0.241667) / 2 * 10 / 3600, abs=1e-3)
-    assert integral([(0, 0.0), (1800, 1.0), (3600, 0.5)]) == pytest.approx(350 * (0.25 + 0.375))
-
-
-def test_the_formula_never_becomes_the_counters_figure(nvml: PlayedNvml) -> None:
-    with measured_cost(GPU, energy="paper-formula", watts=1e9, every_seconds=1000) as meter:
-        time.sleep(0.01)
-    result = meter.result()
-    assert result["energy_wh"] == pytest.approx(0.2)
-    assert 1e9 * 0.5 * 0.01 / 3600 <= result["energy_wh_paper_formula"] <= 1e9 * 0.5 * 60 / 3600
 
 
 def test_several_processes_are_not_measured_as_one(nvml: PlayedNvml) -> None:
@@ -264,14 +232,12 @@ def test_parts_add_up_and_peaks_do_not() -> None:
     summed = {"parts": 2, "killed_parts": 1, "seconds": 90.0, "energy_wh": 2.5}
     assert total == {**summed, "process_peak_memory_mib": 900.0, "gpu_other_processes": 2}
     # A sum with an unknown part is unknown, whichever part it is.
-    known = second | {"energy_wh_paper_formula": 9.0}
     unknown = second | {"energy_wh": None, "energy_reason": "a MIG slice"}
-    for parts in ((known, unknown), (unknown, known), (add_parts(unknown, known), known)):
+    for parts in ((second, unknown), (unknown, second), (add_parts(unknown, second), second)):
         total = add_parts(*parts)
         assert total["seconds"] == 30.0 * total["parts"]
-        assert total["energy_wh"] is total["energy_wh_paper_formula"] is None
+        assert total["energy_wh"] is None
         assert total["energy_reason"] == "a MIG slice"
-        assert total["energy_reason_paper_formula"] == "not measured in every part of the run"
 
 
 def test_a_resumed_run_whose_first_part_left_nothing_is_not_measured(tmp_path: Path) -> None:
@@ -310,7 +276,7 @@ def test_the_file_is_closed_when_training_fails(tmp_path: Path, caplog: pytest.L
 KILLED = """
 import sys, time, torch
 from pathlib import Path
-from levelhead.runs.cost import earlier_part, measured_cost
+from levelhead.training.cost import earlier_part, measured_cost
 file = Path(sys.argv[1])
 with measured_cost(torch.device("cpu"), file=file, earlier=earlier_part(file, begun=False), every_seconds=0.002):
     time.sleep(60)
@@ -393,8 +359,7 @@ HIDDEN = on_gpu(gpu_other_processes=None, gpu_other_processes_reason="hidden")
         ),
         ([on_gpu(), OLD], ("samples/s",), "no samples/s"),  # a row of which one seed lacks a figure has no mean
         ([LOST], ("seconds", "samples/s"), "no seconds, samples/s of DAM: no cost file"),
-        ([on_gpu()], ("paper's formula, Wh",), "no paper's formula of DAM: not requested"),
-        ([on_gpu(cpu_energy_wh=30.0)], ("paper's formula, Wh",), "never to be compared"),
+        ([on_gpu(cpu_energy_wh=30.0)], (), "every other process included"),
         ([on_gpu(gpu_other_processes=2)], (), "held the GPU too, and its energy includes theirs: DAM"),
         ([on_gpu(parts=3)], (), "resumed after a stop, repeated work counted again: DAM"),
         ([HIDDEN], (), "other processes on the GPU could not be detected: DAM"),
@@ -403,9 +368,8 @@ HIDDEN = on_gpu(gpu_other_processes=None, gpu_other_processes_reason="hidden")
 def test_what_was_not_measured_or_limits_a_row_is_said_of_it_and_never_zero(
     costs: list[dict[str, Any]], titles: tuple[str, ...], note: str
 ) -> None:
-    assert "paper's formula, Wh" not in table(DAM=costs)[0]["DAM"]
-    cells, notes = table(ERM=[on_gpu(energy_wh_paper_formula=172.18)], DAM=costs)
-    assert (cells["ERM"]["paper's formula, Wh"], cells["ERM"]["GPU energy, Wh"]) == (["172.18"], ["144.86"])
+    cells, notes = table(ERM=[on_gpu()], DAM=costs)
+    assert cells["ERM"]["GPU energy, Wh"] == ["144.86"]
     assert {title for title in titles if cells["DAM"][title] != ["not measured"]} == set()
     assert note in notes
 
