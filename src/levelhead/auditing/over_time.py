@@ -7,13 +7,11 @@ each rate and of each difference is measured instead. Arithmetic: :mod:`levelhea
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Answer, Frame, Part
@@ -23,7 +21,7 @@ from levelhead.metrics import trend as trends
 from levelhead.metrics.between import clearest
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
-from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, by_names, group_name
+from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
 from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, counted, estimate_from_dict, level_text, number, percent_interval, short
@@ -209,26 +207,26 @@ def over_time(
         known: whether that order is known: else there is no trend.
         options: ``min_count``, the smallest denominator of a rate of a group in a period, and ``level``.
     """
-    level = options.level
-    asked: list[tuple[Key, int, int, str]] = []
+    level, two, least = options.level, len(periods) == 2, max(1, options.min_count)
+    asked: list[tuple[Key, int, int, str, np.ndarray]] = []
     for key, rates in cells.items() if known else ():
         sizes = next(iter(rates.values()))[1].sum(0)
         named = [group_name(one) for one in groups[key]]
         if key in reference and group_name(reference[key]) not in named:
             continue
         to = named.index(group_name(reference[key])) if key in reference else int(np.argmax(sizes)) if named else 0
-        asked += [(key, at, to, rate) for rate in rates for at in range(len(named)) if at != to]
-    usable = {one: _enough(cells[one[0]][one[3]], one[1], one[2], options.min_count) for one in asked}
-    two, least = len(periods) == 2, max(1, options.min_count)
-    comparisons = sum(int(used.sum() > 1) for used in usable.values())
+        for rate, (_, rows) in rates.items():
+            for at in range(len(named)):
+                used = np.all(rows[:, [at, to]] >= least, axis=1)
+                if at != to and (used.all() if two else used.any()):
+                    asked.append((key, at, to, rate, used))
+    comparisons = sum(int(used.sum() > 1) for *_, used in asked)
     if two:
         comparisons = sum(int((rows >= least).all(0).sum()) for rates in cells.values() for _, rows in rates.values())
     comparisons = max(1, comparisons)
     found: dict[Key, list[GapTrend]] = {key: [] for key in cells}
     time = np.array(places_of(periods))
-    for (key, at, to, rate), used in usable.items():
-        if not (used.all() if two else used.any()):
-            continue
+    for key, at, to, rate, used in asked:
         hits, rows = (table[used][:, [at, to]] for table in cells[key][rate])
         if two:
             one = trends.change(hits, rows, level=level, comparisons=comparisons)
@@ -245,11 +243,8 @@ def over_time(
         left = tuple(period for period in periods if period not in there)
         names = (group_name(groups[key][at]), group_name(groups[key][to]))
         found[key].append(GapTrend(*names, rate, gaps, one.slope, one.line, one.p_value, one.scatter, first, left))
-    for trend in found.values():
-        if two:
-            trend.sort(key=lambda one: clearest(one.slope))
-            continue
-        trend.sort(key=lambda one: (not one.slope.excludes_zero, one.first_outside is None, _or_one(one.p_value)))
+    for trends_of in found.values():
+        trends_of.sort(key=lambda one: (not one.slope.excludes_zero, one.first_outside is None, *clearest(one.slope)))
     by_attribute = {key: tuple(trend) for key, trend in found.items()}
     unknown = f"the order of {_some(periods)} is not known. Write dates as 2024-03-31, or numbers"
     causes = {
@@ -279,74 +274,6 @@ def _estimate(gap: FloatArray, rows: int) -> Estimate:
     return Estimate(float(gap[0]), float(gap[1]), float(gap[2]), int(rows))
 
 
-def _or_one(p_value: float) -> float:
-    return 1.0 if math.isnan(p_value) else p_value
-
-
-def _enough(cell: tuple[IntArray, IntArray], at: int, to: int, min_count: int) -> np.ndarray:
-    """Say in which periods both groups have enough rows."""
-    return np.asarray((cell[1][:, [at, to]] >= max(1, min_count)).all(1))
-
-
-def changes_over_time(
-    rows: Rows,
-    rates: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.bool_]]],
-    groups: Mapping[Key, Sequence[Key]],
-    compared: Mapping[Key, Sequence[Key]],
-    reference: Mapping[Key, Key],
-    options: AuditOptions,
-    titles: tuple[str, str],
-) -> tuple[OverTime, list[str]]:
-    """Count rows by period and group, and compare the groups.
-
-    Args:
-        rows: with the columns ``time`` and ``group NAME``.
-        rates: by name which rows a rate is of, and which of them are hits, (rows,) each.
-        groups: the groups of each sensitive column, in their order.
-        compared: those that are compared.
-        reference: as :func:`over_time` takes it.
-        options: as there.
-        titles: what sentences and what errors call the column of periods.
-
-    Returns:
-        the trends, and warnings.
-
-    Raises:
-        DataError: more than :data:`MOST_PERIODS` periods.
-    """
-    column, title = titles
-    named: dict[Any, str] = {one: str(one) for one in rows.known["time"]}
-    named |= months(named.values())
-    periods, known = ordered(list(dict.fromkeys(named.values())))
-    known = known or len(periods) == 1 or (len(periods) == 2 and column == FILE)  # files are named in their order
-    if len(periods) > MOST_PERIODS:
-        raise DataError(
-            f"{title} has {len(periods):,} periods, more than {MOST_PERIODS}. Write dates as 2024-03-31, which are "
-            "counted by month, or pass a column of months or quarters."
-        )
-    at = rows.coded("time", {one: periods.index(period) for one, period in named.items()})
-    whole = {role: rows.whole(role) for role in rows.parts}
-    cells: dict[Key, Cells] = {}
-    for key, there in groups.items():
-        place = {group: position for position, group in enumerate(compared[key])}
-        members = rows.members(key, there)(whole)
-        member = np.array([place.get(group, -1) for group in there], np.int64)[members]
-        shape = len(periods), len(compared[key])
-        cells[key] = {
-            rate: (_counted(at, member, used & hit, shape), _counted(at, member, used, shape))
-            for rate, (used, hit) in rates.items()
-        }
-    warnings = alike(printable(column), "periods", periods)
-    if len(periods) == 1:
-        warnings.append(f"All rows are of the period {in_quotes(periods[0])}: a trend needs several periods.")
-    found = over_time(cells, compared, reference, column=column, periods=periods, known=known, options=options)
-    if len(periods) > 1:
-        names = attribute_names(found.by_attribute)
-        warnings += [str(found.cause_of(names[key])) for key in found.causes if not found.by_attribute[key]]
-        warnings += few_sentences(found.changes, names, compared, options.min_count)
-    return found, warnings
-
-
 class Time(Part):
     """How gaps change over the periods of a column."""
 
@@ -356,18 +283,44 @@ class Time(Part):
 
     def find(self, frame: Frame) -> OverTime:
         """Return the trends; with several classes, of the accuracy alone."""
-        column = str(self.asked.roles.time)
-        found, warnings = changes_over_time(
-            frame.rows,
-            _rates(frame),
-            frame.groups,
-            {key: frame.kept(key) for key in frame.groups},
-            {**frame.ratios_to, **frame.reference},
-            frame.options,
-            (self.asked.source.called(column), self.asked.source.title(column)),
-        )
-        frame.warnings.extend(warnings)
+        rows, source, options = frame.rows, self.asked.source, frame.options
+        column = source.called(str(self.asked.roles.time))
+        periods, known, at = self._periods(rows, column)
+        whole = {role: rows.whole(role) for role in rows.parts}
+        compared = {key: frame.kept(key) for key in frame.groups}
+        rates, cells = _rates(frame), {}
+        for key, there in frame.groups.items():
+            place = {group: position for position, group in enumerate(compared[key])}
+            members = rows.members(key, there)(whole)
+            member = np.array([place.get(group, -1) for group in there], np.int64)[members]
+            shape = len(periods), len(compared[key])
+            cells[key] = {
+                rate: (_counted(at, member, used & hit, shape), _counted(at, member, used, shape))
+                for rate, (used, hit) in rates.items()
+            }
+        reference = {**frame.ratios_to, **frame.reference}
+        found = over_time(cells, compared, reference, column=column, periods=periods, known=known, options=options)
+        if len(periods) == 1:
+            said = [f"All rows are of the period {in_quotes(periods[0])}: a trend needs several periods."]
+        else:
+            causes = (found.cause_of(frame.names[key]) for key in found.causes if not found.by_attribute[key])
+            said = [*map(str, causes), *few_sentences(found.changes, frame.names, compared, options.min_count)]
+        frame.warnings.extend([*alike(printable(column), "periods", periods), *said])
         return found
+
+    def _periods(self, rows: Rows, column: str) -> tuple[list[str], bool, IntArray]:
+        """Return the periods, whether their order is that of time, and the place of each row's, (rows,)."""
+        named: dict[Any, str] = {one: str(one) for one in rows.known["time"]}
+        named |= months(named.values())
+        periods, known = ordered(list(dict.fromkeys(named.values())))
+        if len(periods) > MOST_PERIODS:
+            raise DataError(
+                f"{self.asked.source.title(str(self.asked.roles.time))} has {len(periods):,} periods, more than "
+                f"{MOST_PERIODS}. Write dates as 2024-03-31, which are counted by month, or pass a column of months or "
+                "quarters."
+            )
+        known = known or len(periods) == 1 or (len(periods) == 2 and column == FILE)  # files are named in their order
+        return periods, known, rows.coded("time", {one: periods.index(period) for one, period in named.items()})
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:
