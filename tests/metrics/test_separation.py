@@ -30,7 +30,7 @@ def test_figures_are_those_of_scipy_and_scikit_learn(seed: int) -> None:
             reached = abs((s[y] >= apart.threshold[at]).mean() - (s[~y] >= apart.threshold[at]).mean())
             assert reached == pytest.approx(theirs.statistic, abs=1e-12)
             assert apart.low[at] <= apart.value[at] <= apart.high[at]
-        one = squared.estimate(0, at, 0.95, skewed=True)
+        one = squared.means(0, 0.95, skewed=True).at(at, 1)
         assert one.value == pytest.approx(brier_score_loss(y, s), abs=1e-12)
         off = (s - y) ** 2
         assert squared.squares[0, at] == pytest.approx(((off - off.mean()) ** 2).sum(), abs=1e-9)

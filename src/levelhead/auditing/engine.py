@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.metrics.between import Differences, clearest
+from levelhead.metrics.between import Differences, clearest, mover, shared
 from levelhead.metrics.contrasts import BoolArray, pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
@@ -177,6 +177,20 @@ class Compared(NamedTuple):
     comparisons: int
 
 
+def independent(figures: Callable[[float], Differences]) -> Callable[..., Differences]:
+    """Return the ``apart`` of figures of independent groups, by variance recovery from the groups' own intervals.
+
+    ``figures`` returns value, low and high of the groups, (groups,) each, for the level of one interval.
+    """
+
+    def apart(first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
+        value, low, high = figures(shared(level, comparisons))
+        ends = mover(value[first], (low[first], high[first]), value[second], (low[second], high[second]))
+        return Differences(value[first] - value[second], *ends)
+
+    return apart
+
+
 def compare(quantities: Sequence[Quantity], *, level: float, about: Pair | None = None) -> Compared:
     """Compare all groups with each other, or with their reference, in every quantity.
 
@@ -186,8 +200,8 @@ def compare(quantities: Sequence[Quantity], *, level: float, about: Pair | None 
         about: what the audit names unless more was asked: the same groups in the same figure come first.
 
     Returns:
-        of each column the first :data:`NAMED_PAIRS` pairs, and of each quantity the largest difference and the interval
-        that ends farthest from 0; decided ones first, then the largest.
+        of each column and rank the first :data:`NAMED_PAIRS` pairs, and of each quantity the largest difference and the
+        interval that ends farthest from 0; decided ones first, then by rank, then the largest.
     """
     places = [one.pairs for one in quantities]
     comparisons = sum(len(first) for first, _ in places)
@@ -203,9 +217,9 @@ def compare(quantities: Sequence[Quantity], *, level: float, about: Pair | None 
             i, j = int(first[there[at]]), int(second[there[at]])
             pair = one.pair(i, j, float(known.value[at]), float(known.low[at]), float(known.high[at]))
             found.append((pair, at in extremes, bool(same[at])))
-    named, taken = [], Counter[str]()
+    named, taken = [], Counter[tuple[str, int]]()
     for pair, extreme, _ in sorted(found, key=lambda each: (not each[2], each[0].order)):
-        taken[pair.column] += 1
-        if extreme or taken[pair.column] <= NAMED_PAIRS:
+        taken[pair.column, pair.rank] += 1
+        if extreme or taken[pair.column, pair.rank] <= NAMED_PAIRS:
             named.append(pair)
     return Compared(named, comparisons)

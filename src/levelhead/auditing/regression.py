@@ -15,52 +15,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
+from levelhead.auditing.engine import Pair, compare
 from levelhead.auditing.finding import references
 from levelhead.auditing.options import (
     AuditOptions,
     Roles,
-    alike_groups,
     count_sentence,
     left_out,
     no_level_error,
     no_level_sentence,
 )
-from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.regression_beside import (
-    NAMED_PAIRS,
     PLACES,
+    QUANTITIES,
     AgainstNumbers,
-    Compared,
+    Column,
+    Strata,
     WithinLevels,
     changes_against,
+    figures_of,
+    pair_to_dict,
     within_levels,
 )
-from levelhead.auditing.regression_page import QUANTITIES, regression_page
-from levelhead.auditing.regression_rows import read_rows
-from levelhead.metrics.between import Differences, mover, shared
-from levelhead.metrics.contrasts import pair_indices
-from levelhead.metrics.counts import IntArray
+from levelhead.auditing.regression_page import regression_page
+from levelhead.auditing.regression_rows import ErrorRows
+from levelhead.metrics.group import FloatArray
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
+from levelhead.report import wide
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record, digits, number
-from levelhead.report.wide import Pair
-from levelhead.tables.bins import ordered_groups
+from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source
-from levelhead.types import DataError, Estimate, in_quotes, printable, quoted
-
-FloatArray = NDArray[np.float64]
+from levelhead.types import Estimate, in_quotes, printable
 
 ENOUGH_FOR_TAILS, LONG_TAIL = 60, 1.5
 """Rows needed for a mean absolute error with a long tail, and the skewness of such a tail."""
+
+
+NOTHING_COMPARED = "No two groups have errors that can be compared; the warnings say why."
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,6 @@ class RegressionFigures(Finding):
     mean_absolute_error: Estimate
     root_mean_squared_error: float
     included: bool = True
-
-
-@dataclass(frozen=True)
-class RegressionPair(Finding):
-    """The largest of two groups' means less the other's: ``quantity`` is one of :data:`QUANTITIES`."""
-
-    attribute: str
-    quantity: str
-    pair: PairDifference
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return {"attribute": self.attribute, "quantity": self.quantity, **self.pair.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -116,7 +103,7 @@ class RegressionAudit(Report):
     by_attribute: dict[Key, dict[Key, RegressionFigures]]
     overall: RegressionFigures
     explained: float
-    pairs: list[RegressionPair]
+    pairs: list[Pair]
     comparisons: int
     warnings: list[str]
     level: float = 0.95
@@ -134,7 +121,7 @@ class RegressionAudit(Report):
             name: {"sentences": [_along_sentence(name, one)], **one.to_dict()} for name, one in self.continuous.items()
         }
         more = {"rows": self.overall.n, "continuous": along, "sentences": regression_sentences(self)}
-        return super().to_dict() | more
+        return super().to_dict() | {"pairs": list(map(pair_to_dict, self.pairs))} | more
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the means of every group with its attribute and its name."""
@@ -142,14 +129,14 @@ class RegressionAudit(Report):
             for group, found in part.items():
                 for quantity in ("mean_prediction", "mean_error", "mean_absolute_error"):
                     yield name, group, quantity, getattr(found, quantity)
-        for one in self.pairs:
-            both = Pair(one.pair.first, one.pair.second)
-            yield one.attribute, both, f"{one.quantity}_difference", one.pair.difference
+        within = [one.pair for one in self.control.pairs] if self.control else []
+        for kind, pairs in (("difference", self.pairs), ("within_levels", within)):
+            for one in pairs:
+                both = wide.Pair(one.first.group, one.second.group)
+                yield one.column, both, f"{one.quantity}_{kind}", one.difference
         yield from ((name, None, "slope", one.slope) for name, one in self.continuous.items())
-        for level in self.control.pairs if self.control else ():
-            yield level.attribute, Pair(level.first, level.second), f"{level.quantity}_within_levels", level.difference
         for change in self.against.changes if self.against else ():
-            who = change.group if change.other is None else Pair(change.group, change.other)
+            who = change.group if change.other is None else wide.Pair(change.group, change.other)
             yield change.attribute, who, f"{change.quantity}_change", change.change
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
@@ -158,78 +145,58 @@ class RegressionAudit(Report):
 
 
 def errors_of(source: Source, roles: Roles, options: AuditOptions) -> RegressionAudit:
-    """Count the errors of a table of predicted numbers, and compare its groups."""
-    rows = read_rows(source, roles, options)
-    whole = rows.whole.moments
-    if whole is None:  # readers refuse files without rows
-        raise DataError(f"All counts in {quoted(str(roles.count))} are 0.")
-    names = attribute_names(rows.of_groups)
-    warnings: list[str] = []
-    by_attribute: dict[Key, dict[Key, RegressionFigures]] = {}
-    kept: dict[Key, dict[Key, int]] = {}
-    groups_of: dict[Key, dict[Any, Key]] = {}
-    for key, found in rows.of_groups.items():
-        moments = found.known
-        codes, groups = ordered_groups(list(found.places), key, rows.cuts)
-        groups_of[key] = {member: groups[code] for member, code in zip(found.places, codes, strict=True)}
-        at_of = {group: int(np.flatnonzero(codes == place)[0]) for place, group in enumerate(groups)}
-        by_attribute[key], kept[key] = {}, {}
-        warnings += alike_groups(key, groups, rows.cuts)
-        for group, at in at_of.items():
-            included = moments.rows[at] >= options.min_count and not options.leaves_out(group)
-            by_attribute[key][group] = _figures(moments, at, options.level, bool(included))
-            if included:
-                kept[key][group] = at
-            if included and (told := _told(moments, at, in_quotes(group_name(group)))):
-                warnings.append(f"{printable(names[key])}: {told}")
-    named = references(options.reference, {key: list(groups) for key, groups in by_attribute.items()})
-    for key, found_by in by_attribute.items():
-        sizes = {group: one.n for group, one in found_by.items()}
-        warnings += left_out(names[key], sizes, options, named.get(key))
-        if key in named and named[key] not in kept[key]:
-            kept[key] = {}
-    places = {key: list(kept[key]).index(group) for key, group in named.items() if kept[key]}
-    paired = {key: pair_indices(len(groups), places.get(key)) for key, groups in kept.items()}
-    comparisons = len(QUANTITIES) * sum(len(first) for first, _ in paired.values())
-    level = shared(options.level, comparisons)
-    pairs = [
-        pair
-        for key, groups in kept.items()
-        for pair in _pairs(names[key], rows.of_groups[key].known, groups, paired[key], level)
-    ]
-    order = list(QUANTITIES)
-    pairs.sort(key=lambda one: (not one.pair.decided, order.index(one.quantity), -one.pair.difference.value))
-    overall = _figures(whole, 0, options.level, True)
+    """Measure the errors of a table of predicted numbers, and compare its groups."""
+    rows = ErrorRows.read(source, roles, options)
+    whole, by_group, by_level = rows.errors()
+    reading = () if roles.count is None else (count_sentence(source.called(roles.count), int(whole.rows[0])),)
+    (overall,) = _figures(whole, options.level)
     explained = math.nan
     if whole.squares[0, 0] > 0:
         explained = 1 - float(overall.n * overall.root_mean_squared_error**2 / whole.squares[0, 0])
-    warnings = [*_no_better(rows.ends, explained, overall), *warnings]
-    numbers = {name: np.concatenate(one) for name, one in rows.numbers.items()}
-    along = {name: continuous_gap(numbers[""], numbers[name], title=name, level=options.level) for name in roles.along}
-    members = {key: list(groups) for key, groups in kept.items()}
-    plain = next(((one.attribute, one.quantity, {one.pair.first, one.pair.second}) for one in _first(pairs)), None)
-    beside = Compared(members, paired, names, groups_of, options.level, max(2, options.min_count), plain)
+    warnings = [*_no_better(rows.rows.whole("prediction"), explained, overall), *rows.warnings]
+    names, named = attribute_names(rows.groups), references(options.reference, rows.groups)
+    by_attribute, columns = {}, {}
+    for key, groups in rows.groups.items():
+        figures = dict(zip(groups, _figures(by_group[key], options.level), strict=True))
+        included = [one.n >= options.min_count and not options.leaves_out(group) for group, one in figures.items()]
+        by_attribute[key] = {
+            group: replace(one, included=kept) for (group, one), kept in zip(figures.items(), included, strict=True)
+        }
+        kept = np.flatnonzero(included)
+        reference = group_name(named[key]) if key in named else None
+        columns[key] = Column(names[key], [group_name(groups[at]) for at in kept], kept, reference)
+        warnings += left_out(names[key], {group: one.n for group, one in figures.items()}, options, named.get(key))
+        warnings += _told(columns[key], by_group[key])
+    found = compare(
+        [one for key, column in columns.items() for one in column.means(by_group[key])], level=options.level
+    )
     control, against = None, None
     if roles.levels:
-        control = within_levels(rows.within, beside, ", ".join(roles.levels), overall.n)
-        if control.without == overall.n:
+        used, every = ~rows.without_level, overall.n
+        strata = [
+            Strata(column, by_level[key], len(rows.groups[key]), used, options.min_count, every)
+            for key, column in columns.items()
+        ]
+        plain = next(iter(_first(found.pairs)), None)
+        control = within_levels(strata, ", ".join(roles.levels), options.level, plain)
+        if control.without == every:
             raise no_level_error(roles.levels)
         warnings += [no_level_sentence(control.column, control.without)] if control.without else []
     if options.other is not None:
-        warnings += [] if rows.other is None else rows.other.check()
-        against = changes_against(rows.changed, beside, options.other.names)
-    reading = () if roles.count is None else (count_sentence(source.called(roles.count), overall.n),)
+        changes, said = rows.changes(roles, options.other)
+        warnings += said
+        against = changes_against(columns, changes, options.other.names, options.level, options.min_count)
     return RegressionAudit(
         by_attribute,
         overall,
         explained,
-        pairs,
-        comparisons,
+        found.pairs,
+        found.comparisons,
         warnings,
         options.level,
         source.called(str(roles.label)),
         options.about,
-        along,
+        _along(rows.rows, roles.along, options.level),
         reading=reading,
         reference={names[key]: group_name(group) for key, group in named.items()},
         control=control,
@@ -237,26 +204,38 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
     )
 
 
-def _told(moments: Moments, at: int, name: str) -> str | None:
-    """Say what limits the figures of a group; None where nothing does."""
-    rows = int(moments.rows[at])
-    if moments.constant(2, at):
-        return (
-            f"all {rows:,} errors of group {name} are {digits(float(moments.mean[2, at]))}. Constant errors have no "
-            "interval, so the group is not compared."
-        )
-    if rows < ENOUGH_FOR_TAILS and moments.skewness(3, at) > LONG_TAIL:
-        return (
-            f"the {rows:,} errors of group {name} have a long tail. A 95% interval of their mean absolute error "
-            f"covers as little as 83%; collect {ENOUGH_FOR_TAILS} rows or more."
-        )
-    return None
+def _along(rows: Rows, names: Sequence[str], level: float) -> dict[str, ContinuousGap]:
+    """Return how errors change along columns of numbers."""
+    error, found = rows.whole("prediction") - rows.whole("label"), {}
+    times = rows.whole("count") if "count" in rows.parts else np.ones(len(error), np.int64)
+    for name in names:
+        both = (np.repeat(one, times) for one in (error, rows.whole(f"along {name}")))
+        found[name] = continuous_gap(*both, title=name, level=level)
+    return found
 
 
-def _no_better(ends: Sequence[float], explained: float, overall: RegressionFigures) -> list[str]:
+def _told(column: Column, moments: Moments) -> list[str]:
+    """Say what limits the figures of a column's groups."""
+    constant, skewness, said = moments.constant(2), moments.skewness(3), []
+    for group, at in zip(column.groups, column.kept.tolist(), strict=True):
+        rows, of_group = int(moments.rows[at]), f"errors of group {in_quotes(group)}"
+        if constant[at]:
+            said.append(
+                f"{printable(column.name)}: all {rows:,} {of_group} are {digits(float(moments.mean[2, at]))}. Constant "
+                "errors have no interval, so the group is not compared."
+            )
+        elif rows < ENOUGH_FOR_TAILS and skewness[at] > LONG_TAIL:
+            said.append(
+                f"{printable(column.name)}: the {rows:,} {of_group} have a long tail. A 95% interval of their mean "
+                f"absolute error covers as little as 83%; collect {ENOUGH_FOR_TAILS} rows or more."
+            )
+    return said
+
+
+def _no_better(prediction: FloatArray, explained: float, overall: RegressionFigures) -> list[str]:
     """Say, before any gap, that a model does not use what it is given."""
-    if ends[0] == ends[1]:
-        return [f"The prediction is {digits(ends[0])} for every row: only the labels differ between groups."]
+    if prediction.min() == prediction.max():
+        return [f"The prediction is {digits(prediction[0])} for every row: only the labels differ between groups."]
     if math.isnan(explained):
         return [f"The label is {digits(overall.mean_label)} for every row: prediction quality cannot be measured."]
     if explained <= 0:
@@ -266,45 +245,25 @@ def _no_better(ends: Sequence[float], explained: float, overall: RegressionFigur
     return []
 
 
-def _figures(moments: Moments, at: int, level: float, included: bool) -> RegressionFigures:
-    rows = int(moments.rows[at])
-    label, prediction, error, size = (
-        moments.estimate(quantity, at, level, skewed=quantity == 3) for quantity in range(4)
-    )
-    squared = float(moments.squares[2, at] / max(1, rows) + moments.mean[2, at] ** 2)
-    return RegressionFigures(rows, label.value, prediction, error, size, math.sqrt(squared), included)
+def _figures(moments: Moments, level: float) -> list[RegressionFigures]:
+    """Return the figures of each group."""
+    prediction, error, size = (figures_of(moments, name)(level) for name in PLACES)
+    squared = np.sqrt(moments.squares[2] / np.maximum(1, moments.rows) + moments.mean[2] ** 2)
+    return [
+        RegressionFigures(
+            rows,
+            float(moments.mean[0, at]),
+            *(one.at(at, rows) for one in (prediction, error, size)),
+            float(squared[at]),
+        )
+        for at, rows in enumerate(moments.rows.tolist())
+    ]
 
 
-def _pairs(
-    attribute: str, moments: Moments, groups: Mapping[Key, int], pairs: tuple[IntArray, IntArray], level: float
-) -> list[RegressionPair]:
-    """Return the clearest and largest differences of two groups in each quantity, the larger mean first."""
-    names, found = list(groups), []
-    one, other = pairs
-    for quantity in QUANTITIES:
-        figures = [
-            moments.estimate(PLACES[quantity], at, level, skewed=quantity == "mean_absolute_error")
-            for at in groups.values()
-        ]
-        value, low, high = np.array([(figure.value, figure.low, figure.high) for figure in figures]).reshape(-1, 3).T
-        known = ~(np.isnan(low[one]) | np.isnan(low[other]))
-        smaller = value[one] < value[other]
-        first, second = np.where(smaller, other, one), np.where(smaller, one, other)
-        apart = value[first] - value[second]
-        ends = mover(value[first], (low[first], high[first]), value[second], (low[second], high[second]))
-        every = Differences(apart, *ends)
-        named = Differences(*(part[known] for part in every)).named(NAMED_PAIRS)
-        for at in np.flatnonzero(known)[named]:
-            difference = every.at(at, figures[first[at]].n + figures[second[at]].n)
-            both = (group_name(names[first[at]]), group_name(names[second[at]]))
-            found.append(RegressionPair(attribute, quantity, PairDifference(*both, difference)))
-    return found
-
-
-def _first(pairs: Sequence[RegressionPair]) -> list[RegressionPair]:
+def _first(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the first pair in mean error and in its size: a decided one before the other."""
     own = [[pair for pair in pairs if pair.quantity == quantity] for quantity in ("mean_error", "mean_absolute_error")]
-    return sorted((one[0] for one in own if one), key=lambda one: not one.pair.decided)
+    return sorted((one[0] for one in own if one), key=lambda one: not one.decided)
 
 
 def regression_sentences(found: RegressionAudit) -> list[str]:
@@ -314,7 +273,7 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
     """
     beside = [part.sentences() for part in (found.control, found.against) if part is not None]
     said = [one[0] for one in beside]
-    said += [_pair_sentence(found, one) for one in _first(found.pairs)] or [_nothing_compared(found)]
+    said += [_pair_sentence(found, one) for one in _first(found.pairs)] or [NOTHING_COMPARED]
     said += [line for one in beside for line in one[1:]]
     overall = found.overall
     explained = (
@@ -328,34 +287,15 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
     return said
 
 
-def _nothing_compared(found: RegressionAudit) -> str:
-    """Say why no two groups' errors are compared."""
-    named = by_names(found.by_attribute)
-    large = {name: [one for one in groups.values() if one.included] for name, groups in named.items()}
-    if max(map(len, large.values()), default=0) < 2:
-        return "Fewer than two groups are large enough; there is nothing to compare."
-    small = [
-        group for name, group in found.reference.items()
-        if not any(one.included for at, one in named[name].items() if group_name(at) == group)
-    ]  # fmt: skip
-    if small:
-        return f"The reference group {in_quotes(small[0])} is too small; no errors are compared."
-    vary = [sum(not math.isnan(one.mean_error.low) for one in groups) for groups in large.values()]
-    if max(vary) < 2:
-        return "Fewer than two groups have errors that vary; constant errors have no interval and are not compared."
-    return "No two groups’ errors differ measurably."
-
-
-def _pair_sentence(found: RegressionAudit, one: RegressionPair) -> str:
-    pair, where = one.pair, f"By {printable(one.attribute)}"
-    ends = [_value_of(found, one, group) for group in (pair.first, pair.second)]
-    size, first, second = digits(pair.difference.value), printable(pair.first), printable(pair.second)
+def _pair_sentence(found: RegressionAudit, pair: Pair) -> str:
+    where, ends = f"By {printable(pair.column)}", [pair.first.value, pair.second.value]
+    size, first, second = digits(pair.difference.value), printable(pair.first.group), printable(pair.second.group)
     allowed = f", adjusted for {found.comparisons:,} comparisons" if found.comparisons > len(QUANTITIES) else ""
     interval = f"interval {digits(pair.difference.low)} to {digits(pair.difference.high)}{allowed}"
     if not pair.decided:
-        what = "the mean error" if one.quantity == "mean_error" else "the mean absolute error"
-        return f"{where}, {what} does not differ measurably between {first} and {second}: {size}, {interval}."
-    if one.quantity == "mean_error":
+        what = QUANTITIES[pair.quantity].lower()
+        return f"{where}, the {what} does not differ measurably between {first} and {second}: {size}, {interval}."
+    if pair.quantity == "mean_error":
         return (
             f"{where}, predictions are {_too_high(ends[0])} for {first} and {_too_high(ends[1])} for {second} on "
             f"average: a difference of {size}, {interval}."
@@ -364,11 +304,6 @@ def _pair_sentence(found: RegressionAudit, one: RegressionPair) -> str:
         f"{where}, predictions are off by {digits(ends[0])} for {first} and by {digits(ends[1])} for {second} on "
         f"average: a difference of {size}, {interval}."
     )
-
-
-def _value_of(found: RegressionAudit, one: RegressionPair, group: str) -> float:
-    figures = by_names(by_names(found.by_attribute)[one.attribute])
-    return float(getattr(figures[group], one.quantity).value)
 
 
 def _too_high(error: float) -> str:

@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from levelhead.auditing.brief import ROOM
+from levelhead.auditing.regression_beside import QUANTITIES
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.provenance import provenance
 from levelhead.report.text import Record, counted, digits, estimate_from_dict, level_text, short, span
 from levelhead.types import Estimate, printable
 
-QUANTITIES = {
-    "mean_error": "Mean error",
-    "mean_absolute_error": "Mean absolute error",
-    "mean_prediction": "Mean prediction",
-}
-"""Quantities that groups are compared in, in order of importance."""
 MOST_PAIRS, PAIRS_PRINTED = 12, 10
 """Pairs of groups that are shown at once, where a click shows more, and in a terminal."""
 NOT_COMPARED = "too few rows, or no group: not compared"

@@ -1,121 +1,131 @@
-"""Rows of predicted numbers, counted batch by batch: moments of errors by group, by level, and of changes."""
+"""Rows of predicted numbers, and the moments of their errors: by group, by level, and beside another model."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.options import AuditOptions, Roles, check_grouping, cut_points
-from levelhead.auditing.regression_beside import OtherNumbers, crossed_with, has_level
+from levelhead.auditing.options import AuditOptions, Other, Roles, check_grouping, cut_points, groups_of
 from levelhead.metrics.between import check_level
-from levelhead.metrics.moments import GroupMoments, Moments
-from levelhead.metrics.names import Key
-from levelhead.tables.bins import Cuts
-from levelhead.tables.columns import Column, FloatArray, finite
-from levelhead.tables.files import Stored
-from levelhead.tables.repeated import kept
+from levelhead.metrics.moments import Moments
+from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
+from levelhead.tables.columns import FloatArray, finite
+from levelhead.tables.rows import Rows, Rowwise, matched
 from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
 
 ADVICE = "Pass a number for every row, written like 0.25."
+Name = TypeVar("Name")
+Codes = tuple[Callable[[Rowwise], NDArray[Any]], int]
+"""What returns the place of each row's group (rows,) of some rows, and how many groups there are."""
 
 
-def read_rows(source: Source, roles: Roles, options: AuditOptions) -> ErrorRows:
-    """Count all rows of a table, whose label and predictions are numbers."""
-    check_grouping(len(roles.groups), options.min_count, options.intersect, options.missing, fewest=2)
-    check_level(options.level)
-    its, other = options.other, None
-    if its is not None and isinstance(its.source, Stored):
-        other = OtherNumbers(its.source, str(roles.label), str(roles.prediction), its.id)
-    cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
-    rows = ErrorRows(roles, options, other, cuts, source)
-    rows.read()
-    for tally in (rows.tally, rows.levels):
-        tally.refuse_ids(options.min_count)
-    return rows
-
-
+@dataclass(frozen=True)
 class ErrorRows:
-    """All rows so far, and what is held of columns of numbers.
+    """All rows of a table, the groups of each sensitive column and crossing, and warnings about their names.
 
-    The moments by group are those of label, prediction, error and its size.
+    ``levels`` are those of the control column, or of several crossed, whose name is ``control``.
     """
 
-    def __init__(
-        self,
-        roles: Roles,
-        options: AuditOptions,
-        other: OtherNumbers | None,
-        cuts: Mapping[str, Cuts],
-        source: Source,
-    ) -> None:
-        self.roles, self.options, self.other, self.cuts, self.source = roles, options, other, cuts, source
-        self.tally, self.levels = (
-            Tally("", "", {name: source.title(name) for name in names}, crossed, frozenset(cuts))
-            for names, crossed in ((roles.groups, options.intersect), (roles.levels, len(roles.levels) > 1))
+    rows: Rows
+    groups: Mapping[Key, Sequence[Key]]
+    control: Key
+    levels: Sequence[Key]
+    warnings: list[str]
+
+    @classmethod
+    def read(cls, source: Source, roles: Roles, options: AuditOptions) -> ErrorRows:
+        """Read all rows of a table, whose label and predictions are numbers."""
+        check_grouping(len(roles.groups), options.min_count, options.intersect, options.missing, fewest=2)
+        check_level(options.level)
+        cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
+        named = {"group": (roles.groups, options.intersect), "level": (roles.levels, len(roles.levels) > 1)}
+        tallies = {
+            kind: Tally("", "", {name: source.title(name) for name in names}, crossed, frozenset(cuts))
+            for kind, (names, crossed) in named.items()
+        }
+        rows = Rows(roles.titles(source))
+        for columns in roles.batches(source, cuts):
+            for kind, tally in tallies.items():
+                of_kind: dict[str, Any] = {name: columns[f"{kind} {name}"] for name in tally.groups}
+                tally.group_columns(of_kind, columns.get("count"))  # type: ignore[arg-type]
+            rows.add(columns)
+        numbers = {"label": roles.label, "prediction": roles.prediction} | {
+            f"along {name}": name for name in roles.along
+        }
+        for role, name in numbers.items():
+            finite(rows.whole(role), source.title(str(name)), ADVICE)
+        (groups, warnings), (levels, _) = (groups_of(tally, cuts) for tally in tallies.values())
+        for tally in tallies.values():
+            tally.refuse_ids(options.min_count)
+        control: Key = next(reversed(levels), "")
+        return cls(rows, groups, control, levels.get(control, ()), warnings)
+
+    @property
+    def without_level(self) -> NDArray[np.bool_]:
+        """Which of the levels are of rows without a value, (levels,)."""
+        return np.array([MISSING_GROUP in parts_of(level) for level in self.levels], bool)
+
+    def errors(self) -> tuple[Moments, dict[Key, Moments], dict[Key, Moments]]:
+        """Return the moments of label, prediction, error and its size: of all rows, by group, and by level and group.
+
+        Those by level and group of a column are (levels x groups,).
+        """
+        codes: dict[tuple[str, Key], Codes] = {("all", ""): (lambda batch: np.zeros(len(batch["label"]), np.int64), 1)}
+        level = self.rows.members(self.control, self.levels, "level") if self.levels else None
+        for key, groups in self.groups.items():
+            code = self.rows.members(key, groups)
+            codes["group", key] = code, len(groups)
+            if level is not None:
+                codes["level", key] = _crossed(level, code, len(groups)), len(self.levels) * len(groups)
+        found = measured(self.rows, codes, _errors)
+        by_group, by_level = (
+            {key: one for (kind, key), one in found.items() if kind == wanted} for wanted in ("group", "level")
         )
-        self.of_groups, self.within, self.changed = (defaultdict[Key, GroupMoments](GroupMoments) for _ in range(3))
-        self.whole = GroupMoments()
-        self.ends = [math.inf, -math.inf]
-        self.numbers: dict[str, list[FloatArray]] = defaultdict(list)
+        return found["all", ""], by_group, by_level
 
-    def read(self) -> None:
-        """Add all rows of the table."""
-        roles, source = self.roles, self.source
-        answers = {"label": roles.label, "prediction": roles.prediction, "other": roles.other}
-        given = [role for role, name in answers.items() if name is not None]
-        for batch in roles.batches(source, self.cuts):
-            columns: dict[str, Any] = dict(batch)
-            if self.other is not None:
-                title = "" if roles.id is None else self.source.title(roles.id)
-                columns["other"] = self.other.of(columns["label"], columns.get("id"), columns.get("count"), title)
-            if "count" in columns and not columns["count"].all():
-                columns = kept(columns, columns["count"] > 0)
-            if not len(columns["label"]):
-                continue
-            for name in roles.along:
-                if name in (*roles.groups, *roles.levels):
-                    finite(columns[f"along {name}"], source.title(name), ADVICE)
-            # A missing number is an error of the reader's after the last batch, which names the first rows.
-            if all(np.isfinite(columns[role]).all() for role in (*given, *(f"along {name}" for name in roles.along))):
-                for role in ("label", "prediction"):
-                    finite(columns[role], source.title(str(answers[role])), ADVICE)
-                self.add(columns)
+    def changes(self, roles: Roles, other: Other) -> tuple[dict[Key, Moments], list[str]]:
+        """Return the moments of error and its size, and of their changes from another model, by group; and warnings."""
+        rows, said = self.rows, list[str]()
+        if other.source is not None:
+            its = replace(roles, groups=(), levels=(), along=(), count=None, id=other.id)
+            theirs = Rows(its.titles(other.source))
+            for columns in its.batches(other.source, {}):
+                theirs.add(columns)
+            rows, said = matched(rows, theirs)
+        codes = {key: (rows.members(key, groups), len(groups)) for key, groups in self.groups.items()}
+        return measured(rows, codes, _changes), said
 
-    def add(self, columns: Mapping[str, Any]) -> None:
-        """Add a batch of rows by their roles."""
-        roles, count = self.roles, columns.get("count")
-        label, prediction = columns["label"], columns["prediction"]
-        every, error = np.ones(len(label), bool), prediction - label
-        values = [label, prediction, error, np.abs(error)]
-        groups = self.tally.group_columns({name: columns[f"group {name}"] for name in roles.groups}, count)
-        asks: list[tuple[Mapping[Key, GroupMoments], Mapping[Key, Column], list[FloatArray], NDArray[np.bool_]]] = [
-            (self.of_groups, groups, values, every)
-        ]
-        if roles.levels:
-            crossed = self.levels.group_columns({name: columns[f"level {name}"] for name in roles.levels})
-            level = list(crossed.values())[-1]
-            there = has_level(level)
-            crossing = {key: crossed_with(column, level, there) for key, column in groups.items()}
-            asks.append((self.within, crossing, [one[there] for one in values], there))
-        its = columns.get("other")
-        if its is not None:
-            there = np.isfinite(its)
-            its = its[there] - label[there]
-            own = [error[there], np.abs(error[there])]
-            of_both = {key: (codes[there], members) for key, (codes, members) in groups.items()}
-            asks.append((self.changed, of_both, [*own, own[0] - its, own[1] - np.abs(its)], there))
-        for found, by_key, measured, there in asks:
-            weight = None if count is None else count[there]
-            for key, (codes, members) in by_key.items():
-                found[key].add(members, Moments.of(codes, len(members), measured, weight))
-        self.whole.add([None], Moments.of(np.zeros(len(label), np.int64), 1, values, count))
-        self.ends = [min(self.ends[0], float(prediction.min())), max(self.ends[1], float(prediction.max()))]
-        for role, one in ({"": error} | {name: columns[f"along {name}"] for name in roles.along}).items():
-            if roles.along:
-                self.numbers[role].append(one if count is None else np.repeat(one, count))
+
+def measured(
+    rows: Rows, codes: Mapping[Name, Codes], values: Callable[[Rowwise], Sequence[FloatArray]]
+) -> dict[Name, Moments]:
+    """Return the moments of quantities by several columns of codes; ``values`` are those of some rows, (rows,) each."""
+    parts: dict[Name, list[Moments]] = defaultdict(list)
+    for batch in rows.batches():
+        of_batch = values(batch)
+        for name, (code, groups) in codes.items():
+            parts[name].append(Moments.of(code(batch), groups, of_batch, batch.get("count")))
+    return {name: reduce(Moments.add, each) for name, each in parts.items()}
+
+
+def _errors(batch: Rowwise) -> list[FloatArray]:
+    error = batch["prediction"] - batch["label"]
+    return [batch["label"], batch["prediction"], error, np.abs(error)]
+
+
+def _changes(batch: Rowwise) -> list[FloatArray]:
+    error, before = (batch[role] - batch["label"] for role in ("prediction", "other"))
+    return [error, np.abs(error), error - before, np.abs(error) - np.abs(before)]
+
+
+def _crossed(
+    level: Callable[[Rowwise], NDArray[Any]], code: Callable[[Rowwise], NDArray[Any]], groups: int
+) -> Callable[[Rowwise], NDArray[Any]]:
+    return lambda batch: level(batch).astype(np.int64) * groups + code(batch)

@@ -45,7 +45,7 @@ def separations(
         no_scale: why there is no Brier score; None: there is one.
         clustered: why intervals that take rows for independent are left out; None: they are not.
     """
-    apart, squared = separation.kolmogorov_smirnov(counts, level), separation.brier(counts)
+    apart, squared = separation.kolmogorov_smirnov(counts, level), separation.brier(counts).means(0, level, skewed=True)
     found = []
     for at, area in enumerate(areas):
         n = int(counts.sizes[at].sum())
@@ -54,7 +54,7 @@ def separations(
         if clustered is None and not np.isnan(apart.value[at]):
             one = Estimate(float(apart.value[at]), float(apart.low[at]), float(apart.high[at]), n)
         if no_scale is None and clustered is None:
-            off = squared.estimate(0, at, level, skewed=True) if n else Estimate.undefined("no rows")
+            off = squared.at(at, n) if n else Estimate.undefined("no rows")
         gini = area if not area.defined else Estimate(2 * area.value - 1, 2 * area.low - 1, 2 * area.high - 1, n)
         found.append(Separation(one, float(apart.threshold[at]), gini, off))
     return found

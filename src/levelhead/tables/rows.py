@@ -28,7 +28,8 @@ Rowwise = Mapping[str, NDArray[Any]]
 class Rows:
     """Rows that are kept batch by batch: a byte or two a code, eight a number.
 
-    Columns go by their role: ``label``, ``prediction``, ``score``, ``cluster``, ``id``, ``group NAME``, ``along NAME``.
+    Columns go by their role: ``label``, ``prediction``, ``score``, ``cluster``, ``id``, ``group NAME``, ``level NAME``,
+    ``along NAME``.
 
     Attributes:
         titles: what errors call the columns that hold few values; others may hold any number of them.
@@ -87,22 +88,25 @@ class Rows:
         """Return the codes that others have for the values of a column, (rows,); -1 for none."""
         return np.array([codes.get(value, -1) for value in self.known[role]], np.int64)[self.whole(role)]
 
-    def texts(self, group: str) -> list[str]:
-        """Return the groups of a column as texts, by code."""
-        return [MISSING_GROUP if one is None else str(one) for one in self.known[f"group {group}"]]
+    def texts(self, role: str) -> list[str]:
+        """Return the values of a column as texts, by code."""
+        return [MISSING_GROUP if one is None else str(one) for one in self.known[role]]
 
-    def members(self, key: Key, groups: Sequence[Key]) -> Callable[[Rowwise], NDArray[np.int16]]:
-        """Return what finds the place of each row's group among ``groups``, of a column or a crossing."""
+    def members(self, key: Key, groups: Sequence[Key], kind: str = "group") -> Callable[[Rowwise], NDArray[np.int16]]:
+        """Return what finds the place of each row's group among ``groups``, of a column or a crossing.
+
+        ``kind``: what the roles of these columns begin with.
+        """
         place = {group: at for at, group in enumerate(groups)}
-        columns = parts_of(key)
-        names = [self.texts(name) for name in columns]
+        columns = [f"{kind} {name}" for name in parts_of(key)]
+        names = list(map(self.texts, columns))
         wanted = [place.get(one[0] if isinstance(key, str) else one, 0) for one in itertools.product(*names)]
         places = np.array(wanted, np.int16)
 
         def of(batch: Rowwise) -> NDArray[np.int16]:
-            codes = batch[f"group {columns[0]}"]
+            codes = batch[columns[0]]
             for name, texts in zip(columns[1:], names[1:], strict=True):
-                codes = codes.astype(np.int64) * len(texts) + batch[f"group {name}"]
+                codes = codes.astype(np.int64) * len(texts) + batch[name]
             return np.asarray(places[codes])
 
         return of
@@ -130,7 +134,8 @@ class Rows:
 def matched(new: Rows, old: Rows) -> tuple[Rows, list[str]]:
     """Give rows the predictions that another table has for them, as the column ``other``; and its scores, if any.
 
-    Rows are matched by their ``id`` if they have one, and else by their order; labels and groups must be the same.
+    Rows are matched by their ``id`` if they have one, and else by their order; labels must be the same, and groups that
+    both tables have. Labels and predictions are classes or numbers.
 
     Returns:
         the new rows that have a partner, and warnings.
@@ -168,8 +173,9 @@ def matched(new: Rows, old: Rows) -> tuple[Rows, list[str]]:
             f"The new file has {len(new):,} rows, the old one {len(old):,}. Both must hold the same rows in the same "
             "order, or a column of ids to match them by: --on."
         )
-    for role in [one for one in new.parts if one == "label" or one.startswith("group ")]:
-        wrong = np.flatnonzero(old.coded(role, new.known[role]) != new.whole(role))
+    for role in [one for one in old.parts if one == "label" or one.startswith("group ")]:
+        theirs = old.coded(role, new.known[role]) if role in new.known else old.whole(role)
+        wrong = np.flatnonzero(theirs != new.whole(role))
         if len(wrong):
             what = "label" if role == "label" else "group"
             raise DataError(
@@ -179,5 +185,8 @@ def matched(new: Rows, old: Rows) -> tuple[Rows, list[str]]:
             )
     if "score" in new.parts and "score" in old.parts:
         new.parts[OTHER_SCORE] = [old.whole("score")]
-    new.put("other", old.column("prediction"))
+    if "prediction" in old.known:
+        new.put("other", old.column("prediction"))
+    else:
+        new.parts["other"] = [old.whole("prediction")]
     return new, warnings
