@@ -424,7 +424,7 @@ def _regression(sizes: tuple[int, int], errors: str, stars: str = "") -> tuple[t
             figure.low <= true <= figure.high
             for figure, true in zip((one.mean_error, one.mean_absolute_error), truth, strict=False)
         ]
-        apart = [pair.pair.difference for pair in found.pairs if pair.quantity != "mean_prediction"]
+        apart = [pair.difference for pair in found.pairs if pair.quantity != "mean_prediction"]
         held.append(all(figure.low <= 0 <= figure.high for figure in apart))
         # The usual interval of a root mean squared error, which the audit does not give: Student's, on the log scale.
         squares = error[: sizes[0]] ** 2

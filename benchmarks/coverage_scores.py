@@ -136,7 +136,7 @@ def _brier(rows: int, shape: tuple[float, float]) -> tuple[Any, Once]:
     def once(rng: np.random.Generator) -> list[bool | None]:
         score = rng.beta(*shape, rows)
         counts = ScoreCounts.from_rows(rng.random(rows) < score, score, np.zeros(rows, int), 1)
-        found = brier(counts).estimate(0, 0, 0.95, skewed=True)
+        found = brier(counts).means(0, 0.95, skewed=True).at(0, len(score))
         return [bool(found.low <= truth <= found.high)]
 
     return ("Brier score",), once

@@ -104,10 +104,10 @@ def test_numbers_within_strata_are_about_the_mean_of_the_plain_finding() -> None
     found = lh.audit(label, predicted, numbers=True, **options)
     assert found.control is not None
     first = found.control.pairs[0]
-    assert found.pairs[0].quantity == first.quantity == "mean_error"
-    assert first.difference.value > first.plain > 0.2
+    assert found.pairs[0].quantity == first.pair.quantity == "mean_error"
+    assert first.pair.difference.value > first.plain > 0.2
     finding = found.page()["finding"]
-    assert f"the mean error of f is {first.difference.value:.3f} more than that of m" in finding
+    assert f"the mean error of f is {first.pair.difference.value:.3f} more than that of m" in finding
     assert finding.endswith(f"Without levels it is {first.plain:.3f}.")
 
 

@@ -182,8 +182,8 @@ def ranking_of(source: Source, roles: Roles, options: AuditOptions) -> RankingAu
     pairs = sum(one.comparisons for one in held.values())
     found = {key: one.found(max(1, shown), max(1, pairs)) for key, one in held.items()}
     for key, one in found.items():
-        sizes = {group: own.n for group, own in one.groups.items()}
-        warnings += left_out(names[key], sizes, options, one.reference)
+        of_group = {group: own.n for group, own in one.groups.items()}
+        warnings += left_out(names[key], of_group, options, one.reference)
     first, last = next(iter(held.values())).places.run_at(top)
     tied, left = last - first, top - first
     if left < tied:

@@ -26,7 +26,6 @@ from levelhead.auditing.finding import references
 from levelhead.auditing.options import (
     AuditOptions,
     Roles,
-    count_sentence,
     left_out,
     no_level_error,
     no_level_sentence,
@@ -45,7 +44,6 @@ from levelhead.auditing.regression_beside import (
 )
 from levelhead.auditing.regression_page import regression_page
 from levelhead.auditing.regression_rows import ErrorRows
-from levelhead.metrics.group import FloatArray
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report import wide
@@ -148,12 +146,11 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
     """Measure the errors of a table of predicted numbers, and compare its groups."""
     rows = ErrorRows.read(source, roles, options)
     whole, by_group, by_level = rows.errors()
-    reading = () if roles.count is None else (count_sentence(source.called(roles.count), int(whole.rows[0])),)
     (overall,) = _figures(whole, options.level)
     explained = math.nan
     if whole.squares[0, 0] > 0:
         explained = 1 - float(overall.n * overall.root_mean_squared_error**2 / whole.squares[0, 0])
-    warnings = [*_no_better(rows.rows.whole("prediction"), explained, overall), *rows.warnings]
+    warnings = [*_no_better(whole, explained, overall), *rows.warnings]
     names, named = attribute_names(rows.groups), references(options.reference, rows.groups)
     by_attribute, columns = {}, {}
     for key, groups in rows.groups.items():
@@ -164,7 +161,7 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
         }
         kept = np.flatnonzero(included)
         reference = group_name(named[key]) if key in named else None
-        columns[key] = Column(names[key], [group_name(groups[at]) for at in kept], kept, reference)
+        columns[key] = Column(names[key], [group_name(groups[at]) for at in kept.tolist()], kept, reference)
         warnings += left_out(names[key], {group: one.n for group, one in figures.items()}, options, named.get(key))
         warnings += _told(columns[key], by_group[key])
     found = compare(
@@ -173,14 +170,14 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
     control, against = None, None
     if roles.levels:
         used, every = ~rows.without_level, overall.n
+        if not used.any():
+            raise no_level_error(roles.levels)
         strata = [
             Strata(column, by_level[key], len(rows.groups[key]), used, options.min_count, every)
             for key, column in columns.items()
         ]
         plain = next(iter(_first(found.pairs)), None)
         control = within_levels(strata, ", ".join(roles.levels), options.level, plain)
-        if control.without == every:
-            raise no_level_error(roles.levels)
         warnings += [no_level_sentence(control.column, control.without)] if control.without else []
     if options.other is not None:
         changes, said = rows.changes(roles, options.other)
@@ -197,7 +194,7 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
         source.called(str(roles.label)),
         options.about,
         _along(rows.rows, roles.along, options.level),
-        reading=reading,
+        reading=rows.reading,
         reference={names[key]: group_name(group) for key, group in named.items()},
         control=control,
         against=against,
@@ -206,10 +203,11 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
 
 def _along(rows: Rows, names: Sequence[str], level: float) -> dict[str, ContinuousGap]:
     """Return how errors change along columns of numbers."""
-    error, found = rows.whole("prediction") - rows.whole("label"), {}
-    times = rows.whole("count") if "count" in rows.parts else np.ones(len(error), np.int64)
+    found = {}
     for name in names:
-        both = (np.repeat(one, times) for one in (error, rows.whole(f"along {name}")))
+        both = rows.whole("prediction") - rows.whole("label"), rows.whole(f"along {name}")
+        if "count" in rows.parts:
+            both = np.repeat(both[0], rows.whole("count")), np.repeat(both[1], rows.whole("count"))
         found[name] = continuous_gap(*both, title=name, level=level)
     return found
 
@@ -232,10 +230,11 @@ def _told(column: Column, moments: Moments) -> list[str]:
     return said
 
 
-def _no_better(prediction: FloatArray, explained: float, overall: RegressionFigures) -> list[str]:
+def _no_better(whole: Moments, explained: float, overall: RegressionFigures) -> list[str]:
     """Say, before any gap, that a model does not use what it is given."""
-    if prediction.min() == prediction.max():
-        return [f"The prediction is {digits(prediction[0])} for every row: only the labels differ between groups."]
+    if whole.constant(1)[0]:
+        prediction = digits(overall.mean_prediction.value)
+        return [f"The prediction is {prediction} for every row: only the labels differ between groups."]
     if math.isnan(explained):
         return [f"The label is {digits(overall.mean_label)} for every row: prediction quality cannot be measured."]
     if explained <= 0:
@@ -247,14 +246,14 @@ def _no_better(prediction: FloatArray, explained: float, overall: RegressionFigu
 
 def _figures(moments: Moments, level: float) -> list[RegressionFigures]:
     """Return the figures of each group."""
-    prediction, error, size = (figures_of(moments, name)(level) for name in PLACES)
+    means = {name: figures_of(moments, name)(level) for name in PLACES}
     squared = np.sqrt(moments.squares[2] / np.maximum(1, moments.rows) + moments.mean[2] ** 2)
     return [
         RegressionFigures(
             rows,
             float(moments.mean[0, at]),
-            *(one.at(at, rows) for one in (prediction, error, size)),
-            float(squared[at]),
+            root_mean_squared_error=float(squared[at]),
+            **{name: one.at(at, rows) for name, one in means.items()},  # type: ignore[arg-type]
         )
         for at, rows in enumerate(moments.rows.tolist())
     ]

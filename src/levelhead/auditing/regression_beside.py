@@ -43,7 +43,7 @@ PLACES = {"mean_prediction": 1, "mean_error": 2, "mean_absolute_error": 3}
 CHANGES = {"mean_error": (0, 2), "mean_absolute_error": (1, 3)}
 """Places of the new model's mean and of the change among error, its size, and the changes of both."""
 UNCHANGED = "(unchanged)"
-"""Stands beside a group whose own change is asked for."""
+"""The other side of the pair that is a group’s own change."""
 NAMED = 5
 """Groups whose change sentences name."""
 
@@ -127,11 +127,12 @@ class WithinLevels(Told):
             return [f"{within}, no two groups have enough rows in one level to be compared."]
         one, pair = self.pairs[0], self.pairs[0].pair
         told = "" if pair.decided else "; inconclusive"
+        sign, more = (1, "more") if pair.difference.value >= 0 else (-1, "less")
+        low, high = sorted((sign * pair.difference.low, sign * pair.difference.high))
         return [
             f"{within}, the {QUANTITIES[pair.quantity].lower()} of {printable(pair.first.group)} is "
-            f"{digits(pair.difference.value)} more than that of {printable(pair.second.group)} (interval "
-            f"{digits(pair.difference.low)} to {digits(pair.difference.high)}){told}. Without levels it is "
-            f"{digits(one.plain)}.",
+            f"{digits(sign * pair.difference.value)} {more} than that of {printable(pair.second.group)} (interval "
+            f"{digits(low)} to {digits(high)}){told}. Without levels it is {digits(sign * one.plain)}.",
             f"The average within strata is over {counted(one.levels, 'level')} with {number(100 * one.covered)}% of "
             "the rows.",
         ]
@@ -184,7 +185,7 @@ class Strata:
         mean = self.table(self.moments.mean[PLACES[name]]).mean(0)
         apart = partial(self.averages, name)
         one = self.column.quantity(name, mean, self.table(self.moments.rows).sum(0), apart)
-        return replace(one, compared=self.enough(*one.pairs).any(0))
+        return replace(one, compared=np.asarray(self.enough(*one.pairs).any(0)))
 
     def told(self, pair: Pair) -> LevelPair:
         """Return a pair of groups with what its average is over."""
@@ -242,7 +243,7 @@ class AgainstNumbers(Told):
         """Say for which groups errors became smaller or larger, and whether the clearest gap changed."""
         own = [one for one in self.changes if one.quantity == "mean_absolute_error"]
         if not own:
-            return ["No group has enough rows of both models to be compared."]
+            return ["No group has enough rows of both models whose changes vary: there is nothing to compare."]
         groups = [one for one in own if one.other is None]
         said = [_change_sentence(one) for one in groups if one.change.excludes_zero][:NAMED]
         if not said:

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.options import AuditOptions, Other, Roles, check_grouping, cut_points, groups_of
+from levelhead.auditing.options import AuditOptions, Other, Roles, check_grouping, count_sentence, cut_points, groups_of
 from levelhead.metrics.between import check_level
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
-from levelhead.tables.columns import FloatArray, finite
+from levelhead.tables.columns import LARGEST, FloatArray, finite
 from levelhead.tables.rows import Rows, Rowwise, matched
 from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
@@ -30,7 +30,8 @@ Codes = tuple[Callable[[Rowwise], NDArray[Any]], int]
 class ErrorRows:
     """All rows of a table, the groups of each sensitive column and crossing, and warnings about their names.
 
-    ``levels`` are those of the control column, or of several crossed, whose name is ``control``.
+    ``reading`` says what a frequency table counts. ``levels`` are those of the control column, or of several crossed,
+    whose name is ``control``.
     """
 
     rows: Rows
@@ -38,6 +39,7 @@ class ErrorRows:
     control: Key
     levels: Sequence[Key]
     warnings: list[str]
+    reading: tuple[str, ...]
 
     @classmethod
     def read(cls, source: Source, roles: Roles, options: AuditOptions) -> ErrorRows:
@@ -60,12 +62,16 @@ class ErrorRows:
             f"along {name}": name for name in roles.along
         }
         for role, name in numbers.items():
-            finite(rows.whole(role), source.title(str(name)), ADVICE)
+            if any((np.abs(part) > LARGEST).any() or np.isnan(part).any() for part in rows.parts[role]):
+                finite(rows.whole(role), source.title(str(name)), ADVICE)
+        reading: tuple[str, ...] = ()
+        if roles.count is not None:
+            reading = (count_sentence(source.called(roles.count), int(rows.whole("count").sum())),)
         (groups, warnings), (levels, _) = (groups_of(tally, cuts) for tally in tallies.values())
         for tally in tallies.values():
             tally.refuse_ids(options.min_count)
         control: Key = next(reversed(levels), "")
-        return cls(rows, groups, control, levels.get(control, ()), warnings)
+        return cls(rows, groups, control, levels.get(control, ()), warnings, reading)
 
     @property
     def without_level(self) -> NDArray[np.bool_]:
