@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from levelhead.auditing.engine import NAMED_PAIRS, Quantity, compare
+from levelhead.auditing.engine import NAMED_PAIRS, Lead, Quantity, compare, headline
 from levelhead.metrics.between import Differences
 
 
@@ -66,3 +66,16 @@ def test_no_pair_is_made_where_there_is_none_to_compare() -> None:
     found = compare([missing, without, some], level=0.95)
     assert found.comparisons == 4
     assert [(pair.first.group, pair.second.group) for pair in found.pairs] == [("g2", "g0")]
+
+
+def test_the_headline_is_decided_then_about_the_plain_finding_then_the_largest() -> None:
+    plain = quantity([0.1, 0.5]).pair(1, 0, 0.4, 0.3, 0.5)
+    leads = [
+        Lead("large, of another column", "race", "rate", True, 0.9),
+        Lead("larger, of another rate", "sex", "other", True, 0.9),
+        Lead("smaller, of the rate", "sex", "rate", True, -0.1),
+        Lead("larger, of the rate", "sex", "rate", True, -0.2),
+        Lead("inconclusive", "age", "rate", False, 0.9),
+    ]
+    assert headline(leads, plain) == ["larger, of the rate", "large, of another column", "inconclusive"]
+    assert headline(leads, None) == ["large, of another column", "larger, of another rate", "inconclusive"]

@@ -223,3 +223,28 @@ def compare(quantities: Sequence[Quantity], *, level: float, about: Pair | None 
         if extreme or taken[pair.column, pair.rank] <= NAMED_PAIRS:
             named.append(pair)
     return Compared(named, comparisons)
+
+
+class Lead(NamedTuple):
+    """A sentence on a quantity of a column that may be said first, and how large the change or gap is that it tells."""
+
+    sentence: str
+    column: str
+    quantity: str = ""
+    decided: bool = False
+    size: float = 0.0
+
+
+def headline(leads: Sequence[Lead], plain: Pair | None) -> list[str]:
+    """Return what the answer to a question says first: one sentence on each sensitive column.
+
+    Decided ones come before undecided ones, then those about the column and the rate of ``plain``, what the audit names
+    unless more was asked, and then the largest.
+    """
+    column, quantity = ("", "") if plain is None else (plain.column, plain.quantity)
+    first: dict[str, str] = {}
+    for one in sorted(
+        leads, key=lambda one: (not one.decided, one.column != column, one.quantity != quantity, -abs(one.size))
+    ):
+        first.setdefault(one.column, one.sentence)
+    return list(first.values())

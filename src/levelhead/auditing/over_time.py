@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from levelhead.auditing.engine import Lead, headline
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.rates import plain_pair
@@ -324,15 +325,16 @@ class Time(Part):
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:
-        """Return a sentence on each column: what is decided first, and of that what the plain finding is about."""
-        plain, told = plain_pair(result), []
+        """Return a sentence on each column."""
+        leads = []
         for name, own in ((result.get(cls.name) or {}).get("by_attribute") or {}).items():
             changes = [(one, one["slope"]) for one in own["trends"]] + [(one, one["change"]) for one in own["changes"]]
-            changed = [one for one, change in changes if estimate_from_dict(change).excludes_zero]
-            changed += [one for one in own["trends"] if one["first_outside"] is not None]
-            other = [plain is None or one["rate"] != plain.quantity for one in changed] or [True]
-            told.append((not changed, plain is None or name != plain.column, own["sentences"][other.index(min(other))]))
-        return [said for *_, said in sorted(told, key=lambda one: one[:2])]
+            told = [(one, figure) for one, change in changes if (figure := estimate_from_dict(change)).excludes_zero]
+            told += [(one, Estimate.undefined("")) for one in own["trends"] if one["first_outside"] is not None]
+            for (one, figure), said in zip(told, own["sentences"], strict=False):  # they stand in this order
+                leads.append(Lead(said, name, one["rate"], True, figure.value if figure.defined else 0.0))
+            leads += [] if told else [Lead(own["sentences"][0], name)]
+        return headline(leads, plain_pair(result))
 
     @classmethod
     def column_sections(cls, name: str, result: Record) -> list[Record]:

@@ -25,6 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
+from levelhead.auditing.engine import Lead, headline
 from levelhead.auditing.options import AuditOptions, Other
 from levelhead.auditing.paired_answer import (
     Change,
@@ -34,12 +35,12 @@ from levelhead.auditing.paired_answer import (
 )
 from levelhead.auditing.paired_page import paired_sections
 from levelhead.auditing.part import Frame, Part
+from levelhead.auditing.rates import plain_pair
 from levelhead.auditing.scale import ASK
 from levelhead.auditing.score_changes import area_changes
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics import JointCounts, holm
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.between import clearest
 from levelhead.metrics.clustered import FEWEST, Means, means_within
 from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.names import Key, attribute_names, group_name, metric_of
@@ -318,9 +319,8 @@ class Against(Part):
     @classmethod
     def brief(cls, result: Record) -> list[str]:
         """Return the change of the gap by each column, and who gained or lost most."""
-        found: Record = result.get(cls.name) or {}
-        changes: list[tuple[tuple[bool, float], str]] = []
-        for name, one in found.get("by_attribute", {}).items():
+        leads = []
+        for name, one in (result.get(cls.name) or {}).get("by_attribute", {}).items():
             gap = one["metrics"].get("equalized_odds_worst")
             change = estimate_from_dict(gap["difference"] if gap else {})
             if gap and change.defined:
@@ -328,8 +328,9 @@ class Against(Part):
                     f"{number(100 * change.value, signed=True)} points {percent_interval(change, signed=True)}".rstrip()
                 )
                 told += f", from {number(100 * gap['old'])}{'; inconclusive' if change.low <= 0 <= change.high else ''}"
-                changes.append((clearest(change), f"Equalized odds gap by {short(name)}: change {told}."))
-        return [said for _, said in sorted(changes)] + super().brief(result)
+                said = f"Equalized odds gap by {short(name)}: change {told}."
+                leads.append(Lead(said, name, decided=change.excludes_zero, size=change.value))
+        return headline(leads, plain_pair(result)) + super().brief(result)
 
     def find(self, frame: Frame) -> PairedAudit:
         """Return the changes from the other model."""
