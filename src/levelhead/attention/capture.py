@@ -8,15 +8,15 @@ choice of attention are put back after every batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from levelhead.attention import interface
-from levelhead.attention.aligning import Tap, debiased_attention
-from levelhead.attention.block import AppendedClassifier, BlockAttention
+from levelhead.attention.aligning import Tap
+from levelhead.attention.block import AppendedClassifier
 from levelhead.attention.probe import as_probed, attended, find_readout, path_of, probe_inputs
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.data.base import Inputs
@@ -63,30 +63,77 @@ def capture(model: nn.Module, inputs: Inputs, batch_size: int, device: torch.dev
     Errors: :class:`~levelhead.UnsupportedModelError` for a model whose attention cannot be reached, or whose last
     attention does not see one sequence per example.
     """
-    rule: str | None = None
-    wrapper: Any = model
-    inner = wrapper.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT wraps what it adapts
+    reader: Reader | None = None
     for index in torch.arange(len(inputs)).split(batch_size):
         batch = {name: tensor.to(device) for name, tensor in inputs.batch(index).items()}
-        if isinstance(inner, AppendedClassifier):
-            yield _of_block(model, inner, batch)
-            continue
         (seen,) = attended(model, batch, most=1)
-        if rule is None:
-            rule = readout_rule(model, seen.module)
-        valid = interface.valid_keys(seen.mask, len(index))
+        reader = reader or Reader.of(model, seen.module)
+        yield reader.captured(seen)
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the network inside of what PEFT wrapped; any other model as it is."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Which row a classifier reads: ``rule`` and ``first_real`` are those of :meth:`Tap.row`."""
+
+    rule: str
+    first_real: bool = False
+
+    @classmethod
+    def of(cls, model: Any, last: nn.Module) -> Reader:
+        """Return what is recorded of a model and its ``last`` attention module, or else is proved with noise."""
+        inner = unwrapped(model)
+        if isinstance(inner, AppendedClassifier):
+            return cls(inner.readout.readout, first_real=True)
+        tap = getattr(last, "tap", None)
+        if isinstance(tap, Tap):
+            return cls(tap.readout)
+        try:
+            example = probe_inputs(model)
+            with as_probed(model):
+                (seen,) = attended(model, example, most=1)
+                return cls(find_readout(model, path_of(model, last), example, seen.raw_query.shape[2]))
+        except UnsupportedModelError:  # no example to try it on, or layers that cannot be distinguished
+            return cls("none")
+
+    def row(self, seen: interface.Attended, valid: Tensor | None) -> Tensor | None:
+        """Return the row (batch,) of a layer's pass that is read, or None; ``valid`` is False at padding."""
+        return seen.row if seen.row is not None else Tap(self.rule).row(seen.query, valid, first_real=self.first_real)
+
+    def captured(self, seen: interface.Attended) -> Captured:
+        """Take what a layer worked with off its device, in float32."""
+        valid, mask = interface.valid_keys(seen.mask, len(seen.query)), seen.mask
+        row = self.row(seen, valid)
         if valid is not None and bool(valid.all()):
             valid = None
-        captured = captured_of(seen, valid, _row(rule, seen, valid))
-        yield replace(captured, other_rows=not _row_alone(seen.module._modules.get("debias")))
+        if mask is not None:
+            mask = mask.cpu() if mask.dtype == torch.bool else settled(mask)
+        return Captured(
+            *(settled(one) for one in (seen.raw_query, seen.raw_key, seen.query, seen.key)),
+            seen.scaling,
+            None if valid is None else valid.cpu(),
+            None if row is None else row.cpu(),
+            mask,
+            not _row_alone(seen.module._modules.get("debias")),
+        )
 
 
-def attention_weights(captured: Captured) -> Tensor:
+def settled(tensor: Tensor) -> Tensor:
+    """Return a tensor off its device, in float32 and without its graph."""
+    return tensor.detach().float().cpu()
+
+
+def attention_weights(captured: Captured, logits: Tensor | None = None) -> Tensor:
     """Attention of the readout row, (batch, heads, tokens): softmax of the debiased logits, the mask respected.
 
-    Only that row is computed. Without a readout row, the mean over the query rows that are no padding.
+    Only that row is computed. Without a readout row, the mean over the query rows that are no padding. ``logits`` are
+    those of :func:`attention_logits` where they are known.
     """
-    weights = attention_logits(captured).softmax(dim=-1)
+    weights = (attention_logits(captured) if logits is None else logits).softmax(dim=-1)
     if captured.readout is not None:
         return weights[:, :, 0]
     if captured.valid is None:
@@ -112,77 +159,6 @@ def attention_logits(captured: Captured) -> Tensor:
     if mask is not None:
         logits = logits.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
     return logits
-
-
-def captured_of(seen: interface.Attended, valid: Tensor | None, row: Tensor | None) -> Captured:
-    """Take what a layer worked with off its device, in float32."""
-
-    def settled(tensor: Tensor) -> Tensor:
-        return tensor.detach().float().cpu()
-
-    mask = seen.mask
-    if mask is not None:
-        mask = mask.cpu() if mask.dtype == torch.bool else settled(mask)
-    return Captured(
-        settled(seen.raw_query),
-        settled(seen.raw_key),
-        settled(seen.query),
-        settled(seen.key),
-        seen.scaling,
-        None if valid is None else valid.cpu(),
-        None if row is None else row.cpu(),
-        mask,
-    )
-
-
-def readout_rule(model: Any, module: nn.Module) -> str:
-    """``first``, ``last`` or ``none``: as recorded by attach, otherwise proved with noise."""
-    tap = getattr(module, "tap", None)
-    if isinstance(tap, Tap):
-        return tap.readout
-    try:
-        example = probe_inputs(model)
-        with as_probed(model):
-            (last,) = attended(model, example, most=1)
-            return find_readout(model, path_of(model, module), example, last.raw_query.shape[2])
-    except UnsupportedModelError:  # no example to try it on, or layers that cannot be distinguished
-        return "none"
-
-
-def _row(rule: str, seen: interface.Attended, valid: Tensor | None) -> Tensor | None:
-    return seen.row if seen.row is not None else Tap(rule).row(seen.raw_query, valid)
-
-
-def _of_block(model: nn.Module, appended: AppendedClassifier, batch: dict[str, Tensor]) -> Captured:
-    """Run ``model``, which is ``appended`` or wraps it, and read the appended layer."""
-    attention = cast(BlockAttention, debiased_attention(appended))
-    raw: dict[str, Tensor] = {}
-    handles = [
-        layer.register_forward_hook(lambda module, args, output, name=name: raw.__setitem__(name, output))
-        for name, layer in (("query", attention.query), ("key", attention.key))
-    ]
-    shown: list[tuple[Any, ...]] = []
-
-    def take(
-        query: Tensor, key: Tensor, value: Tensor, row: Tensor | None, valid: Tensor | None, scaling: float
-    ) -> None:
-        shown[:] = [(query, key, row, valid, scaling)]
-
-    vars(attention.tap)["take"] = take  # hides the method of this one tap, which keeps nothing in evaluation anyway
-    try:
-        with interface.evaluating(model), torch.no_grad():
-            model(**batch)
-    finally:
-        del vars(attention.tap)["take"]
-        for handle in handles:
-            handle.remove()
-    query, key, row, valid, scaling = shown[0]
-    if row is None:  # the plain layer of the same size has no row of its own, but the head reads one
-        row = appended.readout.row(query, valid, first_real=True)
-    split = {name: output.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for name, output in raw.items()}
-    mask = None if valid is None else valid[:, None, None, :]
-    seen = interface.Attended(attention, split["query"], split["key"], query, key, mask, scaling, row)
-    return replace(captured_of(seen, valid, row), other_rows=not _row_alone(attention.debias))
 
 
 def _row_alone(debias: Any) -> bool:

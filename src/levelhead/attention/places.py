@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.attention import interface
-from levelhead.attention.aligning import Tap
 from levelhead.attention.block import AppendedClassifier
-from levelhead.attention.capture import Captured, attention_logits, captured_of, readout_rule
+from levelhead.attention.capture import Captured, Reader, attention_logits, attention_weights, settled, unwrapped
 from levelhead.attention.contrastive import rank_tokens, select_top_values
 from levelhead.attention.probe import as_probed, attended, layer_of
 from levelhead.attention.watching import attention_map
@@ -88,20 +87,14 @@ class Dissection:
 
     def __init__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> None:
         self.model: Any = model
-        self.inner: Any = getattr(model, "get_base_model", lambda: model)()  # PEFT wraps what it adapts
         seen = attended(self.model, batch)
         paths = {id(module): path for path, module in self.model.named_modules()}
         self.attentions = [one.module for one in seen]
-        self.rule: str
-        self.appended = isinstance(self.inner, AppendedClassifier)
-        own = self.attentions[:-1] if self.appended else self.attentions
-        self.layers: list[nn.Module] = [layer_of(self.model, paths[id(one)]) for one in own]
-        if self.appended:
-            inner: Any = self.inner
-            self.layers.append(inner.block)
-            self.rule = inner.readout.readout
-        else:
-            self.rule = readout_rule(self.model, self.attentions[-1])
+        inner = unwrapped(model)
+        block = [inner.block] if isinstance(inner, AppendedClassifier) else []
+        own = self.attentions[: len(self.attentions) - len(block)]
+        self.layers: list[nn.Module] = [*(layer_of(self.model, paths[id(one)]) for one in own), *block]
+        self.reader = Reader.of(self.model, self.attentions[-1])
         options = getattr(getattr(self.attentions[-1], "tap", None), "debias", None)
         self.top_t = 2 if options is None else options.top_t
         self.standardized = bool(options and options.normalize and options.scale)
@@ -128,21 +121,10 @@ class Dissection:
             stack.callback(self.layers[-1].register_forward_pre_hook(enter, with_kwargs=True).remove)
             logits = self.model(**batch).logits
         last = seen[-1]
-        valid = interface.valid_keys(last.mask, len(logits))
-        row = last.row
-        if row is None:
-            row = Tap(self.rule).row(last.raw_query, valid, first_real=self.appended)
-        shown = valid if valid is not None and not bool(valid.all()) else None
-        captured = captured_of(last, shown, row)
-        value = _settled(last.value)
-        row = captured.readout
+        captured = self.reader.captured(last)
+        value, row = settled(last.value), captured.readout
         scores = attention_logits(captured)
-        attention = scores.softmax(-1)
-        if row is None and captured.valid is not None:
-            weight = captured.valid[:, None, :, None].float()
-            attention = (attention.nan_to_num() * weight).sum(2) / weight.sum(2).clamp(min=1)
-        else:
-            attention = attention.mean(2)
+        attention = attention_weights(captured, scores)
         selecting: dict[str, Any] = {"readout": row, "valid": captured.valid}
         of_selection = scores.mean(2) if row is None else scores[:, :, 0]
         selected, found = rank_tokens(of_selection, self.top_t, **selecting)
@@ -152,13 +134,13 @@ class Dissection:
         rest.scatter_(1, selected[:, 0], torch.where(found[:, 0], 0.0, rest.gather(1, selected[:, 0])))
         shared = attention.unflatten(1, (value.shape[1], -1)).mean(2)  # query heads that share a value
         vectors = {
-            "input": _at(_settled(entered[-1]), row, captured.valid),
+            "input": _at(settled(entered[-1]), row, captured.valid),
             "query": _at(captured.debiased_query.transpose(1, 2).flatten(2), row, captured.valid),
             "key": _mean(key.transpose(1, 2).flatten(2), tokens),
             "selected": select_top_values(of_selection, value, self.top_t, **selecting),
             "other": _mean(value.transpose(1, 2).flatten(2), rest),
             "context": (shared[:, :, None] @ value).flatten(1),
-            "output": _at(_settled(_tensor(outputs[-1])), row, captured.valid),
+            "output": _at(settled(_tensor(outputs[-1])), row, captured.valid),
         }
         if self.debiased:
             vectors["query before"] = _at(captured.query.transpose(1, 2).flatten(2), row, captured.valid)
@@ -169,10 +151,10 @@ class Dissection:
         return Inside(
             captured,
             vectors,
-            [_at(_settled(_tensor(one)), row, captured.valid) for one in outputs],
+            [_at(settled(_tensor(one)), row, captured.valid) for one in outputs],
             attention.mean(1),
-            [_settled(attention_map(one)).nan_to_num() for one in seen] if whole else [],
-            Anchor(row, selected[:, 0], _settled(logits), outputs[-2] if len(outputs) > 1 else None),
+            [settled(attention_map(one)).nan_to_num() for one in seen] if whole else [],
+            Anchor(row, selected[:, 0], settled(logits), outputs[-2] if len(outputs) > 1 else None),
         )
 
     def answer(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -279,11 +261,6 @@ def _tensor(output: Any) -> Tensor:
 
 def _hidden(args: Any, kwargs: Any) -> Tensor:
     found: Tensor = args[0] if args else kwargs["hidden_states"]
-    return found
-
-
-def _settled(tensor: Any) -> Tensor:
-    found: Tensor = tensor.detach().float().cpu()
     return found
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from levelhead.attention import interface
-from levelhead.attention.aligning import Tap, query_of
+from levelhead.attention.aligning import query_of
 from levelhead.attention.attach import is_debiased
 from levelhead.attention.block import AppendedClassifier
-from levelhead.attention.capture import readout_rule
+from levelhead.attention.capture import Reader
 from levelhead.attention.interface import Attended
 from levelhead.attention.probe import attended
 
@@ -37,22 +37,16 @@ def attending(model: nn.Module) -> Iterator[list[Attended]]:
 class ReadoutQuery:
     """Takes the query of the row that the classifier reads from what the last layer worked with.
 
-    ``rule`` and ``first_real`` are those of :meth:`~levelhead.attention.aligning.Tap.row`; ``width`` is heads times
-    head size.
+    ``width`` is heads times head size.
     """
 
-    rule: str
-    first_real: bool
+    reader: Reader
     width: int
 
     def __call__(self, seen: Attended) -> Tensor:
         """Return (batch, width) float32, as the softmax got it; where no single row is read, the mean over tokens."""
-        query = seen.query.float()
-        valid = interface.valid_keys(seen.mask, query.shape[0])
-        row = seen.row
-        if row is None:
-            row = Tap(self.rule).row(query, valid, first_real=self.first_real)
-        return query_of(query, row, valid).flatten(1)
+        valid = interface.valid_keys(seen.mask, seen.query.shape[0])
+        return query_of(seen.query.float(), self.reader.row(seen, valid), valid).flatten(1)
 
 
 def readout_query(model: Any) -> ReadoutQuery:
@@ -62,12 +56,13 @@ def readout_query(model: Any) -> ReadoutQuery:
     one sequence per example.
     """
     if isinstance(model, AppendedClassifier):
-        return ReadoutQuery(model.readout.readout, True, model.block.attention.query.out_features)
+        attention = model.block.attention
+        return ReadoutQuery(Reader.of(model, attention), attention.query.out_features)
     if is_debiased(model):  # its record tells, and to run it before any training would be warned of
         record = model.config.levelhead
-        return ReadoutQuery(record["debias"]["readout"], False, record["heads"] * record["head_size"])
+        return ReadoutQuery(Reader(record["debias"]["readout"]), record["heads"] * record["head_size"])
     (last,) = attended(model, most=1)
-    return ReadoutQuery(readout_rule(model, last.module), False, last.raw_query.shape[1] * last.raw_query.shape[3])
+    return ReadoutQuery(Reader.of(model, last.module), last.raw_query.shape[1] * last.raw_query.shape[3])
 
 
 def attention_map(seen: Attended) -> Tensor:
