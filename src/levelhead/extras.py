@@ -8,6 +8,7 @@ EXTRAS = {
     "torch": {"torch", "transformers", "accelerate", "safetensors", "PIL"},
     "plot": {"matplotlib"},
     "app": {"gradio"},
+    "excel": {"openpyxl"},
 }
 """Each extra of pyproject.toml that the core may meet, with the modules it brings."""
 

@@ -102,6 +102,22 @@ CALLS: list[Callable[[Path], Any]] = [
 ]
 
 
+@pytest.mark.parametrize("name", ["p.jsonl", "p.jsonl.gz", "p.xlsx"])
+def test_a_file_that_is_read_whole_is_read_by_every_audit_as_parquet_is(name: str, tmp_path: Path) -> None:
+    table, path, parquet = frame(), tmp_path / name, tmp_path / "p.parquet"
+    table.to_parquet(parquet)
+    if name == "p.xlsx":
+        pytest.importorskip("openpyxl", reason="openpyxl is not installed")
+        table.to_excel(path, index=False)
+    else:
+        table.to_json(path, orient="records", lines=True, double_precision=15)
+    for call in CALLS:
+        found, there = call(path).to_dict(), call(parquet).to_dict()
+        for record in (found, there):
+            record.pop("fitted", None)  # the hash of the file that a rule was fitted on
+        assert json.dumps(found).replace(name, parquet.name) == json.dumps(there)
+
+
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
     """What each audit finds in a plain file of a name, once for all forms."""

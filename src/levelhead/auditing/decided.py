@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from levelhead.csv_form import harmless, records, suffix_of
 from levelhead.storage import write_atomically
-from levelhead.tables.files import SEPARATORS, File
+from levelhead.tables.files import LOADERS, SEPARATORS, File
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 BEFORE, FITTED = "_before_rule", "_fitted"
@@ -26,6 +26,8 @@ def check_decided(path: Path, out: Path, column: str) -> None:
     the rule was fitted on :data:`FITTED`.
     """
     file = File(path)
+    if file.kind in LOADERS:
+        raise ConfigError(f"--out keeps all columns of {path} as they are: save it as .csv or .parquet first.")
     kinds = tuple(SEPARATORS) if file.is_text else (".parquet",)
     if out.suffix.lower() not in kinds:
         raise ConfigError(f"--out {out}: the decisions need a {listed(kinds)} file.")

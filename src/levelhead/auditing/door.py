@@ -19,7 +19,7 @@ from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.decisions import decisions_of
 from levelhead.auditing.exclusions import ARRAYS, KNOWN, UNRECORDED, Refused, clashing, given_of, literal, refuse
 from levelhead.auditing.finding import Reference
-from levelhead.auditing.of_run import OUTCOMES, OwnPredictions, joined, names_run, table_of
+from levelhead.auditing.of_run import OUTCOMES, OwnPredictions, joined, names_run, paths_of, table_of
 from levelhead.auditing.options import AuditOptions, Metric, Other, Roles, refuse_twice
 from levelhead.auditing.ranking import OF_RANKS, ranking_of
 from levelhead.auditing.regression_rows import ADVICE
@@ -29,7 +29,7 @@ from levelhead.auditing.unknown.privacy import Response
 from levelhead.auditing.weights import OF_WEIGHTS
 from levelhead.tables.bins import Bins
 from levelhead.tables.columns import OF_SCORES, by_name, finite, name_of, outcome_of, outcomes_of
-from levelhead.tables.files import Frame, by_file, source_of
+from levelhead.tables.files import by_file, source_of
 from levelhead.tables.join import both_ids
 from levelhead.tables.source import COUNT, Arrays, Source
 from levelhead.tables.tally import VALUES
@@ -276,10 +276,10 @@ def audit_table(
     ``proxy_probabilities``, ``shares`` or ``randomized_response``, groups that are not recorded.
 
     Args:
-        data: one prediction a row: a frame of pandas, polars or Arrow; a ``.csv``, ``.tsv`` (both also with ``.gz``)
-            or ``.parquet`` file; a list of files, a glob such as ``2024-*.parquet``, or a folder of parquet files,
-            whose own folders may name values of a column, ``state=CA``; or an evaluated run's folder, which names its
-            columns itself.
+        data: one prediction a row: a frame of pandas, polars or Arrow; a ``.csv``, ``.tsv``, ``.jsonl`` (each also
+            with ``.gz``), ``.parquet`` or ``.xlsx`` file; a list of files, a glob such as ``2024-*.parquet``, or a
+            folder of parquet files, whose own folders may name values of a column, ``state=CA``; or an evaluated run's
+            folder, which names its columns itself.
         groups: names of the group columns, each audited on its own.
         label: name of the column with the true classes, or numbers.
         prediction: name of the column with the predicted classes, in the same words; None: those of the score.
@@ -353,7 +353,7 @@ def audit_table(
         if on is not None:
             left, right = both_ids(on, source.file_of("").header())
             used = [*used, left]
-        names = ("the other model", "this model") if isinstance(theirs, Frame) else (theirs.name, source.name)
+        names = ("the other model", "this model") if not paths_of(theirs) else (theirs.name, source.name)
         other, roles = Other(names, theirs, right or left), replace(roles, id=left)
         in_both = [roles.label, roles.prediction] if roles.of_numbers else used
         shared = [name for name in in_both if name is not None and name != left]

@@ -11,7 +11,7 @@ import pyarrow.parquet
 from levelhead.arrays import check_path
 from levelhead.plain_yaml import read_yaml
 from levelhead.storage import as_written, is_run, read_record, refuse_strange_files, rehearsed, warn_of_rehearsal
-from levelhead.tables.files import File, Frame, Stored, source_of
+from levelhead.tables.files import File, Stored, source_of
 from levelhead.tables.join import Joined, both_ids
 from levelhead.types import ConfigError, DataError
 
@@ -105,4 +105,4 @@ def paths_of(source: Any) -> list[Path]:
     """Return the files of a table; none of a frame, and of joined ones those of the predictions."""
     source = getattr(source, "predictions", source)
     files = getattr(source, "files", [source])
-    return [file.path for file in files if isinstance(file, File) and not isinstance(file, Frame)]
+    return [file.path for file in files if isinstance(file, File) and hasattr(file, "path")]

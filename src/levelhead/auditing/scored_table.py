@@ -96,7 +96,7 @@ class ScoredTable:
         tally = Tally(title, title, titles, numbered=frozenset(titles))
         for columns in roles.batches(source, {}):
             found: dict[str, Any] = dict(columns)
-            label = found.get("label") or (np.zeros(len(found["score"]), np.int64), NO_LABEL)
+            label: Any = found.get("label") or (np.zeros(len(found["score"]), np.int64), NO_LABEL)
             tally.add(label, label, {name: found[f"group {name}"] for name in titles})
             rows.add(columns)
         scale = rows.settle(options.scale)

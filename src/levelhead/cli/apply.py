@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from levelhead.cli.finishing import finish
-from levelhead.cli.options import FiguresFile, HtmlFile, ScoreScale
+from levelhead.cli.options import TABLES, FiguresFile, HtmlFile, ScoreScale
 from levelhead.storage import check_outputs
 
 
@@ -16,7 +16,7 @@ def apply_command(
     rule: Annotated[Path, typer.Argument(help="Rule that `levelhead postprocess --rule` wrote.", show_default=False)],
     rows: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="Rows to decide: .csv, .tsv (also .gz) or .parquet.", show_default=False),
+        typer.Argument(metavar="FILE", help=f"Rows to decide: {TABLES}.", show_default=False),
     ],
     out: Annotated[
         Path | None,

@@ -10,7 +10,7 @@ import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, PREDICTION
 from levelhead.cli.finishing import finish
-from levelhead.cli.options import SCALES, Text, Texts, conditions_of, opened, option
+from levelhead.cli.options import SCALES, TABLES, Text, Texts, conditions_of, opened, option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,7 +26,7 @@ def audit_command(
         list[Path] | None,
         typer.Argument(
             metavar="FILE...",
-            help="One row per prediction: .csv, .tsv or .parquet files, or a glob. Or an evaluated run.",
+            help=f"One row per prediction: {TABLES}. Or an evaluated run.",
         ),
     ] = None,
     label: Annotated[Text, option(COLUMNS, "Column with the true class. Without: an audit of decisions.")] = None,

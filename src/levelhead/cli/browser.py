@@ -32,7 +32,7 @@ COOKIE = "levelhead"
 NONE = "(none)"
 MOST_CHOICES = 50
 """Most values of a column offered; others can be typed."""
-KINDS = [".csv", ".tsv", ".gz", ".parquet"]
+KINDS = [".csv", ".tsv", ".jsonl", ".gz", ".parquet", ".xlsx"]
 FIELDS = {
     "label": "the label", "prediction": "a prediction", "score": "a score", "groups": "groups", "data": "a file",
 }  # fmt: skip
@@ -51,18 +51,18 @@ POLICY = (
 
 def columns_of(path: str) -> list[str]:
     """Return the names of a file's columns."""
-    from levelhead.tables.files import File
+    from levelhead.tables.files import table_at
 
-    return File(path).header()
+    return table_at(path).header()
 
 
 def values_of(path: str, column: str) -> list[str]:
     """Return the values of a column as texts, in order, at most :data:`MOST_CHOICES`; none of an unusable column."""
-    from levelhead.tables.files import File
+    from levelhead.tables.files import table_at
 
     found: dict[str, None] = {}
     try:
-        for batch in File(path).batches([], [column]):
+        for batch in table_at(path).batches([], [column]):
             found |= dict.fromkeys(str(value) for value in batch.words[column][1] if value is not None)
             if len(found) > MOST_CHOICES:
                 return []
@@ -183,7 +183,7 @@ def build(local: bool = True) -> Any:
         with gr.Tab("A file of predictions"):
             with gr.Row():
                 with gr.Column():
-                    file = gr.File(label="csv, tsv or parquet: one row a prediction", file_types=KINDS, height=140)
+                    file = gr.File(label="A table, one row a prediction", file_types=KINDS, height=140)
                     fill = gr.Button("Use the example")
                 with gr.Column():
                     label = gr.Dropdown([NONE], value=NONE, label="Label: the true outcome, if known")

@@ -9,6 +9,7 @@ import typer
 
 from levelhead.cli.finishing import finish
 from levelhead.cli.options import (
+    TABLES,
     ClassOfLabel,
     FiguresFile,
     HtmlFile,
@@ -26,7 +27,7 @@ from levelhead.cli.options import (
 
 def explain_command(
     scores: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE...", help="One row per score. Or an evaluated run.")
+        list[Path] | None, typer.Argument(metavar="FILE...", help=f"One row per score: {TABLES}. Or an evaluated run.")
     ] = None,
     label: LabelColumn = None,
     score: ScoreColumn = None,

@@ -56,10 +56,10 @@ def made(inputs: Sequence[Path | None], source: str) -> dict[str, Any]:
 
 def _rows_of(path: Path) -> int | None:
     """Return how many rows a table has; None for what is no table."""
-    from levelhead.tables.files import File
+    from levelhead.tables.files import table_at
 
     try:
-        return File(path).rows()
+        return table_at(path).rows()
     except LevelheadError:
         return None
 

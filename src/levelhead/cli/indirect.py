@@ -9,6 +9,7 @@ import typer
 
 from levelhead.cli.finishing import finish
 from levelhead.cli.options import (
+    TABLES,
     ClassOfLabel,
     FiguresFile,
     HtmlFile,
@@ -30,7 +31,7 @@ def indirect_audit_command(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="One row per prediction: .csv, .tsv (also .gz) or .parquet. Or an evaluated run.",
+            help=f"One row per prediction: {TABLES}. Or an evaluated run.",
             show_default=False,
         ),
     ],

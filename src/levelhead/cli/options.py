@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from levelhead.runs.joined import Join
     from levelhead.tables.files import Stored
 
+TABLES = ".csv, .tsv, .jsonl (also .gz), .parquet or .xlsx, or a glob"
+"""The tables that every audit reads (:mod:`levelhead.tables.files`)."""
 Text: TypeAlias = str | None
 Texts: TypeAlias = list[str] | None
 

@@ -10,6 +10,7 @@ import typer
 
 from levelhead.cli.finishing import finish, made
 from levelhead.cli.options import (
+    TABLES,
     ClassOfLabel,
     FiguresFile,
     HtmlFile,
@@ -36,7 +37,7 @@ class Bounded(StrEnum):
 
 def postprocess_command(
     scores: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE...", help="One row per score. Or an evaluated run.")
+        list[Path] | None, typer.Argument(metavar="FILE...", help=f"One row per score: {TABLES}. Or an evaluated run.")
     ] = None,
     score: ScoreColumn = None,
     group: Annotated[list[str] | None, typer.Option(help="Column with the group that the rule reads.")] = None,

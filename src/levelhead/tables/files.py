@@ -20,11 +20,13 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.fs
+import pyarrow.json
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 from levelhead.arrays import as_decimals, as_printed, check_path, values_of
 from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
+from levelhead.extras import explained
 from levelhead.spelling import shape_of
 from levelhead.tables.columns import Column, FloatArray, numbers_of_column
 from levelhead.tables.source import Batch, Source
@@ -132,7 +134,7 @@ class _Missing:
 
 
 class File(Stored):
-    """One ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file.
+    """One file: ``.csv`` and ``.tsv`` (also ``.gz``) and ``.parquet`` are read batch by batch, others whole (LOADERS).
 
     Args:
         path: the file.
@@ -148,8 +150,10 @@ class File(Stored):
         self.kind = suffix_of(self.path)
         if "\0" in str(path) or not self.path.is_file():
             raise DataError(f"There is no file {path}. Check the path.")
-        if self.kind not in {*SEPARATORS, ".parquet"}:
-            raise DataError(f"{path} is of an unknown kind. Pass a .csv, .tsv, .csv.gz, .tsv.gz or .parquet file.")
+        if self.kind not in {*SEPARATORS, ".parquet", *LOADERS}:
+            raise DataError(
+                f"{path} is of an unknown kind. Pass a .csv, .tsv, .jsonl (each also .gz), .parquet or .xlsx file."
+            )
 
     def __str__(self) -> str:
         return str(self.path)
@@ -162,7 +166,7 @@ class File(Stored):
     @property
     def is_text(self) -> bool:
         """Whether fields are texts, and not values with types."""
-        return self.kind != ".parquet"
+        return self.kind in SEPARATORS
 
     def file_of(self, column: str) -> File:
         """Return this file."""
@@ -204,14 +208,14 @@ class File(Stored):
 
     def schema(self) -> pyarrow.Schema:
         """Return names and types of a parquet file."""
-        return self._sure(lambda: pyarrow.parquet.read_schema(self.path))
+        return self.sure(lambda: pyarrow.parquet.read_schema(self.path))
 
     def read(self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()) -> Iterator[Read]:
         """Yield columns batch by batch; each must be there once."""
         own = [name for name in wanted if name not in self.beside] or self.header()[:1]
-        rows = self._text(own, numbers, plain) if self.is_text else self._parquet(own, numbers, plain)
+        rows = self._batches(own, numbers, plain)
         found = 0
-        while (batch := self._sure(lambda: next(rows, None))) is not None:
+        while (batch := self.sure(lambda: next(rows, None))) is not None:
             found += len(batch[own[0]])
             for name in self.beside.keys() & set(wanted):
                 kind = pyarrow.string() if self.beside[name] is None else None
@@ -219,6 +223,10 @@ class File(Stored):
             yield batch
         with suppress(OSError):  # it is gone
             _ROWS[self._version()] = found
+
+    def _batches(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Read]:
+        """Yield the columns that are in the file itself."""
+        return self._text(wanted, numbers, plain) if self.is_text else self._parquet(wanted, numbers, plain)
 
     def _version(self) -> tuple[str, int, int]:
         """Tell whether a file is the one that was read."""
@@ -228,7 +236,7 @@ class File(Stored):
     def rows(self) -> int:
         """Return how many rows there are; a csv that this process has read to its end is not read again."""
         if not self.is_text:
-            return int(self._sure(lambda: pyarrow.parquet.read_metadata(self.path)).num_rows)
+            return int(self.sure(lambda: pyarrow.parquet.read_metadata(self.path)).num_rows)
         if (known := _ROWS.get(self._version())) is not None:
             return known
         first = self.header()[:1]
@@ -238,11 +246,11 @@ class File(Stored):
     def has_rows(self) -> bool:
         """Whether it holds a row; of a damaged file, too, which an error names where it is read."""
         if not self.is_text:
-            return bool(self._sure(lambda: pyarrow.parquet.read_metadata(self.path)).num_rows)
+            return bool(self.sure(lambda: pyarrow.parquet.read_metadata(self.path)).num_rows)
         first = self._text(self.form().header[:1], (), ())
-        return self._sure(lambda: next(first, None)) is not None
+        return self.sure(lambda: next(first, None)) is not None
 
-    def _sure(self, read: Callable[[], Found]) -> Found:
+    def sure(self, read: Callable[[], Found]) -> Found:
         """Return what is read; whatever a library says of a damaged file becomes one sentence."""
         try:
             return read()
@@ -318,32 +326,51 @@ class File(Stored):
 
 
 class Frame(File):
-    """A data frame in memory: of pandas, or of any library that gives its columns to Arrow, such as polars."""
+    """A data frame in memory: of pandas, or of any library that gives its columns to Arrow, such as polars.
 
-    def __init__(self, frame: Any) -> None:
-        self.kind, self.beside = ".parquet", {}
+    Args:
+        frame: the frame.
+        file: the file that it was read from, whole.
+    """
+
+    def __init__(self, frame: Any, file: File | None = None) -> None:
+        self.kind, self.beside, self.file = ".parquet", {} if file is None else file.beside, file
         self._frame = frame if isinstance(frame, (pd.DataFrame, pyarrow.Table)) else pyarrow.table(frame)
         self._rows, self._read = len(self._frame), dict[str, pyarrow.Array]()
+        if file is not None:
+            self.path = file.path
 
     def __str__(self) -> str:
-        return "The table"
+        return "The table" if self.file is None else str(self.file)
 
     @property
     def name(self) -> str:
         """What a page calls it."""
-        return "this table"
+        return "this table" if self.file is None else self.file.name
 
     def header(self, wanted: Sequence[str] = ()) -> list[str]:
         """Return the names of the columns."""
         columns = self._frame.columns if isinstance(self._frame, pd.DataFrame) else self._frame.column_names
-        return list(map(str, columns))
+        return [*map(str, columns), *self.beside]
 
     def stores_fractions(self, column: str) -> bool:
         """Whether a column holds floating-point numbers."""
-        return column in self.header() and bool(pyarrow.types.is_floating(self._column(column).type))
+        there = column in self.header() and column not in self.beside
+        return there and bool(pyarrow.types.is_floating(self._column(column).type))
 
-    def read(self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()) -> Iterator[Read]:
-        """Yield columns batch by batch."""
+    def rows(self) -> int:
+        """Return how many rows there are."""
+        return self._rows
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it holds a row."""
+        return self._rows > 0
+
+    def _version(self) -> tuple[str, int, int]:
+        raise FileNotFoundError  # nobody asks again for its rows
+
+    def _batches(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Read]:
         require_columns(self.header(), wanted, str(self))
         for start in range(0, self._rows, BATCH_ROWS):
             yield {name: self._column(name).slice(start, BATCH_ROWS) for name in wanted}
@@ -366,6 +393,29 @@ class Frame(File):
             _refuse_nested(found.type, self.title(name))
             self._read[name] = _simple(found)
         return self._read[name]
+
+
+def _lines_of_json(path: Path) -> pyarrow.Table:
+    packed = "gzip" if path.suffix.lower() == ".gz" else None
+    return pyarrow.json.read_json(pyarrow.input_stream(str(path), compression=packed))
+
+
+def _sheet(path: Path) -> pd.DataFrame:
+    """Return the first sheet of a workbook; only an empty cell is a missing value."""
+    try:
+        return pd.read_excel(path, engine="openpyxl", dtype=object, keep_default_na=False, na_values=[""])
+    except ImportError:
+        raise explained(ModuleNotFoundError(name="openpyxl"), str(path)) from None
+
+
+LOADERS: dict[str, Callable[[Path], Any]] = {".jsonl": _lines_of_json, ".xlsx": _sheet}
+"""How files are read that are read whole."""
+
+
+def table_at(path: Path | str, beside: Mapping[str, str | int | None] | None = None) -> File:
+    """Return the table of a path, with columns ``beside`` it; raises :class:`DataError` as :class:`File`."""
+    file = File(path, beside)
+    return Frame(file.sure(lambda: LOADERS[file.kind](file.path)), file) if file.kind in LOADERS else file
 
 
 class Files(Stored):
@@ -465,13 +515,13 @@ def by_file(source: Stored, column: str | None) -> Stored:
             f"{first} and {second} would be the same period, {quoted(same[0])}: their names differ in the suffix "
             "alone. Rename one, or leave it out."
         )
-    files = [File(one.path, {**one.beside, FILE: name}) for one, name in zip(source.files, names, strict=True)]
+    files = [table_at(one.path, {**one.beside, FILE: name}) for one, name in zip(source.files, names, strict=True)]
     return Files(files, source.label)
 
 
 def _without_suffix(name: str) -> str:
     """Return a file's name without its kind: other points belong to the name, as in ``2024.01.csv``."""
-    return re.sub(r"\.(csv|tsv|parquet)(\.gz)?$", "", name, flags=re.IGNORECASE)
+    return re.sub(r"\.(csv|tsv|jsonl|parquet|xlsx)(\.gz)?$", "", name, flags=re.IGNORECASE)
 
 
 def _files_of(path: Path | str) -> list[File]:
@@ -483,7 +533,7 @@ def _files_of(path: Path | str) -> list[File]:
             if not (found := sorted(glob.glob(text, recursive=True))):  # noqa: PTH207  (of absolute paths, too)
                 raise DataError(f"No file matches {printable(text)}. Check the path.")
             return [file for one in found for file in _files_of(one)]
-        return [File(path)]
+        return [table_at(path)]
     # What begins with "_" or "." is written beside data sets, and is none of them.
     inside = [
         one
@@ -512,7 +562,7 @@ def _unreadable(path: Path, suffix: str, error: Exception) -> DataError:
     said = re.sub(r"(got \d+):.*", r"\1", (str(error).splitlines() or [""])[0]) or type(error).__name__
     if "straddling" in said:
         said = f"a field of more than {BATCH_BYTES:,} bytes: is there a quotation mark that is never closed?"
-    whole = "Is it complete?" if suffix == ".parquet" else "Is it complete and UTF-8?"
+    whole = "Is it complete and UTF-8?" if suffix in SEPARATORS else "Is it complete?"
     return DataError(f"{path} cannot be read as {suffix[1:]} ({said}). {whole}")
 
 

@@ -22,8 +22,8 @@ class Joined(Stored):
     has no group; what is done with such rows is the audit's matter. ``said`` tells how many rows were matched.
 
     Args:
-        predictions: a ``.csv``, ``.tsv`` (also ``.gz``) or ``.parquet`` file with one prediction a row, or several.
-        others: such a file with one row for each id.
+        predictions: a table with one prediction a row, as :func:`source_of` takes it.
+        others: such a table with one row for each id.
         on: name of the column of ids in ``predictions``.
         columns: what the audit reads, from either file.
         other_on: name of the column of ids in ``others``; None: the same.
