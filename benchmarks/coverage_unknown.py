@@ -148,18 +148,29 @@ def response_world(design: str, n: int, share: float, flip: float, selected: Any
 
 
 def bounds_world(design: str, n: int, weight: Any, rate: Any, share: Any, *, drawn: bool = False) -> Missing:
-    """Shares by stratum; what must be held are both bounds of the population. ``drawn``: so are the strata's sizes."""
+    """Shares of two groups, or their probabilities in several strata; both bounds of the population must be held.
+
+    ``drawn``: the sizes of the strata are chance.
+    """
     w, r, p = (np.array(one, float) for one in (weight, rate, share))
     # In each stratum a fifth of those selected, and two fifths of the others, have label 0.
     cells = np.stack([np.stack([0.4 * (1 - r), 0.2 * r], -1), np.stack([0.6 * (1 - r), 0.8 * r], -1)], 1)
     shares = np.stack([1 - p, p], -1)
-    bounds = by_shares(1e12 * w[:, None, None] * cells, shares)
+    vectors = np.concatenate([np.ones((len(p), 1)), shares], 1)
+    outer = (vectors[:, :, None] * vectors[:, None, :])[:, None, None]
+
+    def bounded(counts: FloatArray) -> dict[str, Any]:
+        if len(p) == 1:
+            return by_shares(counts[0], shares[0])
+        return by_probabilities(counts[..., None, None] * outer)[0]
+
+    bounds = bounded(1e12 * w[:, None, None] * cells)
     truth = {gap: (one[1, 0].low, one[1, 0].high) for gap, one in bounds.items()}
 
     def once(rng: np.random.Generator) -> Figures:
         sizes = rng.multinomial(n, w) if drawn else np.round(n * w).astype(int)
         counts = np.stack([rng.multinomial(k, q.ravel()).reshape(2, 2) for k, q in zip(sizes, cells, strict=True)])
-        found = {gap: by_pair[1, 0] for gap, by_pair in by_shares(counts, shares).items()}
+        found = {gap: by_pair[1, 0] for gap, by_pair in bounded(counts).items()}
         return {gap: ((one.low + one.high) / 2, one.reach_low, one.reach_high) for gap, one in found.items()}
 
     return Missing("bounds", design, True, truth, once)

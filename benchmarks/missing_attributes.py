@@ -43,7 +43,6 @@ from scipy import optimize, sparse, special
 import levelhead as lh
 from levelhead.auditing.unknown import privacy
 from levelhead.auditing.unknown.answer import IndirectAudit
-from levelhead.auditing.unknown.known import Shares
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.proxies import by_proxies
@@ -77,8 +76,8 @@ def predict(features: Any, weights: NDArray[np.float64]) -> NDArray[np.int64]:
     return (features @ weights[:-1] + weights[-1] > 0).astype(np.int64)
 
 
-def adult(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Train on one half; return the other with label, prediction, sex and proxies, and shares by occupation."""
+def adult(folder: Path) -> pd.DataFrame:
+    """Train on one half; return the other with label, prediction, sex and proxies."""
     table = pd.read_csv(folder / "adult" / "adult.csv.gz", skipinitialspace=True)
     label = (table["Probability"].str.strip().str.rstrip(".") == ">50K").to_numpy().astype(np.int64)
     numbers = table[["age", "education-num", "capital-gain", "capital-loss", "hours-per-week"]].to_numpy(float)
@@ -102,8 +101,8 @@ def adult(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     share = (sums["sum"] + 5 * overall) / (sums["count"] + 5)
     rest["p_female"] = cells.map(share).fillna(overall)
     by_occupation = pd.Series(female[train]).groupby(table["occupation"][train].to_numpy()).mean()
-    strata = {str(key): (1 - float(value), float(value)) for key, value in by_occupation.items()}
-    return rest[~train].reset_index(drop=True), {"share": float(overall), "strata": strata}
+    rest["share_of_occupation"] = table["occupation"].map(by_occupation)
+    return rest[~train].reset_index(drop=True)
 
 
 def faces(folder: Path) -> tuple[pd.DataFrame, float]:
@@ -179,12 +178,13 @@ def audit_unrecorded(y: Any, yhat: Any, **known: Any) -> IndirectAudit:
         ("labelled", "labelled_group"),
         ("proxies", "proxy"),
         ("responses", "groups"),
-        ("strata",) * 2,
+        ("proxy_probabilities",) * 2,
     ):
         if (values := known.pop(given, None)) is not None:
             several = dict(values) if isinstance(values, dict | pd.DataFrame) else {option: values}
             columns |= several
-            named[option] = list(several) if option in ("proxy", "groups") else option
+            by_group = {group: group for group in several} if option == "proxy_probabilities" else option
+            named[option] = list(several) if option in ("proxy", "groups") else by_group
     if "response" in known:
         named["randomized_response"] = known.pop("response")
     return lh.audit_table(pd.DataFrame(columns), label="label", prediction="prediction", **named, **known)
@@ -229,7 +229,7 @@ def repeat(once: Any, true: dict[str, float], sign: float, repeats: int) -> dict
 
 def audit_adult(folder: Path, repeats: int) -> dict[str, Any]:
     """Every method on adult; gaps are Male minus Female, the later name minus the earlier."""
-    rows, known = adult(folder)
+    rows = adult(folder)
     y, yhat = rows["label"].to_numpy(), rows["prediction"].to_numpy()
     true = truth(rows, "sex", ("Female", "Male"))
     columns = {name: rows[name].to_numpy() for name in ("marital", "occupation", "hours")}
@@ -244,8 +244,6 @@ def audit_adult(folder: Path, repeats: int) -> dict[str, Any]:
         reports = privacy.randomize(rows["sex"].to_numpy(), np.log(4), seed=seed)
         return audit_unrecorded(y, yhat, responses=reports, response=Response(epsilon=float(np.log(4))))
 
-    strata = rows["occupation"].astype(str).to_numpy()
-    by_stratum = Shares(("Female", "Male"), by_stratum={key: (b, a) for key, (a, b) in known["strata"].items()})
     answers = {
         "labelled rows without a proxy": lambda seed: labelled(seed, None),
         "labelled rows, p_female of other rows": lambda seed: labelled(seed, {"p_female": p}),
@@ -275,8 +273,8 @@ def audit_adult(folder: Path, repeats: int) -> dict[str, Any]:
         **{gap: estimate_to_dict(by_pair[1, 0]) for gap, by_pair in forced.gaps.items()},
     }
     out["answers"]["shares alone"] = said(audit_unrecorded(y, yhat, shares={"Female": 0.33, "Male": 0.67}))
-    out["answers"]["shares by occupation"] = said(audit_unrecorded(y, yhat, shares=by_stratum, strata=strata))
-    out["answers"]["p_female alone"] = said(audit_unrecorded(y, yhat, proxies={"p_female": p}))
+    for name, chance in (("shares by occupation", rows["share_of_occupation"].to_numpy()), ("p_female alone", p)):
+        out["answers"][name] = said(audit_unrecorded(y, yhat, proxy_probabilities={"Female": chance}))
     out["answers"]["one guess alone"] = said(audit_unrecorded(y, yhat, proxies={"marital": guesses["marital"]}))
     return out
 
@@ -326,7 +324,7 @@ def audit_faces(folder: Path, repeats: int) -> dict[str, Any]:
         }
     shares = {"female": 1 - round(share, 2), "male": round(share, 2)}
     out["answers"]["shares alone"] = said(audit_unrecorded(y, yhat, shares=shares))
-    out["answers"]["p_male alone"] = said(audit_unrecorded(y, yhat, proxies=p))
+    out["answers"]["p_male alone"] = said(audit_unrecorded(y, yhat, proxy_probabilities={"male": p["p_male"]}))
     out["answers"]["one guess alone"] = said(audit_unrecorded(y, yhat, proxies={"beard": guesses["No_Beard"]}))
     return out
 

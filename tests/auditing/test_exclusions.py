@@ -37,7 +37,7 @@ OPTIONS: dict[str, Any] = {
     "intersect": True, "bins": ["team=values"], "reference": ["g=a"], "min_count": 2, "positive": 1, "favourable": 1,
     "label_map": {0: 0, 1: 1}, "ignore_label": 7, "costs": "1:5", "about": {"title": "t"}, "missing": "group",
     "labelled_group": "some", "proxy": ["proxy"], "proxy_probabilities": {"a": "q"}, "inclusion": "chance",
-    "shares": {"a": 0.5}, "strata": "site", "randomized_response": "flip=0.1",
+    "shares": {"a": 0.5}, "randomized_response": "flip=0.1",
 }  # fmt: skip
 BASES: list[dict[str, Any]] = [
     {"label": "y", "prediction": "yhat", "groups": ["g", "h"]},

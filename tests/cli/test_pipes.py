@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from command_line import run
-from levelhead.auditing.unknown.known import read_shares
 from levelhead.data.hub import _saved_splits
 from levelhead.lm.perplexity import Perplexity
 from levelhead.lm.stereoset.data import read_stereoset, read_terms
@@ -24,7 +23,6 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "documents": lambda path: Perplexity(file=path).read(None),
     "documents.gz": lambda path: Perplexity(file=path).read(None),
     "triplets.json": read_stereoset,
-    "shares.csv": lambda path: read_shares([str(path)], "stratum"),
     "set/state.json": lambda path: _saved_splits(path.parent),
     "set/dataset_dict.json": lambda path: _saved_splits(path.parent),
     "set/dataset_info.json": lambda path: _saved_splits(path.parent),

@@ -53,7 +53,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
     ],
     "indirect-audit": [
         {"predictions": "given/rows.csv", "label": "y", "prediction": "d", "labelled_group": "g", "proxy": "p"},
-        {"predictions": "given/rows.csv", "prediction": "d", "shares": "a=0.5", "strata": "g"},
+        {"predictions": "given/rows.csv", "prediction": "d", "shares": "a=0.5"},
         COLUMNS | {"predictions": "given/rows.csv", "prediction": "d", "randomized_response": "epsilon=1"},
         {"predictions": "given/rows.csv", "prediction": "d", "proxy_probabilities": "a=p"},
     ],

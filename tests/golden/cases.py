@@ -13,7 +13,6 @@ import yaml
 
 import levelhead as lh
 from levelhead.auditing.postprocess_audit import postprocess
-from levelhead.auditing.unknown.known import read_shares
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.bench.page import Compared, Comparisons
 from levelhead.bench.tables import collect
@@ -179,7 +178,7 @@ def numbers_crossed_and_cut() -> Any:
 @case
 def shares_by_stratum() -> Any:
     Path("shares.csv").write_text("site,f,m\nnorth,0.4,0.6\nsouth,0.7,0.3\n")
-    return of_table(file(), shares=read_shares(["shares.csv"], "site"), strata="site")
+    return of_table(file(), join="shares.csv", on="site", proxy_probabilities=["women=f", "men=m"])
 
 
 @without_page

@@ -14,9 +14,7 @@ from levelhead.metrics.proxies import by_proxies
 Array = NDArray[np.float64]
 CLOSE = 1e-6
 SAYS = np.array([[[0.8, 0.2], [0.3, 0.7]], [[0.75, 0.25], [0.1, 0.9]], [[0.65, 0.35], [0.4, 0.6]]])
-"""P(proxy says | group) of three proxies, and of those of three groups."""
-RIGHT = np.full((3, 3), 0.1) + np.eye(3) * 0.7
-CELLS = np.array([[0.2, 0.1, 0.1, 0.1], [0.05, 0.1, 0.05, 0.1], [0.05, 0.05, 0.02, 0.08]])
+"""P(proxy says | group) of three proxies."""
 
 
 def world(n: float = 1.0) -> Array:
@@ -29,12 +27,6 @@ def world(n: float = 1.0) -> Array:
     return n * np.einsum("gi,gj,gk,gyh->ijkyh", *SAYS, cells)
 
 
-def three_groups(worse: Array = RIGHT) -> Array:
-    """P(three proxies, label, prediction) of three groups; proxies are ``worse`` among rows predicted positive."""
-    parts = [np.einsum("gi,gj,gk,g->ijk", *[one] * 3, CELLS[:, at]) for at, one in enumerate([RIGHT, worse] * 2)]
-    return np.stack(parts, -1).reshape(3, 3, 3, 2, 2)
-
-
 @pytest.mark.parametrize("mode", ["global", "local", "auto"])
 def test_both_modes_return_the_truth_and_proxies_alone_do_not(mode: str) -> None:
     answer = by_proxies(world(2e6), mode=mode, replicates=200)
@@ -45,21 +37,6 @@ def test_both_modes_return_the_truth_and_proxies_alone_do_not(mode: str) -> None
     np.testing.assert_allclose([one[0] for one in naive], [0.1375, 0.100267, 0.071023], atol=CLOSE)
     assert naive[0][1:] == pytest.approx([0.171669, 0.066667], abs=CLOSE)
     assert answer.mode == ("local" if mode == "local" else "global")
-
-
-@pytest.mark.parametrize("proxies", [3, 4])
-def test_em_recovers_four_groups_or_four_proxies(proxies: int) -> None:
-    groups = 4 if proxies == 3 else 2
-    rng = np.random.default_rng(3)
-    accuracy = np.eye(groups) * 0.7 + 0.3 * rng.dirichlet(np.ones(groups) * 3, (proxies, groups))
-    cells = rng.dirichlet(np.full(groups * 4, 5.0)).reshape(groups, 4)
-    letters = "ijkl"[:proxies]
-    spec = ",".join(f"g{x}" for x in letters) + f",gc->{letters}c"
-    joint = 1e6 * np.einsum(spec, *accuracy, cells)
-    answer = by_proxies(joint.reshape(*joint.shape[:-1], 2, 2), replicates=5)
-    rate = cells[:, [1, 3]].sum(1) / cells.sum(1)
-    for (a, b), figure in answer.gaps["demographic_parity"].items():
-        assert figure.value == pytest.approx(rate[a] - rate[b], abs=CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -155,64 +132,6 @@ def test_proxies_of_impossible_errors_are_refused(mode: str) -> None:
     assert answer.mode == mode
     assert np.isnan(answer.shares).all()
     assert math.isnan(answer.p_value) == (mode == "local")
-
-
-def test_the_interval_of_several_groups_is_students_over_warm_starts() -> None:
-    counts = np.round(30_000 * three_groups())
-    found = [by_proxies(counts, mode="global", level=level, replicates=20, seed=1) for level in (0.9, 0.99)]
-    for pair, wide in found[1].gaps["demographic_parity"].items():
-        narrow = found[0].gaps["demographic_parity"][pair]
-        arms = [one.high - one.value for one in (narrow, wide)]
-        expected = [stats.t.ppf(1 - error / 3 / 2, 19) for error in (0.1, 0.01)]
-        assert arms[1] / arms[0] == pytest.approx(expected[1] / expected[0])
-        assert narrow.value - narrow.low == pytest.approx(arms[0])
-        assert narrow.n == counts.sum()
-    # The error of many samples of that size.
-    drawn = np.random.default_rng(0).multinomial(int(counts.sum()), counts.ravel() / counts.sum(), size=20)
-    again = [by_proxies(one.reshape(counts.shape), mode="global", replicates=5) for one in drawn]
-    values = [one.gaps["demographic_parity"][1, 0].value for one in again]
-    arm = found[0].gaps["demographic_parity"][1, 0].high - found[0].gaps["demographic_parity"][1, 0].value
-    assert arm / stats.t.ppf(1 - 0.1 / 6, 19) == pytest.approx(np.std(values, ddof=1), rel=0.5)
-
-
-def test_errors_of_several_groups_may_depend_on_the_prediction() -> None:
-    worse = np.full((3, 3), 0.15) + np.eye(3) * 0.55
-    answer = by_proxies(1e6 * three_groups(worse=worse), mode="auto", replicates=4)
-    assert answer.mode == "local"
-    rate = CELLS[:, [1, 3]].sum(1) / CELLS.sum(1)
-    for (a, b), figure in answer.gaps["demographic_parity"].items():
-        assert figure.value == pytest.approx(rate[a] - rate[b], abs=1e-6)
-        assert figure.low <= figure.value <= figure.high
-    np.testing.assert_allclose(answer.shares, CELLS.sum(1), atol=1e-6)
-    assert answer.accuracy.shape == (3, 3, 3)
-    assert np.isnan(answer.accuracy).all()
-
-
-def test_the_fit_of_several_groups_is_tested_with_all_its_freedom() -> None:
-    joint = three_groups()
-    answer = by_proxies(1e6 * joint, replicates=4)
-    assert (answer.mode, answer.statistic, answer.p_value) == (
-        "global", pytest.approx(0, abs=1e-2), pytest.approx(1, abs=1e-6),
-    )  # fmt: skip
-    np.testing.assert_allclose(answer.shares, CELLS.sum(1), atol=1e-6)
-    np.testing.assert_allclose(answer.accuracy[1], RIGHT, atol=1e-6)
-    counts = np.random.default_rng(5).multinomial(20_000, joint.ravel()).reshape(joint.shape)
-    answer = by_proxies(counts, mode="global", replicates=4)
-    assert answer.p_value == pytest.approx(stats.chi2.sf(answer.statistic, 107 - 11 - 18))
-    assert 40 < answer.statistic < 130
-
-
-def test_groups_that_proxies_mix_up_are_refused() -> None:
-    mixed = np.array([[0.4, 0.5, 0.1], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8]])
-    joint = np.einsum("gi,gj,gk,gc->ijkc", mixed, RIGHT, RIGHT, CELLS).reshape(3, 3, 3, 2, 2)
-    answer = by_proxies(1e6 * joint, mode="global", replicates=4)
-    assert answer.refused.startswith("a proxy does not name the right group most often")
-    assert answer.p_value == pytest.approx(1, abs=1e-6)
-    assert answer.gaps["equal_opportunity"][2, 1].n == 1_000_000
-    assert answer.gaps["equal_opportunity"][2, 1].reason == answer.refused
-    joint[..., 1, 1] = 0
-    answer = by_proxies(1e6 * joint, mode="local", replicates=4)
-    assert (answer.mode, answer.refused) == ("local", "there are no rows of one label and prediction")
 
 
 def test_a_gap_of_a_label_without_rows_is_refused_alone() -> None:

@@ -24,7 +24,6 @@ from levelhead.auditing.options import AuditOptions, Metric, Other, Roles, refus
 from levelhead.auditing.ranking import OF_RANKS, ranking_of
 from levelhead.auditing.regression_rows import ADVICE
 from levelhead.auditing.run import check, run
-from levelhead.auditing.unknown.known import Shares
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.auditing.weights import OF_WEIGHTS
 from levelhead.tables.bins import Bins
@@ -264,8 +263,7 @@ def audit_table(
     proxy: Sequence[str] = (),
     proxy_probabilities: Mapping[str, str] | Sequence[str] | str = (),
     inclusion: str | None = None,
-    shares: Mapping[str, float] | Shares | Sequence[str] | str | None = None,
-    strata: str | None = None,
+    shares: Mapping[str, float] | Sequence[str] | str | None = None,
     randomized_response: Mapping[str, Response] | Response | Sequence[str] | str | None = None,
     **options: Unpack[Options],
 ) -> Any:
@@ -299,11 +297,9 @@ def audit_table(
         proxy: names of the columns with proxies: groups in the same words, or probabilities from 0 to 1.
         proxy_probabilities: by group, the name of the column with the probability that a row is in it, such as those of
             BISG; or ``group=column`` texts. Of one group alone, the others are its complement.
-        inclusion: name of the column with the probability with which a row was labelled, if the labelled rows are no
-            random sample.
-        shares: share of each group, which add to 1, or of one group alone; ``group=share`` texts; or a file of shares
-            by stratum.
-        strata: name of the column with the stratum of each row, for shares by stratum.
+        inclusion: name of the column with the probability with which each row was labelled, if the labelled rows are
+            no random sample.
+        shares: share of each group, which add to 1, or of one group alone; or ``group=share`` texts.
         randomized_response: how the answers in ``groups`` were randomised: one for all, by column, or
             ``epsilon=1.39`` and ``sex:flip=0.2`` texts.
         options: those of :class:`Options`.

@@ -73,7 +73,6 @@ NEEDS = (
     Need("join", ("on",), "{join} needs {on}, the column of ids in both tables."),
     Need("on", ("against", "join"), "{on} matches the rows of two tables: name the other with {against} or {join}."),
     Need("inclusion", ("labelled_group",), "{inclusion} is about labelled rows: name their column, {labelled_group}."),
-    Need("strata", ("shares", "labelled_group", "proxy"), "{strata} needs the shares of the groups: {shares}."),
     Need("randomized_response", ("groups",), "{randomized_response} needs the column of the answers: {groups}."),
 )
 PAIRS = (
@@ -94,15 +93,11 @@ PAIRS = (
          "against", "intersect", "bins", "missing", "reference", "min_count", "favourable", "costs", "parts", "about"),
         "An audit of groups that are not recorded cannot be used with {given}. Leave that out.",
     ),
-    Pair(
-        "proxy_probabilities",
-        ("labelled_group", "proxy", "shares", "randomized_response", "inclusion", "strata"),
-        "{proxy_probabilities} is audited alone: remove {given}, or audit it in a second run.",
-    ),
-    Pair(
-        "randomized_response",
-        ("labelled_group", "proxy", "shares", "inclusion", "strata"),
-        "{randomized_response} is audited alone: remove {given}, or audit it in a second run.",
+    *(
+        Pair(one, (*others, "labelled_group", "proxy", "inclusion"),
+             "{" + one + "} is audited alone: remove {given}, or audit it in a second run.")
+        for one, others in (("proxy_probabilities", ("shares", "randomized_response")),
+                            ("randomized_response", ("shares",)), ("shares", ()))
     ),
     Pair(
         "top",

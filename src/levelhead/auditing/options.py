@@ -311,11 +311,11 @@ def check_grouping(columns: int, min_count: int, intersect: bool, missing: str, 
         raise ConfigError(f"missing={quoted(missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
 
 
-def refuse_twice(roles: Roles) -> None:
-    """Raise an error for a column that is named as two things."""
+def refuse_twice(roles: Roles, more: Sequence[tuple[str | None, str]] = ()) -> None:
+    """Raise an error for a column that is named as two things; ``more`` are further columns, and what they are."""
     named = [(roles.label, "label"), (roles.prediction, "prediction"), (roles.score, "score")]
     named += [(roles.weight, "weight"), (roles.count, "count"), (roles.cluster, "cluster")]
-    named += [(name, "group") for name in roles.groups]
+    named += [*((name, "group") for name in roles.groups), *more]
     seen: dict[str | None, str] = {}
     for name, what in named:
         if name is not None and name in seen:

@@ -51,10 +51,7 @@ def indirect_audit_command(
     inclusion: Annotated[
         Text, option(KNOWN, "With --labelled-group: column with each row's probability of being labelled, if unequal.")
     ] = None,
-    shares: Annotated[
-        Texts, option(KNOWN, "Share of each group, women=0.52, or a .csv by stratum. Gives bounds only.")
-    ] = None,
-    strata: Annotated[Text, option(KNOWN, "With --shares FILE.csv: column with the stratum, e.g. a postcode.")] = None,
+    shares: Annotated[Texts, option(KNOWN, "Share of each group, women=0.52. Gives bounds only.")] = None,
     randomized_response: Annotated[
         Texts, option(KNOWN, "Randomisation of the answers in --group: epsilon=1.39, flip=0.2 or sex:flip=0.2.")
     ] = None,
@@ -82,13 +79,12 @@ def indirect_audit_command(
     from levelhead.auditing.unknown.known import refuse_nothing
 
     conditions = conditions_of(fail_if)
-    shares_files = [Path(one) for one in shares or () if one.lower().endswith((".csv", ".tsv"))]
     known: dict[str, Any] = {
         "labelled_group": labelled_group, "proxy": proxy or (), "proxy_probabilities": proxy_probabilities or (),
         "shares": shares, "randomized_response": randomized_response,
     }  # fmt: skip
     asked: dict[str, Any] = {
-        "label": label, "prediction": prediction, "groups": group or (), "inclusion": inclusion, "strata": strata,
+        "label": label, "prediction": prediction, "groups": group or (), "inclusion": inclusion,
         "positive": positive, "label_map": label_map, "ignore_label": ignore_label, "join": join, "on": on, **known,
     }  # fmt: skip
 
@@ -96,7 +92,7 @@ def indirect_audit_command(
         refuse_nothing(known)
         refuse({"data": True} | asked)
 
-    table, inputs = opened([predictions], [join, *shares_files], json_file, html_file, check)
+    table, inputs = opened([predictions], [join], json_file, html_file, check)
     refuse_nothing(known)  # about a run, which is not checked before
     assert table is not None
     found = audit_table(table, **asked)

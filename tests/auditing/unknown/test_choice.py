@@ -17,7 +17,7 @@ from as_tables import audit_unrecorded
 from command_line import run, written
 from levelhead.auditing.unknown import privacy
 from levelhead.auditing.unknown.answer import PERSONS, IndirectAudit, IndirectGap, IndirectPart
-from levelhead.auditing.unknown.known import NOTHING_KNOWN, Shares, read_shares
+from levelhead.auditing.unknown.known import NOTHING_KNOWN
 from levelhead.auditing.unknown.page import indirect_page
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.report import render
@@ -56,9 +56,6 @@ def part_of(result: IndirectAudit) -> Any:
 
 def width(one: Any) -> float:
     return float(one.high - one.low)
-
-
-BY_ZIP = Shares(("men", "women"), by_stratum={"north": (0.6, 0.4), "south": (0.6, 0.4)})
 
 
 def test_labelled_rows_and_a_proxy(table: pd.DataFrame) -> None:
@@ -116,9 +113,8 @@ def test_labels_that_are_missing_not_at_random_are_refused_without_their_probabi
 
 
 @pytest.mark.parametrize("proxies", [None, "p_female"])
-@pytest.mark.parametrize("everywhere", [True, False])
 def test_probabilities_of_labelling_that_the_labels_contradict_are_refused(
-    table: pd.DataFrame, everywhere: bool, proxies: str | None
+    table: pd.DataFrame, proxies: str | None
 ) -> None:
     draw = np.random.default_rng(6).random(len(table))
     chance = np.where(table["yhat"] == 1, 0.1, 0.5)
@@ -126,7 +122,7 @@ def test_probabilities_of_labelling_that_the_labels_contradict_are_refused(
     given = {"labelled": np.where(labelled, table["sex"], None)} | ({"proxies": table[[proxies]]} if proxies else {})
 
     def refused(claimed: Any) -> str:
-        part = part_of(audit(table, **given, inclusion=np.where(labelled | everywhere, claimed, np.nan)))
+        part = part_of(audit(table, **given, inclusion=claimed))
         assert bool(part.refused) == ("in fact labelled (--inclusion)" in part.help)
         assert all(one.estimate.refused for one in part.gaps) == bool(part.refused)
         return str(part.refused)
@@ -135,7 +131,7 @@ def test_probabilities_of_labelling_that_the_labels_contradict_are_refused(
     assert not refused(chance.round(1))
     said = refused(1 - chance)
     assert said.startswith("the labelled rows do not fit --inclusion: ")
-    assert (f"there are {labelled.sum():,}, and it implies " if everywhere else " rows instead of 20,000") in said
+    assert f"there are {labelled.sum():,}, and it implies " in said
     assert refused(np.full(len(table), 0.9))
     # The right number of rows, and the wrong ones.
     assert "by label, prediction, proxy or probability" in refused(np.full(len(table), labelled.mean()))
@@ -149,16 +145,14 @@ def test_a_complement_that_implies_as_many_rows_is_refused(table: pd.DataFrame) 
     assert "or probability" in part_of(audit(table, labelled=known, inclusion=1 - chance)).refused
 
 
-@pytest.mark.parametrize("everywhere", [True, False])
-def test_right_probabilities_of_labelling_are_hardly_ever_refused(everywhere: bool) -> None:
+def test_right_probabilities_of_labelling_are_hardly_ever_refused() -> None:
     for seed in range(30):
         rng = np.random.default_rng(seed)
         frame = people(1500, seed)
         chance = np.where(rng.random(len(frame)) < 0.8, 0.01, 0.6)  # few rows of a large weight
         labelled = rng.random(len(frame)) < chance
         known = np.where(labelled, frame["sex"], None)
-        inclusion = np.where(labelled | everywhere, chance, np.nan)
-        part = part_of(audit(frame, labelled=known, proxies=frame[["p_female"]], inclusion=inclusion))
+        part = part_of(audit(frame, labelled=known, proxies=frame[["p_female"]], inclusion=chance))
         assert "--inclusion" not in part.refused  # but one cell may have too few
 
 
@@ -193,11 +187,10 @@ def test_three_groups_with_labelled_rows_are_compared_in_pairs(proxies: list[str
         assert set(found["c", "a"].naive) == {"p1", "p2"}
 
 
-def test_three_groups_by_proxies_answers_and_shares() -> None:
+def test_three_groups_by_answers_and_shares() -> None:
     table = three_groups(60_000)
     reports = privacy.randomize(table["sex"].to_numpy(), 2.5, seed=1)
     answers = [
-        audit(table, proxies=table[["p1", "p2", "p3"]], replicates=100),
         audit(table, responses=reports, response=Response(epsilon=2.5)),
         audit(table, shares={"a": 0.5, "b": 0.3, "c": 0.2}),
     ]
@@ -218,33 +211,6 @@ def test_three_proxies(table: pd.DataFrame) -> None:
     assert any(line.startswith("Errors that the proxies share, given the group, cannot") for line in part.rests_on)
     assert part.gaps[0].bounds is not None
     assert part.headline.startswith("If within each group, proxy errors are independent of each other, of the label")
-
-
-def test_shares_beside_three_proxies_are_matched_by_name(table: pd.DataFrame) -> None:
-    given = {"proxies": table[["p1", "p2", "p3"]], "replicates": 100}
-    right = [{"men": 0.6, "women": 0.4}, {"women": 0.4, "men": 0.6}, {"women": 0.4}, {"men": 0.6}]
-    found = [audit(table, shares=shares, **given) for shares in right]
-    assert len({part_of(one).gaps[0].bounds for one in found}) == 1
-    assert part_of(found[0]).gaps[0].bounds.assumes == "nothing but the shares that were given"
-    assert not any(one.warnings for one in found)
-    (said,) = audit(table, shares={"women": 0.7}, **given).warnings
-    assert "The given share of “" in said
-
-
-def test_shares_and_strata_that_are_not_used_are_named(table: pd.DataFrame) -> None:
-    strata, by_zip = table["zip"], BY_ZIP
-    three = {"proxies": table[["p1", "p2", "p3"]], "replicates": 100}
-    both = "does not use the shares (--shares) or the strata (--strata)."
-    some = {"labelled": table["known"]}
-    for given, said in [
-        ({**some, "shares": {"men": 0.6}}, "“labelled subset” does not use the shares (--shares)."),
-        ({**some, "strata": strata}, "“labelled subset” does not use the strata (--strata)."),
-        ({**some, "strata": strata, "shares": by_zip}, f"“labelled subset” {both}"),
-        ({**three, "strata": strata, "shares": by_zip}, f"“three proxies” {both}"),
-        ({"proxies": table[["p1"]], "shares": {"women": 0.4}}, "“bounds” does not use the proxies (--proxy)."),
-    ]:  # fmt: skip
-        assert audit(table, **given).warnings == [f"Method {said}"]
-    assert not audit(table, strata=strata, shares=by_zip).warnings
 
 
 def test_no_number_is_cut_at_80_columns(table: pd.DataFrame) -> None:
@@ -294,32 +260,26 @@ def test_shares_bound_the_gap(table: pd.DataFrame) -> None:
     assert bounds.low < 0.275 < bounds.high
     assert part.gaps[0].estimate.refused
     assert part.headline.startswith("The only assumption is the share of each group: the selection rate of “women” ")
-    sure, label = np.tile([0.02, 0.98], 2_000), np.tile([0, 1], 2_000)
-    part = part_of(audit_unrecorded(label, label, proxies={"p": sure}))
-    assert "points, higher in any case; narrower limits need another assumption." in part.headline
 
 
-def test_a_calibrated_probability_gives_bounds_and_a_bracket() -> None:
-    rng = np.random.default_rng(0)
-    b = rng.choice([0.1, 0.4, 0.9], 30_000)
-    a = rng.random(len(b)) < b
-    hit = rng.random(len(b)) < 0.2 + 0.3 * a + 0.3 * b
-    true = hit[a].mean() - hit[~a].mean()
-    known = np.where(np.arange(len(b)) < 90, np.where(a, "x", "y"), None)
-    frame = pd.DataFrame({"y": rng.integers(0, 2, len(b)), "yhat": hit.astype(int)})
-    part = part_of(audit(frame, proxies={"p": b}))
-    assert part.gaps[0].bounds.low <= true <= part.gaps[0].bounds.high
-    assert any(line.startswith("If among rows of equal probability") for line in part.rests_on)
-    part = part_of(audit(frame, proxies={"p": b}, labelled=known))
-    assert "Only 90 rows have a group; an estimate needs 100." in part.rests_on
-    assert any(line.startswith(("The labelled rows show that", "If among rows")) for line in part.rests_on)
+def test_a_probability_alone_and_too_few_labelled_rows_say_what_would_help(table: pd.DataFrame) -> None:
+    known = table["known"].where(np.arange(len(table)) < 2000)
+    part = part_of(audit(table, proxies=table[["p_female"]], labelled=known))
+    assert part.refused.startswith("1 proxy without labelled rows cannot tell a gap")
+    assert part.rests_on[0].startswith("Only ")
+    assert "name them with --proxy-probabilities GROUP=p_female" in part.rests_on[1]
+    given = audit(table, proxy_probabilities={"women": table["p_female"]})
+    assert "minus that of" in part_of(given).headline
+    sure = audit(
+        table.assign(yhat=(table["p_female"] > 0.5).astype(int)),
+        proxy_probabilities={"women": np.where(table["p_female"] > 0.5, 0.98, 0.02)},
+    )
+    assert "points, higher in any case; narrower limits need another assumption." in part_of(sure).headline
 
 
-@pytest.mark.parametrize("proxies", [["p1", "p2", "p3"], ["p1", "p2", "p3", "p4"]])
-def test_a_gap_without_rows_is_refused_and_the_others_are_not(table: pd.DataFrame, proxies: list[str]) -> None:
-    right = np.random.default_rng(9).random(len(table)) < 0.8
-    given = table.assign(p4=np.where(right == (table["sex"] == "women"), "women", "men"))
-    part = part_of(audit_unrecorded(np.ones(len(table), int), table["yhat"], proxies=given[proxies], replicates=100))
+def test_a_gap_without_rows_is_refused_and_the_others_are_not(table: pd.DataFrame) -> None:
+    proxies = table[["p1", "p2", "p3"]]
+    part = part_of(audit_unrecorded(np.ones(len(table), int), table["yhat"], proxies=proxies, replicates=100))
     found = {one.gap: one.estimate for one in part.gaps}
     assert found["demographic_parity"].low < 0.275 < found["demographic_parity"].high
     assert found["false_positive_rate"].reason == "too few rows have this label"
@@ -348,35 +308,21 @@ def test_one_guess_is_refused_in_words_and_coded_0_and_1(table: pd.DataFrame, ki
     assert part.headline.startswith("No answer: 1 proxy without labelled rows")
     assert NOTHING_KNOWN in part.rests_on
     assert all(math.isnan(one.estimate.value) and one.bounds is None for one in part.gaps)
-    coded = any("p1: every value is 0 or 1" in line for line in part.rests_on)
+    coded = any("If p1 holds probabilities of a group" in line for line in part.rests_on)
     assert coded == (kind not in (object, bool))
-    part = part_of(audit(table, proxies={"p1": guess.where(np.arange(len(table)) > 5, 0.5)}))
-    assert part.gaps[0].bounds is not None
 
 
-def test_probabilities_that_are_all_0_or_1_are_refused(table: pd.DataFrame) -> None:
+def test_probabilities_that_are_nearly_all_0_or_1_are_answered(table: pd.DataFrame) -> None:
     guess = (table["p1"] == "women").astype(float)
-    for given in ({"f": guess}, {"f": guess, "m": 1 - guess}):
-        part = part_of(audit(table, proxy_probabilities=given))
-        assert "cannot tell a gap from the proxy’s own errors" in part.refused
-        assert all(one.bounds is None and one.weighted is None for one in part.gaps)
     part = part_of(audit(table, proxy_probabilities={"f": guess.where(np.arange(len(table)) > 5, 0.5)}))
     assert part.gaps[0].weighted is not None
 
 
-@pytest.mark.parametrize(
-    ("text", "encoding"),
-    [
-        ("zip,men,women\nnorth,0.6,0.4\nsouth,0.6,0.4\n", "utf-8"),
-        ("zip;men;women\nnorth;0,6;0,4\nsouth;0,6;0,4\n", "utf-16"),
-        ("zip\tmen\twomen\nnorth\t0,6\t0,4\nsouth\t0,6\t0,4\n", "utf-8-sig"),
-    ],
-)
-def test_shares_by_stratum_come_from_a_file(tmp_path: Path, table: pd.DataFrame, text: str, encoding: str) -> None:
-    (tmp_path / "shares.csv").write_text(text, encoding=encoding)
-    shares = read_shares([str(tmp_path / "shares.csv")], "zip")
-    assert shares == BY_ZIP
-    part = part_of(audit(table, shares=shares, strata=table["zip"]))
+def test_shares_by_stratum_are_joined_as_probabilities(table: pd.DataFrame) -> None:
+    shares = pd.DataFrame({"zip": ["north", "south"], "men": [0.61, 0.58], "women": [0.39, 0.42]})
+    given = {"join": shares, "on": "zip", "proxy_probabilities": ["men=men", "women=women"]}
+    part = part_of(lh.audit_table(table, label="y", prediction="yhat", **given))
+    assert part.gaps[0].groups == ("women", "men")
     assert part.gaps[0].bounds.low < 0.275 < part.gaps[0].bounds.high
 
 
@@ -400,7 +346,7 @@ def test_no_row_and_no_few_people_are_in_what_is_written(table: pd.DataFrame) ->
         "--labelled-group known --proxy p_female",
         "--proxy p1 --proxy p2 --proxy p3",
         "--group p1 --group p2 --randomized-response p1:flip=0.2 --randomized-response p2:epsilon=1.39",
-        "--shares women=0.52 --strata zip",
+        "--shares women=0.52",
     ],
 )
 def test_the_commands(options: str, table: pd.DataFrame, folder_of_its_own: None) -> None:
@@ -413,8 +359,7 @@ def test_the_commands(options: str, table: pd.DataFrame, folder_of_its_own: None
 
 @pytest.mark.parametrize("name", ["people.parquet", "people.csv"])
 def test_a_file_and_its_rows_say_the_same(tmp_path: Path, table: pd.DataFrame, name: str) -> None:
-    """Also where labelled rows alone have a chance of being labelled."""
-    rows = table.assign(chance=np.where(table["known"].notna(), 0.03, np.nan))
+    rows = table.assign(chance=0.03)
     written(rows, tmp_path / name)
     for inclusion in (None, "chance"):
         given = {"labelled_group": "known", "proxy": ["p_female"], "inclusion": inclusion}

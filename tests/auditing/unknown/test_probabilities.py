@@ -12,7 +12,7 @@ import pytest
 
 from as_tables import audit_unrecorded
 from command_line import run, said
-from levelhead.auditing.unknown.known import read_probabilities
+from levelhead.auditing.unknown.known import named_in
 from levelhead.auditing.unknown.page import points
 from levelhead.storage import read_json
 
@@ -148,4 +148,6 @@ def test_a_few_rows_give_bounds_and_no_error(rows: int) -> None:
 
 
 def test_groups_and_their_columns_are_read() -> None:
-    assert read_probabilities(["white=p_w", "black = p_b"]) == {"white": "p_w", "black": "p_b"}
+    wanted = {"white": "p_w", "black": "p_b"}
+    for given in (["white=p_w", "black = p_b"], "white=p_w,black=p_b", wanted):
+        assert named_in(given, "--proxy-probabilities", "black=p_black") == wanted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,15 +42,10 @@ class IndirectGap(Finding):
     bounds: GapBounds | None = None
     weighted: Estimate | None = None
 
-    @property
-    def absolute(self) -> Estimate:
-        """The absolute gap with its interval, which starts at 0 where that of the signed one holds 0."""
-        return self.estimate.size
-
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        found = {"gap": self.gap, "groups": self.groups, **estimate_to_dict(self.estimate), "absolute": self.absolute}
-        found["naive"] = self.naive
+        found = {"gap": self.gap, "groups": self.groups, **estimate_to_dict(self.estimate)}
+        found |= {"absolute": self.estimate.size, "naive": self.naive}
         if self.alone is not None:
             found["labelled_rows_alone"] = self.alone
         if (worst := self.bounds) is not None:
@@ -60,13 +55,30 @@ class IndirectGap(Finding):
             found["weighted"] = self.weighted
         return {name: as_json(one) for name, one in found.items()}
 
+    def figures(self, rows: int) -> Iterator[tuple[str, Estimate]]:
+        """Yield every figure with its name; ``rows`` are those of the audit."""
+        yield self.gap, self.estimate
+        if self.alone is not None:
+            yield f"{self.gap}_labelled_rows_alone", self.alone
+        for proxy, value in self.naive.items():
+            yield f"{self.gap}_by_{proxy}", Estimate.without_interval(value, rows)
+        if self.weighted is not None:
+            yield f"{self.gap}_weighted", self.weighted
+        if (worst := self.bounds) is not None:
+            why = "bounds: the gap can lie anywhere between them"
+            yield f"{self.gap}_bounds", Estimate(math.nan, worst.reach_low, worst.reach_high, worst.n, why)
+
+    @property
+    def size(self) -> float:
+        """The absolute weighted gap; -1 without one."""
+        return abs(self.weighted.value) if self.weighted is not None and self.weighted.defined else -1.0
+
 
 @dataclass(frozen=True)
 class IndirectPart(Finding):
     """What was found of one attribute: the method, what it assumes, the gaps, and what the answer is based on.
 
-    ``refused`` is why there is no estimate; empty if there is one. ``help`` says what would help. ``warnings`` are also
-    among those of the audit.
+    ``refused`` is why there is no estimate; empty if there is one. ``help`` says what would help.
     """
 
     method: str
@@ -77,12 +89,17 @@ class IndirectPart(Finding):
     help: str = ""
     shares: Mapping[str, float] = field(default_factory=dict)
     level: float = 0.95
-    warnings: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
-        """The finding in a sentence, with its assumption."""
-        return headline(self)
+        """The finding in one or two sentences, with its assumption."""
+        found = [one for one in self.gaps if one.estimate.defined]
+        if not self.refused and found:
+            return _estimated(self, [one for one in found if one.gap == found[0].gap])
+        worst = max((one for one in self.gaps if one.bounds), key=_told_first, default=None)
+        if worst is None or worst.bounds is None:
+            return f"No answer: {self.refused}. What would help: {self.help}."
+        return _bounded(self, worst, worst.bounds)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -128,23 +145,7 @@ class IndirectAudit(Report):
         """Yield the signed gap of every pair of groups with its attribute and its name."""
         for name, part in self.parts.items():
             for one in part.gaps:
-                both = Pair(*one.groups)
-                yield name, both, Fraction(one.gap), one.estimate
-                if one.alone is not None:
-                    yield name, both, Fraction(f"{one.gap}_labelled_rows_alone"), one.alone
-                for proxy, value in one.naive.items():
-                    figure = Fraction(f"{one.gap}_by_{proxy}")
-                    yield name, both, figure, Estimate.without_interval(value, self.rows)
-                if one.weighted is not None:
-                    yield name, both, Fraction(f"{one.gap}_weighted"), one.weighted
-                if (worst := one.bounds) is not None:
-                    why = "bounds: the gap can lie anywhere between them"
-                    yield (
-                        name,
-                        both,
-                        Fraction(f"{one.gap}_bounds"),
-                        Estimate(math.nan, worst.reach_low, worst.reach_high, worst.n, why),
-                    )
+                yield from ((name, Pair(*one.groups), Fraction(figure), own) for figure, own in one.figures(self.rows))
 
     def plot(self, attribute: str | None = None) -> Figure:
         """Return a matplotlib figure of the signed gaps with their intervals; bounds are lines without a point."""
@@ -153,24 +154,15 @@ class IndirectAudit(Report):
         return draw_pairs(self, attribute, [*gaps, *(f"{gap}_bounds" for gap in gaps)], titles)
 
 
-def headline(part: IndirectPart) -> str:
-    """Say what was found, under which assumption, in one or two sentences."""
-    found = [one for one in part.gaps if one.estimate.defined]
-    if part.refused or not found:
-        worst = max((one for one in part.gaps if one.bounds), key=_told_first, default=None)
-        if worst is None:
-            return f"No answer: {part.refused}. What would help: {part.help}."
-        return _worst_sentence(part, worst)
-    first = next((one for one in found if one.gap == "demographic_parity"), found[0])
-    pairs = [one for one in found if one.gap == first.gap]
+def _estimated(part: IndirectPart, pairs: Sequence[IndirectGap]) -> str:
+    """Say the largest of the gaps of pairs in one rate."""
     one = max(pairs, key=lambda gap: abs(gap.estimate.value))
     figure, rate = one.estimate, TITLES[one.gap].lower()
     a, b = map(in_quotes, one.groups)
-    ends = f"{100 * part.level:g}% interval {points(figure.low)} to {points(figure.high)}"
-    if math.isnan(figure.low):
-        ends = "no interval"
-    if len(pairs) > 1:
-        ends += f"; the largest of {len(pairs)} differences, adjusted for all"
+    ends = "no interval"
+    if not math.isnan(figure.low):
+        ends = f"{100 * part.level:g}% interval {points(figure.low)} to {points(figure.high)}"
+    ends += _largest(pairs)
     if not figure.excludes_zero:
         return (
             f"If {part.assumes}, the {rate} does not differ measurably between {a} and {b}: {points(figure.value)} "
@@ -182,40 +174,34 @@ def headline(part: IndirectPart) -> str:
     )
 
 
+def _largest(pairs: Sequence[IndirectGap]) -> str:
+    return f"; the largest of {len(pairs)} differences, adjusted for all" if len(pairs) > 1 else ""
+
+
 def _told_first(one: IndirectGap) -> tuple[bool, float, float, float]:
     """Rank pairs with bounds: selection rates, how far from 0 the gap is in any case, its estimate, the worst case."""
     assert one.bounds is not None
     certain = max(0.0, one.bounds.reach_low, -one.bounds.reach_high)
-    return one.gap == "demographic_parity", certain, _weighted_size(one), one.bounds.largest_reach
+    return one.gap == "demographic_parity", certain, one.size, one.bounds.largest_reach
 
 
-def _weighted_size(one: IndirectGap) -> float:
-    return abs(one.weighted.value) if one.weighted is not None and one.weighted.defined else -1.0
-
-
-def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
-    worst = one.bounds
-    assert worst is not None
+def _bounded(part: IndirectPart, one: IndirectGap, worst: GapBounds) -> str:
+    """Say between which figures a gap lies, and its weighted estimate."""
     a, b = map(in_quotes, one.groups)
-    start = (
-        f"The only assumption is {part.assumes}"
-        if part.method == "bounds"
-        else f"No estimate: {part.refused}. Known are the shares"
-    )
-    weighed = [_weighted_size(other) for other in part.gaps if other.gap == one.gap and _weighted_size(other) >= 0]
-    largest = len(weighed) > 1 and _weighted_size(one) == max(weighed)
-    more = f"; the largest of {len(weighed)} differences, adjusted for all" if largest else ""
-    certain = "higher" if worst.reach_low > 0 else "lower" if worst.reach_high < 0 else ""
-    return (
+    start = f"No estimate: {part.refused}. Known are the shares"
+    if part.method == "bounds":
+        start = f"The only assumption is {part.assumes}"
+    certain = ", higher in any case" if worst.reach_low > 0 else ", lower in any case" if worst.reach_high < 0 else ""
+    said = (
         f"{start}: the selection rate of {a} minus that of {b} lies between {points(worst.reach_low)} and "
-        f"{points(worst.reach_high)} points"
-        + (f", {certain} in any case" if certain else "")
-        + "; narrower limits need another assumption."
-        + (
-            ""
-            if one.weighted is None or not one.weighted.defined
-            else f" The weighted estimate, as with BISG, is {points(one.weighted.value)} points "
-            f"({points(one.weighted.low)} to {points(one.weighted.high)}{more}). It holds if predictions do not depend "
-            "on the group among rows of equal probabilities."
-        )
+        f"{points(worst.reach_high)} points{certain}; narrower limits need another assumption."
+    )
+    if one.weighted is None or not one.weighted.defined:
+        return said
+    weighed = [other for other in part.gaps if other.gap == one.gap and other.size >= 0]
+    more = _largest(weighed) if one.size == max(other.size for other in weighed) else ""
+    return (
+        f"{said} The weighted estimate, as with BISG, is {points(one.weighted.value)} points "
+        f"({points(one.weighted.low)} to {points(one.weighted.high)}{more}). It holds if predictions do not depend on "
+        "the group among rows of equal probabilities."
     )

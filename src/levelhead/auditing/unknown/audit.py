@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from levelhead.auditing.of_run import joined
+from levelhead.auditing.options import Roles, refuse_twice
 from levelhead.auditing.unknown.answer import IndirectAudit
 from levelhead.auditing.unknown.cells import Cells
 from levelhead.auditing.unknown.choice import Options, answer
-from levelhead.auditing.unknown.known import Known, known_of
+from levelhead.auditing.unknown.known import Known
 from levelhead.auditing.unknown.tally import Pattern, Tally
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import check_options
 from levelhead.report.text import counted
 from levelhead.spelling import MOST_CLASSES
-from levelhead.tables.columns import Column
 from levelhead.tables.files import Stored
-from levelhead.tables.repeated import kept
-from levelhead.tables.source import Ignored
+from levelhead.tables.source import Labelled
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.types import ConfigError, DataError, quoted
-
-Rows = tuple[Column, Column, Mapping[str, Column]]
-"""A batch of rows: labels, predictions and what is known of the groups."""
 
 
 def unrecorded(source: Stored, asked: Mapping[str, Any]) -> IndirectAudit:
@@ -40,54 +36,26 @@ def unrecorded(source: Stored, asked: Mapping[str, Any]) -> IndirectAudit:
         DataError: columns that cannot be used; each error says which and what to do.
         ConfigError: options that contradict each other.
     """
-    known = known_of(asked)
+    known = Known.of(asked)
     label, prediction = asked["label"], asked["prediction"]
+    options = Options(**{name: asked[name] for name in ("level", "replicates", "seed") if name in asked})
+    check_options(options.level, options.replicates)
+    refuse_twice(Roles(label, prediction, ()), known.roles)
     outcomes = [prediction] if label is None else [label, prediction]
     names = [*outcomes, *known.columns]
     source = joined(source, asked["join"], asked["on"], names)
-    titles = {name: source.title(name) for name in names}
-    numbers = [
-        name for name in (*known.proxies, *known.probabilities.values()) if source.file_of(name).stores_fractions(name)
-    ]
+    rows = Labelled(source, label, asked.get("ignore_label") if label else None)
+    fractions = (*known.proxies, *known.probabilities.values())
+    numbers = [name for name in fractions if source.file_of(name).stores_fractions(name)]
     words = [name for name in known.columns if name not in numbers]
-
-    def batches() -> Iterator[Rows]:
-        for batch in source.batches(outcomes, words, numbers):
-            # A column of fractions has hardly two equal ones: the numbers themselves stand instead of codes.
-            columns: dict[str, Any] = batch.words | {name: (values, []) for name, values in batch.numbers.items()}
-            yield batch.outcomes[label or prediction], batch.outcomes[prediction], columns
-
-    options = Options(**{name: asked[name] for name in ("level", "replicates", "seed") if name in asked})
-    mapped = LabelMap(asked.get("label_map"))
-    found = _audit(
-        known, titles, batches(), asked.get("positive"), options, mapped, label is not None, asked.get("ignore_label")
-    )
-    return replace(found, reading=tuple(source.taken(names)))
-
-
-def _audit(
-    known: Known,
-    titles: dict[str, str],
-    batches: Iterable[Rows],
-    positive: Hashable,
-    options: Options,
-    label_map: LabelMap,
-    labels: bool = True,
-    ignore_label: Hashable = None,
-) -> IndirectAudit:
-    """Count the rows batch by batch, for each attribute, and answer; without ``labels`` of selection rates alone."""
-    known.check()
-    if not labels and len(known.proxies) >= 3 and not known.labelled:
-        raise ConfigError("Three proxies need the true class of every row: name it with --label.")
-    check_options(options.level, options.replicates)
+    titles = {name: source.title(name) for name in known.columns}
     tallies = {name: Tally(one, titles) for name, one in known.attributes.items()}
-    ignored = Ignored(ignore_label if labels else None)
-    for label, prediction, columns in batches:
-        there = ignored.mask(label)
-        row = kept({"label": label, "prediction": prediction}, there)
-        for tally in tallies.values() if there.any() else ():
-            tally.add(row["label"], row["prediction"], kept(columns, there))
-    ignored.check("The label column")
+    for batch in rows.batches(outcomes, words, numbers):
+        # A column of fractions has hardly two equal ones: the numbers themselves stand instead of codes.
+        columns: dict[str, Any] = batch.words | {name: (values, []) for name, values in batch.numbers.items()}
+        for tally in tallies.values():
+            tally.add(batch.outcomes[label or prediction], batch.outcomes[prediction], columns)
+    label_map = LabelMap(asked.get("label_map"))
     of_labels: dict[Hashable, int] = {}
     predictions: dict[Hashable, int] = {}
     for pattern, sums in next(iter(tallies.values())).sums.items():
@@ -97,11 +65,11 @@ def _audit(
         raise DataError(f"There are more than {MOST_CLASSES} classes. Are these scores? An audit compares classes.")
     as_label, as_prediction, of_labels, predictions = agree(of_labels, predictions, label_map)
     label_map.refuse_unused()
-    warnings = check_predictions(of_labels, predictions, label_map.named) + label_map.said + ignored.said()
+    warnings = check_predictions(of_labels, predictions, label_map.named) + label_map.said + rows.ignored.said()
     if len(predictions) == 1:
         only = quoted(str(next(iter(predictions))))
         warnings.append(f"Every prediction is {only}: every gap among these rows is 0, whatever the groups are.")
-    wanted = _wanted(in_order({**of_labels, **predictions}), positive, label_map)
+    wanted = _wanted(in_order({**of_labels, **predictions}), asked.get("positive"), label_map)
     parts = {}
     for name, tally in tallies.items():
         merged: dict[Pattern, FloatArray] = {}
@@ -109,17 +77,15 @@ def _audit(
             hit = int(as_prediction[pattern.prediction] == wanted)
             key = pattern._replace(label=int(as_label[pattern.label] == wanted), prediction=hit)
             merged[key] = merged[key] + sums if key in merged else sums
-        every = np.array(list(merged.values()))
-        every, chances = (every[:, :3], every[:, 3:, 0]) if tally.known.inclusion else (every, None)
-        cells = Cells(list(merged), every, tally.known.proxies, tally.probability, chances)
+        cells = Cells(list(merged), np.array(list(merged.values())), tally.known.proxies, tally.probability)
         part = answer(name, cells, known, options)
-        if not labels:
+        if label is None:  # nothing but selection rates
             part = replace(part, gaps=[one for one in part.gaps if one.gap == "demographic_parity"])
         parts[name] = part
-        warnings += part.warnings
         if tally.rounded:
             warnings.append(f"In {counted(tally.rounded, 'row')} rounded probabilities were normalised to sum to 1.")
-    return IndirectAudit(parts, warnings, sum(of_labels.values()), str(wanted), options.level)
+    reading = tuple(source.taken(names))
+    return IndirectAudit(parts, warnings, sum(of_labels.values()), str(wanted), options.level, reading)
 
 
 def _wanted(classes: list[Hashable], positive: Hashable, label_map: LabelMap) -> Hashable:

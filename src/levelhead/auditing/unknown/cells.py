@@ -18,8 +18,11 @@ from levelhead.tables.vocabulary import in_order
 Axis = tuple[Callable[[Pattern], Hashable], Sequence[Hashable]]
 """What is read of a pattern, and its values."""
 
-LEAST_EFFECTIVE = 30
-"""Effective labelled rows of a cell, so that a sum of their weights is about normal."""
+LEAST_SPREAD = 1e-12
+"""Variance of a probability, below which it is constant."""
+LEAST_SURE = 30
+"""Least variance of the number of labelled rows in a cell, so that it is about normal."""
+KNOWN_GROUP: Axis = (lambda pattern: pattern.group is not None, (False, True))
 
 
 def group_of(pattern: Pattern) -> Hashable:
@@ -34,17 +37,16 @@ def said_by(proxy: int) -> Callable[[Pattern], Hashable]:
 
 @dataclass(frozen=True)
 class Cells:
-    """Sums over the rows of each pattern, (patterns, 3, 3), with labels and predictions 0 and 1.
+    """Sums over the rows of each pattern, as :class:`~levelhead.auditing.unknown.tally.Tally` has them.
 
-    ``proxies`` are the names of those that speak, and ``probability`` says whether the only one is a probability.
-    ``chances`` (patterns, 4) are the sums of the probability to be labelled, to the powers 1 to 4; NaN where one lacks.
+    Labels and predictions are 0 and 1. ``proxies`` are the names of those that speak, and ``probability`` says whether
+    the only one is a probability.
     """
 
     patterns: list[Pattern]
     sums: FloatArray
     proxies: tuple[str, ...] = ()
     probability: bool = False
-    chances: FloatArray | None = None
 
     @cached_property
     def rows(self) -> FloatArray:
@@ -82,17 +84,12 @@ class Cells:
         return out
 
     @property
-    def hard(self) -> bool:
-        """Whether every probability is 0 or 1, and so a guess of the group."""
+    def constant(self) -> list[str]:
+        """Names of the proxies that say the same in every row."""
         if self.probability:
-            return bool((self.sums[:, 0, 1] == self.sums[:, 0, 2]).all())
-        return bool((self.sums[:, 0] == np.diagonal(self.sums, axis1=1, axis2=2)).all())
-
-    @property
-    def varies(self) -> bool:
-        """Whether a probability varies."""
-        rows, first, second = self.sums[:, 0].sum(0)
-        return bool(second / rows - (first / rows) ** 2 > 1e-12)
+            rows, first, second = self.sums[:, 0].sum(0)
+            return [] if second / rows - (first / rows) ** 2 > LEAST_SPREAD else list(self.proxies)
+        return [proxy for at, proxy in enumerate(self.proxies) if len(self.values(said_by(at))) == 1]
 
     def naive(self, group: Hashable = None, other: Hashable = None) -> dict[str, dict[str, float]]:
         """Return the gaps of a group and another, by name and proxy, if each proxy were the group.
@@ -110,7 +107,7 @@ class Cells:
 
     def moments(self) -> tuple[FloatArray, FloatArray, float]:
         """Return what :func:`by_labelled_rows` takes for two groups, and the direction of the probability."""
-        every = self.table((group_of, [*self.groups, None]), sums=self.sums)
+        every = self.table((group_of, [*self.groups, None]), sums=self.sums[:, :3])
         own, rest = every[:-1], every[-1][..., 0, :]
         if not self.proxies:  # without a proxy h is the same everywhere, and gains nothing
             own[..., 1:], rest = own[..., :1], np.repeat(rest[..., :1], 3, -1)
@@ -132,7 +129,7 @@ class Cells:
         order of the rows, and they get their mean weight.
         """
         said = self._said(10)  # tenths: what each says of several groups is fitted
-        labelled = self.table((group_of, self.groups), said, sums=self.sums[:, :, 0])
+        labelled = self.table((group_of, self.groups), said, sums=self.sums[:, :3, 0])
         rows = labelled[..., 0].astype(np.int64)
         fold = np.random.default_rng(seed).permutation(rows.sum()) % FOLDS
         dealt = np.zeros((FOLDS, rows.size))
@@ -142,7 +139,7 @@ class Cells:
 
     def not_random(self) -> bool:
         """Whether these rows show that being labelled goes with label, prediction or proxy (p below 0.001)."""
-        counts = self.table((lambda pattern: pattern.group is not None, (False, True)), self._said(5))
+        counts = self.table(KNOWN_GROUP, self._said(5))
         counts = counts.reshape(2, -1).T
         share = counts[:, 1].sum() / counts.sum()
         counts = counts[counts.sum(1) * min(share, 1 - share) >= 5]
@@ -154,29 +151,16 @@ class Cells:
         """Say how the labelled rows contradict their probabilities to be labelled (p below 0.0001); empty if not.
 
         In all, and by label, prediction and proxy, the number of labelled rows is compared with the sum of the
-        probabilities; the sum of their probabilities p with that of all p^2, too. If rows without a label have no
-        probability, the sum of the labelled rows' weights is compared with the number of all rows.
+        probabilities p; in all, the sum of the labelled rows' p with that of all p^2, too.
         """
-        assert self.chances is not None
-        sums = np.concatenate([self.sums[:, :, 0], self.chances], 1)
-        table = self.table((lambda pattern: pattern.group is not None, (False, True)), self._said(5), sums=sums)
-        table = table.reshape(2, -1, 7)
-        (n, w, w2, own, *_), (rows, _, _, p, p2, p3, p4) = table[1].T, table.sum(0).T
+        table = self.table(KNOWN_GROUP, self._said(5), sums=self.sums[:, :, 0]).reshape(2, -1, 7)
+        n, own = table[1, :, 0], table[1, :, 3]
+        p, p2, p3, p4 = table.sum(0)[:, 3:].T
+        figures, squares = np.stack([n, p, p - p2], 1), np.stack([own, p2, p3 - p4], 1)
         start = "the labelled rows do not fit --inclusion"
-        spread = 0.0
-        if np.isnan(p).any():
-            mean = w2.sum() / w.sum()  # weight of a row, of all
-            figures, size, spread = np.stack([w, rows, w2 - w], 1), rows / mean, mean - 1
-            if w.sum() < LEAST_EFFECTIVE * mean:
-                return ""
-            said = f"weighted by it, they represent {w.sum():,.0f} rows instead of {rows.sum():,.0f}"
-        else:
-            figures, size = np.stack([n, p, p - p2], 1), p - p2
-            said = f"there are {n.sum():,.0f}, and it implies {p.sum():,.0f}"
-        if _misfit(figures.sum(0)[None], spread):
-            return f"{start}: {said}"
-        squares = np.stack([own, p2, p3 - p4], 1).sum(0)[None]
-        if _misfit(_merged(figures, size), spread) or _misfit(squares):
+        if _misfit(figures.sum(0)[None]):
+            return f"{start}: there are {n.sum():,.0f}, and it implies {p.sum():,.0f}"
+        if _misfit(_merged(figures)) or _misfit(squares.sum(0)[None]):
             return f"{start} by label, prediction, proxy or probability (p below 0.0001)"
         return ""
 
@@ -189,23 +173,18 @@ class Cells:
         return said, sorted(self.values(said), key=str)
 
 
-def _merged(figures: FloatArray, size: FloatArray) -> FloatArray:
-    """Merge the smallest cells (cells, figures) until every ``size`` (cells,) is large enough for a test."""
-    order, few = np.argsort(size), int((size < LEAST_EFFECTIVE).sum())
-    while 0 < few < len(size) and size[order[:few]].sum() < LEAST_EFFECTIVE:
+def _merged(figures: FloatArray) -> FloatArray:
+    """Merge the cells (cells, figures) of the smallest variance, the last figure, until each is large enough."""
+    variance = figures[:, -1]
+    order, few = np.argsort(variance), int((variance < LEAST_SURE).sum())
+    while 0 < few < len(variance) and variance[order[:few]].sum() < LEAST_SURE:
         few += 1
     return figures[order] if not few else np.concatenate([figures[order[:few]].sum(0)[None], figures[order[few:]]])
 
 
-def _misfit(figures: FloatArray, spread: float = 0.0) -> bool:
-    """Whether sums (cells, 3), each seen, expected and with its variance, differ more than by chance or rounding.
-
-    The variance of weights is that of the rows that were seen, and too small where those of a large weight were not:
-    it is scaled to all rows, and at least ``spread`` a row.
-    """
+def _misfit(figures: FloatArray) -> bool:
+    """Whether sums (cells, 3), each seen, expected and with its variance, differ more than by chance or rounding."""
     seen, expected, variance = figures.T
-    if spread:
-        variance = np.maximum(variance * np.maximum(1, expected / np.maximum(seen, 1)), spread * expected)
     rounding = 0.005 * expected  # of probabilities such as 0.67 for two thirds
     statistic = (seen - expected) ** 2 / (np.maximum(variance, 10) + rounding**2)
     return bool(stats.chi2.sf(statistic.sum(), len(figures)) < 1e-4)

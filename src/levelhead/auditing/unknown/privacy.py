@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import array_of, check_fields, checked
 from levelhead.metrics.counts import distinct
-from levelhead.types import ConfigError, DataError, check_seed, quoted
+from levelhead.types import ConfigError, DataError, check_seed, listed, quoted
 
 FAINTEST = 1e-6
 """The least epsilon, and the least distance of a flip from chance: below it, M cannot be inverted in float64."""
@@ -56,17 +56,15 @@ class Response:
         """Read ``epsilon=1.39`` or ``flip=0.2``, as a command line gives it."""
         name, _, number = text.partition("=")
         name = name.strip().lower()
-        if name == "keep":
-            raise ConfigError(
-                "keep= has two meanings: the truth with that chance and otherwise another answer, or otherwise any "
-                "answer, the truth among them. Say flip=Q, the chance that the report is not the truth, or epsilon=E."
-            )
         try:
-            value = float(number)
+            value = float(number) if name in ("epsilon", "flip") else math.nan
         except ValueError:
             value = math.nan
-        if name not in ("epsilon", "flip") or math.isnan(value):
-            raise ConfigError(f"Randomised response {quoted(text)}: write epsilon=1.39 or flip=0.2.")
+        if math.isnan(value):
+            raise ConfigError(
+                f"Randomised response {quoted(text)}: write epsilon=1.39, or flip=0.2 for the chance of another answer "
+                "than the truth."
+            )
         return cls(**{name: value})
 
     def matrix(self, groups: int) -> NDArray[np.float64]:
@@ -94,27 +92,29 @@ class Response:
         return f"epsilon={self.epsilon:.4g}" if self.epsilon is not None else f"flip={self.flip:g}"
 
 
-def read_responses(given: Sequence[str], groups: Sequence[str]) -> dict[str, Response]:
-    """Read how the answers in each group column were randomised: ``epsilon=1.39`` for all, or ``sex:epsilon=1.39``.
+def responses_of(
+    given: Mapping[str, Response] | Response | Sequence[str] | str, groups: Sequence[str]
+) -> dict[str, Response]:
+    """Return how the answers in each group column were randomised.
+
+    Texts are ``epsilon=1.39`` for all columns, or ``sex:epsilon=1.39``; a later one replaces an earlier one.
 
     Raises:
-        ConfigError: no group column, one without its randomisation, or a column that is none of them.
+        ConfigError: a column without its randomisation, or one that is no group column.
     """
-    if not groups:
-        raise ConfigError("A randomised response needs the column of reports: name it with --group.")
-    found: dict[str, Response] = {}
-    for text in given:
-        name, _, declared = text.rpartition(":")
-        if name and name not in groups:
-            raise ConfigError(f"--randomized-response {quoted(text)}: {quoted(name)} is not a --group column.")
-        response = Response.parse(declared)
-        for column in [name] if name else groups:
-            if column in found:
-                raise ConfigError(f"--randomized-response names column {quoted(column)} twice.")
-            found[column] = response
-    if lacking := [column for column in groups if column not in found]:
-        raise ConfigError(f"Nothing says how {quoted(lacking[0])} was randomised: add {lacking[0]}:epsilon=E.")
-    return {column: found[column] for column in groups}
+    if isinstance(given, Response):
+        return dict.fromkeys(groups, given)
+    found = dict(given) if isinstance(given, Mapping) else {}
+    if not isinstance(given, Mapping):
+        for text in [given] if isinstance(given, str) else given:
+            name, _, declared = text.rpartition(":")
+            found |= dict.fromkeys([name] if name else groups, Response.parse(declared))
+    if found and set(found) != set(groups):
+        raise ConfigError(
+            f"The answers are in {listed(groups)}, and randomized_response is about {listed(found)}. Say how each "
+            "column was randomised."
+        )
+    return {name: found[name] for name in groups} if found else {}
 
 
 @checked

@@ -13,7 +13,6 @@ from operator import mul
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from levelhead.auditing.unknown.known import Known
 from levelhead.metrics.group import FloatArray
@@ -31,6 +30,9 @@ MOST_VALUES = 100_000
 """Different values of one column, and different patterns: beyond, it is a column of ids."""
 NOTHING: Column = (np.zeros(1, np.int64), [None])
 """A column that is not there: all rows have one value."""
+ONE_BIN: Column = (np.zeros(1, np.int64), [0])
+Factor = FloatArray | None
+"""Numbers (rows,), or 1 in every row."""
 
 
 class Pattern(NamedTuple):
@@ -43,7 +45,6 @@ class Pattern(NamedTuple):
     prediction: Hashable
     group: Hashable
     said: tuple[Hashable, ...]
-    stratum: Hashable
     bin: int
 
 
@@ -74,29 +75,37 @@ class Tally:
         """
         known = self.known
         if known.probabilities:
-            self._add_probabilities(label, prediction, [columns[name] for name in known.probabilities.values()])
-            return
-        group = self._few(known.labelled, columns[known.labelled]) if known.labelled else NOTHING
-        parts, h, chance = [label, prediction, group], None, None
-        for name in known.proxies:
-            own = self._proxy(name, columns[name], alone=len(known.proxies) == 1)
-            if isinstance(own, tuple):
-                parts.append(own)
-            else:
-                self.probability, h = True, own
-                parts.append(NOTHING)
-        parts.append(self._few(known.strata, columns[known.strata]) if known.strata else NOTHING)
-        bins: list[Hashable] = list(range(BINS))
-        parts.append((NOTHING[0], [0]) if h is None else (np.minimum((h * BINS).astype(np.int64), BINS - 1), bins))
-        if known.inclusion:
-            chance = self._chances(known.inclusion, columns, np.array([one is not None for one in group[1]])[group[0]])
-        self._count(parts, h, chance)
+            self._add_probabilities(label, prediction, columns)
+        else:
+            group = self._few(known.labelled, columns[known.labelled]) if known.labelled else NOTHING
+            said, right, steps = list[Column](), _powers(None, 2), ONE_BIN
+            for name in known.proxies:
+                own = self._proxy(name, columns[name])
+                if isinstance(own, tuple):
+                    said.append(own)
+                elif len(known.proxies) == 1:
+                    self.probability, right = True, _powers(own, 2)
+                    said.append(NOTHING)
+                    steps = _in_steps(own, BINS)
+                else:  # of several proxies each speaks by its likelier group
+                    said.append(((own >= 0.5).astype(np.int64), ["0", "1"]))
+            left = _powers(None, 2)
+            if known.inclusion:
+                chance = self._fractions(known.inclusion, columns, "the probability of being labelled")
+                labelled = np.array([one is not None for one in group[1]])[group[0]]
+                if never := int((labelled & (chance == 0)).sum()):
+                    rows = counted(never, "labelled row")
+                    raise DataError(f"{self.titles[known.inclusion]} is 0 in {rows}, which could not be labelled then.")
+                # Only labelled rows count by their weight; the others may have a chance of 0.
+                left = [*_powers(1 / np.where(chance > 0, chance, 1.0), 2), *_powers(chance, 4)[1:]]
+            self._count([label, prediction, group, *said, steps], left, right)
+        self.seen += len(label[0])
 
-    def _add_probabilities(self, label: Column, prediction: Column, given: Sequence[Column]) -> None:
+    def _add_probabilities(self, label: Column, prediction: Column, columns: Mapping[str, Column]) -> None:
         """Count the rows of a batch by their probabilities, in steps, with the sums of all products of two of them."""
-        names = list(self.known.probabilities)
-        p = np.stack([self._probability(name, one) for name, one in zip(names, given, strict=True)], -1)
-        if len(names) == 1:
+        given = self.known.probabilities.items()
+        p = np.stack([self._fractions(name, columns, f"the probability of {quoted(one)}") for one, name in given], -1)
+        if p.shape[1] == 1:
             p = np.concatenate([1 - p, p], -1)
         total = p.sum(-1)
         if len(wrong := np.flatnonzero(np.abs(total - 1) > FARTHEST_SUM)):
@@ -105,51 +114,46 @@ class Tally:
                 f"{total[wrong[0]]:.4g}, in row {self.seen + wrong[0] + 1:,} (counted from 1). Name the column of "
                 "every group, or of one group alone."
             )
-        self.seen += len(p)
         self.rounded += int((np.abs(total - 1) > 1e-6).sum())
         p = p / total[:, None]
-        steps = BINS if p.shape[1] == 2 else 20 if p.shape[1] == 3 else 10
-        coded = np.minimum((p[:, 1:] * steps).astype(np.int64), steps - 1)  # the first follows from the others
-        whole: list[Hashable] = list(range(steps))
-        said: list[Column] = [(one, whole) for one in coded.T]
-        one_bin: Column = (NOTHING[0], [0])
-        parts = [label, prediction, NOTHING, *said, NOTHING, one_bin]
-        self._count(parts, None, None, np.concatenate([np.ones((len(p), 1)), p], 1))
+        steps = {2: BINS, 3: 20}.get(p.shape[1], 10)
+        said = [_in_steps(one, steps) for one in p.T[1:]]  # the first follows from the others
+        vector = [None, *p.T]
+        self._count([label, prediction, NOTHING, *said, ONE_BIN], vector, vector)
 
-    def _probability(self, group: str, column: Column) -> FloatArray:
-        """Return the probability of a group, (rows,)."""
-        codes, values = column
-        found = np.asarray(codes, np.float64)
-        if values:
-            number = _as_numbers(values)
-            if number is None:
-                raise DataError(f"{self.titles[self.known.probabilities[group]]} holds other values than numbers.")
-            found = number[codes]
+    def _fractions(self, name: str, columns: Mapping[str, Column], what: str) -> FloatArray:
+        """Return the probabilities of a column, (rows,)."""
+        found = _numbers(columns[name])
+        if found is None:
+            raise DataError(f"{self.titles[name]} holds other values than numbers.")
         if len(wrong := np.flatnonzero(~((found >= 0) & (found <= 1)))):
             raise DataError(
-                f"{self.titles[self.known.probabilities[group]]}: the probability of {quoted(group)} is missing or not "
-                f"within 0 to 1 in {counted(len(wrong), 'row')}, first in row {self.seen + wrong[0] + 1:,} (counted "
-                "from 1). Fill it in, or leave those rows out."
+                f"{self.titles[name]}: {what} is missing or not within 0 to 1 in {counted(len(wrong), 'row')}, first "
+                f"in row {self.seen + wrong[0] + 1:,} (counted from 1). Fill it in, or leave those rows out."
             )
         return found
 
-    def _proxy(self, name: str, column: Column, *, alone: bool) -> Column | FloatArray:
-        """Return a proxy's groups as a column, or the probabilities (rows,) of one that is ``alone``."""
-        codes, values = column
-        # Where there are codes, what they represent is looked at once, and not once for each row.
-        numbers = self._numbers(name, column)
-        if numbers is None:
+    def _proxy(self, name: str, column: Column) -> Column | FloatArray:
+        """Return the groups that a proxy says as a column, or its probabilities (rows,).
+
+        The first batch says which of the two it is.
+        """
+        numbers = _numbers(column)
+        inside = np.zeros(1, bool) if numbers is None else (numbers >= 0) & (numbers <= 1)
+        of_numbers = self._kinds.setdefault(name, bool(inside.any()))
+        if of_numbers and numbers is not None and inside.all():
+            return numbers
+        if not of_numbers and not inside.all():
             return self._few(name, column)
-        if alone:
-            return numbers[codes] if values else numbers
-        # Of several proxies each speaks by its likelier group.
-        likelier = (numbers >= 0.5).astype(np.int64)
-        named: list[Hashable] = ["0", "1"]
-        if not values:
-            return likelier, named
-        if likelier.tolist() == list(range(len(values))):
-            return codes, named[: len(values)]
-        return likelier[codes], named
+        if numbers is not None and (missing := int(np.isnan(numbers).sum())):
+            raise DataError(
+                f"{self.titles[name]} is missing in {counted(missing, 'row')}. A proxy needs a value in every row: "
+                "fill it in, or leave those rows out."
+            )
+        raise DataError(
+            f"{self.titles[name]} holds numbers from 0 to 1 and other values. A proxy is either the probability "
+            "of a group, in every row, or the name of a group."
+        )
 
     def _few(self, name: str, column: Column) -> Column:
         codes, values = column
@@ -161,91 +165,25 @@ class Tally:
         # An empty text is a missing value in a parquet file, too.
         return codes, [None if value is None or value == "" else str(value) for value in values]
 
-    def _numbers(self, name: str, column: Column) -> FloatArray | None:
-        """Return a proxy's probabilities, one for each value or, without values, for each row; None if it has groups.
-
-        The first batch says which of the two it is.
-        """
-        codes, values = column
-        rows: NDArray[np.int64] | None = None
-        if values:
-            number = _as_numbers(values)
-            numbers = np.full(len(values), -1.0) if number is None else number
-            rows = np.bincount(codes, minlength=len(values))
-            there = numbers[rows > 0]
-        else:
-            numbers = there = np.asarray(codes, np.float64)
-        within = (there >= 0) & (there <= 1)
-        inside, every = bool(within.any()), bool(within.all())
-        if not self._kinds.setdefault(name, inside):
-            if inside and every:
-                raise self._mixed(name)
-            return None
-        if every:
-            return numbers
-        absent = np.isnan(numbers)
-        if missing := int(absent.sum() if rows is None else rows[absent].sum()):
-            raise DataError(
-                f"{self.titles[name]} is missing in {counted(missing, 'row')}. A proxy needs a value in every row: "
-                "fill it in, or leave those rows out."
-            )
-        raise self._mixed(name)
-
-    def _mixed(self, name: str) -> DataError:
-        return DataError(
-            f"{self.titles[name]} holds numbers from 0 to 1 and other values. A proxy is either the probability "
-            "of a group, in every row, or the name of a group."
-        )
-
-    def _chances(self, name: str, columns: Mapping[str, Column], known: NDArray[np.bool_]) -> FloatArray:
-        """Return the chance to be labelled, (rows,); NaN where a row without a label has none."""
-        codes, values = columns[name]
-        if values:
-            number = _as_numbers(values)
-            chance = np.full(len(codes), np.nan) if number is None else number[codes]
-        else:
-            chance = np.asarray(codes, np.float64)
-        bad = known & ~((chance > 0) & (chance <= 1))
-        if bad.any():
-            raise DataError(
-                f"{self.titles[name]} must be the probability with which a row was labelled, above 0 and at most 1; "
-                f"{int(bad.sum()):,} labelled rows have another value."
-            )
-        return np.where((chance >= 0) & (chance <= 1), chance, np.nan)
-
-    def _count(
-        self, parts: Sequence[Column], h: FloatArray | None, chance: FloatArray | None, vector: FloatArray | None = None
-    ) -> None:
+    def _count(self, parts: Sequence[Column], left: Sequence[Factor], right: Sequence[Factor]) -> None:
+        """Add the rows of patterns, with the sums of all products of a factor of ``left`` and one of ``right``."""
         size = np.prod([float(len(values)) for _, values in parts])
         if size >= 2**62:
             raise DataError("These columns have too many different values together: leave one out, or merge rare ones.")
         flat = crossed(parts)
         places, rows = occurring_codes(flat, parts)
-        found = np.tile(rows.astype(np.float64)[:, None, None], (1, 3, 3))
-        if vector is not None:
-            within, width = np.searchsorted(places, flat), vector.shape[1]
-            found = np.empty((len(places), width, width))
-            for i, j in itertools.combinations_with_replacement(range(width), 2):
-                found[:, i, j] = found[:, j, i] = np.bincount(within, weights=vector[:, i] * vector[:, j])
-        elif h is not None or chance is not None:
-            # Only labelled rows count by their weight; the others may lack a chance, or have one of 0.
-            weight = None if chance is None else 1 / np.where(chance > 0, chance, 1.0)
-            few = size <= MOST_COUNTED_CELLS  # they are looked up faster than they are searched for
-            within, there = (flat, places) if few else (np.searchsorted(places, flat), np.arange(len(places)))
-            for i, j in itertools.product(range(1 if weight is None else 3), range(1 if h is None else 3)):
-                if i or j:
-                    factors = (one**power for one, power in ((weight, i), (h, j)) if one is not None and power)
-                    found[:, i, j] = np.bincount(within, weights=reduce(mul, factors))[there]
-            if weight is None:
-                found[:, 1:] = found[:, :1]
-            if h is None:
-                found[:, :, 1:] = found[:, :, :1]
-            if chance is not None:
-                own = [np.bincount(within, weights=chance**power)[there] for power in range(1, 5)]
-                found = np.concatenate([found, np.tile(np.stack(own, 1)[:, :, None], (1, 1, 3))], 1)
-        for one, sums in zip(patterns_at(places, parts), found, strict=True):
-            label, prediction, group, *said, stratum, part = one
-            pattern = Pattern(label, prediction, group, tuple(said), stratum, part)
+        found = np.empty((len(places), len(left), len(right)))
+        few = size <= MOST_COUNTED_CELLS  # they are looked up faster than they are searched for
+        within, there = (flat, places) if few else (None, np.arange(len(places)))
+        for (i, first), (j, second) in itertools.product(enumerate(left), enumerate(right)):
+            factors = [one for one in (first, second) if one is not None]
+            if factors:
+                within = np.searchsorted(places, flat) if within is None else within
+                found[:, i, j] = np.bincount(within, weights=reduce(mul, factors))[there]
+            else:
+                found[:, i, j] = rows
+        for (label, prediction, group, *said, part), sums in zip(patterns_at(places, parts), found, strict=True):
+            pattern = Pattern(label, prediction, group, tuple(said), part)
             self.sums[pattern] = self.sums[pattern] + sums if pattern in self.sums else sums
         if len(self.sums) > MOST_PATTERNS:
             raise DataError(
@@ -254,9 +192,22 @@ class Tally:
             )
 
 
-def _as_numbers(values: Sequence[Hashable]) -> FloatArray | None:
-    """Return values as floats, NaN where one is missing; None if one is no number."""
+def _numbers(column: Column) -> FloatArray | None:
+    """Return the numbers of a column (rows,), NaN where one is missing; None if it holds others."""
+    codes, values = column
+    if not values:
+        return np.asarray(codes, np.float64)
     try:
-        return np.array([np.nan if value is None else float(str(value)) for value in values])
+        return np.array([np.nan if value is None else float(str(value)) for value in values])[codes]
     except ValueError:
         return None
+
+
+def _powers(values: FloatArray | None, most: int) -> list[Factor]:
+    """Return the powers 0 to ``most`` of values; those of None are 1."""
+    return [None if values is None or not power else values**power for power in range(most + 1)]
+
+
+def _in_steps(p: FloatArray, steps: int) -> Column:
+    """Return the range, of ``steps`` equal ones, in which each probability is."""
+    return np.minimum((p * steps).astype(np.int64), steps - 1), list[Hashable](range(steps))
