@@ -265,7 +265,7 @@ def test_shares_bound_the_gap(table: pd.DataFrame) -> None:
 def test_a_probability_alone_and_too_few_labelled_rows_say_what_would_help(table: pd.DataFrame) -> None:
     known = table["known"].where(np.arange(len(table)) < 2000)
     part = part_of(audit(table, proxies=table[["p_female"]], labelled=known))
-    assert part.refused.startswith("1 proxy without labelled rows cannot tell a gap")
+    assert part.refused.startswith("only ")
     assert part.rests_on[0].startswith("Only ")
     assert "name them with --proxy-probabilities GROUP=p_female" in part.rests_on[1]
     given = audit(table, proxy_probabilities={"women": table["p_female"]})

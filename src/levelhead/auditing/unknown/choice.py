@@ -73,8 +73,7 @@ def answer(name: str, cells: Cells, known: Known, options: Options) -> IndirectP
         proxy = printable(known.proxies[0])
         why.append(f"If {proxy} holds probabilities of a group, name them with --proxy-probabilities GROUP={proxy}.")
     proxies = counted(len(known.proxies), "proxy", "proxies")
-    guesses = f"{proxies} without labelled rows cannot tell a gap from the proxy’s own errors"
-    reason = guesses if known.proxies else lacking
+    reason = lacking or f"{proxies} without labelled rows cannot tell a gap from the proxy’s own errors"
     gaps = [IndirectGap(gap, ("one group", "another"), Estimate.refuse(reason, 0, "nothing")) for gap in GAPS]
     helped = f"{LABELLED_HELP}, three proxies from different sources, or the shares of the groups (--shares)"
     return IndirectPart("bounds", "nothing", gaps, [*why, NOTHING_KNOWN, PERSONS], reason, helped, level=options.level)
