@@ -162,6 +162,12 @@ class Pair(Finding):
         sides = {"first": self.first.to_dict(), "second": self.second.to_dict()}
         return {**named, **sides, "difference": estimate_to_dict(self.difference)}
 
+    def named(self) -> dict[str, Any]:
+        """Return a JSON-able dict that only names the groups."""
+        sides = {"first": self.first.group, "second": self.second.group}
+        figure = estimate_to_dict(self.difference)
+        return {"attribute": self.column, "quantity": self.quantity, **sides, "difference": figure}
+
     @classmethod
     def of(cls, record: Record) -> Pair:
         """Return the pair that a JSON is of."""

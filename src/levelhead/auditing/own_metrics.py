@@ -13,53 +13,31 @@ has an interval that is too narrow. The rates of an audit have better ones; give
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from scipy import special
 
+from levelhead.auditing.engine import Pair, Quantity, compare, independent
 from levelhead.auditing.options import Metric
 from levelhead.auditing.part import Found, Frame, Part
-from levelhead.metrics.between import clearest, difference_of, shared
+from levelhead.metrics.between import Differences
 from levelhead.metrics.names import Key, group_name
-from levelhead.report import blocks
+from levelhead.report import blocks, wide
 from levelhead.report.record import Finding
 from levelhead.report.text import Record, digits, level_text, short
-from levelhead.report.wide import Pair
-from levelhead.tables.bins import ordered_groups
-from levelhead.tables.tally import Tally
-from levelhead.terminal import Terminal, counted
+from levelhead.terminal import tracked
 from levelhead.types import DataError, Estimate, in_quotes, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
-NAMED_PAIRS = 10
-"""Pairs of groups kept per metric, the clearest and largest first."""
 LACKING = 0.05
 """No interval if a larger share of replicates is undefined."""
-SLOW = 2.0
-"""Seconds until a progress bar appears."""
-
-
-@dataclass(frozen=True)
-class PairDifference(Finding):
-    """The first group's figure less the second's, with its interval."""
-
-    first: str
-    second: str
-    difference: Estimate
-
-    @property
-    def decided(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return self.difference.excludes_zero
 
 
 @dataclass(frozen=True)
@@ -70,8 +48,12 @@ class OwnMetric(Finding):
     """
 
     groups: dict[Key, Estimate]
-    pairs: list[PairDifference]
+    pairs: list[Pair]
     comparisons: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return super().to_dict() | {"pairs": [pair.named() for pair in self.pairs]}
 
 
 def own_metrics(
@@ -85,7 +67,7 @@ def own_metrics(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
-    console: Console | None = None,
+    column: str = "group",
 ) -> dict[str, OwnMetric]:
     """Measure functions of labels and predictions by group.
 
@@ -93,13 +75,13 @@ def own_metrics(
         metrics: functions by name, called with the labels and predictions of some rows, (rows,) each.
         labels: (rows,).
         predictions: (rows,).
-        codes: (rows,) each row's place in ``groups``; -1 is in none.
+        codes: (rows,) each row's place in ``groups``.
         groups: the groups.
         compared: which of them differences are of.
         level: confidence level of groups, and of all differences of a metric together.
         replicates: resamplings of the rows of each group.
         seed: of the resampling, which is the same for every metric.
-        console: where a progress bar is shown if it takes longer than two seconds.
+        column: what the sensitive column is called.
 
     Returns:
         the figures by name of the metric.
@@ -107,22 +89,21 @@ def own_metrics(
     Raises:
         DataError: a function raises an error, or returns no number, on the rows of a group.
     """
-    found: dict[str, OwnMetric] = {}
     order = np.lexsort([one.astype(str) for one in (labels, predictions)])  # resamples do not depend on that of rows
     members = [order[codes[order] == at] for at in range(len(groups))]
-    tick = _Ticks(console, len(metrics) * len(groups) * replicates)
-    with tick:
-        for name, function in metrics.items():
-            values, drawn = [], []
-            for at, rows in enumerate(members):
-                values.append(_called(function, name, group_name(groups[at]), labels[rows], predictions[rows]))
-                drawn.append(
-                    _resampled(function, labels[rows], predictions[rows], replicates, [seed, at], tick)
-                    if np.isfinite(values[-1])
-                    else np.empty(0)
-                )
-            found[name] = _measured(groups, members, values, drawn, compared, level, replicates)
-    return found
+    values: dict[str, list[float]] = {name: [] for name in metrics}
+    drawn: dict[str, list[FloatArray]] = {name: [] for name in metrics}
+    every = list(itertools.product(metrics.items(), enumerate(members)))
+    for (name, function), (at, rows) in tracked(every, "Resampling rows", shown=True):
+        both = labels[rows], predictions[rows]
+        values[name].append(_called(function, name, group_name(groups[at]), *both))
+        known = np.isfinite(values[name][-1])
+        drawn[name].append(_resampled(function, *both, replicates, [seed, at]) if known else np.empty(0))
+    sizes = list(map(len, members))
+    return {
+        name: _measured((column, name), groups, sizes, values[name], drawn[name], compared, level, replicates)
+        for name in metrics
+    }
 
 
 def _called(function: Metric, name: str, group: str, labels: NDArray[Any], predictions: NDArray[Any]) -> float:
@@ -148,7 +129,6 @@ def _resampled(
     predictions: NDArray[Any],
     replicates: int,
     seed: Sequence[int],
-    tick: Callable[[], None],
 ) -> FloatArray:
     """Return the figures of resampled rows; of those that have none, NaN."""
     rng = np.random.default_rng(seed)
@@ -159,53 +139,43 @@ def _resampled(
             found[at] = float(function(labels[rows], predictions[rows]))
         except (ValueError, ArithmeticError):  # for example an area without rows of a class
             found[at] = np.nan
-        tick()
     return found[np.isfinite(found)]
 
 
 def _measured(
+    about: tuple[str, str],
     groups: Sequence[Key],
-    members: Sequence[NDArray[np.int64]],
+    sizes: Sequence[int],
     values: Sequence[float],
     drawn: Sequence[FloatArray],
     compared: Sequence[bool],
     level: float,
     replicates: int,
 ) -> OwnMetric:
+    """Return the figures of a metric; ``about`` names the sensitive column and the metric."""
     figures: dict[Key, Estimate] = {}
-    for at, group in enumerate(groups):
-        rows, value = len(members[at]), values[at]
+    for group, rows, value, own in zip(groups, sizes, values, drawn, strict=True):
         if not np.isfinite(value):
             figures[group] = Estimate.undefined(f"the metric is {value} on its {rows:,} rows", rows)
-        elif len(drawn[at]) < (1 - LACKING) * replicates or rows < 2:
-            figures[group] = Estimate.undefined(
-                f"{replicates - len(drawn[at]):,} of {replicates:,} resamplings of its {rows:,} rows have no figure"
-                if rows > 1
-                else "it has 1 row",
-                rows,
-            )
-        elif not drawn[at].std():
-            figures[group] = Estimate(value, np.nan, np.nan, rows)  # not an interval of width 0
+        elif rows < 2:
+            figures[group] = Estimate.undefined("it has 1 row", rows)
+        elif len(own) < (1 - LACKING) * replicates:
+            lacking = f"{replicates - len(own):,} of {replicates:,} resamplings of its {rows:,} rows have no figure"
+            figures[group] = Estimate.undefined(lacking, rows)
+        elif not own.std():
+            figures[group] = Estimate.without_interval(value, rows)  # not an interval of width 0
         else:
-            low, high = _ends(value, drawn[at], rows, level)
-            figures[group] = Estimate(value, low, high, rows)
-    kept = [at for at, group in enumerate(groups) if compared[at] and not np.isnan(figures[group].low)]
-    every = list(combinations(kept, 2))
-    adjusted = shared(level, len(every))
-    within = {
-        at: Estimate(values[at], *_ends(values[at], drawn[at], len(members[at]), adjusted), len(members[at]))
-        for at in kept
-    }
-    pairs = []
-    for one, other in every:
-        if values[one] < values[other]:
-            one, other = other, one
-        difference = difference_of(within[one], within[other])
-        pairs.append(PairDifference(group_name(groups[one]), group_name(groups[other]), difference))
-    pairs.sort(key=lambda pair: clearest(pair.difference))
-    # And the interval that ends farthest: a limit that all of these keep for sure is kept by all.
-    farthest = sorted(pairs[NAMED_PAIRS:], key=lambda pair: -pair.difference.size.high)[:1]
-    return OwnMetric(figures, pairs[:NAMED_PAIRS] + farthest, len(every))
+            figures[group] = Estimate(value, *_ends(value, own, rows, level), rows)
+    kept = [at for at, one in enumerate(figures.values()) if compared[at] and not np.isnan(one.low)]
+    value = np.array([values[at] for at in kept])
+
+    def at_level(one: float) -> Differences:
+        ends = [_ends(values[at], drawn[at], sizes[at], one) for at in kept]
+        return Differences(value, *np.array(ends).reshape(-1, 2).T)
+
+    names, rows_of = [group_name(groups[at]) for at in kept], np.array([sizes[at] for at in kept], np.int64)
+    found = compare([Quantity(*about, names, value, rows_of, independent(at_level))], level=level)
+    return OwnMetric(figures, *found)
 
 
 def _ends(value: float, drawn: FloatArray, rows: int, level: float) -> tuple[float, float]:
@@ -218,31 +188,6 @@ def _ends(value: float, drawn: FloatArray, rows: int, level: float) -> tuple[flo
     return float(min(low, value - arm)), float(max(high, value + arm))
 
 
-class _Ticks:
-    """Counts calls, and shows a progress bar once they have taken longer than :data:`SLOW` seconds."""
-
-    def __init__(self, console: Console | None, total: int) -> None:
-        self.console, self.total, self.done = console, total, 0
-        self.began = time.monotonic()
-        self.shown: Any = None
-        self.advance: Callable[[], None] | None = None
-
-    def __enter__(self) -> _Ticks:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.shown is not None:
-            self.shown.__exit__(*error)
-
-    def __call__(self) -> None:
-        self.done += 1
-        if self.advance is not None:
-            self.advance()
-        elif self.console is not None and self.done % 100 == 0 and time.monotonic() - self.began > SLOW:
-            self.shown = counted(self.console, "Resampling rows", self.total, self.done)
-            self.advance = self.shown.__enter__()
-
-
 def own_sentence(attribute: str, name: str, found: OwnMetric) -> str:
     """Say which two groups differ most, or that these rows cannot tell."""
     where = f"{printable(name)} by {printable(attribute)}"
@@ -252,7 +197,7 @@ def own_sentence(attribute: str, name: str, found: OwnMetric) -> str:
     one = pair.difference
     size = f"{digits(one.value)}, interval {digits(one.low)} to {digits(one.high)}"
     allowed = f", adjusted for {found.comparisons:,} comparisons" if found.comparisons > 1 else ""
-    names = f"{printable(pair.first)} and {printable(pair.second)}"
+    names = f"{printable(pair.first.group)} and {printable(pair.second.group)}"
     if pair.decided:
         return f"{where}: {names} differ by {size}{allowed}."
     return f"{where}: no measurable difference between {names}: {size}{allowed}."
@@ -266,7 +211,8 @@ class OwnMetrics(Found):
         for key, metrics in self.items():
             for metric, own in metrics.items():
                 for one in own.pairs:
-                    yield self.names[key], Pair(one.first, one.second), f"{metric}_difference", one.difference
+                    both = wide.Pair(one.first.group, one.second.group)
+                    yield self.names[key], both, f"{metric}_difference", one.difference
                 yield from ((self.names[key], group, metric, figure) for group, figure in own.groups.items())
 
 
@@ -280,27 +226,23 @@ class OwnPart(Part):
     def find(self, frame: Frame) -> OwnMetrics:
         """Return the figures of all metrics."""
         options, (labels, predictions) = frame.options, self._given(frame)
-        tally = Tally(
-            "", "", dict.fromkeys(self.asked.roles.groups, ""), options.intersect, frozenset(self.asked.roles.groups)
-        )
-        columns = {name: frame.given.column(f"group {name}") for name in self.asked.roles.groups}
         found = OwnMetrics(names=frame.names)
-        for key, (codes, values) in tally.group_columns(columns).items():
-            at, groups = ordered_groups(values, key, self.asked.cuts)
-            rows = dict(zip(frame.groups[key], frame.counts[key].group_sizes.tolist(), strict=True))
+        for key, groups in frame.groups.items():
+            rows = frame.counts[key].group_sizes.tolist()
             own = own_metrics(
                 options.metrics or {},
                 labels,
                 predictions,
-                at[codes],
+                frame.members(key),
                 groups,
                 compared=[
-                    rows[group] >= options.min_count and not options.leaves_out(group) for group in frame.groups[key]
+                    number >= options.min_count and not options.leaves_out(group)
+                    for group, number in zip(groups, rows, strict=True)
                 ],
                 level=options.level,
                 replicates=options.replicates,
                 seed=options.seed,
-                console=Terminal(stderr=True),
+                column=frame.names[key],
             )
             found[key] = Found(own, told=partial(own_sentence, frame.names[key]))
             for name, one in own.items():

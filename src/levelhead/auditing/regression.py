@@ -39,7 +39,6 @@ from levelhead.auditing.regression_beside import (
     WithinLevels,
     changes_against,
     figures_of,
-    pair_to_dict,
     within_levels,
 )
 from levelhead.auditing.regression_page import regression_page
@@ -119,7 +118,7 @@ class RegressionAudit(Report):
             name: {"sentences": [_along_sentence(name, one)], **one.to_dict()} for name, one in self.continuous.items()
         }
         more = {"rows": self.overall.n, "continuous": along, "sentences": regression_sentences(self)}
-        return super().to_dict() | {"pairs": list(map(pair_to_dict, self.pairs))} | more
+        return super().to_dict() | {"pairs": [pair.named() for pair in self.pairs]} | more
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the means of every group with its attribute and its name."""

@@ -98,14 +98,7 @@ class LevelPair(Finding):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        return pair_to_dict(self.pair) | {"plain": self.plain, "levels": self.levels, "covered": self.covered}
-
-
-def pair_to_dict(pair: Pair) -> dict[str, Any]:
-    """Return the JSON-able dict of two groups' difference in a quantity."""
-    found = pair.to_dict()
-    sides = {"first": pair.first.group, "second": pair.second.group}
-    return {"attribute": pair.column, "quantity": pair.quantity, **sides, "difference": found["difference"]}
+        return self.pair.named() | {"plain": self.plain, "levels": self.levels, "covered": self.covered}
 
 
 @dataclass(frozen=True)
