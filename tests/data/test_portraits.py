@@ -47,6 +47,13 @@ def test_the_joint_table_follows_the_correlation(correlation: float, light_round
         assert labels[groups.values == group].double().mean() == pytest.approx(rate, abs=0.05)
 
 
+def test_groups_are_known_without_painting(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Portraits(**SMALL, seed=2, test_correlation=0.0)
+    drawn = {split: data._draw(split).groups for split in SPLITS}
+    monkeypatch.setattr("levelhead.data.portraits._draw_split", None)
+    assert all(torch.equal(data.groups(split)[0].values, drawn[split]) for split in SPLITS)
+
+
 def test_masks_say_where_the_hair_is() -> None:
     portraits = Portraits(**SMALL)
     pixels = portraits.examples("train").inputs.batch(torch.arange(120))["pixel_values"].mean(1)

@@ -154,18 +154,22 @@ class Portraits(MadeUp):
         return ImageInputs(self._draw(split).pixels)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
-        """Return the style of every picture of ``split``."""
-        return (Groups("style", self._draw(split).groups.clone(), GROUP_NAMES),)
+        """Return the style of every picture of ``split``; paints none."""
+        groups, _ = _assign(*self._made_of(split), *self._joint_table(split))
+        return (Groups("style", torch.from_numpy(groups), GROUP_NAMES),)
 
     def masks(self, split: Split) -> Tensor:
         """Return what each pixel shows, (n, 64, 64) uint8 codes that :data:`MASK_NAMES` names by value."""
         return self._draw(split).masks.clone()
 
     def _draw(self, split: Split) -> Portfolio:
+        return _draw_split(*self._made_of(split), *self._joint_table(split), self.difficulty, self.backdrop)
+
+    def _joint_table(self, split: Split) -> tuple[float, tuple[float, float, float]]:
+        """Return the correlation of a split, and the rates of the joint table at correlation 1."""
         own = self.test_correlation if split == "test" else None
         rates = (self.angular_rate, self.light_given_round, self.light_given_angular)
-        correlation = self.correlation if own is None else own
-        return _draw_split(*self._made_of(split), correlation, rates, self.difficulty, self.backdrop)
+        return self.correlation if own is None else own, rates
 
 
 @lru_cache(maxsize=6)
@@ -180,22 +184,27 @@ def _draw_split(
 ) -> Portfolio:
     pixels = np.empty((size, 3, SIDE, SIDE), np.uint8)
     masks = np.empty((size, SIDE, SIDE), np.uint8)
-    labels, groups = np.empty(size, np.int64), np.empty(size, np.int64)
+    groups, labels = _assign(seed, split, size, correlation, rates)
     for start in range(0, size, CHUNK):
         rows = slice(start, min(start + CHUNK, size))
-        streams = [np.random.Generator(np.random.PCG64([seed, split, i])) for i in range(rows.start, rows.stop)]
+        streams = [_stream(seed, split, row) for row in range(rows.start, rows.stop)]
         draws = dict(zip(DRAWS, np.stack([stream.random(len(DRAWS)) for stream in streams], 1), strict=True))
         noise = np.stack([stream.random((SIDE, SIDE, 3), np.float32) for stream in streams])
-        groups[rows], labels[rows] = _assign(draws["group"], draws["label"], correlation, rates)
         shade = _hair_shade(draws, labels[rows], difficulty)
         pixels[rows], masks[rows] = _paint(draws, noise, shade, groups[rows] == 1, backdrop)
     return Portfolio(*(torch.from_numpy(array) for array in (pixels, masks, labels, groups)))
 
 
+def _stream(seed: int, split: int, row: int) -> np.random.Generator:
+    """Return the random stream of one example."""
+    return np.random.Generator(np.random.PCG64([seed, split, row]))
+
+
 def _assign(
-    group_draw: Array, label_draw: Array, correlation: float, rates: tuple[float, float, float]
+    seed: int, split: int, size: int, correlation: float, rates: tuple[float, float, float]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Turn two uniform draws (n,) into groups and labels (n,) with the joint table of this correlation and rates."""
+    """Return groups and labels (size,) with the joint table of this correlation and rates, by the first two draws."""
+    group_draw, label_draw = np.stack([_stream(seed, split, row).random(2) for row in range(size)], 1)
     angular, light_given_round, light_given_angular = rates
     groups = (group_draw < angular).astype(np.int64)
     extreme = np.where(groups == 1, light_given_angular, light_given_round)
