@@ -2,7 +2,6 @@
 
     python benchmarks/ladder.py measure --network attractive=runs/attractive/erm-X/seed-0 \
         --network attractive=runs/attractive/erm-X/seed-1 --data-root DATA --json results/ladder_small.json
-    python benchmarks/ladder.py draw --json results/ladder_small.json --picture docs/images/ladder.png
     python benchmarks/ladder.py table --json results/ladder_small.json      # the tables of results/ladder_small.md
     python benchmarks/ladder.py both --json results/ladder_small.json --shortcut results/ladder_portraits.json \
         --picture docs/images/ladder-both.png
@@ -45,7 +44,6 @@ from sklearn.isotonic import IsotonicRegression
 from torch.nn import functional
 
 import levelhead as lh
-from levelhead.bench.ladder import Step, draw_ladder
 from levelhead.data import SPLITS
 from levelhead.data.base import Split as SplitName
 from levelhead.data.images import ImageInputs
@@ -65,7 +63,6 @@ from levelhead.metrics.between import holm
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.runs.refit import Refitting
 from levelhead.storage import read_json, write_atomically, write_json
-from levelhead.types import Estimate
 
 CHOSEN = 12
 LEAST = 100
@@ -522,20 +519,6 @@ def shapes(task: Task) -> dict[str, Any]:
     }
 
 
-def steps(record: dict[str, Any]) -> list[Step]:
-    """Return what each variant leaves of plain training's gap, held to the budget, for every task."""
-    found = []
-    for task, measured in record["tasks"].items():
-        whole = measured["equalized_odds"]["value"]
-        for variant in measured["variants"]:
-            if variant["within_budget"]:
-                gap = {end: 1 + value / whole for end, value in variant["equalized_odds"].items()}
-                left = Estimate(**gap, n=measured["rows"])
-                name = variant["name"]
-                found.append(Step(task, name, variant["rung"], left, variant["accuracy"]["value"]))
-    return found
-
-
 SHOWN = (
     NOISE,
     RANDOM_DIRECTION,
@@ -677,42 +660,6 @@ def _spread(values: dict[str, float], *, signed: bool = False) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def draw(record: dict[str, Any], path: Path) -> None:
-    """Draw the ladder, and beside it (``-implied``) the predicted against the measured gap of every head."""
-    known = {task: one for task, one in record["tasks"].items() if one["equalized_odds"]["value"] >= SMALLEST_GAP}
-    trivial = np.median([1 + one["trivial"] / one["equalized_odds"]["value"] for one in known.values()])
-    draw_ladder(
-        steps({"tasks": known}),
-        path,
-        title=f"Remaining gap by what is known about groups: {len(known)} tasks",
-        notes=[
-            "Each mark is a task (mean over networks and draws), the bar their median, at plain training's positive "
-            "rate. Each variant may cost half a point of validation accuracy. Hollow: more was lost on the test rows. "
-            f"Random answers with that loss leave {100 * trivial:.0f}% of the gap (median).",
-        ],
-    )
-    draw_implied(record["explained"], path.with_stem(f"{path.stem}-implied"))
-
-
-def draw_implied(explained: dict[str, dict[str, Any]], path: Path) -> None:
-    """Draw the measured gap of every head against the one that base rates imply, and the one with rho."""
-    figure = Figure(figsize=(7.2, 4.3), layout="constrained")
-    names = {"implied": "implied by base rates alone", "predicted": "predicted, with the share of them that is used"}
-    for panel, (which, title) in zip(figure.subplots(1, 2, sharey=True), names.items(), strict=True):
-        pairs = points(explained, which)
-        panel.plot([0, 60], [0, 60], color="0.6", linewidth=1)
-        panel.fill_between([0, 60], [-5, 55], [5, 65], color="0.93")
-        panel.plot(100 * pairs[:, 0], 100 * pairs[:, 1], "o", color="0.2", markersize=4.5)
-        panel.set_title(f"{title}\ncorrelation {np.corrcoef(pairs.T)[0, 1]:.2f}", fontsize=9.5)
-        panel.set_xlabel("EOd gap by the formula, points", fontsize=9)
-        panel.set_xlim(0, 60)
-        panel.set_ylim(0, 60)
-        panel.set_aspect("equal")
-    figure.axes[0].set_ylabel("measured EOd gap, points", fontsize=9)
-    figure.supxlabel(f"{len(pairs)} tasks, mean over networks; grey: within 5 points", fontsize=8.5)
-    write_atomically(path, lambda temporary: figure.savefig(temporary, format=path.suffix[1:], dpi=150))
-
-
 def points(explained: dict[str, dict[str, Any]], which: str) -> FloatArray:
     """Return the gap by a formula and the measured one, (tasks, 2), means over networks."""
     found = [
@@ -793,7 +740,7 @@ def draw_both(faces: dict[str, Any], shortcut: dict[str, Any], path: Path) -> No
 def main() -> None:
     """Measure, or draw what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("measure", "draw", "table", "both"))
+    parser.add_argument("what", choices=("measure", "table", "both"))
     parser.add_argument("--network", action="append", default=[], metavar="NAME=RUN")
     parser.add_argument(
         "--others", action="append", default=[], metavar="NAME", help="networks whose features serve others"
@@ -803,9 +750,6 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--shortcut", type=Path, help="the table of a comparison where there is a shortcut, for both")
     given = parser.parse_args()
-    if given.what == "draw":
-        draw(read_json(given.json), given.picture)
-        return
     if given.what == "both":
         (shortcut,) = read_json(given.shortcut)["comparisons"]
         draw_both(read_json(given.json), shortcut, given.picture)

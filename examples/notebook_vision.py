@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from rich import print
 
+from levelhead.bench.page import Comparisons
 from levelhead.bench.tables import collect
 from levelhead.data.portraits import Portraits, contact_sheet
 from levelhead.inspecting.patches import attention_figure
@@ -58,7 +59,7 @@ print(audits["dam"].table())
 
 # %%
 comparison = collect([folder / "erm", folder / "dam"], "test")[0].compare("erm")
-print(comparison.report.table())
+print(Comparisons.of(comparison).table())
 
 # %% [markdown]
 # ## Where does the last layer look, by group?

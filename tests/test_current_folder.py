@@ -106,7 +106,6 @@ def test_no_worker_of_a_comparison_imports_a_file_of_the_current_folder(hostile:
         hostile,
         "compare --data portraits --methods erm,focal:Focal --seeds 0 --workers 2 TINY --out runs --html runs.html",
         "table runs",
-        "figure pareto runs --x demographic_parity --out pareto.png",
     )
 
 

@@ -17,7 +17,8 @@ from rich.console import Console, RenderableType
 import levelhead as lh
 from command_line import run, said
 from levelhead.bench.comparison import LEAKING, Comparison
-from levelhead.bench.page import Compared, Comparisons, compared
+from levelhead.bench.of_runs import compared
+from levelhead.bench.page import Compared, Comparisons
 from levelhead.bench.tables import choose_epoch, collect
 from levelhead.report import blocks
 from levelhead.report.terminal import DrawnTable
@@ -118,27 +119,6 @@ def test_a_group_without_a_class_is_left_out_and_named_as_an_audit_does(
     # The option moves the limit.
     one = tabled(tmp_path, *folders, "--min-count", 2)
     assert bool([text for text in one["warnings"] if "equal opportunity" in text]) == (positives == 0)
-    # The picture and the ladder have the same rule.
-    capsys.readouterr()
-    assert run("figure", "pareto", *folders, "--out", tmp_path / "pareto.png", "--json", tmp_path / "pareto.json") == 0
-    (picture,) = read_json(tmp_path / "pareto.json")["pictures"]
-    assert all(point["equalized_odds"]["value"] is not None for point in picture["points"])
-    assert picture["frontier"] is not None
-    assert sentence in said(capsys)
-    assert run("figure", "ladder", *folders, "--out", tmp_path / "ladder.png") == 0
-    assert sentence in said(capsys)
-
-
-def test_no_fact_line_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = rows_of(groups=("a", "b"))
-    rows.loc[rows["group"] == "b", "label"] = "no"
-    folders = write_runs(tmp_path, rows, erm=0.2, dam=0.2)
-    arguments = ("--x", "demographic_parity", "--y", "accuracy")
-    assert run("figure", "pareto", *folders, "--out", tmp_path / "pareto.png", *arguments) == 0
-    assert run("figure", "pareto", *folders, "--out", tmp_path / "pareto.png", "--min-count", 1) == 2
-    text = said(capsys)
-    assert "No FACT line: fewer than two groups of 'group' have 1 rows of each class." in text
-    assert "No variant has both EOd gap and accuracy" in text
 
 
 @pytest.mark.parametrize("missing", ["leave-out", "group"])
@@ -164,8 +144,8 @@ def test_the_fact_line_of_a_page_counts_rows_without_a_group_where_they_are_one(
     rows = rows_of()
     rows.loc[rows["group"] != "a", "group"] = None
     folders = write_runs(tmp_path, rows, erm=0.3, dam=0.3)
-    page = tmp_path / "pareto.html"
-    assert run("figure", "pareto", *folders, "--out", tmp_path / "p.png", "--missing", "group", "--html", page) == 0
+    page = tmp_path / "table.html"
+    assert run("table", *folders, "--missing", "group", "--html", page) == 0
     assert "best post-processing of erm (FACT)" in page.read_text()
 
 
@@ -225,7 +205,7 @@ def test_a_row_that_lost_accuracy_by_a_decided_amount_is_never_marked_best(tmp_p
     gaps = {name: row["equalized_odds"].estimate.value for name, row in comparison.table.rows.items()}
     assert gaps["dam"] < gaps["erm"]
     assert comparison.table.less_accurate == ("dam",)
-    table = comparison.report.tables()[0]
+    table = Comparisons.of(comparison).tables()[0]
     marks = {row["head"]: [cell["mark"] for cell in row["cells"]] for row in table["rows"]}
     assert not any(marks["dam"])
     assert marks["erm"][-1] == "best"
@@ -240,16 +220,27 @@ def test_a_row_that_lost_accuracy_by_a_decided_amount_is_never_marked_best(tmp_p
     assert "dam: measurably less accurate than erm" in page
     again = Comparison.from_dict(comparison.to_dict())
     assert again.table.less_accurate == ("dam",)
-    assert again.report.tables()[0] == table
+    assert Comparisons.of(again).tables()[0] == table
     # A loss that is not decided does not take the mark.
     (found,) = collect(write_runs(tmp_path / "alike", rows_of(300), erm=0.2, dam=0.2), "test")
     assert found.compare("erm").table.less_accurate == ()
 
 
+def test_a_comparison_has_figures_and_conditions_as_an_audit_has(tmp_path: Path) -> None:
+    (found,) = collect(write_runs(tmp_path, rows_of(600), erm=0.2, dam=0.05), "test")
+    report = Comparisons.of(found.compare("erm"))
+    frame = report.to_frame().set_index("figure")
+    change = frame.loc["dam: change of accuracy", "value"]
+    assert change == pytest.approx(frame.loc["dam: accuracy", "value"] - frame.loc["erm: accuracy", "value"])
+    report.require("dam: change of accuracy > 0.05")
+    with pytest.raises(AssertionError, match=r"group: dam: change of accuracy"):
+        report.require("dam: change of accuracy < 0")
+
+
 def test_tables_at_80_columns_break_no_words_and_have_marks(tmp_path: Path) -> None:
     errors = {"erm": 0.1, "decorrelation": 0.15, "group-dro": 0.2, "poe": 0.25}
     (found,) = collect(write_runs(tmp_path, rows_of(600), **errors), "test")
-    for table in found.compare("erm").report.tables():
+    for table in Comparisons.of(found.compare("erm")).tables():
         lines = drawn_at_80(DrawnTable(table))
         assert max(map(len, lines)) <= 80
         texts = [[one.strip() for one in re.split("[│┃]", line)[1:-1]] for line in lines if re.match("[│┃]", line)]
@@ -281,7 +272,7 @@ def test_titles_and_captions_hold_no_path(tmp_path: Path) -> None:
     (found,) = collect(folders, "test")
     comparison = found.compare("erm")
     assert "file rows.csv" in comparison.title
-    texts = [comparison.report.to_markdown()]
+    texts = [Comparisons.of(comparison).to_markdown()]
     page = Comparisons([compared(found, comparison)]).page()
     texts += [page["title"], page["about"], *comparison.findings()]
     assert not [text for text in texts if str(tmp_path) in text or "secret/" in text]
@@ -356,10 +347,10 @@ def test_a_page_says_who_saw_groups(tmp_path: Path) -> None:
     write_run(tmp_path / "erm", answered(rows, 0.2))
     (found,) = collect([tmp_path], "test")
     said_of_groups = "seen by no variant except those marked "
-    assert f"{said_of_groups}ORACLE<" in found.compare("erm").report.to_html()
+    assert f"{said_of_groups}ORACLE<" in Comparisons.of(found.compare("erm")).to_html()
     write_run(tmp_path / "few", answered(rows, 0.1, 1), {"name": "few-label", "rows": 50})
     (found,) = collect([tmp_path], "test")
-    assert f"{said_of_groups}ORACLE or FEW GROUPS<" in found.compare("erm").report.to_html()
+    assert f"{said_of_groups}ORACLE or FEW GROUPS<" in Comparisons.of(found.compare("erm")).to_html()
 
 
 def test_a_table_names_the_rows_whose_trainings_were_stopped(tmp_path: Path) -> None:

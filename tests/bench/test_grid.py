@@ -37,6 +37,7 @@ from levelhead.bench.grid import (
     remember,
     run_grid,
 )
+from levelhead.bench.page import Comparisons
 from levelhead.bench.tables import collect
 from levelhead.metrics import Counts, measured
 from levelhead.storage import read_json, write_json
@@ -145,7 +146,7 @@ def test_the_leaking_rule_keeps_the_smallest_gap_and_is_flagged(finished: Path) 
     (group,) = collect([finished / "runs"], "test", min_count=1)
     leaking = group.compare("ERM", selection=LEAKING)
     assert leaking.label("ERM") == "ERM LEAKING AT CHANCE"
-    assert "LEAKING" in leaking.report.to_markdown()
+    assert "LEAKING" in Comparisons.of(leaking).to_markdown()
     one = folder_of(finished, "erm", 1)
     labels, style = pd.read_parquet(one / "predictions-test.parquet")[["label", "style"]].to_numpy().T
     gaps = []

@@ -1,4 +1,4 @@
-"""The Pareto set, the FACT frontier against brute force, and the picture."""
+"""The Pareto set, and the FACT frontier against brute force."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from made_runs import answered, rows_of, write_run
 
-from command_line import run
-from levelhead.bench import pareto
 from levelhead.bench.comparison import LEAKING, Comparison
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
-from levelhead.bench.pareto import baseline_frontier, baseline_rates, draw_pareto, pareto_to_dict
+from levelhead.bench.of_runs import baseline_frontier, baseline_rates
+from levelhead.bench.pareto import Point, points_of
 from levelhead.bench.tables import RunSet, collect
-from levelhead.storage import read_json
 
 
 def rates(*groups: tuple[float, float, int, int]) -> GroupRates:
@@ -90,36 +88,33 @@ def test_the_frontier_is_that_of_the_runs(group: RunSet, comparison: Comparison,
         assert one.equalized_odds == pytest.approx(comparison.table.rows["erm"]["equalized_odds"].by_seed[seed])
     frontier = baseline_frontier(group, comparison)
     assert frontier.by_seed.shape == (2, len(frontier.gaps))
-    for kind in ("png", "svg"):
-        for copy in ("a", "b"):  # equal comparisons give equal bytes
-            draw_pareto(comparison, tmp_path / f"{copy}.{kind}", frontier=frontier)
-        assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+
+
+def placed(comparison: Comparison, **table: tuple[str, ...]) -> dict[str, Point]:
+    """The points of a comparison by row, with these rows at chance, or of too few seeds."""
+    marked = replace(comparison.table, **{"at_chance": (), "few_seeds": (), **table})
+    return {point.row: point for point in points_of(replace(comparison, table=marked), "equalized_odds", "accuracy")}
+
+
+def kept(points: dict[str, Point]) -> set[str]:
+    return {name for name, point in points.items() if point.kept}
 
 
 def test_what_sees_groups_is_marked_and_not_in_the_set(comparison: Comparison) -> None:
-    able = replace(comparison, table=replace(comparison.table, at_chance=(), few_seeds=()))
-    by_row = {point["row"]: point for point in pareto_to_dict(able)["points"]}
-    assert by_row["group-dro"]["oracle"] == "method"
-    assert by_row["group-dro"]["marks"] == ["ORACLE"]
-    assert not by_row["group-dro"]["in_pareto_set"]
-    assert any(point["in_pareto_set"] for point in by_row.values())
+    points = placed(comparison)
+    assert (points["group-dro"].oracle, points["group-dro"].marks) == ("method", ["ORACLE"])
+    assert kept(points)
+    assert "group-dro" not in kept(points)
 
 
 @pytest.mark.parametrize("field", ["at_chance", "few_seeds"])
-def test_no_marked_row_is_in_the_set_also_where_all_are_marked(
-    comparison: Comparison, field: str, tmp_path: Path
-) -> None:
-    table = replace(comparison.table, at_chance=(), few_seeds=())
-    whole = {point["row"] for point in pareto_to_dict(replace(comparison, table=table))["points"]
-             if point["in_pareto_set"]}  # fmt: skip
+def test_no_marked_row_is_in_the_set_also_where_all_are_marked(comparison: Comparison, field: str) -> None:
+    whole = kept(placed(comparison))
     for rows in (("erm",), ("dam",), ("erm", "dam")):
-        marked = replace(comparison, table=replace(table, **{field: rows}))
-        kept = {point["row"] for point in pareto_to_dict(marked)["points"] if point["in_pareto_set"]}
-        assert not kept & {*rows, "group-dro"}
-        assert kept >= whole - set(rows)
-    draw_pareto(marked, tmp_path / "marked.svg")
-    leaking = replace(comparison, table=table, selection=LEAKING)
-    assert not any(point["in_pareto_set"] for point in pareto_to_dict(leaking)["points"])
+        found = kept(placed(comparison, **{field: rows}))
+        assert not found & {*rows, "group-dro"}
+        assert found >= whole - set(rows)
+    assert not kept(placed(replace(comparison, selection=LEAKING)))
 
 
 def test_a_row_at_chance_far_from_the_others_is_named_and_not_drawn(comparison: Comparison) -> None:
@@ -127,25 +122,11 @@ def test_a_row_at_chance_far_from_the_others_is_named_and_not_drawn(comparison: 
     rows["dam"]["accuracy"] = replace(
         rows["dam"]["accuracy"], estimate=replace(rows["dam"]["accuracy"].estimate, value=-5.0, low=-5.0, high=-5.0)
     )
-    for chance, drawn in ((("dam",), 2), ((), 3), (("dam", "erm", "group-dro"), 3)):
-        table = replace(comparison.table, rows=rows, at_chance=chance, few_seeds=())
-        figure = pareto._draw(replace(comparison, table=table), "equalized_odds", "accuracy", None)
-        assert ("Outside the picture: dam AT CHANCE, at" in figure.get_supxlabel()) == (drawn == 2)
-        places = pareto.pareto_to_dict(replace(comparison, table=table))["points"]
-        assert [point["row"] for point in places if point["outside_the_picture"]] == ["dam"] * (drawn == 2)
-        low, _ = figure.axes[0].get_ylim()
-        assert (low < -500) == (drawn == 3)
-
-
-def test_from_the_command_line_with_the_fact_line_unless_it_is_left_out(runs: Path, tmp_path: Path) -> None:
-    page, words = tmp_path / "page.html", ["figure", "pareto", runs, "--out", tmp_path / "p.png"]
-    for more in ([], ["--no-frontier"]):
-        assert run(*words, "--html", page, "--json", tmp_path / "p.json", *more) == 0
-        assert ("best post-processing of erm" in page.read_text()) == (not more)
-        (picture,) = read_json(tmp_path / "p.json")["pictures"]
-        assert (picture["frontier"] is None) == bool(more)
-        assert len(picture["points"]) == 3
-    assert (tmp_path / "p.png").stat().st_size > 10_000
+    far = replace(comparison, table=replace(comparison.table, rows=rows))
+    for chance, outside in ((("dam",), ["dam"]), ((), []), (("dam", "erm", "group-dro"), [])):
+        points = placed(far, at_chance=chance)
+        assert [name for name, point in points.items() if point.not_drawn] == outside
+    assert placed(far, at_chance=("dam",))["dam"].not_drawn.startswith("Outside the picture: dam AT CHANCE, at")
 
 
 @pytest.mark.parametrize("missing", ["leave out", "group"])

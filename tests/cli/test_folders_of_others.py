@@ -57,8 +57,6 @@ OF_RUNS = [
     "inspect whole --against {0}",
     "figure qk {0}",
     "figure attention {0}",
-    "figure pareto {0}",
-    "figure ladder {0}",
     "audit {0}",
     "explain {0}",
     "reproduce table1 --out {0}",

@@ -66,14 +66,6 @@ def test_a_folder_of_runs_is_a_comparison(runs: Path, tmp_path: Path, capsys: py
         page_of(runs, baseline="nonsense")
 
 
-def test_table_and_pareto_write_the_same_finding(runs: Path, tmp_path: Path) -> None:
-    pages, json_file = [tmp_path / "table.html", tmp_path / "pareto.html"], tmp_path / "table.json"
-    assert run("table", str(runs), "--html", str(pages[0]), "--json", str(json_file)) == 0
-    assert run("figure", "pareto", str(runs), "--out", str(tmp_path / "p.svg"), "--html", str(pages[1])) == 0
-    found = page_of(json_file)["finding"]
-    assert all(found in page.read_text() for page in pages)
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -67,8 +67,6 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "features list": [{}],
     "features prune": [{"older_than": "1"}],
     "figure attention": [{"run": "given/run"}],
-    "figure ladder": [RUNS],
-    "figure pareto": [RUNS],
     "figure qk": [{"run": "given/run"}],
     "info": [{}],
     "init": [{"path": "given/texts.csv"}],
@@ -95,7 +93,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
 }
 """A line for each command, as values of its parameters; of several, an option is tried in the first that names it."""
 
-CHECKED = {"compare": 1, "demo": 1, "figure ladder": 2, "predict": 2, "pretrain": 2, "reproduce": 2, "train": 2}
+CHECKED = {"compare": 1, "demo": 1, "predict": 2, "pretrain": 2, "reproduce": 2, "train": 2}
 """Status of the lines that end at the last check, before a long work; the others end with a result."""
 
 

@@ -22,6 +22,7 @@ from shares import attempt, cases
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from levelhead.attention import attach
+from levelhead.bench.page import Comparisons
 from levelhead.bench.tables import collect
 from levelhead.cli.report import page_of
 from levelhead.lm.model import LanguageModel
@@ -195,8 +196,8 @@ def use_run(folder: Path, draw: random.Random) -> Callable[[], object]:
         [
             *(resume if (folder / "metrics.json").exists() else []),  # without it, a run is trained to its end again
             lambda: evaluate_run(folder),
-            lambda: [group.compare("dam").report.table() for group in collect([folder], "test")],
-            lambda: [group.compare("dam", selection="val_loss").report.table() for group in collect([folder], "test")],
+            lambda: [Comparisons.of(group.compare("dam")).table() for group in collect([folder], "test")],
+            lambda: [group.compare("dam", selection="val_loss").to_dict() for group in collect([folder], "test")],
             lambda: model_card(folder),
             lambda: page_of(folder),
             lambda: page_of(folder / "evaluation-test.json"),

@@ -14,7 +14,7 @@ import yaml
 import levelhead as lh
 from levelhead.auditing.postprocess_audit import postprocess
 from levelhead.auditing.unknown.privacy import Response
-from levelhead.bench.page import Compared, Comparisons
+from levelhead.bench.page import Comparisons
 from levelhead.bench.tables import collect
 from levelhead.cli.report import page_of, runs_page
 from levelhead.report import render
@@ -303,7 +303,7 @@ def comparison_of_runs() -> Comparisons:
         for seed in (0, 1):
             _run(Path("runs", f"{method}-{seed}"), method, seed, wrong)
     (found,) = collect([Path("runs")], "test")
-    return Comparisons([Compared(found.compare("erm"))])
+    return Comparisons.of(found.compare("erm"))
 
 
 MADE["comparison_of_runs"] = comparison_of_runs

@@ -11,6 +11,7 @@ import pytest
 
 from fold_runs import fake, grid
 from levelhead.bench.grid import make_cells, run_grid
+from levelhead.bench.page import Comparisons
 from levelhead.bench.tables import collect
 from levelhead.cli.app import main
 from levelhead.report import blocks
@@ -55,7 +56,7 @@ def test_the_file_holds_the_figures_and_intervals_of_the_printed_table(
         main(["table", str(runs), "--all", "--latex", str(tmp_path / "table.tex")])
     assert not ended.value.code
     (group,) = collect([runs], "test")
-    expected_tables = group.compare("erm").report.tables()
+    expected_tables = Comparisons.of(group.compare("erm")).tables()
     text = (tmp_path / "table.tex").read_text()
     tables = tables_of(text)
     assert len(tables) == len(expected_tables) == 3
@@ -105,7 +106,7 @@ def test_it_compiles(runs: Path, tmp_path: Path) -> None:
     (group,) = collect([runs], "test")
     rows = [(HOSTILE, [blocks.cell("−1", "[−2, 3]")]), ("[x]", [blocks.cell("*")])]
     block = blocks.table(HOSTILE, [HOSTILE] * 2, rows, notes=[HOSTILE])
-    text = latex([block, *group.compare("erm").report.tables()])
+    text = latex([block, *Comparisons.of(group.compare("erm")).tables()])
     (tmp_path / "table.tex").write_text(text)
     document = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table}\end{document}"
     (tmp_path / "main.tex").write_text(document)

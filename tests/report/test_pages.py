@@ -163,7 +163,7 @@ def pages() -> dict[str, dict[str, Any]]:
         "explanation": made_page(explain_page, explained(["a", "b", "c"]), "p.csv", "levelhead explain p.csv"),
         "hostile explanation": made_page(explain_page, explained(HOSTILE), HOSTILE[0], HOSTILE[1]),
         "comparison": Comparisons([compared()]).page(command="levelhead table runs"),
-        "hostile comparison": Comparisons([Compared(made_up(hostile), sizes)]).page(),
+        "hostile comparison": Comparisons.of(made_up(hostile), sizes).page(),
         "two comparisons": Comparisons([compared(), compared(selection=LEAKING)]).page(),
         "language models": language_model_page(summary_of_models()),
         "one language model": scores_page(scores(), name=HOSTILE[1]),
@@ -426,7 +426,7 @@ def test_a_comparison_comes_back_from_its_json() -> None:
     before = compared().comparison
     again = Comparison.from_dict(json.loads(json.dumps(before.to_dict())))
     assert again.to_dict() == before.to_dict()
-    page = Comparisons([Compared(again)]).page()
+    page = Comparisons.of(again).page()
     assert page["finding"] == PAGES["comparison"]["finding"]
     assert "holds no group sizes" in render(page)
 
@@ -593,7 +593,7 @@ def test_contrast_is_the_one_of_wcag() -> None:
 
 def test_figures_are_rounded_for_people() -> None:
     row = difference(0.0123456, 0.03)
-    html = render(Comparisons([Compared(made_up({"dam": {"accuracy": row, "equalized_odds": row}}))]).page())
+    html = render(Comparisons.of(made_up({"dam": {"accuracy": row, "equalized_odds": row}})).page())
     assert "+1.2" in html
     assert "[−1.8, +4.2]" in html
     assert figure(0.1, 0.05, 0.15).defined

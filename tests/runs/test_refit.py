@@ -15,7 +15,6 @@ from own_csv import RECIPE
 from safetensors.torch import load_file
 
 from command_line import run, said
-from levelhead.bench.comparison import Comparison
 from levelhead.bench.grid import compare_methods, make_cells, remember, run_grid
 from levelhead.bench.refitting import refit_cells
 from levelhead.bench.tables import collect
@@ -135,9 +134,7 @@ def test_a_grid_refits_a_run_that_an_earlier_comparison_left(tmp_path: Path) -> 
     assert refitted() == erm.folder
 
 
-def test_the_command(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "groups_60.csv", tmp_path / "out"
     file.write_text("row,group\n" + "".join(f"{row},{'ab'[row % 3 == 0]}\n" for row in range(60)))
     options = ("--method", "afr,few-label", "--groups", file, "--try", "method.gamma=0", "--out", out)
@@ -149,12 +146,6 @@ def test_the_command(
     assert read_json(folder / "metrics.json")["told"] == "FEW GROUPS of groups_60.csv"
     assert yaml.safe_load((folder / "config.yaml").read_text())["method"]["groups"] == str(file)
     assert run("refit", finished, *options) == 0  # again: the same folders, written again
-    picture, record = tmp_path / "ladder.svg", tmp_path / "l.json"
-    monkeypatch.setattr(Comparison, "learned", True)  # a few steps teach the run nothing, which is refused
-    assert run("figure", "ladder", finished, out, "--out", picture, "--json", record, "--min-count", "1") == 0
-    knew = [step["knew"] for step in read_json(record)["steps"]]
-    assert knew == ["class labels only", "group labels of a few rows"]
-    assert picture.stat().st_size > 1000
 
 
 def test_the_file_of_groups_never_opens_the_sensitive_column(

@@ -16,6 +16,7 @@ import torch
 import yaml
 
 from command_line import lines_of, run, wait_until
+from levelhead.bench.page import Comparisons
 from levelhead.bench.tables import collect
 from levelhead.models.networks import load_model
 from levelhead.runs.card import model_card
@@ -191,7 +192,7 @@ def test_runs_become_one_row_a_method_and_its_options(finished: Path, tmp_path: 
     comparison = group.compare("erm")
     assert list(comparison.seeds) == ["erm", "dam"]
     assert comparison.seeds["dam"] == [0, 1]
-    text = comparison.report.to_markdown()
+    text = Comparisons.of(comparison).to_markdown()
     assert "| dam AT CHANCE |" in text
     assert "portraits (correlation 0.5, train_size 64" in text
     value = comparison.to_dict()

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from levelhead.bench.page import MAIN, Compared, Comparisons
 from levelhead.metrics import JointRow, JointTable, estimate_to_dict
 from levelhead.metrics.joint import MARGIN
 from levelhead.report import marks
 from levelhead.report.card import without_paths
-from levelhead.report.sentences import Difference, difference_sentence
+from levelhead.report.sentences import Difference, comparison_sentences, difference_sentences
 from levelhead.report.text import Record, estimate_from_dict
 from levelhead.report.wide import Fraction
-from levelhead.types import DataError, Estimate, printable
+from levelhead.types import Estimate, printable
 
+MAIN = "equalized_odds"
 LEAKING = "LEAKING_equalized_odds"
 """Keep the epoch with the smallest EOd gap on the reported rows, as the authors' CelebA notebook does."""
 
@@ -173,8 +173,12 @@ class Comparison:
         ]
 
     def findings(self, metric: str = MAIN) -> list[str]:
-        """Return one plain sentence a method: the measured difference to the baseline, and whether it is decided."""
-        return [difference_sentence(each, self.table.baseline, metric) for each in self.differences(metric)]
+        """Return what was found of each method: the measured difference to the baseline, and whether it is decided."""
+        return [" ".join(difference_sentences(each, self.table.baseline, metric)) for each in self.differences(metric)]
+
+    def sentences(self, metric: str = MAIN) -> list[str]:
+        """Return what was found of all methods together: the headline first."""
+        return comparison_sentences(self.differences(metric), self.table.baseline, metric)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict of aggregates: no row of the data is in it."""
@@ -202,15 +206,12 @@ class Comparison:
         }
 
     def figures(self) -> Iterator[tuple[str, None, str, Estimate]]:
-        """Yield each variant's figures, named by variant and metric."""
+        """Yield each variant's figures and differences from the baseline, named by variant and metric."""
         for method, row in self.table.rows.items():
             for name, figure in row.items():
                 yield self.attribute, None, Fraction(f"{method}: {name}"), figure.estimate
-
-    @property
-    def report(self) -> Comparisons:
-        """The comparison as a result that draws itself: page, terminal, Markdown, LaTeX, data frame."""
-        return Comparisons([Compared(self)])
+                if figure.difference is not None:
+                    yield self.attribute, None, Fraction(f"{method}: change of {name}"), figure.difference
 
     @classmethod
     def from_dict(cls, record: Record) -> Comparison:
@@ -242,18 +243,6 @@ class Comparison:
             data_changed=None if (changed := record.get("data_changed")) is None else tuple(changed),
             tuning=record.get("tuning"),
         )
-
-
-def comparisons_page(record: Record, *, source: str = "") -> Record:
-    """Summarise the JSON of comparisons, as ``levelhead table`` writes it; ``source`` names the file in errors."""
-    return stored_comparisons(record, source).page()
-
-
-def stored_comparisons(record: Any, source: str = "") -> Comparisons:
-    """Return the comparisons of a JSON that ``levelhead table`` wrote."""
-    if not isinstance(record, dict) or not isinstance(record.get("comparisons"), list) or not record["comparisons"]:
-        raise DataError(f"{source} is not what `levelhead table --json` writes.")
-    return Comparisons([Compared(Comparison.from_dict(one)) for one in record["comparisons"]])
 
 
 def _defaults(name: str) -> dict[str, Any] | None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-import pandas as pd
-
-from levelhead.auditing.page import SMALL, appendix
-from levelhead.bench.pareto import Frontier, baseline_frontier, points_of
+from levelhead.bench.comparison import MAIN, Comparison
+from levelhead.bench.pareto import Frontier, points_of
 from levelhead.metrics import JointRow, JointTable
-from levelhead.metrics.names import COMPARED, METRICS, MISSING_GROUP
+from levelhead.metrics.names import COMPARED, METRICS
 from levelhead.report import blocks, marks
-from levelhead.report.definitions import STATISTICS, help_for
+from levelhead.report.definitions import CAUTION, DEFINITIONS, STATISTICS, help_for
 from levelhead.report.result import Report
-from levelhead.report.sentences import Difference, comparison_sentence, several_sentence
+from levelhead.report.sentences import Difference, several_sentences
 from levelhead.report.text import (
     Record,
     counted,
@@ -29,17 +26,14 @@ from levelhead.report.text import (
     short,
 )
 from levelhead.runs.cost_table import cost_table
-from levelhead.types import DataError, Estimate
+from levelhead.types import DataError, Estimate, printable
 
-if TYPE_CHECKING:  # they are drawn by this module, and import it
-    from levelhead.bench.comparison import Comparison
-    from levelhead.bench.tables import RunSet
-
-MAIN = "equalized_odds"
+SMALL = 10
+"""Rows below which a group's rates are not informative."""
 _GAP_ENDS = ("smaller measured gap", "larger measured gap")
 _LEVEL_ENDS = ("lower", "higher")
 _OPEN = (MAIN, "accuracy")
-"""Differences shown open; the others are folded."""
+"""Metrics whose differences are drawn; tables have all."""
 _SAW_GROUPS = (marks.ORACLE, marks.FEW_GROUPS, marks.LEAKING)
 """Marks of variants for which groups were read, of all rows or of some."""
 _PAGE_ONLY = ("balanced_accuracy",)
@@ -50,9 +44,10 @@ _PAGE_ONLY = ("balanced_accuracy",)
 class Compared:
     """A comparison and the inputs of its page.
 
-    ``sizes`` are the rows by group and label (see :func:`group_sizes`), ``frontier`` the FACT line of the
-    baseline, ``published`` tables of these figures beside those that others published or under their choice of epochs,
-    ``title`` a name where a page holds several comparisons. ``plane_first`` puts accuracy against the gap above all.
+    ``sizes`` are the rows by group and label (see :func:`levelhead.bench.of_runs.group_sizes`), ``frontier`` the FACT
+    line of the baseline, ``published`` tables of these figures beside those that others published or under their choice
+    of epochs, ``title`` a name where a page holds several comparisons. ``plane_first`` puts accuracy against the gap
+    above all.
     """
 
     comparison: Comparison
@@ -61,39 +56,6 @@ class Compared:
     published: Sequence[Record] = ()
     title: str = ""
     plane_first: bool = False
-
-
-def compared(
-    group: RunSet,
-    comparison: Comparison,
-    published: Sequence[Record] = (),
-    *,
-    title: str = "",
-    plane_first: bool = False,
-    fact_line: bool = True,
-) -> Compared:
-    """Return a comparison of a group of runs with the sizes of its groups, and the FACT line where there is one.
-
-    ``fact_line``: whether to look for that line at all.
-    """
-    frontier = None
-    if fact_line and len(group.classes) == 2 and comparison.selection is None and comparison.positive_rate is None:
-        # Without two groups that have both classes there is no line, and the page does without it.
-        with contextlib.suppress(DataError):
-            frontier = baseline_frontier(group, comparison)
-    sizes = group_sizes(group.runs[0].predictions, group.attribute)
-    return Compared(comparison, sizes, frontier, published, title, plane_first)
-
-
-def group_sizes(predictions: pd.DataFrame, attribute: str) -> dict[str, dict[str, int]]:
-    """Return the number of rows by group and label."""
-    filled = predictions.assign(**{attribute: predictions[attribute].fillna(MISSING_GROUP)})
-    counts = filled.groupby([attribute, "label"], sort=True, observed=True).size()
-    sizes: dict[str, dict[str, int]] = {}
-    for key, count in counts.items():
-        group, label = map(str, tuple(key))  # type: ignore[arg-type]  # a pair, since there are two columns
-        sizes.setdefault(group, {})[label] = int(count)
-    return sizes
 
 
 @dataclass(frozen=True)
@@ -108,46 +70,63 @@ class Comparisons(Report):
     title: str = ""
     cautions: Sequence[str] = ()
 
+    @classmethod
+    def of(cls, *comparisons: Comparison) -> Comparisons:
+        """Return comparisons as a result that draws itself: page, terminal, Markdown, LaTeX, data frame."""
+        return cls([Compared(one) for one in comparisons])
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict of aggregates: no row of the data is in it."""
         return {"kind": self.kind, "comparisons": [one.comparison.to_dict() for one in self.every]}
 
     def figures(self) -> Iterator[tuple[str, None, str, Estimate]]:
-        """Yield each variant's figures, named by variant and metric."""
+        """Yield each variant's figures and differences from the baseline, named by variant and metric."""
         for one in self.every:
             yield from one.comparison.figures()
 
     def page(self, *, source: str = "", command: str = "", more: Mapping[str, Any] | None = None) -> Record:
         """Return the page as a plain dict, for :func:`levelhead.report.render`."""
-        every, several = self.every, len(self.every) > 1
-        first = every[0].comparison
-        sentences = [comparison_sentence(one.comparison.differences(), one.comparison.table.baseline) for one in every]
-        finding, lines = sentences[0], []
+        every, several, titles = self.every, len(self.every) > 1, _titles(self.every)
+        first, said = every[0].comparison, [one.comparison.sentences() for one in every]
+        finding, *lines = said[0]
         if several:
             baselines = {one.comparison.table.baseline for one in every}
-            findings = [(_title(one), one.comparison.differences()) for one in every]
-            finding = several_sentence(findings, first.table.baseline if len(baselines) == 1 else "")
-            lines = [f"{_title(one)}: {sentence}" for one, sentence in zip(every, sentences, strict=True)]
+            findings = list(zip(titles, [one.comparison.differences() for one in every], strict=True))
+            finding, *lines = several_sentences(findings, first.table.baseline if len(baselines) == 1 else "")
+            lines += [f"{title}: {' '.join(one)}" for title, one in zip(titles, said, strict=True)]
         parts = [
-            blocks.part(_sections(one), title=_title(one) if several else "", finding=sentence if several else "")
-            for one, sentence in zip(every, sentences, strict=True)
+            blocks.part(_sections(one), title=title if several else "", finding=sentences[0] if several else "")
+            for one, title, sentences in zip(every, titles, said, strict=True)
         ]
-        parts.append(blocks.part([appendix(_metrics(first), _statistics(every))]))
         return blocks.page(
             "Comparison",
             finding,
-            parts,
+            [*parts, blocks.part([_definitions(every)])],
             title=self.title or f"Comparison: {first.data['name']}",
             about=_shared_data(every) if several else first.title,
-            facts=[] if several else _facts(every[0]),
             lines=lines,
-            cautions=list(dict.fromkeys([*self.cautions, *_all_cautions(every)])),
-            brief=None if several else brief(first),
+            cautions=list(dict.fromkeys([*self.cautions, *_all_cautions(every, titles)])),
+            brief=None if several else brief(first, lines),
         ) | {"command": command}
 
 
-def brief(comparison: Comparison) -> Record | None:
-    """Return what fits a screen: one line a variant, with its change from the baseline; None where there is none."""
+def stored_comparisons(record: Any, source: str = "") -> Comparisons:
+    """Return the comparisons of a JSON that ``levelhead table`` wrote; ``source`` names the file in errors."""
+    if not isinstance(record, dict) or not isinstance(record.get("comparisons"), list) or not record["comparisons"]:
+        raise DataError(f"{source} is not what `levelhead table --json` writes.")
+    return Comparisons.of(*map(Comparison.from_dict, record["comparisons"]))
+
+
+def comparisons_page(record: Record, *, source: str = "") -> Record:
+    """Return the page of :func:`stored_comparisons`."""
+    return stored_comparisons(record, source).page()
+
+
+def brief(comparison: Comparison, lines: Sequence[str] = ()) -> Record | None:
+    """Return what fits a screen: ``lines``, and one line a variant, with its change from the baseline.
+
+    None where there is no variant beside the baseline.
+    """
     table, level = comparison.table, level_text(comparison.table.level)
     metrics = [name for name in reversed(_OPEN) if name in _metrics(comparison)]
     differences = {(each.method, name): each for name in metrics for each in comparison.differences(name)}
@@ -167,19 +146,12 @@ def brief(comparison: Comparison) -> Record | None:
         for method, row in table.rows.items()
     ]
     columns = [title for name in metrics for title in (METRICS[name].short, "change")]
-    figures = table.rows[table.baseline]
-    levels = [
-        f"{METRICS[name].short} {percent(one)} {percent_interval(one)}"
-        for name in metrics
-        if (one := figures[name].estimate).defined
-    ]
-    baseline = short(table.baseline, 40)
     notes = [
         f"Percent, mean over {comparison.number_of_seeds}; changes in points, {level} intervals over "
         f"{comparison.sources}. *: significant after correction for the number of variants."
     ]
     return blocks.brief(
-        [*([f"{baseline}: {', '.join(levels)}."] if levels else []), *_detectable(comparison)],
+        [*lines, *_detectable(comparison)],
         blocks.table(short(f"{comparison.data['name']}: {comparison.measured_on}"), ["Variant", *columns], rows),
         ranked,
         notes,
@@ -206,8 +178,16 @@ def _change(change: Difference | None) -> Record:
     return found | {"sub": [f"{found['sub'][0]}*"]} if change.decided else found
 
 
-def _title(one: Compared) -> str:
-    return one.title or one.comparison.title
+def _titles(every: Sequence[Compared]) -> list[str]:
+    """Return what tells the comparisons of a page apart: a title, else the options that differ in one data set."""
+    data = [one.comparison.data for one in every]
+    differing = [
+        key for key in dict.fromkeys(key for one in data for key in one) if len({str(one.get(key)) for one in data}) > 1
+    ]
+    if not differing or "name" in differing:
+        return [one.title or one.comparison.title for one in every]
+    options = [", ".join(f"{key} {printable(one.get(key))}" for key in differing) for one in data]
+    return [one.title or listing for one, listing in zip(every, options, strict=True)]
 
 
 def _shared_data(every: Sequence[Compared]) -> str:
@@ -219,31 +199,18 @@ def _metrics(comparison: Comparison) -> list[str]:
     return [name for name in COMPARED if name in next(iter(comparison.table.rows.values()))]
 
 
-def _statistics(every: Sequence[Compared]) -> tuple[str, ...]:
-    names = ["interval", "distinguishable", "half_width", "undefined", "pareto", "group"]
-    return (*names, *(mark for mark in marks.MEANINGS if any(_marked(one.comparison, mark) for one in every)))
+def _definitions(every: Sequence[Compared]) -> Record:
+    """Return the words of a page and what they mean."""
+    names = ["interval", "distinguishable", "undefined", "pareto", "group"]
+    names += [mark for mark in marks.MEANINGS if any(_marked(one.comparison, mark) for one in every)]
+    items = [DEFINITIONS[name] for name in _metrics(every[0].comparison) if name in DEFINITIONS]
+    items += [STATISTICS[name] for name in names]
+    return blocks.section("Definitions", [blocks.terms(items), blocks.paragraph(CAUTION)])
 
 
 def _marked(comparison: Comparison, mark: str) -> list[str]:
     """Return the rows that have a mark."""
     return [method for method in comparison.table.rows if mark in comparison.marks(method)]
-
-
-def _facts(one: Compared) -> list[tuple[str, str, str]]:
-    comparison, variants = one.comparison, len(one.comparison.table.rows)
-    facts = [
-        (
-            comparison.whose_rows.capitalize(),
-            f"{comparison.rows:,}",
-            f"groups by {short(comparison.attribute, 40)}, as annotated",
-        ),
-        ("Compared", f"{variants}", f"variants of {comparison.number_of_seeds} each"),
-    ]
-    if halves := _halves(comparison, MAIN):
-        facts.append(("Detectable difference", _about(halves), f"points of difference in the {METRICS[MAIN].short}"))
-    told = sum(each.decided for each in comparison.differences())
-    baseline = short(comparison.table.baseline, 40)
-    return [*facts, ("Distinguishable", f"{told} of {variants - 1}", f"from {baseline}")]
 
 
 def _halves(comparison: Comparison, metric: str) -> list[float]:
@@ -278,12 +245,12 @@ def _cautions(one: Compared) -> list[str]:
     return cautions
 
 
-def _all_cautions(every: Sequence[Compared]) -> list[str]:
+def _all_cautions(every: Sequence[Compared], titles: Sequence[str]) -> list[str]:
     """Return every comparison's cautions; one that does not hold for all names those that it holds for."""
     found: dict[str, list[str]] = {}
-    for one in every:
+    for one, title in zip(every, titles, strict=True):
         for caution in dict.fromkeys(_cautions(one)):
-            found.setdefault(caution, []).append(_title(one))
+            found.setdefault(caution, []).append(title)
     return [told if len(where) == len(every) else f"{'; '.join(where)}: {told}" for told, where in found.items()]
 
 
@@ -300,23 +267,24 @@ def _few(sizes: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 def _sections(one: Compared) -> list[Record]:
     comparison = one.comparison
-    several = len(comparison.table.rows) > 1
     costs = {comparison.label(method): cost for method, cost in comparison.cost.items()}
     plane = blocks.section("Accuracy against the gap", _pareto(one))
     sections = [plane] * one.plane_first
+    if len(comparison.table.rows) > 1:
+        sections.append(blocks.section("The differences", _difference_blocks(comparison)))
+    sections += [plane] * (not one.plane_first)
     if beside := [*one.published, *_options(comparison)]:
         tables = [
             table | {"folded": "" if place < len(_OPEN) else table["caption"]} for place, table in enumerate(beside)
         ]
         sections.append(blocks.section(_beside(beside), tables))
-    if several:
-        sections.append(blocks.section("The differences", _difference_blocks(comparison)))
-    sections.append(blocks.section("Detectable differences", _limits(one)))
-    sections.append(blocks.section("All figures", _figures(one)))
-    sections += [plane] * (not one.plane_first)
-    sections.append(blocks.section("Cost of training", [cost_table(costs, where=blocks.BOTH)]))
-    sections.append(blocks.section("How it was measured", _how(one)))
-    return sections
+    return [
+        *sections,
+        blocks.section("All figures", _figures(one)),
+        blocks.section("Rows", _rows_of_groups(one)),
+        blocks.section("Cost of training", [cost_table(costs, where=blocks.BOTH)]),
+        blocks.section("How it was measured", _how(one)),
+    ]
 
 
 def _beside(tables: Sequence[Record]) -> str:
@@ -346,31 +314,37 @@ def _options(comparison: Comparison) -> list[Record]:
 
 
 def _difference_blocks(comparison: Comparison) -> list[Record]:
-    baseline, level = comparison.table.baseline, level_text(comparison.table.level)
-    found: list[Record] = []
-    metrics = [name for name in _OPEN if name in _metrics(comparison)]
-    metrics += [name for name in _metrics(comparison) if name not in metrics]
-    for metric in metrics:
-        gap = not METRICS[metric].larger_is_better
+    """Draw the change of the gap, sorted by its size, and that of accuracy in the same order."""
+    baseline, level = short(comparison.table.baseline, 40), level_text(comparison.table.level)
+    order = [each.method for each in sorted(comparison.differences(), key=_by_size)]
+    drawn = []
+    for metric in (name for name in _OPEN if name in _metrics(comparison)):
+        every = {each.method: each for each in comparison.differences(metric)}
         rows = [
-            blocks.forest_row(each.method, each.estimate, decided=each.decided, tag=" ".join(each.marks))
-            for each in comparison.differences(metric)
+            blocks.forest_row(name, every[name].estimate, decided=every[name].decided, tag=_tag(every[name]))
+            for name in order
         ]
-        title = (
-            f"{METRICS[metric].short}: difference from {short(baseline, 40)}, percentage points with {level} intervals"
-        )
-        notes = []
-        if metric == MAIN:
-            notes = [
-                "Filled mark: significant (interval without 0, Holm-adjusted p below "
-                f"{1 - comparison.table.level:.2g}). Open mark: inconclusive, which does not mean equal.",
-            ]
-        folded = "" if metric in _OPEN else f"{METRICS[metric].short}: difference from {short(baseline, 40)}"
-        ends = _GAP_ENDS if gap else _LEVEL_ENDS
-        found.append(blocks.forest(title, rows, heads=("Variant", "Points"), ends=ends, notes=notes, folded=folded))
-        if metric == MAIN and len(rows) > 1:
-            found.append(blocks.bullets(comparison.findings(), folded="One sentence per variant", where=blocks.BOTH))
-    return found
+        title = f"{METRICS[metric].short}: difference from {baseline}, percentage points with {level} intervals"
+        ends = _LEVEL_ENDS if METRICS[metric].larger_is_better else _GAP_ENDS
+        notes = [
+            "Filled mark: significant (interval without 0, Holm-adjusted p below "
+            f"{1 - comparison.table.level:.2g}). Open mark: inconclusive, which does not mean equal.",
+            *["ONE SEED: these rows show a difference, and other seeds may not."]
+            * any(each.on_one_seed for each in every.values()),
+        ]
+        drawn.append(blocks.forest(title, rows, heads=("Variant", "Points"), ends=ends, notes=notes * (metric == MAIN)))
+    if len(order) > 1:
+        drawn.append(blocks.bullets(comparison.findings(), folded="One sentence per variant", where=blocks.BOTH))
+    return drawn
+
+
+def _by_size(each: Difference) -> tuple[bool, float]:
+    return not each.estimate.defined, each.estimate.value
+
+
+def _tag(each: Difference) -> str:
+    """Return the words beside a row of a drawing: its marks, and that one seed decides nothing."""
+    return " ".join([*each.marks, *["ONE SEED"] * each.on_one_seed])
 
 
 def _figures(one: Compared) -> list[Record]:
@@ -513,36 +487,11 @@ def _detectable(comparison: Comparison) -> list[str]:
     ]
 
 
-def _limits(one: Compared) -> list[Record]:
-    comparison = one.comparison
-    found: list[Record] = []
-    metrics = _metrics(comparison)
-    if len(comparison.table.rows) > 1:
-        baseline = comparison.table.baseline
-        found += [blocks.paragraph(one, where=blocks.BOTH) for one in _detectable(comparison)]
-        rows = [
-            (
-                comparison.label(method),
-                [
-                    blocks.cell(number(50 * (figure.high - figure.low)))
-                    if (figure := row[name].difference) is not None and not math.isnan(figure.low)
-                    else blocks.undefined_cell(figure.reason if figure is not None else None)
-                    for name in metrics
-                ],
-            )
-            for method, row in comparison.table.rows.items()
-            if method != baseline
-        ]
-        found.append(
-            blocks.table(
-                f"Half-width of the interval of the difference from {short(baseline, 40)}, points",
-                ["Variant", *((METRICS[name].short, STATISTICS["half_width"][1]) for name in metrics)],
-                rows,
-                folded="Smallest detectable difference, by variant and metric",
-            )
-        )
-    found.append(_sizes_block(one))
-    return found
+def _rows_of_groups(one: Compared) -> list[Record]:
+    """Say what these rows can detect, and how many there are of each group and label."""
+    several = len(one.comparison.table.rows) > 1
+    said = [blocks.paragraph(each, where=blocks.BOTH) for each in _detectable(one.comparison) if several]
+    return [*said, _sizes_block(one)]
 
 
 def _sizes_block(one: Compared) -> Record:

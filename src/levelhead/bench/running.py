@@ -16,7 +16,8 @@ from rich.markup import escape
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench import grid
 from levelhead.bench.grid import GRID, Cell, Failure, Launcher
-from levelhead.bench.page import Comparisons, compared
+from levelhead.bench.of_runs import compared
+from levelhead.bench.page import Comparisons
 from levelhead.bench.tables import collect
 from levelhead.data import Fold
 from levelhead.report import text
@@ -85,7 +86,7 @@ def show_results(
     for comparison in comparisons:
         if len(comparisons) > 1 and not everything:
             _line(console, f"\n{comparison.title}")
-        console.print(comparison.report.table(all=everything))
+        console.print(Comparisons.of(comparison).table(all=everything))
     if html_file is not None:
         from levelhead.report.page import write_page
 

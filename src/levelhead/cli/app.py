@@ -28,9 +28,7 @@ from levelhead.cli.indirect import indirect_audit_command
 from levelhead.cli.info import info_command
 from levelhead.cli.inspect import inspect_command
 from levelhead.cli.klaad import train_command as lm_train_command
-from levelhead.cli.ladder import ladder_command
 from levelhead.cli.lm import lm_app
-from levelhead.cli.pareto import pareto_command
 from levelhead.cli.plan import plan_command
 from levelhead.cli.postprocess import postprocess_command
 from levelhead.cli.predict import predict_command
@@ -71,8 +69,6 @@ app.command("apply", rich_help_panel=AUDITING)(apply_command)
 app.command("report", rich_help_panel=AUDITING)(report_command)
 app.command("app", rich_help_panel=AUDITING)(app_command)
 app.add_typer(figure_app, name="figure", rich_help_panel=AUDITING)
-figure_app.command("pareto")(pareto_command)
-figure_app.command("ladder")(ladder_command)
 app.add_typer(lm_app, name="lm", rich_help_panel=MORE)
 lm_app.command("train")(lm_train_command)
 lm_app.command("gap")(gap_command)

@@ -64,6 +64,7 @@ def refit_command(
     """
     out = out or run.parent / f"{run.name}-refit"
     check_outputs({}, folders={"--out": out}, inputs=[groups, join], runs=[run])
+    from levelhead.bench.page import Comparisons
     from levelhead.bench.refitting import refit_cells
     from levelhead.bench.tables import collect
     from levelhead.runs.evaluate import evaluate_run
@@ -104,6 +105,6 @@ def refit_command(
     (found,) = collect([run, *(cell.folder for cell in cells)], "test", **who)
     baseline = next(name for name, runs in found.rows().items() if runs[0].folder == run)
     comparison = found.compare(baseline)
-    console.print(comparison.report.table(all=all_))
+    console.print(Comparisons.of(comparison).table(all=all_))
     if not (lacking or comparison.warnings):
         tell(console, f"levelhead table {shlex.join(map(str, (run, out)))} --threshold matched")

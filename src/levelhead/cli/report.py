@@ -84,7 +84,7 @@ def report_command(
 PAGES = {
     "attention gap": "lm.page:gap_page",
     "audit": "auditing.page:audit_page",
-    "comparison": "bench.comparison:comparisons_page",
+    "comparison": "bench.page:comparisons_page",
     "decisions": "auditing.decisions_page:decisions_page",
     "ranking": "auditing.ranking_page:ranking_page",
     "evaluation": "auditing.overall:overall_page",
@@ -176,7 +176,8 @@ def runs_page(
 
     ``min_count`` and ``missing`` as :func:`levelhead.audit` takes them.
     """
-    from levelhead.bench.page import Comparisons, compared
+    from levelhead.bench.of_runs import compared
+    from levelhead.bench.page import Comparisons
     from levelhead.bench.tables import collect
 
     groups = collect(folders, split, min_count=min_count, missing=missing)  # type: ignore[arg-type]  # of SplitName

@@ -75,7 +75,8 @@ def table_command(
     if stored:
         _show_stored(context, runs, html_file, latex_file, markdown, all_)
         return
-    from levelhead.bench.page import Comparisons, compared
+    from levelhead.bench.of_runs import compared
+    from levelhead.bench.page import Comparisons
     from levelhead.bench.tables import collect
     from levelhead.bench.tuning import compare_tuned
 
@@ -89,7 +90,7 @@ def table_command(
             kept, comparison = compare_tuned(group, baseline, tune_by, **options)
         results.append(comparison.to_dict())
         pages.append((kept, comparison))
-        reports.append(comparison.report)
+        reports.append(Comparisons.of(comparison))
         _print(reports[-1], markdown, all_ or tune_by is not None, len(groups) > 1)
     record = {"kind": "comparison", "comparisons": results}
     shown = [compared(*each) for each in pages] if html_file else []
@@ -130,8 +131,7 @@ def _show_stored(
             "A stored table is shown as it is: pass .json files alone, with --all, --html, --latex or --markdown. "
             "Other options need the run folders."
         )
-    from levelhead.bench.comparison import stored_comparisons
-    from levelhead.bench.page import Comparisons
+    from levelhead.bench.page import Comparisons, stored_comparisons
 
     reports = []
     for file in files:

@@ -21,8 +21,8 @@ from rich.markup import escape
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.checks import check_cells
 from levelhead.bench.grid import Cell, Failure, Grid, complete, make_cells, read_grid
-from levelhead.bench.page import Comparisons, compared
-from levelhead.bench.pareto import baseline_frontier, draw_pareto, pareto_to_dict
+from levelhead.bench.of_runs import compared
+from levelhead.bench.page import Comparisons
 from levelhead.bench.running import run_all
 from levelhead.bench.timing import predicted
 from levelhead.inspecting.patches import attention_figure
@@ -275,7 +275,7 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
     for grid, one in found.items():
         comparison, sections, findings = one.comparison, one.sections(), one.findings(reason)
         record["grids"][grid] = one.to_dict()
-        tables = [*sections, *comparison.report.tables()]
+        tables = [*sections, *Comparisons.of(comparison).tables()]
         texts += [f"## {one.title}", "", markdown(tables)]
         texts += [*(f"- {sentence}" for sentence in findings), ""]
         console.print(Group(*drawn_sections([blocks.section("", sections[:2])])))
@@ -285,12 +285,6 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
             first = item.drawing == "pareto"
             beside = () if number else sections
             pages.append(compared(runs, alike, beside, title=title, plane_first=first))
-        if item.drawing == "pareto":
-            picture = stem.with_suffix(".png")
-            frontier = None if comparison.selection is not None else baseline_frontier(one.runs, comparison)
-            draw_pareto(comparison, picture, frontier=frontier)
-            record["grids"][grid]["pareto"] = pareto_to_dict(comparison, frontier=frontier)
-            written.append(picture)
     write_json(stem.with_suffix(".json"), record)
     write_text(stem.with_suffix(".md"), "\n".join(texts))
     report = Comparisons(

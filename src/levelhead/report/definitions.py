@@ -29,10 +29,6 @@ STATISTICS = {
         "The interval of the paired difference excludes 0, and its Holm-adjusted p-value is below the error "
         "probability. “Inconclusive” does not mean equal.",
     ),
-    "half_width": (
-        "Smallest difference seen",
-        "Half the width of the interval: about the smallest difference that this many rows and seeds can detect.",
-    ),
     "undefined": (
         "Undefined",
         "A figure that these rows cannot give, for example a rate with denominator 0. It is never shown as 0.",

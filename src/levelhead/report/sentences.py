@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from levelhead.metrics.joint import MARGIN
 from levelhead.metrics.names import METRICS, RATE_TITLES
+from levelhead.report import marks
 from levelhead.report.text import (
     Record,
     counted,
@@ -26,8 +28,8 @@ from levelhead.report.text import (
 )
 from levelhead.types import Estimate
 
-NAMED_IN_HEADLINE = 3
-OTHER_SEEDS = "other seeds may differ"
+NAMED = 2
+"""Methods that a headline names; it counts the others."""
 NARROW = 0.05
 """Where no gap beyond this, a fraction, fits the rows, a sentence says "at most" instead of "inconclusive"."""
 
@@ -55,6 +57,11 @@ class Difference:
     def label(self) -> str:
         """The method with its marks."""
         return " ".join([self.method, *self.marks])
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether the method is not measurably above chance, so that a small gap says nothing."""
+        return marks.AT_CHANCE in self.marks
 
     @property
     def decided(self) -> bool:
@@ -104,113 +111,139 @@ def _changed(metric: str, value: float) -> str:
     return up if value > 0 else down
 
 
-def difference_sentence(difference: Difference, baseline: str, metric: str = "equalized_odds") -> str:
-    """Say how a method changed a figure relative to the baseline, and whether these data can tell."""
+def difference_sentences(difference: Difference, baseline: str, metric: str = "equalized_odds") -> list[str]:
+    """Say how a method changed a figure relative to the baseline, then its interval and what it leaves open."""
     figure, what = difference.estimate, _subject(metric)
     method, other = quoted_name(difference.label), quoted_name(baseline)
     if not difference.learned:
         return not_learned(baseline)
     if not figure.defined:
-        return f"The change of {what} from {other} to {method} is undefined: {_ends(figure.reason)}"
+        return [f"The change of {what} from {other} to {method} is undefined: {_ends(figure.reason)}"]
     if figure.value == 0 and (math.isnan(figure.low) or figure.low == figure.high == 0):
-        why = f"; {_ends(figure.reason)}" if math.isnan(figure.low) else "."
-        return f"{method} and {other} have the same {what.removeprefix('the ')} on these data{why}"
-    margin = number(100 * difference.margin)
-    span, change = f"interval {percent_interval(figure, signed=True)}", _range([difference])
-    size, verb = number(100 * abs(figure.value)), _changed(metric, figure.value)
+        said = f"{method} and {other} have the same {what.removeprefix('the ')} on these data."
+        return [said, *([_sentence(figure.reason)] if math.isnan(figure.low) else [])]
+    if difference.at_chance and not METRICS[metric].larger_is_better:
+        return [f"{quoted_name(difference.method)} is at chance, so {what} says nothing of it."]
+    margin, change = number(100 * difference.margin), _range([difference])
     if difference.on_one_seed:
-        return (
-            f"{method} {verb} {what} by {size} points relative to {other} on one seed, {span} over these rows alone"
-            f"{price_sentence(difference, metric)}; {OTHER_SEEDS}."
-        )
+        return [_on_one_seed(difference, baseline, metric), f"Over these rows alone: {_measured(difference, metric)}."]
     if difference.decided:
         within = f", which is less than the margin of {margin} points" if difference.within else ""
-        price = price_sentence(difference, metric)
-        return f"{method} {verb} {what} by {size} points relative to {other}, {span}{within}{price}."
+        return [_changes([difference], baseline, metric), f"{_measured(difference, metric)}{within}."]
     if difference.within:
-        return (
-            f"{method} and {other} have an equivalent {what.removeprefix('the ')} (within {margin} points): {change}."
-        )
+        equal = f"{method} and {other} have an equivalent {what.removeprefix('the ')} (within {margin} points)."
+        return [equal, f"{_measured(difference, metric)}."]
     if difference.uncorrected:
-        return (
-            f"Whether {method} {verb} {what} relative to {other} is inconclusive: {change}, "
-            f"but p = {difference.p:.3f} after correction for the number of methods."
-        )
+        return _not_established([difference], f"{what} relative to {other}", 0)
     why = f" ({_ends(figure.reason)[:-1]})" if figure.reason is not None else ""
-    return f"{method} did not measurably change {what} relative to {other}: {change}; inconclusive{why}."
+    return [f"{method} did not measurably change {what} relative to {other}.", f"{change}; inconclusive{why}."]
 
 
-def not_learned(baseline: str) -> str:
+def not_learned(baseline: str) -> list[str]:
     """Say that a baseline is not above chance, and what to raise."""
-    return (
-        f"{quoted_name(baseline)} did not learn: on these rows its balanced accuracy is not above chance. Raise "
-        "train.epochs or train.learning_rate; until it learns, differences from it say nothing."
-    )
+    return [
+        f"{quoted_name(baseline)} did not learn: its balanced accuracy on these rows is not above chance.",
+        "Raise train.epochs or train.learning_rate; until it learns, differences from it say nothing.",
+    ]
 
 
-def price_sentence(difference: Difference, metric: str = "equalized_odds") -> str:
-    """Return the end of a sentence about a changed gap where accuracy is measurably lower; empty where it is not."""
-    lost = None if METRICS[metric].larger_is_better else difference.accuracy
-    return "" if lost is None else f", and lowered accuracy by {number(100 * abs(lost.value))} points"
+def comparison_sentences(differences: Sequence[Difference], baseline: str, metric: str = "equalized_odds") -> list[str]:
+    """Say what a whole comparison found about one metric: the headline, then its intervals and the other methods.
 
-
-def _not_established(those: Sequence[Difference], what: str, count: int) -> str:
-    """Say that no change is established where intervals without 0 do not survive the correction."""
-    closest = min(those, key=lambda one: one.p or 0)
-    changes = {_changed("equalized_odds", one.estimate.value) for one in those}
-    change = {"reduced": "reduction", "increased": "increase"}[changes.pop()] if len(changes) == 1 else "change"
-    return (
-        f"No {change} of {what} is established: {quoted_name(closest.label)} {_range([closest])}, "
-        f"p = {closest.p:.3f} after correction for {counted(count, 'method')}"
-    )
-
-
-def comparison_sentence(differences: list[Difference], baseline: str, metric: str = "equalized_odds") -> str:
-    """Say what a whole comparison found about one metric."""
-    what, other = _subject(metric), quoted_name(baseline)
+    A method at chance is counted and never named: constant and random answers have small gaps.
+    """
+    what, count = f"{_subject(metric)} relative to {quoted_name(baseline)}", len(differences)
     if not differences:
-        return f"There is nothing to compare {short(baseline)} with: a comparison needs a second variant."
-    if len(differences) == 1 or not differences[0].learned:
-        return difference_sentence(differences[0], baseline, metric)
+        return [f"There is nothing to compare {short(baseline)} with: a comparison needs a second variant."]
+    if count == 1 or not differences[0].learned:
+        return difference_sentences(differences[0], baseline, metric)
     defined = [one for one in differences if one.estimate.defined]
     if not defined:
-        return f"The change of {what} is undefined for every method: {_ends(differences[0].estimate.reason)}"
-    decided = sorted((one for one in defined if one.decided), key=lambda one: one.estimate.value)
-    if one_seed := not decided:
-        decided = sorted((one for one in defined if one.on_one_seed), key=lambda one: one.estimate.value)
-    count, is_gap = len(differences), not METRICS[metric].larger_is_better
-    unknown = "" if len(defined) == count else f" For {count - len(defined)} it is undefined."
-    if not decided:
-        equal = [one for one in defined if one.within]
-        if equal:
-            which = (
-                "All are" if len(equal) == count else f"{len(equal)} of {count} {'is' if len(equal) == 1 else 'are'}"
-            )
-            unknown = f" {which} equivalent to {other} within {number(100 * equal[0].margin)} points.{unknown}"
-        elif all(one.estimate.value == 0 and math.isnan(one.estimate.low) for one in defined):
-            return f"{len(defined)} of {count} methods have the same {what.removeprefix('the ')} as {other}.{unknown}"
-        if found := [one for one in defined if one.uncorrected]:
-            return f"{_not_established(found, f'{what} relative to {other}', count)}.{unknown}"
-        return f"None of the {count} methods measurably changed {what} relative to {other}: {_range(defined)}.{unknown}"
+        return [f"The change of {what} is undefined for every method: {_ends(differences[0].estimate.reason)}"]
+    able = sorted((one for one in defined if not one.at_chance), key=lambda one: (bool(one.marks), one.estimate.value))
+    counts = _counted_rest(differences, able, count)
+    if decided := [one for one in able if one.decided]:
+        shown = "; ".join(f"{quoted_name(one.label)} {_measured(one, metric)}" for one in decided[:NAMED])
+        return [_changes(decided, baseline, metric), f"{shown}.", *counts]
+    if alone := [one for one in able if one.on_one_seed]:
+        first = f"Over these rows alone: {quoted_name(alone[0].label)} {_measured(alone[0], metric)}"
+        return [_on_one_seed(alone[0], baseline, metric), f"{first}; {len(alone)} of {count} differ.", *counts]
+    if not able:
+        return [f"None of the {count} methods is above chance, so their gaps say nothing."]
+    if all(one.estimate.value == 0 and math.isnan(one.estimate.low) for one in able):
+        return [f"{len(able)} of {count} methods have the same {what.removeprefix('the ')}.", *counts]
+    if found := [one for one in able if one.uncorrected and not one.within]:
+        return [*_not_established(found, what, count), *counts]
+    return [f"None of the {count} methods measurably changed {what}.", f"{_sentence(_range(able))}", *counts]
+
+
+def _changes(decided: Sequence[Difference], baseline: str, metric: str) -> str:
+    """Say which methods changed a figure, and by how much."""
     said: list[str] = []
     for verb in dict.fromkeys(_changed(metric, one.estimate.value) for one in decided):
         those = [one for one in decided if _changed(metric, one.estimate.value) == verb]
-        named = [
-            f"{quoted_name(one.label)} ({percent(one.estimate, signed=True)} points, interval "
-            f"{percent_interval(one.estimate, signed=True)}"
-            + (f", accuracy {percent(one.accuracy, signed=True)})" if one.accuracy and is_gap else ")")
-            for one in those[:NAMED_IN_HEADLINE]
-        ]
-        more = those[NAMED_IN_HEADLINE:]
-        dear = sum(bool(one.accuracy) for one in more) if is_gap else 0
-        named += [f"{len(more)} more" + f" ({dear} at lower accuracy)" * (dear > 0)] * bool(more)
-        said.append(f"{joined(named)} {verb} " + (f"{what} relative to {other}" if not said else "it"))
-    rest = len(defined) - len(decided)
-    if rest:
-        said.append(f"{rest} of {count} did not change it measurably")
-    if one_seed:
-        said = [f"On one seed, {said[0]}", *said[1:], OTHER_SEEDS]
-    return f"{'; '.join(said)}.{unknown}"
+        named, more = [quoted_name(one.label) for one in those[:NAMED]], len(those) - NAMED
+        names = joined([*named, *([f"{more} more"] if more > 0 else [])])
+        sizes = [100 * abs(one.estimate.value) for one in those]
+        size = f"up to {number(max(sizes))}" if more > 0 else joined([number(one) for one in sizes])
+        whose = "it" if said else _subject(metric)
+        said.append(f"{names} {verb} {whose} by {size} points" + f" relative to {quoted_name(baseline)}" * (not said))
+    dear = [one for one in decided if one.accuracy and not METRICS[metric].larger_is_better]
+    if dear:
+        said.append(f"{'it' if len(decided) == 1 else len(dear)} lowered accuracy")
+    return f"{'; '.join(said)}."
+
+
+def _on_one_seed(difference: Difference, baseline: str, metric: str) -> str:
+    """Say what one seed shows, and that it decides nothing."""
+    less = difference.estimate.value < 0
+    more = ("lower" if less else "higher") if METRICS[metric].larger_is_better else ("smaller" if less else "larger")
+    size = number(100 * abs(difference.estimate.value))
+    return (
+        f"One seed cannot decide. On these rows {_subject(metric)} is {size} points {more} with "
+        f"{quoted_name(difference.label)} than with {quoted_name(baseline)}."
+    )
+
+
+def _measured(difference: Difference, metric: str) -> str:
+    """Return a change with its interval and, of a gap, what accuracy was measurably lost."""
+    lost = None if METRICS[metric].larger_is_better else difference.accuracy
+    return _range([difference]) + ("" if lost is None else f", accuracy {percent(lost, signed=True)} points")
+
+
+def _counted_rest(differences: Sequence[Difference], able: Sequence[Difference], count: int) -> list[str]:
+    """Say how many of the methods are equivalent, undecided, at chance or undefined."""
+    equal = sum(one.within and not one.decided for one in able)
+    changed = any(one.decided for one in able)
+    open_ones = sum(not (one.decided or one.within) for one in able) if changed else 0
+    chance = sum(one.at_chance for one in differences)
+    undefined = sum(not one.estimate.defined for one in differences)
+    kinds = {
+        f"equivalent to the baseline within {number(100 * differences[0].margin)} points": equal,
+        "inconclusive": open_ones,
+        "at chance": chance,
+        "undefined": undefined,
+    }
+    said = [f"{number_of} {'is' if number_of == 1 else 'are'} {kind}" for kind, number_of in kinds.items() if number_of]
+    return [f"Of {counted(count, 'method')}, {joined(said)}."] if said else []
+
+
+def _not_established(those: Sequence[Difference], what: str, count: int) -> list[str]:
+    """Say that no change is established where intervals without 0 do not survive the correction; 0: of any count."""
+    closest = min(those, key=lambda one: one.p or 0)
+    changes = {_changed("equalized_odds", one.estimate.value) for one in those}
+    change = {"reduced": "reduction", "increased": "increase"}[changes.pop()] if len(changes) == 1 else "change"
+    methods = counted(count, "method") if count else "the number of methods"
+    return [
+        f"No {change} of {what} is established.",
+        f"{quoted_name(closest.label)} {_range([closest])}, p = {closest.p:.3f} after correction for {methods}.",
+    ]
+
+
+def _sentence(text: str | None) -> str:
+    """Return a text that begins with a capital and ends with a point."""
+    told = _ends(text)
+    return told[:1].upper() + told[1:]
 
 
 def _range(differences: Sequence[Difference]) -> str:
@@ -505,58 +538,49 @@ def one_run_sentence(figure: Estimate, attribute: str, metric: str = "equalized_
     )
 
 
-def several_sentence(
+def several_sentences(
     findings: Sequence[tuple[str, list[Difference]]], baseline: str, metric: str = "equalized_odds"
-) -> str:
-    """Say what several comparisons, each a title and its differences, found together.
+) -> list[str]:
+    """Say what several comparisons, each a title and its differences, found together: the headline first.
 
     ``baseline`` is empty where they differ.
     """
     what = _subject(metric) + (f" relative to {quoted_name(baseline)}" if baseline else "")
     count = counted(len(findings), "comparison")
     every = [one for _, differences in findings for one in differences]
-    defined = [one for one in every if one.estimate.defined and one.learned]
+    defined = [one for one in every if one.estimate.defined and one.learned and not one.at_chance]
     blank = sum(any(not one.learned for one in differences) for _, differences in findings)
     where = "all" if blank == len(findings) else f"{blank}"
-    unlearned = f" In {where} of {count} the baseline did not learn: raise train.epochs there." if blank else ""
+    last = [f"In {where} of {count} the baseline did not learn: raise train.epochs there."] if blank else []
     if not defined:
-        return unlearned.strip() or f"The change of {what} is undefined in all of {count}."
-    if not any(one.decided for one in defined):
+        return last or [f"The change of {what} is undefined in all of {count}."]
+    decided = [one for one in sorted(defined, key=lambda one: one.estimate.value) if one.decided]
+    if not decided:
         if found := [one for one in defined if one.uncorrected]:
             most = max(len(differences) for _, differences in findings)
-            return f"{_not_established(found, f'{what} in any of {count}', most)}.{unlearned}"
-        return f"No method measurably changed {what} in any of {count}: {_range(defined)}.{unlearned}"
+            return [*_not_established(found, f"{what} in any of {count}", most), *last]
+        return [f"No method measurably changed {what} in any of {count}.", _sentence(_range(defined)), *last]
     said: list[str] = []
-    for verb in dict.fromkeys(
-        _changed(metric, one.estimate.value) for one in sorted(defined, key=_value) if one.decided
-    ):
-        times: dict[int, list[str]] = {}
-        for label in dict.fromkeys(quoted_name(one.label) for one in defined):
-            those = [one for one in defined if quoted_name(one.label) == label]
-            if hits := sum(one.decided and _changed(metric, one.estimate.value) == verb for one in those):
-                times.setdefault(hits, []).append(label)
-        named = [f"{_some(labels)} in {hits}" for hits, labels in sorted(times.items(), reverse=True)]
-        subject, _, first = named[0].rpartition(" in ")
-        more = "".join(f", {one}" for one in named[1:])
-        where = f"{verb} it in {first} of {len(findings)}" if said else f"{verb} {what} in {first} of {count}"
-        said.append(f"{subject} {where}{more}")
-    changed = {quoted_name(one.label) for one in defined if one.decided}
-    never = [label for label in dict.fromkeys(quoted_name(one.label) for one in defined) if label not in changed]
+    for verb in dict.fromkeys(_changed(metric, one.estimate.value) for one in decided):
+        hits = Counter(quoted_name(one.label) for one in decided if _changed(metric, one.estimate.value) == verb)
+        most, *fewer = sorted({*hits.values()}, reverse=True)
+        subject, *others = (_some([who for who in hits if hits[who] == times]) for times in (most, *fewer))
+        more = "".join(f", {names} in {times}" for names, times in zip(others, fewer, strict=True))
+        whole = f"{verb} it in {most} of {len(findings)}" if said else f"{verb} {what} in {most} of {count}"
+        said.append(f"{subject} {whole}{more}.")
+    names = dict.fromkeys(quoted_name(one.label) for one in defined)
+    never = [name for name in names if name not in {quoted_name(one.label) for one in decided}]
     if never:
-        said.append(f"{_some(never)} did not change it measurably in any")
-    priced = [one for one in defined if one.decided and price_sentence(one, metric) and one.estimate.value < 0]
-    if priced:
-        said.append(f"{_some(list(dict.fromkeys(quoted_name(one.label) for one in priced)))} lowered accuracy with it")
-    return f"{'; '.join(said)}.{unlearned}"
-
-
-def _value(difference: Difference) -> float:
-    return difference.estimate.value
+        said.append(f"{_some(never)} did not change it measurably in any.")
+    dear = dict.fromkeys(quoted_name(one.label) for one in decided if one.accuracy and one.estimate.value < 0)
+    if dear and not METRICS[metric].larger_is_better:
+        said.append(f"{_some([*dear])} lowered accuracy with it.")
+    return [*said, *last]
 
 
 def _some(names: list[str]) -> str:
-    rest = len(names) - NAMED_IN_HEADLINE
-    return joined(names if rest < 1 else [*names[:NAMED_IN_HEADLINE], counted(rest, "other")])
+    rest = len(names) - NAMED
+    return joined(names if rest < 1 else [*names[:NAMED], counted(rest, "other")])
 
 
 def _ends(reason: str | None) -> str:
