@@ -179,7 +179,7 @@ def _change(change: Difference | None) -> Record:
 
 
 def _titles(every: Sequence[Compared]) -> list[str]:
-    """Return what tells the comparisons of a page apart: a title, else the options that differ in one data set."""
+    """Return a title of each comparison of a page: its own, else the options in which it differs from the others."""
     data = [one.comparison.data for one in every]
     differing = [
         key for key in dict.fromkeys(key for one in data for key in one) if len({str(one.get(key)) for one in data}) > 1
@@ -229,13 +229,9 @@ def _who(methods: Sequence[str], comparison: Comparison) -> str:
 
 
 def _cautions(one: Compared) -> list[str]:
-    comparison, few = one.comparison, _few(one.sizes)
+    comparison = one.comparison
     # What concerns the rows comes first, as a terminal shows the first alone.
     cautions = list(comparison.cautions)
-    if few:
-        cautions.append(
-            f"Fewer than {SMALL} {comparison.whose_rows}: {', '.join(few)}. Their rates are not informative."
-        )
     alone = [method for method, seeds in comparison.seeds.items() if len(seeds) == 1]
     if alone:
         cautions.append(f"{_who(alone, comparison)}: one seed only. The intervals leave out the variance over seeds.")
@@ -252,17 +248,6 @@ def _all_cautions(every: Sequence[Compared], titles: Sequence[str]) -> list[str]
         for caution in dict.fromkeys(_cautions(one)):
             found.setdefault(caution, []).append(title)
     return [told if len(where) == len(every) else f"{'; '.join(where)}: {told}" for told, where in found.items()]
-
-
-def _few(sizes: Mapping[str, Mapping[str, int]]) -> list[str]:
-    groups = [f"group {short(group, 40)}" for group, cells in sizes.items() if sum(cells.values()) < SMALL]
-    cells = [
-        f"group {short(group, 40)} with label {short(label, 40)}"
-        for group, cells in sizes.items()
-        for label, count in cells.items()
-        if count < SMALL <= sum(cells.values())
-    ]
-    return groups + cells
 
 
 def _sections(one: Compared) -> list[Record]:
