@@ -176,7 +176,8 @@ class Pair(Finding):
         return cls(record["attribute"], record["rate"], record["class"], first, second, figure, record["reference"])
 
 
-class Compared(NamedTuple):
+@dataclass(frozen=True)
+class Compared(Finding):
     """The ``pairs`` to name, the first one first, and how many ``comparisons`` their intervals allow for."""
 
     pairs: list[Pair]
