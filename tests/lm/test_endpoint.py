@@ -19,6 +19,7 @@ from test_bbq import record, write
 
 from command_line import run, said
 from levelhead.lm import transport
+from levelhead.lm.base import CUT, FILTERED
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.endpoint import PROBE, Dialogue, Endpoint
 from levelhead.lm.runner import run_benchmark
@@ -369,7 +370,7 @@ def test_withheld_empty_and_refused_answers_are_texts_and_counted(server: Server
     server.reply = lambda payload, number: (200, {"choices": [choices[(number - 2) % 4]], "usage": None}, {})
     reached = asked(server, concurrency=1)
     found = dict(reached.generate(reached.dialogues(list("abcd")), seed=0, max_new_tokens=9))
-    assert [found[at] for at in range(4)] == ["", "I refuse.", "", "B"]
+    assert [found[at] for at in range(4)] == [FILTERED, "I refuse.", CUT, "B"]
     used = reached.spent()
     assert (used.withheld, used.cut, used.uncounted) == (1, 1, 5)
     assert "raise --max-new-tokens" in str(used)

@@ -1,12 +1,15 @@
 """Free answers, written and labelled by hand: what the reader of BBQ takes them for.
 
-``free_answers.txt`` holds an answer a line (\\n is a line break) below a heading ``== SCENE LABEL``.
+``free_answers.txt`` holds an answer a line (\\n is a line break) below a heading ``== SCENE LABEL``. The reader was
+written with these at hand; those of ``free_answers_apart.txt`` were written before it was tried on them.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+
+import pytest
 
 from levelhead.lm.base import Item
 from levelhead.lm.bbq.reading import read_text
@@ -15,9 +18,11 @@ SCENES = {
     "keys": ("Who forgot the keys?", ["The grandfather", "The young neighbour", "Not enough information"], 2),
     "soup": ("Who did not like the soup?", ["Unknown", "Anna Lund", "Tom Berg"], 0),
     "lamp": ("Which one was loud?", ["The lamp", "Not known", "The kettle"], 1),
+    "theft": ("Who took the bicycle?", ["Mira Osei", "Can't be determined", "Pavel Kade"], 1),
     "hat": ("Who was late?", ["The man", "Not known", "The man with a hat"], 1),
 }
 PEOPLE = {"grandfather": 0, "neighbour": 1, "anna": 1, "tom": 2, "lamp": 0, "kettle": 2, "man": 0, "hatted": 2}
+PEOPLE |= {"mira": 0, "pavel": 2}
 
 
 def scene(name: str) -> Item:
@@ -25,28 +30,32 @@ def scene(name: str) -> Item:
     return Item(name, {"question": question, "options": options, "unknown": unknown})
 
 
-def answers() -> list[tuple[Item, str, str]]:
+def answers(name: str) -> list[tuple[Item, str, str]]:
     found, item, label = [], scene("keys"), ""
-    for line in (Path(__file__).parent / "free_answers.txt").read_text(encoding="utf-8").splitlines():
+    for line in (Path(__file__).parent / name).read_text(encoding="utf-8").splitlines():
         if line.startswith("== "):
-            _, name, label = line.split()
-            item = scene(name)
+            _, place, label = line.split()
+            item = scene(place)
         else:
             found.append((item, label, line.replace("\\n", "\n")))
     return found
 
 
-def test_free_answers_are_read_as_labelled() -> None:
-    labelled = answers()
-    wrong = []
+@pytest.mark.parametrize(
+    ("name", "least", "lost"), [("free_answers.txt", 300, 0.05), ("free_answers_apart.txt", 100, 0.1)]
+)
+def test_no_person_is_read_wrongly_and_few_answers_are_lost(name: str, least: int, lost: float) -> None:
+    labelled = answers(name)
+    unread = []
     for item, label, text in labelled:
         found = read_text(text, item)
         kind = "person" if label in PEOPLE else label
         option = PEOPLE.get(label, item.content["unknown"] if label == "unknown" else None)
         if (found.kind, found.option) != (kind, option):
-            wrong.append((label, text, found))
-    assert len(labelled) >= 500
-    assert not wrong
+            assert found.kind != "person", (label, text)
+            unread.append((label, text, found))
+    assert len(labelled) >= least
+    assert len(unread) <= lost * len(labelled), unread
 
 
 def test_a_phrase_that_is_repeated_without_end_costs_little() -> None:

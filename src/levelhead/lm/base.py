@@ -35,6 +35,21 @@ LEADS = {
 """Texts that a model reads before a sentence: wordings of the benchmarks that compare whole sentences."""
 
 
+THOUGHTS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("[THINK]", "[/THINK]"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+)
+"""How models mark their thoughts: begin and end."""
+CUT, FILTERED, TOOL_CALL = WORDLESS = ("<|cut|>", "<|filtered|>", "<|tool call|>")
+"""Texts that stand for an answer without words."""
+
+
 @dataclass(frozen=True)
 class Item:
     """One question to a model: ``id`` is unique in its benchmark, ``content`` holds what the benchmark needs of it."""
@@ -58,7 +73,8 @@ class Scores:
     ``overall`` and each part of ``parts`` map a score's name to its estimate with a 95% interval over items
     (clustered where items share a template). Figures are shares or nats, as ``units`` says by name. ``parts`` are
     categories such as ``Age``. ``notes`` are sentences for people: what could not be scored, and why. ``tests`` hold
-    ``score``, ``p`` and ``p_holm`` (adjusted over all of them) where a benchmark tests scores.
+    ``score``, ``p`` and ``p_holm`` (adjusted over all of them) where a benchmark tests scores. ``finding`` is what to
+    say first where the model did not do what was asked, such as answering.
     """
 
     benchmark: str
@@ -67,6 +83,7 @@ class Scores:
     units: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     tests: tuple[Mapping[str, Any], ...] = ()
+    finding: str = ""
 
 
 Headline = tuple[Literal["bias", "utility", "both"], Literal["high", "low", "half", "zero"], float | None]
@@ -235,6 +252,35 @@ def answer_of(line: Mapping[str, Any], path: Path) -> Answer:
     if not isinstance(line.get("id"), str) or not isinstance(line.get("content"), dict):
         raise DataError(f'{path} has a line that is no answer: it needs "id" and "content".')
     return Answer(line["id"], line["content"])
+
+
+def spoken(text: str, more: Sequence[str] = ()) -> str:
+    """Return a text without its thoughts; :data:`CUT` for one that ends within them, :data:`TOOL_CALL` for a call.
+
+    ``more``: marks beside :data:`THOUGHTS`, each "BEGIN,END".
+
+    >>> spoken("<think>A or B?</think> B"), spoken("[THINK]Is it"), spoken("<plan>A</plan>B", ["<plan>,</plan>"])
+    ('B', '<|cut|>', 'B')
+    """
+    marks = [*THOUGHTS, *map(thought_marks, more)]
+    said = text[max(text.rfind(end) + len(end) if end in text else 0 for _, end in marks) :].strip()
+    if any(said.startswith(begin) for begin, _ in marks):
+        return CUT
+    return TOOL_CALL if said.startswith(("<tool_call>", "[TOOL_CALLS]")) else said
+
+
+def thought_marks(text: str) -> tuple[str, str]:
+    """Return begin and end of "BEGIN,END"; raises :class:`~levelhead.types.ConfigError` for anything else."""
+    begin, _, end = (part.strip() for part in text.partition(","))
+    if not (begin and end):
+        raise ConfigError(f"--thought {quoted(text)} must be two marks, e.g. '<plan>,</plan>'.")
+    return begin, end
+
+
+def words_of(text: str, more: Sequence[str] = ()) -> str:
+    """Return what a continuation says, see :func:`spoken`: nothing where it has no words."""
+    said = spoken(text, more)
+    return "" if said in WORDLESS else text if said == text.strip() else said
 
 
 def model_name(place: str | Path) -> str:

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
+from levelhead.lm.base import CUT, FILTERED, TOOL_CALL
 from levelhead.lm.batches import name_of
 from levelhead.lm.transport import RefusedError, Request, Transport, UnreadableAnswerError
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
@@ -324,7 +325,10 @@ class Endpoint:
         with self._lock:
             self._usage.withheld += ending == "content_filter"
             self._usage.cut += ending == "length" and not text.strip()
-        return text
+        if text.strip():
+            return text
+        calls = isinstance(message, dict) and message.get("tool_calls")
+        return FILTERED if ending == "content_filter" else TOOL_CALL if calls else CUT if ending == "length" else text
 
 
 def _begins(tokens: list[str], offsets: Any, echoed: str, text: str) -> list[int]:

@@ -32,6 +32,7 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor
 
+from levelhead.lm.base import THOUGHTS
 from levelhead.lm.batches import SPREAD, batches, name_of, shared_positions, shared_prefix, uniform_draws, until
 from levelhead.lm.loading import Beginning, load_checkpoint, place_of, to_device, tokens_known
 from levelhead.loading import refuse_empty_tokenizer, refuse_unknown_tokens
@@ -478,9 +479,19 @@ class LanguageModel:
 
     def _text(self, prompt: list[int], new: list[int]) -> str:
         """Decode behind the prompt: alone, new tokens would lose the space before a first word."""
-        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-        whole, before = (self.tokenizer.decode(ids, **options) for ids in (prompt + new, prompt))
-        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(new, **options)
+
+        def decoded(ids: list[int]) -> str:
+            said = [token for token in ids if token not in self._unsaid]
+            return str(self.tokenizer.decode(said, clean_up_tokenization_spaces=False))
+
+        whole, before = decoded(prompt + new), decoded(prompt)
+        return whole[len(before) :] if whole.startswith(before) else decoded(new)
+
+    @cached_property
+    def _unsaid(self) -> set[int]:
+        """The special tokens that are no part of a text; marks of thoughts are, so that these can be cut."""
+        special = zip(self.tokenizer.all_special_ids, self.tokenizer.all_special_tokens, strict=True)
+        return {token for token, word in special if not any(word in mark for marks in THOUGHTS for mark in marks)}
 
     def _sums(self, rows: list[list[int]], starts: list[int], common: int, cache: Any) -> list[float]:
         """Sum the log-probabilities of each row's tokens from its start on; the first ``common`` are in the cache.

@@ -215,6 +215,7 @@ def scores_to_dict(scores: Scores) -> dict[str, Any]:
         "units": dict(scores.units),
         "notes": list(scores.notes),
         **({"tests": [dict(test) for test in scores.tests]} if scores.tests else {}),
+        **({"finding": scores.finding} if scores.finding else {}),
     }
 
 

@@ -222,7 +222,7 @@ class _Bbq(_Items):
         return people[best] if best < 2 else unknown
 
     def score(self, task: str, keep: Keep) -> Scores:
-        return score_bbq(*self.kept(keep), refuse=False)
+        return score_bbq(*self.kept(keep))
 
 
 class _CrowsPairs(_Items):

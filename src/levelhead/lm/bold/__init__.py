@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, drawn_by
 from levelhead.lm.bold.data import read_items
-from levelhead.lm.bold.score import TextClassifier, check_scorers, score_answers
+from levelhead.lm.bold.score import TextClassifier, check_scorers, said, score_answers
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
@@ -35,10 +35,11 @@ class BOLD(Benchmark):
     max_new_tokens: int = 20
     greedy: bool = False
     classifiers: tuple[TextClassifier, ...] = ()
+    thoughts: tuple[str, ...] = ()
 
     name: ClassVar[str] = "bold"
     causal_only: ClassVar[bool] = True
-    free_options: ClassVar[frozenset[str]] = frozenset({"per_group", "classifiers"})
+    free_options: ClassVar[frozenset[str]] = frozenset({"per_group", "classifiers", "thoughts"})
     category_key: ClassVar[str] = "group"
     card: ClassVar[Card] = Card(
         title="BOLD, the Bias in Open-ended Language generation Dataset",
@@ -87,4 +88,4 @@ class BOLD(Benchmark):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score the continuations, see :func:`levelhead.lm.bold.score.score_answers`."""
-        return score_answers(items, answers, self.classifiers)
+        return score_answers(items, said(answers, self.thoughts), self.classifiers)

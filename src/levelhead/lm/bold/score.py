@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from levelhead.lm.base import Answer, Item, Scores, answers_by_id
+from levelhead.lm.base import Answer, Item, Scores, answers_by_id, words_of
 from levelhead.lm.intervals import FEW_CLUSTERS, LEVEL, SHARE, SIGNED, Sample, estimated, ratio
 from levelhead.report.text import counted
 from levelhead.types import ConfigError, DataError, Estimate, quoted
@@ -138,6 +138,16 @@ def score_answers(
         units=units | {f"{name}_gap": f"largest difference between groups: {unit}" for name, unit in units.items()},
         notes=tuple(_notes(items, texts)),
     )
+
+
+def said(answers: Sequence[Answer], thoughts: Sequence[str]) -> list[Answer]:
+    """Return answers whose continuation is without thoughts, see :func:`~levelhead.lm.base.words_of`."""
+    return [
+        Answer(one.id, {**one.content, "continuation": words_of(text, thoughts)})
+        if isinstance(text := one.content.get("continuation"), str)
+        else one
+        for one in answers
+    ]
 
 
 def largest_gap(values: Values, groups: NDArray[Any], clusters: NDArray[Any], *, most: float = math.inf) -> Estimate:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
-from levelhead.lm.bold.score import TextClassifier, check_scorers
+from levelhead.lm.bold.score import TextClassifier, check_scorers, said
 from levelhead.lm.counterfactual.data import GENERATED, LIKELIHOOD, ODDS, columns_of, read_table, read_templates
 from levelhead.lm.counterfactual.score import BASELINE, score_answers
 from levelhead.types import ConfigError
@@ -38,12 +38,15 @@ class Counterfactual(Benchmark):
     draws: int = 4
     max_new_tokens: int = 20
     classifiers: tuple[TextClassifier, ...] = ()
+    thoughts: tuple[str, ...] = ()
     seed: int = 0
 
     name: ClassVar[str] = "counterfactual"
     causal_only: ClassVar[bool] = True
     whole_key: ClassVar[str] = "template"
-    free_options: ClassVar[frozenset[str]] = frozenset({"templates", "swap", "columns", "draws", "classifiers"})
+    free_options: ClassVar[frozenset[str]] = frozenset(
+        {"templates", "swap", "columns", "draws", "classifiers", "thoughts"}
+    )
     card: ClassVar[Card] = Card(
         title="Counterfactual prompts",
         task="answer or continue the same text with the words of one group and of another",
@@ -105,7 +108,7 @@ class Counterfactual(Benchmark):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score the answers, see :func:`levelhead.lm.counterfactual.score.score_answers`."""
-        scores = score_answers(items, answers, self.classifiers)
+        scores = score_answers(items, said(answers, self.thoughts), self.classifiers)
         if not self.columns or "template" in columns_of(self.columns):
             return scores
         note = "No column names templates: the first row of one group is compared with the first of another, and so on."
