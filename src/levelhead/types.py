@@ -347,6 +347,7 @@ def refuse_duplicates(there: Sequence[str], names: Iterable[str], where: str) ->
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a sentence that names the nearest known word, if one is near, and all of them."""
-    words = list(known)
+    if not (words := list(known)):
+        return "None is known there."
     close = difflib.get_close_matches(word[:LONGEST_NAME], words, n=1, cutoff=0.5)
     return (f"Did you mean {quoted(close[0])}? " if close else "") + f"Known: {listed(words)}."

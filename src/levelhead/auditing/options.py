@@ -17,6 +17,7 @@ from levelhead.metrics.names import MISSING_GROUP, Key, group_name, parts_of
 from levelhead.report.text import counted
 from levelhead.tables.bins import Bins, Cuts, cuts_of, ordered_groups
 from levelhead.tables.columns import Column, FloatArray
+from levelhead.tables.join import id_texts
 from levelhead.tables.periods import as_periods
 from levelhead.tables.repeated import kept, whole_counts
 from levelhead.tables.source import Source
@@ -103,7 +104,7 @@ class Roles:
             if self.time is not None:
                 found["time"] = as_periods(found["time"])
             if self.id is not None:
-                found["id"] = texts_of(found["id"])
+                found["id"] = id_texts(found["id"], source.title(self.id))
             if self.count is not None:
                 given = found["count"]
                 counts = found["count"] = whole_counts(given, source.title(self.count), before)
@@ -113,14 +114,6 @@ class Roles:
                 if not len(found["count"]):
                     continue
             yield found
-
-
-def texts_of(column: Column) -> NDArray[Any]:
-    """Return the values of a column, (rows,) objects."""
-    codes, values = column
-    texts = np.empty(len(values), object)
-    texts[:] = values
-    return texts[codes]
 
 
 def count_sentence(name: str, people: int) -> str:

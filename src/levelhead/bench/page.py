@@ -156,7 +156,7 @@ def brief(comparison: Comparison, lines: Sequence[str] = ()) -> Record | None:
         ranked,
         notes,
         row="variant",
-        option="--all",
+        option="levelhead table --all",
     )
 
 

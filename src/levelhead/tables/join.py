@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pyarrow.compute
+from numpy.typing import NDArray
 
 from levelhead.report.text import counted
 from levelhead.spelling import shape_of
+from levelhead.tables.columns import Column
 from levelhead.tables.files import File, Read, Stored, source_of
 from levelhead.types import ConfigError, DataError, listed, quoted
 
@@ -18,8 +20,9 @@ from levelhead.types import ConfigError, DataError, listed, quoted
 class Joined(Stored):
     """Rows of ``predictions`` with those of ``columns`` that it lacks out of ``others``, matched by an id.
 
-    Rows are matched by the text of their ids, to the letter: 1 and 01 are two ids. A row whose id the other file lacks
-    has no group; what is done with such rows is the audit's matter. ``said`` tells how many rows were matched.
+    Rows are matched by the text of their ids, to the letter: 1 and 01 are two ids, and a whole number is its digits. A
+    row whose id the other file lacks has no group; what is done with such rows is the audit's matter. ``said`` tells
+    how many rows were matched.
 
     Args:
         predictions: a table with one prediction a row, as :func:`source_of` takes it.
@@ -133,6 +136,12 @@ def _ids(file: Stored, column: str) -> pyarrow.ChunkedArray:
     if not parts:
         raise DataError(f"{file} has a header but no rows. Write one line for each id.")
     return pyarrow.chunked_array(parts, pyarrow.string())
+
+
+def id_texts(column: Column, title: str) -> NDArray[Any]:
+    """Return the ids of a column of values as :class:`Joined` matches them, (rows,) objects."""
+    codes, values = column
+    return np.asarray(_texts(pyarrow.array(values), title).to_numpy(zero_copy_only=False)[codes], object)
 
 
 def _texts(ids: pyarrow.Array, title: str) -> pyarrow.Array:
