@@ -148,7 +148,7 @@ def _cost(sizes: tuple[int, int], rates: tuple[float, float], costs: tuple[float
 
     def once(rng: np.random.Generator) -> list[bool | None]:
         errors = rng.multinomial(sizes, [*rates, 1 - sum(rates)])[:, :2]
-        value, low, high = cost(errors, np.array(sizes), costs, 0.05)
+        value, low, high = cost(errors, np.array(sizes), costs, 0.95)
         ends = mover(value[0], (low[0], high[0]), value[1], (low[1], high[1]))
         named = bool(ends[0] > 0 or ends[1] < 0)
         return [bool(low[0] - 1e-12 <= truth <= high[0] + 1e-12), not named]

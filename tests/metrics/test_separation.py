@@ -36,7 +36,7 @@ def test_figures_are_those_of_scipy_and_scikit_learn(seed: int) -> None:
         assert squared.squares[0, at] == pytest.approx(((off - off.mean()) ** 2).sum(), abs=1e-9)
     decided = score >= 0.5
     (_, wrong), (missed, _) = confusion_matrix(label, decided)
-    value, low, high = cost(np.array([[wrong, missed]]), np.array([len(label)]), (2, 7), 0.05)
+    value, low, high = cost(np.array([[wrong, missed]]), np.array([len(label)]), (2, 7), 0.95)
     assert value[0] == pytest.approx((2 * wrong + 7 * missed) / len(label), abs=1e-12)
     assert low[0] < value[0] < high[0]
 
@@ -51,6 +51,6 @@ def test_a_perfect_order_and_no_error_have_intervals() -> None:
     found = kolmogorov_smirnov(counts)
     assert (found.value[0], found.high[0]) == (1, 1)
     assert 0.4 < found.low[0] < 1
-    value, low, high = cost(np.zeros((1, 2), int), np.array([40]), (1, 5), 0.05)
+    value, low, high = cost(np.zeros((1, 2), int), np.array([40]), (1, 5), 0.95)
     assert (value[0], low[0]) == (0, 0)
     assert high[0] > 0.1

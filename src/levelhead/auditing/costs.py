@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from levelhead.auditing.engine import independent
 from levelhead.auditing.part import Answer, Frame, Part
-from levelhead.metrics.between import Differences, difference_of
+from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import Key, by_names, group_name
 from levelhead.metrics.separation import cost
 from levelhead.report import blocks
@@ -84,39 +86,31 @@ class CostPart(Part):
         if frame.of_class is None:
             raise ConfigError("Costs are about one class: name it with --positive (positive= in Python).")
         assert options.costs is not None
-        at, kept = frame.compared[0], {key: set(frame.kept(key)) for key in frame.groups}
-        errors, sizes, usable = {}, {}, {}
+        errors, usable, to, found = {}, {}, {}, {}
         for key, counts in frame.counts.items():
-            table = counts.table
-            chosen = np.arange(table.shape[1]) == at
-            missed = table[:, at][:, ~chosen].sum(-1)
-            errors[key] = np.stack([table[:, ~chosen][:, :, at].sum(-1), missed], -1)
-            sizes[key] = table.sum((1, 2))
-            usable[key] = [
-                place for place, group in enumerate(frame.groups[key])
-                if group in kept[key] and sizes[key][place] >= max(1, options.min_count)
-            ]  # fmt: skip
+            errors[key] = _errors(counts.table, frame.compared[0])
+            enough, kept = counts.group_sizes >= max(1, options.min_count), frame.kept(key)
+            usable[key] = [at for at, group in enumerate(frame.groups[key]) if enough[at] and group in kept]
+            largest = max(usable[key], key=lambda at: counts.group_sizes[at], default=None)
+            to[key] = list(frame.groups[key]).index(frame.reference[key]) if key in frame.reference else largest
         comparisons = max(1, sum(max(0, len(one) - 1) for one in usable.values()))
-        found = {}
         for key, groups in frame.groups.items():
-            names = [group_name(group) for group in groups]
-            to = max(usable[key], key=lambda place: sizes[key][place], default=None)
-            to = names.index(group_name(frame.reference[key])) if key in frame.reference else to
-            rows = np.maximum(1, sizes[key])
-            single = Differences(*cost(errors[key], rows, options.costs, 1 - options.level))
-            together = Differences(*cost(errors[key], rows, options.costs, (1 - options.level) / comparisons))
-            figures = {}
-            for place, group in enumerate(groups):
-                n = int(sizes[key][place])
-                own = single.at(place, n) if n else Estimate.undefined("no rows")
-                beside = None
-                if place != to and place in usable[key] and to in usable[key]:
-                    beside = difference_of(together.at(place, n), together.at(to, sizes[key][to]))
-                figures[group] = GroupCost(own, beside)
-            found[key] = ColumnCosts(figures, None if to is None else names[to])
-        key = next(iter(errors))
-        whole = cost(errors[key].sum(0)[None], sizes[key].sum()[None], options.costs, 1 - options.level)
-        overall = Differences(*whole).at(0, sizes[key].sum())
+            sizes, figures = (
+                frame.counts[key].group_sizes,
+                partial(cost, errors[key], frame.counts[key].group_sizes, options.costs),
+            )
+            own, other, beside = figures(options.level), to[key], {}
+            others = np.array([at for at in usable[key] if at != other], np.int64)
+            if other in usable[key]:
+                apart = independent(figures)(
+                    others, np.full_like(others, other), level=options.level, comparisons=comparisons
+                )
+                beside = {at: apart.at(place, sizes[[at, other]].sum()) for place, at in enumerate(others.tolist())}
+            of_group = {group: GroupCost(own.at(at, sizes[at]), beside.get(at)) for at, group in enumerate(groups)}
+            found[key] = ColumnCosts(of_group, None if other is None else group_name(groups[other]))
+        first = next(iter(frame.counts))
+        rows = frame.counts[first].group_sizes.sum()
+        overall = cost(errors[first].sum(0)[None], rows[None], options.costs, options.level).at(0, rows)
         return Costs(*options.costs, overall, found, options.level, comparisons)
 
     @classmethod
@@ -142,6 +136,12 @@ class CostPart(Part):
             where=blocks.BOTH,
         )
         return [blocks.section("What errors cost", [*blocks.said(whole["sentences"]), table], rank=4)]
+
+
+def _errors(table: IntArray, chosen: int) -> IntArray:
+    """Return the false positives and false negatives of a class in each group, (groups, 2)."""
+    wrong, missed = np.delete(table[:, :, chosen], chosen, 1), np.delete(table[:, chosen], chosen, 1)
+    return np.stack([wrong.sum(1), missed.sum(1)], -1)
 
 
 def _cell(figure: Estimate) -> Record:

@@ -60,7 +60,7 @@ def own_metrics(
     metrics: Mapping[str, Metric],
     labels: NDArray[Any],
     predictions: NDArray[Any],
-    codes: NDArray[np.int64],
+    codes: NDArray[Any],
     groups: Sequence[Key],
     *,
     compared: Sequence[bool],
@@ -167,14 +167,14 @@ def _measured(
         else:
             figures[group] = Estimate(value, *_ends(value, own, rows, level), rows)
     kept = [at for at, one in enumerate(figures.values()) if compared[at] and not np.isnan(one.low)]
-    value = np.array([values[at] for at in kept])
+    measured = np.array([values[at] for at in kept])
 
     def at_level(one: float) -> Differences:
         ends = [_ends(values[at], drawn[at], sizes[at], one) for at in kept]
-        return Differences(value, *np.array(ends).reshape(-1, 2).T)
+        return Differences(measured, *np.array(ends).reshape(-1, 2).T)
 
     names, rows_of = [group_name(groups[at]) for at in kept], np.array([sizes[at] for at in kept], np.int64)
-    found = compare([Quantity(*about, names, value, rows_of, independent(at_level))], level=level)
+    found = compare([Quantity(*about, names, measured, rows_of, independent(at_level))], level=level)
     return OwnMetric(figures, *found)
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from levelhead.metrics.between import differences, normal_quantile, proportion_ends
+from levelhead.metrics.between import Differences, differences, normal_quantile, proportion_ends
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.moments import Moments
@@ -64,17 +64,16 @@ def brier(counts: ScoreCounts) -> Moments:
     return Moments(counts.sizes.sum(-1), mean[None], *powers)
 
 
-def cost(
-    errors: IntArray, rows: IntArray, costs: tuple[float, float], error: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the cost a row of each group and the ends of its interval, (groups,) each.
+def cost(errors: IntArray, rows: IntArray, costs: tuple[float, float], level: float) -> Differences:
+    """Return the cost a row of each group, with the ends of its interval, (groups,) each.
 
     Args:
         errors: (groups, 2) false positives and false negatives.
-        rows: (groups,) at least 1.
+        rows: (groups,) their rows; NaN without.
         costs: of one false positive, and of one false negative; 0 or more.
-        error: probability that an interval misses the truth.
+        level: of one interval.
     """
+    error, there, rows = 1 - level, rows > 0, np.maximum(rows, 1)
     share, price = errors / rows[:, None], np.array(costs, np.float64)
     low, high = (price * end for end in proportion_ends(errors, rows[:, None], error))
     value = share * price
@@ -89,6 +88,7 @@ def cost(
     # as short as Wald's.
     smooth = (errors + 1) / (rows[:, None] + 3)
     mean = smooth @ price
-    reach = normal_quantile(1 - error) * np.sqrt((smooth @ price**2 - mean**2) / (rows + 3))
+    reach = normal_quantile(level) * np.sqrt((smooth @ price**2 - mean**2) / (rows + 3))
     low_end, high_end = total - arm(value - low), total + arm(high - value)
-    return total, np.maximum(0.0, np.minimum(low_end, mean - reach)), np.maximum(high_end, mean + reach)
+    ends = total, np.maximum(0.0, np.minimum(low_end, mean - reach)), np.maximum(high_end, mean + reach)
+    return Differences(*(np.where(there, end, np.nan) for end in ends))
