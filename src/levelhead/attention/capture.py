@@ -113,7 +113,10 @@ class Reader:
         if mask is not None:
             mask = mask.cpu() if mask.dtype == torch.bool else settled(mask)
         return Captured(
-            *(settled(one) for one in (seen.raw_query, seen.raw_key, seen.query, seen.key)),
+            settled(seen.raw_query),
+            settled(seen.raw_key),
+            settled(seen.query),
+            settled(seen.key),
             seen.scaling,
             None if valid is None else valid.cpu(),
             None if row is None else row.cpu(),

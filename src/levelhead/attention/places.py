@@ -122,6 +122,7 @@ class Dissection:
             logits = self.model(**batch).logits
         last = seen[-1]
         captured = self.reader.captured(last)
+        assert last.value is not None  # in every call that is watched
         value, row = settled(last.value), captured.readout
         scores = attention_logits(captured)
         attention = attention_weights(captured, scores)
