@@ -18,7 +18,7 @@ from command_line import run
 from levelhead.data.phrases import vocabulary
 from levelhead.plain_yaml import read_yaml
 from levelhead.runs.data_check import DataLook, look_at, masked_text
-from levelhead.runs.init import _budget, guess_columns, list_pictures, looks_demographic, picture_recipe, write_recipe
+from levelhead.runs.init import _budget, guess_columns, list_pictures, looks_demographic, write_recipe
 from levelhead.runs.recipe import load_experiment
 from levelhead.types import DataError
 from words import save_tiny_backbone
@@ -264,7 +264,7 @@ def test_pictures_in_a_folder_for_each_class(
 def test_folders_of_people_are_named(tmp_path: Path) -> None:
     for label in ("men", "women"):
         draw(tmp_path / "a" / label, [1])
-    _, guess = picture_recipe(tmp_path / "a", list_pictures(tmp_path / "a"), tmp_path / "a.csv", "a")
+    _, guess = write_recipe(tmp_path / "a", pictures=list_pictures(tmp_path / "a"))
     assert "'men' and 'women' may say who people are. A model would be trained to predict that." in guess.said[1]
 
 

@@ -66,19 +66,10 @@ def init_command(
     Example: levelhead init reviews.csv
     """
     from levelhead.methods import METHODS
-    from levelhead.runs.init import (
-        list_pictures,
-        picture_recipe,
-        refuse_existing,
-        told_options,
-        with_method,
-        with_options,
-        write_recipe,
-    )
+    from levelhead.runs.init import list_pictures, refuse_existing, write_recipe
     from levelhead.runs.recipe import load_experiment
 
-    usual = f"{path.resolve().name.split('.')[0] or 'mine'}.yaml"
-    place = out or Path(usual)
+    place = out or Path(f"{path.resolve().name.split('.')[0] or 'mine'}.yaml")
     check_outputs({"--out": place})
     refuse_existing(place, force)
     if method not in METHODS and ":" not in method and not method.startswith("dam+"):
@@ -90,12 +81,14 @@ def init_command(
             f"{path} holds a folder of pictures per class, without columns: remove --target, --text, --group."
         )
     settings = [*(settings or ()), *(f"data.{key}={json.dumps(value)}" for key, value in named.items() if value)]
+    table = place.with_suffix(".csv")
     if pictures:
-        table = place.with_suffix(".csv")
         check_outputs({"--out": table})
         refuse_existing(table, force)
-        recipe, guess = picture_recipe(path, pictures, table, place.stem, backbone)
-        recipe = with_options(recipe, told_options(settings))
+    recipe, guess = write_recipe(path, backbone, settings, method=method, place=place, pictures=pictures)
+    if guess.pictures and text:
+        raise ConfigError(f"--text names a column of texts, and {path} holds pictures: remove it.")
+    if pictures:
         listing = io.StringIO()
         # A path that a spreadsheet would take for a formula has the same meaning behind ./
         cells = [
@@ -104,14 +97,7 @@ def init_command(
         csv.writer(listing, lineterminator="\n").writerows([("file", "label", "split"), *cells])
         write_text(table, listing.getvalue())
         guess.said.append(f"Wrote {table}, which lists them.")
-    else:
-        recipe, guess = write_recipe(path, backbone, settings)
-        if guess.pictures and text:
-            raise ConfigError(f"--text names a column of texts, and {path} holds pictures: remove it.")
-    if str(place).isprintable():  # what its comments say to type is about this file
-        heading, data, rest = recipe.partition("\ndata:")
-        recipe = heading.replace(f" {usual}", f" {shlex.quote(str(place))}") + data + rest
-    write_text(place, with_method(recipe, method) if method != "erm" else recipe)
+    write_text(place, recipe)
     load_experiment(place)
     console = Terminal()
     for sentence in guess.said:

@@ -133,23 +133,6 @@ def list_pictures(folder: Path) -> list[tuple[str, str, str]]:
     return rows
 
 
-def picture_recipe(
-    folder: Path, rows: Sequence[tuple[str, str, str]], csv_file: Path, name: str, backbone: str | None = None
-) -> tuple[str, Guess]:
-    """Return a recipe for pictures in a folder for each class, whose list is written to ``csv_file``."""
-    split = "split" if rows[0][2] else None
-    guess = Guess(inputs=["file"], pictures=True, target="label", split=split)
-    names = sorted({label for _, label, _ in rows})
-    guess.said.append(f"{len(rows):,} pictures, of the classes {_list(names)} by their folders.")
-    about_people = [label for label in names if looks_demographic(label)]
-    if about_people:
-        guess.said.append(
-            f"By the names of their folders, {_list(about_people)} may say who people are. A model would be trained "
-            "to predict that."
-        )
-    return recipe_text([csv_file], guess, name, backbone, folder=folder, rows=len(rows)), guess
-
-
 def guess_columns(
     table: Mapping[str, Sequence[str]],
     folder: Path,
@@ -318,122 +301,86 @@ def _varies(values: Sequence[str]) -> bool:
     return len({value for value in values if value.strip()}) > 1
 
 
-def recipe_text(
-    tables: Sequence[Path],
-    guess: Guess,
-    name: str,
-    backbone: str | None,
-    *,
-    rows: int,
-    folder: Path | None = None,
-) -> str:
-    """Return the recipe as commented YAML; ``folder`` holds the pictures where the table lies elsewhere."""
-    csv_name = tables[0].name if folder is None else str(tables[0].resolve())
-    folder = (folder or tables[0].parent).resolve()
-    one = len(tables) == 1
-    lines = [
-        *_heading(tables[0].name if one else folder.name, name),
-        f"  name: {'image-folder-csv' if guess.pictures else 'text-csv'}",
-        f"  folder: {_value(str(folder))}",
-    ]
-    if guess.pictures:
-        lines += [f"  csv: {_value(csv_name)}", f"  file_column: {_value(guess.inputs[0])}"]
-    else:
-        if one:
-            lines.append(f"  file: {_value(tables[0].name)}")
-        lines.append(f"  text_column: {_value(guess.inputs[0])}")
-        if len(guess.inputs) > 1:
-            lines.append(f"  pair_column: {_value(guess.inputs[1])}")
-    lines += _roles(guess)
-    if one:
-        if guess.split:
-            lines.append(f"  split_column: {_value(guess.split)}")
-            if guess.splits:
-                lines.append(f"  splits: {json.dumps(guess.splits)}     # what its values represent")
-        else:
-            by = guess.person if guess.person else "number" if guess.pictures else "text"
-            lines.append(
-                f"  validation_share: 0.1     # rows are assigned to the splits by a hash of their {_plain(by)}"
-            )
-            lines.append("  test_share: 0.2")
-    if not guess.pictures:
-        lines += _id_column(guess)
-    lines += _person_column(guess)
-    return "\n".join([*lines, *_training(guess, backbone, rows)]) + "\n"
-
-
-def _heading(what: str, name: str) -> list[str]:
-    return [
-        f"# {_plain(what)}: a first recipe; written by levelhead init",
-        f"# levelhead data check {_plain(name)}.yaml     # what is in the splits, and what training opens",
-        f"# levelhead train {_plain(name)}.yaml",
-        f"# Compare with debiased attention: levelhead compare --recipe {_plain(name)}.yaml --methods erm,dam --seeds "
-        "0-2",
-        "data:",
-    ]
-
-
-def _roles(guess: Guess) -> list[str]:
-    return [
-        f"  target: {_value(guess.target)}     # the class to predict",
-        "  # Whom an evaluation compares. Training does not open these columns. [] where no groups are known:",
-        "  # groups are joined to the predictions later, levelhead audit --join.",
-        f"  sensitive: [{', '.join(map(_value, guess.sensitive))}]",
-    ]
-
-
-def _id_column(guess: Guess) -> list[str]:
-    if not guess.identifier:
-        return []
-    return [f"  id_column: {_value(guess.identifier)}     # written beside predictions; training does not see it"]
-
-
-def _person_column(guess: Guess) -> list[str]:
-    if not guess.person:
-        return []
-    kept = "" if guess.split else "kept in one split, "
-    return [f"  person_column: {_value(guess.person)}     # whom a row is of: {kept}together in intervals"]
-
-
+COMMENTS = {
+    "target": "the class to predict",
+    "splits": "what its values represent",
+    "id_column": "written beside predictions; training does not see it",
+}
+SENSITIVE = (
+    "  # Whom an evaluation compares. Training does not open these columns. [] where no groups are known:",
+    "  # groups are joined to the predictions later, levelhead audit --join.",
+)
+SCRATCH = """\
+model:
+  hidden_size: 192     # a small vision transformer from scratch
+  layers: 8
+  heads: 8
+  image_size: {size}
+train:
+  epochs: {epochs}
+  batch_size: {batch}
+  learning_rate: 5.0e-4
+  schedule: cosine
+"""
+PRETRAINED = """\
+model:
+  backbone: {backbone}     # any {kind} encoder: a name on the Hub, or a folder
+  mode: last_encoder     # the backbone is frozen and runs once; fine_tune trains all of it
+{cut}train:
+  epochs: {epochs}
+  batch_size: {batch}
+  learning_rate: 1.0e-4
+"""
+CUT = "  max_length: 128     # longer texts are cut, and counted\n"
+TWIN = """\
+# The debiased twin: these two lines instead of the two above.
+# method:
+#   name: dam     # debiased attention in the last layer
+"""
 UPDATES, MOST_EPOCHS, TRAINING_SHARE = 300, 100, 0.7
 """What a recipe's training aims at; most epochs that it proposes, and the share of a table's rows that it trains on."""
-TWIN = (
-    "# The debiased twin: these two lines instead of the two above.",
-    "# method:",
-    "#   name: dam     # debiased attention in the last layer",
-)
 
 
-def _training(guess: Guess, backbone: str | None, rows: int) -> list[str]:
-    """Return the recipe's sections on method, network and training: plain training, and its twin as a comment."""
-    epochs, batch = _budget(rows, 10 if guess.pictures and backbone is None else 3)
-    lines = ["method:", "  name: erm     # plain training; levelhead list methods", *TWIN]
-    if guess.pictures and backbone is None:
-        lines += [
-            "model:",
-            "  hidden_size: 192     # a small vision transformer from scratch",
-            "  layers: 8",
-            "  heads: 8",
+@dataclass(frozen=True)
+class Draft:
+    """A first recipe: what it is of, the options of its ``data`` and comments on them, its guess and its ``rows``."""
+
+    what: str
+    data: dict[str, Any]
+    guess: Guess
+    rows: int
+    comments: dict[str, str] = field(default_factory=dict)
+
+    def text(self, place: str, told: Mapping[str, Any], method: str, backbone: str | None) -> str:
+        """Return the commented YAML, which will stand in ``place``; ``told`` options of the data replace guessed ones.
+
+        The default of ``backbone`` is a sentence encoder for texts, and a network from scratch for pictures.
+        """
+        name, data = shlex.quote(place) if place.isprintable() else _plain(place), self.data | told
+        lines = [
+            f"# {_plain(self.what)}: a first recipe; written by levelhead init",
+            f"# levelhead data check {name}     # what is in the splits, and what training opens",
+            f"# levelhead train {name}",
+            f"# Compare with debiased attention: levelhead compare --recipe {name} --methods erm,dam --seeds 0-2",
+            "data:",
         ]
-        lines += [
-            "  image_size: 64",
-            "train:",
-            f"  epochs: {epochs}",
-            f"  batch_size: {batch}",
-            "  learning_rate: 5.0e-4",
-        ]
-        lines += ["  schedule: cosine"]
-    else:
-        kind = "picture" if guess.pictures else "text"
-        lines += [
-            "model:",
-            f"  backbone: {_value(backbone or BACKBONE)}     # any {kind} encoder: a name on the Hub, or a folder",
-        ]
-        lines += ["  mode: last_encoder     # the backbone is frozen and runs once; fine_tune trains all of it"]
-        lines += ["  max_length: 128     # longer texts are cut, and counted"] * (not guess.pictures)
-        lines += ["train:", f"  epochs: {epochs}"]
-        lines += [f"  batch_size: {batch}", "  learning_rate: 1.0e-4"]
-    return [*lines, "  select: val_loss     # the epoch that is kept: by labels alone"]
+        for option, value in data.items():
+            comment = (COMMENTS | self.comments).get(option)
+            lines += SENSITIVE if option == "sensitive" else ()
+            lines.append(f"  {option}: {_value(value)}" + (f"     # {comment}" if comment else ""))
+        scratch, plain = self.guess.pictures and backbone is None, method == "erm"
+        epochs, batch = _budget(self.rows, 10 if scratch else 3)
+        model = (SCRATCH if scratch else PRETRAINED).format(
+            size=data.get("image_size", 64),
+            epochs=epochs,
+            batch=batch,
+            backbone=_value(backbone or BACKBONE),
+            kind="picture" if self.guess.pictures else "text",
+            cut="" if self.guess.pictures else CUT,
+        )
+        lines += ["method:", f"  name: {_value(method)}     # {'plain training; ' * plain}levelhead list methods"]
+        selected = "  select: val_loss     # the epoch that is kept: by labels alone\n"
+        return "\n".join(lines) + "\n" + TWIN * plain + model + selected
 
 
 def _budget(rows: int, least: int) -> tuple[int, int]:
@@ -443,78 +390,90 @@ def _budget(rows: int, least: int) -> tuple[int, int]:
     return max(least, min(MOST_EPOCHS, math.ceil(UPDATES * batch / trained))), batch
 
 
-def with_method(text: str, method: str) -> str:
-    """Return a recipe's text with another method than plain training, and without the twin."""
-    wanted = "\n".join(["method:", f"  name: {_value(method)}     # levelhead list methods"])
-    plain = "\n".join(["method:", "  name: erm     # plain training; levelhead list methods", *TWIN])
-    return text.replace(plain, wanted)
-
-
-def write_recipe(path: Path, backbone: str | None = None, settings: Sequence[str] = ()) -> tuple[str, Guess]:
+def write_recipe(
+    path: Path,
+    backbone: str | None = None,
+    settings: Sequence[str] = (),
+    *,
+    method: str = "erm",
+    place: Path | None = None,
+    pictures: Sequence[tuple[str, str, str]] = (),
+) -> tuple[str, Guess]:
     """Return a recipe for a table or a folder of tables as YAML, and what was guessed.
 
-    ``settings`` are options of its data, as ``data.target=label``, which are then not guessed.
+    ``settings`` are options of its data, as ``data.target=label``, which are then not guessed. The recipe will stand in
+    ``place``. ``pictures`` are those of :func:`list_pictures`, whose table will stand beside it.
 
     Errors: :class:`~levelhead.types.DataError` where there is no table, or none that can be trained on: its classes are
     those that training would see.
     """
-    told = told_options(settings)
-    text, guess = _guessed_recipe(path, backbone, told)
-    text = with_options(text, told)
-    data = build_data(section(read_yaml(text, "the recipe"), "data"))
-    if isinstance(data, TextCsv | ImageFolderCsv | Hub):
-        data.class_names()
-    return text, guess
-
-
-def told_options(settings: Sequence[str]) -> dict[str, Any]:
-    """Return the options of a recipe's data that ``data.KEY=VALUE`` set; others are a ConfigError."""
     if wrong := [setting for setting in settings if not re.match(r"data\.[a-z_]+=", setting)]:
         raise ConfigError(f"--set {quoted(wrong[0])}: a first recipe takes options of its data, as data.target=label.")
-    return section(override({}, settings), "data")
+    told = section(override({}, settings), "data")
+    place = place or Path(f"{path.resolve().name.split('.')[0] or 'mine'}.yaml")
+    if pictures:
+        draft = _of_pictures(path, pictures, place.with_suffix(".csv"))
+    elif path.is_dir() and (is_saved(path) or _is_repository(path)):
+        draft = _of_hub(path, told)
+    else:
+        draft = _of_tables(path, told)
+    text = draft.text(str(place), told, method, backbone)
+    data = build_data(section(read_yaml(text, "the recipe"), "data"))
+    if not pictures and isinstance(data, TextCsv | ImageFolderCsv | Hub):
+        data.class_names()
+    return text, draft.guess
 
 
-def with_options(text: str, told: Mapping[str, Any]) -> str:
-    """Return a recipe's text with options of its data instead of those that were guessed."""
-    lines = text.split("\n")
-    for name, value in told.items():
-        line = f"  {name}: {json.dumps(value)}"
-        places = [at for at, one in enumerate(lines) if one.startswith(f"  {name}:")]
-        end = lines.index("method:")  # the section behind that of the data
-        if name == "image_size":  # of the network, too
-            lines = [line if at in places and at > end else one for at, one in enumerate(lines)]
-        if inside := [at for at in places if at < end]:
-            lines[inside[0]] = line
-        else:
-            lines.insert(lines.index("data:") + 2, line)
-    return "\n".join(lines)
+def _of_pictures(folder: Path, rows: Sequence[tuple[str, str, str]], table: Path) -> Draft:
+    """Draft a recipe for pictures in a folder for each class, whose list will be written to ``table``."""
+    guess = Guess(inputs=["file"], pictures=True, target="label", split="split" if rows[0][2] else None)
+    names = sorted({label for _, label, _ in rows})
+    guess.said.append(f"{len(rows):,} pictures, of the classes {_list(names)} by their folders.")
+    about_people = [label for label in names if looks_demographic(label)]
+    if about_people:
+        guess.said.append(
+            f"By the names of their folders, {_list(about_people)} may say who people are. A model would be trained "
+            "to predict that."
+        )
+    return _of_table(table.name, folder, guess, len(rows), {"csv": str(table.resolve())})
 
 
-def _guessed_recipe(path: Path, backbone: str | None, told: Mapping[str, Any]) -> tuple[str, Guess]:
-    if path.is_dir() and (is_saved(path) or _is_repository(path)):
-        return _hub_recipe(path, backbone, told)
+def _of_tables(path: Path, told: Mapping[str, Any]) -> Draft:
     tables = find_tables(path)
     table = first_rows(tables[0], LOOKED_AT)
     if not any(table.values()):
         raise DataError(f"{tables[0]} has no rows.")
-    guess = guess_columns(table, tables[0].resolve().parent, None, told)
-    if guess.pictures and len(tables) > 1:
+    folder = tables[0].parent.resolve()
+    guess = guess_columns(table, folder, None, told)
+    one, rows = len(tables) == 1, len(next(iter(table.values())))
+    if guess.pictures and not one:
         raise DataError(f"{path}: pictures are read from one csv with a split column, and there are {len(tables)}.")
-    rows = len(next(iter(table.values())))
-    return recipe_text(tables, guess, path.name.split(".")[0] or "mine", backbone, rows=rows), guess
+    named = {"csv": tables[0].name} if guess.pictures else {"file": tables[0].name} if one else {}
+    return _of_table(tables[0].name if one else folder.name, folder, guess, rows, named)
 
 
-def _is_repository(folder: Path) -> bool:
-    """Say whether a folder is laid out as sets on the Hugging Face hub are: tables in data/, or tables of pictures."""
-    tables = [one for one in folder.iterdir() if one.is_file() and one.name.endswith(ANY_SUFFIXES)]
-    if tables:
-        return any(holds_pictures(one) for one in tables)
-    below = folder / "data"
-    return below.is_dir() and any(one.is_file() and one.name.endswith(ANY_SUFFIXES) for one in below.iterdir())
+def _of_table(what: str, folder: Path, guess: Guess, rows: int, named: Mapping[str, str]) -> Draft:
+    """Draft a recipe for the table that ``named`` has, or for those of the splits in ``folder`` where it has none."""
+    data: dict[str, Any] = {
+        "name": "image-folder-csv" if guess.pictures else "text-csv",
+        "folder": str(folder),
+        **named,
+    }
+    options = ("file_column",) if guess.pictures else ("text_column", "pair_column")
+    data |= dict(zip(options, guess.inputs, strict=False)) | _roles(guess)
+    comments = {}
+    if named and guess.split:
+        data["split_column"] = guess.split
+        data |= {"splits": guess.splits} if guess.splits else {}
+    elif named:
+        by = guess.person if guess.person else "number" if guess.pictures else "text"
+        data |= {"validation_share": 0.1, "test_share": 0.2}
+        comments["validation_share"] = f"rows are assigned to the splits by a hash of their {_plain(by)}"
+    return Draft(what, data | _columns(guess), guess, rows, comments | _of_person(guess))
 
 
-def _hub_recipe(folder: Path, backbone: str | None, told: Mapping[str, Any]) -> tuple[str, Guess]:
-    """Return a recipe for a folder that the library `datasets` can load, and what was guessed."""
+def _of_hub(folder: Path, told: Mapping[str, Any]) -> Draft:
+    """Draft a recipe for a folder that the library `datasets` can load."""
     splits = Hub(path=str(folder.resolve())).open_splits()
     known = known_splits(list(splits))
     names = {split: next((name for name in splits if known.get(name) == split), None) for split in SPLITS}
@@ -524,24 +483,38 @@ def _hub_recipe(folder: Path, backbone: str | None, told: Mapping[str, Any]) -> 
         # The pictures' column is known from its type; the rest is guessed as of any table.
         table[pictures[0]] = [f"{row}.jpg" for row in range(len(next(iter(table.values()), [0])))]
     guess = guess_columns(table, folder, pictures[0] if pictures else None, told)
-    lines = [
-        *_heading(folder.resolve().name, folder.resolve().name),
-        "  name: hub     # a set that the library datasets loads",
-        f"  path: {_value(str(folder.resolve()))}",
-    ]
-    options = ("image_column",) if guess.pictures else ("text_column", "pair_column")
-    lines += [f"  {option}: {_value(name)}" for option, name in zip(options, guess.inputs, strict=False)]
-    lines += [*_roles(guess), f"  train_split: {_value(source)}"]
-    for split in ("validation", "test"):
-        own = names[split]
-        lines.append(
-            f"  {split}_split: {_value(own)}"
-            if own
-            else f"  {split}_split: null     # a share of the training rows, by a hash"
-        )
     guess.said.append(f"Splits: {_list(list(splits))}.")
-    lines += [*_id_column(guess), *_person_column(guess)]
-    return "\n".join([*lines, *_training(guess, backbone, len(splits[source]))]) + "\n", guess
+    data = {"name": "hub", "path": str(folder.resolve())}
+    options = ("image_column",) if guess.pictures else ("text_column", "pair_column")
+    data |= dict(zip(options, guess.inputs, strict=False)) | _roles(guess) | {"train_split": source}
+    data |= {f"{split}_split": names[split] for split in SPLITS[1:]} | _columns(guess)
+    comments = {f"{split}_split": "a share of the training rows, by a hash" for split in SPLITS[1:] if not names[split]}
+    comments["name"] = "a set that the library datasets loads"
+    return Draft(folder.resolve().name, data, guess, len(splits[source]), comments | _of_person(guess))
+
+
+def _roles(guess: Guess) -> dict[str, Any]:
+    return {"target": guess.target, "sensitive": guess.sensitive}
+
+
+def _columns(guess: Guess) -> dict[str, str]:
+    """Return the columns of ids and people; pictures have names of their own."""
+    found = {"id_column": None if guess.pictures else guess.identifier, "person_column": guess.person}
+    return {option: column for option, column in found.items() if column}
+
+
+def _of_person(guess: Guess) -> dict[str, str]:
+    kept = "" if guess.split else "kept in one split, "
+    return {"person_column": f"whom a row is of: {kept}together in intervals"}
+
+
+def _is_repository(folder: Path) -> bool:
+    """Say whether a folder is laid out as sets on the Hugging Face hub are: tables in data/, or tables of pictures."""
+    tables = [one for one in folder.iterdir() if one.is_file() and one.name.endswith(ANY_SUFFIXES)]
+    if tables:
+        return any(holds_pictures(one) for one in tables)
+    below = folder / "data"
+    return below.is_dir() and any(one.is_file() and one.name.endswith(ANY_SUFFIXES) for one in below.iterdir())
 
 
 def refuse_existing(out: Path, force: bool) -> None:
@@ -615,11 +588,12 @@ def _list(names: Sequence[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _value(text: str) -> str:
-    """Return a text as YAML holds it: in quotes, which JSON's are."""
-    return (
-        text if re.fullmatch(r"[A-Za-z][A-Za-z0-9_/.-]*", text) and text.lower() not in YAML_WORDS else json.dumps(text)
-    )
+def _value(value: Any) -> str:
+    """Return a value as YAML holds it: a text in quotes, which JSON's are, unless it is a plain word."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_/.-]*", value)
+    return str(value) if plain and value.lower() not in YAML_WORDS else json.dumps(value)
 
 
 YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan"}
