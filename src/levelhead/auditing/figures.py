@@ -27,6 +27,7 @@ from levelhead.metrics.weighted import (
     worst_class,
 )
 from levelhead.report.record import as_json
+from levelhead.report.text import counted
 from levelhead.spelling import loosely
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.rows import Rows
@@ -143,7 +144,7 @@ class Classes(Part):
         clustered = len(self.tally.clusters) < sum(self.tally.labels.values()) and cluster is not None
         if cluster is not None and not clustered:
             warnings.append(alone_sentence(cluster))
-        counted: dict[Key, Counts] = {}
+        tables: dict[Key, Counts] = {}
         members: dict[Key, Sequence[Key]] = {}
         weighted: dict[Key, WeightedCounts] = {}
         for key, patterns in self.tally.counts.items():
@@ -153,14 +154,14 @@ class Classes(Part):
             number = np.fromiter(patterns.values(), np.int64, len(patterns))
             warnings += alike_groups(key, groups, asked.cuts)
             counts = Counts.from_codes(codes, labels, predictions, list(map(group_name, groups)), classes, number)
-            counted[key], members[key] = counts, groups
+            tables[key], members[key] = counts, groups
             if self.weights is not None:
                 sums = np.array([self.tally.weights[key][pattern] for pattern in patterns])
                 weighted[key] = weighted_counts(counts, (codes, labels, predictions), sums)
             elif clustered:
                 weighted[key] = clustered_counts(counts, self.tally, key, codes, labels, predictions)
         return Frame(
-            asked, rows, given, counted, members, weighted, classes, as_prediction, chosen,
+            asked, rows, given, tables, members, weighted, classes, as_prediction, chosen,
             references(options.reference, members), favourable, scale, label, as_label, warnings,
             decision,
         )  # fmt: skip
@@ -313,35 +314,30 @@ def _left_out(
     warnings = []
     for i, group in enumerate(counts.groups):
         gaps: list[str] = []
-        lacking: list[tuple[str, int, str]] = []  # which rows are few, how many they are, and what they are left out of
+        lacking: dict[tuple[str, int], list[str]] = {}  # by which rows are few, and how many they are: left out of what
         for position, k in enumerate(chosen):
             rows = int(counts.cell_sizes[i, k])
             ending, of_class = (f"[{labels[k]}]", f" of class {in_quotes(labels[k])}") if len(chosen) > 1 else ("", "")
-            if not enough.rates["true_positive_rate"][position, i]:
-                without, words = _gaps_of("true_positive_rate")
-                gaps += [f"{gap}{ending}" for gap in without]
-                lacking.append((f"label {in_quotes(labels[k])}", rows, f"{words}{of_class}"))
-            if not enough.rates["false_positive_rate"][position, i]:
-                without, words = _gaps_of("false_positive_rate")
-                gaps += [f"{gap}{ending}" for gap in without]
-                others = (
-                    f"label {in_quotes(labels[1 - k])}"
-                    if len(labels) == 2
-                    else f"a label other than {in_quotes(labels[k])}"
-                )
-                lacking.append((others, int(counts.group_sizes[i]) - rows, f"{words}{of_class}"))
-        for label, size, kept in zip(labels, counts.cell_sizes[i], enough.cells[i], strict=True):
+            those, rest = f"label {in_quotes(labels[k])}", f"a label other than {in_quotes(labels[k])}"
+            if len(labels) == 2:
+                rest = f"label {in_quotes(labels[1 - k])}"
+            of_rest = int(counts.group_sizes[i]) - rows
+            for rate, few in (("true_positive_rate", (those, rows)), ("false_positive_rate", (rest, of_rest))):
+                if not enough.rates[rate][position, i]:
+                    without, words = _gaps_of(rate)
+                    gaps += [f"{gap}{ending}" for gap in without]
+                    lacking.setdefault(few, []).append(f"{words}{of_class}")
+        for label, size, kept in zip(labels, counts.cell_sizes[i].tolist(), enough.cells[i], strict=True):
             if not kept:
-                lacking.append((f"label {in_quotes(label)}", int(size), "the worst (group, label) accuracy"))
+                of_label = lacking.setdefault((f"label {in_quotes(label)}", size), [])
+                of_label.append("the worst (group, label) accuracy")
         left_out[group] = tuple(dict.fromkeys(gaps))
-        for label, rows in dict.fromkeys((label, rows) for label, rows, _ in lacking):
-            count = "no rows" if rows == 0 else "1 row" if rows == 1 else f"{rows} rows"
-            fewer = f"with {label}, fewer than {min_count},"
-            if rows >= max(1, min_count):
-                fewer = f"with {label}, from fewer than {FEWEST} clusters,"
-            figures = " and of ".join(figure for one, _, figure in lacking if one == label)
+        for (label, rows), figures in lacking.items():
+            count = "no rows" if rows == 0 else counted(rows, "row")
+            why = f"fewer than {min_count}" if rows < max(1, min_count) else f"from fewer than {FEWEST} clusters"
             warnings.append(
-                f"{printable(column)}: group {in_quotes(str(group))} has {count} {fewer} and is left out of {figures}."
+                f"{printable(column)}: group {in_quotes(str(group))} has {count} with {label}, {why}, and is left out "
+                f"of {' and of '.join(figures)}."
             )
     return left_out, warnings
 
