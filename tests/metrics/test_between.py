@@ -207,8 +207,6 @@ def test_decided_differences_come_first_then_the_largest() -> None:
     assert sorted(figures, key=clearest) == [figures[at] for at in (3, 2, 0, 1)]
     found = Differences(*np.array([[one.value, one.low, one.high] for one in figures]).T)
     assert (found.order.tolist(), found.decided.tolist()) == ([3, 2, 0, 1], [False, False, True, True])
-    # Of two that are named, one is that whose interval ends farthest.
-    assert (found.named(2).tolist(), found.named(9).tolist()) == ([3, 1], [3, 2, 0, 1])
 
 
 def test_levels_of_several_are_bonferronis() -> None:

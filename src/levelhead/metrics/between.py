@@ -211,29 +211,6 @@ class Differences(NamedTuple):
         """Places of the pairs (pairs,): decided ones first, then the largest."""
         return np.lexsort((-np.abs(self.value), ~self.decided))
 
-    def named(self, most: int) -> IntArray:
-        """The first ``most`` places of :attr:`order`, among them that of the interval that ends farthest from 0.
-
-        A limit that every named pair keeps for sure is then kept by all.
-        """
-        kept, reach = self.order[:most], np.nan_to_num(np.maximum(-self.low, self.high))
-        farthest = int(reach.argmax()) if len(kept) else 0
-        return kept if len(kept) < most or farthest in kept else np.append(kept[:-1], farthest)
-
-
-def averaged(each: Differences, sizes: FloatArray | IntArray) -> Differences:
-    """Return differences averaged over strata, with ends by variance recovery; shares of strata count as known.
-
-    Args:
-        each: (strata, pairs); a stratum whose ends are NaN is left out.
-        sizes: what strata weigh, of a shape that broadcasts with (strata, pairs).
-    """
-    used = ~np.isnan(each.low) * sizes
-    share = used / np.where(used.any(0), used.sum(0), np.nan)
-    value = np.nansum(share * each.value, 0) + 0 * share.sum(0)
-    arms = [np.sqrt(np.nansum((share * (end - each.value)) ** 2, 0)) for end in (each.low, each.high)]
-    return Differences(value, value - arms[0], value + arms[1])
-
 
 def clearest(figure: Estimate) -> tuple[bool, float]:
     """Return what sorts differences as :attr:`Differences.order` does: decided ones first, then the largest."""
