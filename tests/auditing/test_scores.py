@@ -348,7 +348,7 @@ def test_many_groups_and_many_rows_stay_cheap() -> None:
         chance.integers(0, 2, rows), chance.random(rows), sensitive_features=groups, bins={"g": "values"}
     ).by_attribute["g"]
     assert part.pairs_in_all == 40 * 39 / 2
-    assert len(part.pairs) == 1
+    assert 10 <= len(part.pairs) <= 12
     assert part.area_gap.low <= part.area_gap.value <= part.area_gap.high
     assert part.curves == {}
 

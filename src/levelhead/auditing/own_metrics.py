@@ -175,7 +175,7 @@ def _measured(
 
     names, rows_of = [group_name(groups[at]) for at in kept], np.array([sizes[at] for at in kept], np.int64)
     found = compare([Quantity(*about, names, measured, rows_of, independent(at_level))], level=level)
-    return OwnMetric(figures, *found)
+    return OwnMetric(figures, found.pairs, found.comparisons)
 
 
 def _ends(value: float, drawn: FloatArray, rows: int, level: float) -> tuple[float, float]:

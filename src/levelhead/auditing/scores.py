@@ -7,10 +7,9 @@ one threshold can be small because of where the threshold happens to lie.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from levelhead.auditing.engine import Pair, Quantity, compare
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.scale import Scale, exact
 from levelhead.auditing.score_rows import ScoreRows
@@ -32,16 +32,15 @@ from levelhead.metrics.contrasts import FEW, Contrasts, Enough
 from levelhead.metrics.names import Key, by_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
+from levelhead.report import wide
 from levelhead.report.record import Finding, as_json
 from levelhead.report.text import Record
-from levelhead.report.wide import Fraction, Pair
+from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, in_quotes, printable
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-MOST_PAIRS = 190
-"""Pairs of groups listed, those of 20 groups; with more groups, only the largest."""
 CURVE_POINTS, FEW_POINTS = 101, 21
 CLUSTERED = "rows come in clusters"
 
@@ -51,9 +50,9 @@ class GroupScores(Finding):
     """One group: how its scores order and how they are calibrated.
 
     ``area`` is the area under the ROC curve. Where scores are probabilities, ``residual`` is the mean of label less
-    score: above 0, the score is too low for this group. ``squared_error`` is the squared calibration error with the
-    noise of its bins taken off, ``slope`` and ``intercept`` those of the label on the log odds of the score (1 and 0
-    if calibrated). ``roc`` has pairs of false and true positive rate over the thresholds, from strict to lenient.
+    score: above 0, the score is too low for this group. ``squared_calibration_error`` has the noise of its bins taken
+    off, ``slope`` and ``intercept`` are those of the label on the log odds of the score (1 and 0 if calibrated).
+    ``roc`` has pairs of false and true positive rate over the thresholds, from strict to lenient.
     ``miscalibrated`` is the residual with an interval that allows for all groups that are compared; None unless the
     interval leaves out 0 and an exact test agrees, with the same allowance, that this is no chance.
     """
@@ -63,17 +62,11 @@ class GroupScores(Finding):
     included: bool
     area: Estimate
     residual: Estimate
-    squared_error: float
+    squared_calibration_error: float
     slope: Estimate
     intercept: Estimate
     roc: tuple[tuple[float, float], ...] = ()
     miscalibrated: Estimate | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        found = super().to_dict()
-        error = found.pop("squared_error")
-        return {**found, "squared_calibration_error": error}
 
 
 @dataclass(frozen=True)
@@ -163,7 +156,7 @@ class ScoreAudit(Answer):
                 for kind in ("kolmogorov_smirnov", "gini", *(("brier",) if self.probabilities else ())):
                     yield name, group, Fraction(kind), getattr(more, kind)
             for pair in part.pairs:
-                both = Pair(*pair.groups)
+                both = wide.Pair(*pair.groups)
                 yield name, both, Fraction("area_difference"), pair.area
                 yield name, both, Fraction("crossed_area_difference"), pair.crossed_difference
                 if self.probabilities:
@@ -323,26 +316,19 @@ class _Column:
         enough = (sizes.sum(-1) >= self.min_count) & self.compared
         if self.rows is not None:
             enough &= self.means.clusters >= FEWEST
-        kept = np.flatnonzero(included)
         grid = counts.grid(CURVE_POINTS if enough.sum() <= FEW else FEW_POINTS)
         tables = counts.tables(grid)
         at = {threshold: self._at(threshold, enough, replicates, seed) for threshold in thresholds}
         groups = self._groups(tables, included)
-        more = (self._separation(groups), rates_over(counts, self.keys, grid.tolist()))
         # A gap at a threshold compares the groups that it compares in an audit's table, rate by rate.
         curves = self._curves(grid, tables[:, enough]) if self.rows is None else self._clustered_curves(enough)
-        pairs = list(itertools.combinations(kept.tolist(), 2))
-        if not pairs:
-            few = f"fewer than two groups have {least} positives and {least} negatives"
-            few += "" if self.rows is None else f" from {FEWEST} clusters each"
-            return AttributeScores(groups, (), Estimate.undefined(few), at, curves, 0, *more)
-        found, gap = self._pairs(np.array(pairs))
-        if self.reference is not None:
-            names = [group_name(key) for key in self.keys]
-            place = names.index(self.reference)
-            pairs = [(one, place) for one in kept.tolist() if one != place] if included[place] else []
-            found = self._pairs(np.array(pairs))[0] if pairs else ()
-        return AttributeScores(groups, found, gap, at, curves, len(pairs), *more)
+        few = f"fewer than two groups have {least} positives and {least} negatives"
+        few += "" if self.rows is None else f" from {FEWEST} clusters each"
+        pairs, gap, comparisons = self._pairs(np.flatnonzero(included))
+        return AttributeScores(
+            groups, pairs, gap or Estimate.undefined(few), at, curves, comparisons, self._separation(groups),
+            rates_over(counts, self.keys, grid.tolist()),
+        )  # fmt: skip
 
     def _separation(self, groups: dict[Key, GroupScores]) -> dict[Key, Separation]:
         areas = [one.area for one in groups.values()]
@@ -423,59 +409,61 @@ class _Column:
             return None
         return found
 
-    def _pairs(self, pairs: IntArray) -> tuple[tuple[ScorePair, ...], Estimate]:
-        """Return the pairs that are listed, largest difference first, and the largest difference with its interval."""
-        area, sizes = self.areas[:2]
-        first, second = pairs.T
-        level = shared(self.level, len(pairs))
+    def _ends(
+        self, first: IntArray, second: IntArray, level: float
+    ) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
+        """Return areas of the first groups' positives and the second groups' negatives, and their ends at a level."""
+        at, sizes = (first, second), self.areas.sizes
+        value, variance, freedom = (part[at] for part in self.areas.areas)
+        return value, score_metrics.area_interval(value, variance, freedom, sizes[first, 1], sizes[second, 0], level)
 
-        def ends(g: IntArray, h: IntArray, at: float) -> tuple[FloatArray, FloatArray]:
-            return score_metrics.area_interval(
-                area.value[g, h], area.variance[g, h], area.freedom[g, h], sizes[g, 1], sizes[h, 0], at
-            )
+    def _between(
+        self, one: tuple[IntArray, IntArray], other: tuple[IntArray, IntArray], together: FloatArray, level: float
+    ) -> Differences:
+        """Return the differences of two areas as :meth:`_ends` takes them, which are correlated, at a level."""
+        areas = [self._ends(*pair, level) for pair in (one, other)]
+        freedom = [self.areas.areas.freedom[pair] for pair in (one, other)]
+        return Differences(areas[0][0] - areas[1][0], *mover(*areas[0], *areas[1], relied(together, *freedom)))
 
-        own = [(area.value[one, one], ends(one, one, level)) for one in (first, second)]
-        free = (area.freedom[first, first], area.freedom[second, second])
-        difference = own[0][0] - own[1][0]
-        low, high = mover(*own[0], *own[1], relied(self.areas.own[first, second], *free))
-        n = self.counts.sizes.sum(-1)
-        order = Differences(difference, low, high).order
-        listed_pairs = order if len(pairs) <= MOST_PAIRS else order[:1]
-        top = int(np.argmax(np.abs(difference)))
-        away = np.maximum(0, np.maximum(low, -high))  # how far from 0 each interval stays
-        value = float(abs(difference[top]))
-        widest = Estimate(
-            value, float(away.max()), float(np.maximum(np.abs(low), np.abs(high)).max()), int(n[np.unique(pairs)].sum())
+    def _pairs(self, kept: IntArray) -> tuple[tuple[ScorePair, ...], Estimate | None, int]:
+        """Return the pairs to name, the largest difference of all pairs (None without any), and the comparisons."""
+        names, n = [group_name(self.keys[at]) for at in kept.tolist()], self.counts.sizes.sum(-1)
+
+        def apart(first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
+            i, j = kept[first], kept[second]
+            return self._between((i, i), (j, j), self.areas.own[i, j], shared(level, comparisons))
+
+        value = np.diagonal(self.areas.areas.value)[kept]
+        every = Quantity("", "area", names, value, n[kept], apart)
+        found = compare([replace(every, reference=self.reference)], level=self.level)
+        level = shared(self.level, found.comparisons)
+        pairs = tuple(
+            self._pair(pair, [kept[[names.index(side.group)]] for side in (pair.first, pair.second)], level)
+            for pair in found.pairs
         )
-        crossed = [(area.value[g, h], ends(g, h, level)) for g, h in ((first, second), (second, first))]
-        single = [ends(g, h, self.level) for g, h in ((first, second), (second, first))]
-        together = relied(self.areas.crossed[first, second], area.freedom[first, second], area.freedom[second, first])
-        crossed_low, crossed_high = mover(*crossed[0], *crossed[1], together)
-        found = []
-        for at in listed_pairs.tolist():
-            i, j = pairs[at]
-            rows = int(n[i] + n[j])
-            residual = Estimate.undefined(self.no_scale, rows)
-            if self.probabilities:
-                residual = score_metrics.student(*self.means.difference(i, j), rows, level)
-            found.append(
-                ScorePair(
-                    (group_name(self.keys[i]), group_name(self.keys[j])),
-                    Estimate(float(difference[at]), max(-1.0, float(low[at])), min(1.0, float(high[at])), rows),
-                    (
-                        Estimate(float(crossed[0][0][at]), float(single[0][0][at]), float(single[0][1][at]), rows),
-                        Estimate(float(crossed[1][0][at]), float(single[1][0][at]), float(single[1][1][at]), rows),
-                    ),
-                    Estimate(
-                        float(crossed[0][0][at] - crossed[1][0][at]),
-                        max(-1.0, float(crossed_low[at])),
-                        min(1.0, float(crossed_high[at])),
-                        rows,
-                    ),
-                    residual,
-                )
-            )
-        return tuple(found), widest
+        first, second = every.pairs
+        if not len(first):
+            return pairs, None, found.comparisons
+        value, low, high = every.apart(first, second, level=self.level, comparisons=len(first))
+        away, reach = np.maximum(0, np.maximum(low, -high)), np.maximum(np.abs(low), np.abs(high))
+        gap = Estimate(float(np.abs(value).max()), float(away.max()), float(reach.max()), int(n[kept].sum()))
+        return pairs, gap, found.comparisons
+
+    def _pair(self, pair: Pair, at: Sequence[IntArray], level: float) -> ScorePair:
+        """Return a pair of areas with the other figures of both groups, whose places are ``at``, (1,) each."""
+        (i, j), rows = at, pair.difference.n
+        crossed = []
+        for one in ((i, j), (j, i)):
+            value, ends = self._ends(*one, self.level)
+            crossed.append(Differences(value, *ends).at(0, rows))
+        difference = self._between((i, j), (j, i), self.areas.crossed[i, j], level).at(0, rows)
+        residual = Estimate.undefined(self.no_scale, rows)
+        if self.probabilities:
+            residual = score_metrics.student(*self.means.difference(int(i[0]), int(j[0])), rows, level)
+        return ScorePair(
+            (pair.first.group, pair.second.group), pair.difference.within(-1, 1), (crossed[0], crossed[1]),
+            difference.within(-1, 1), residual,
+        )  # fmt: skip
 
     def _curves(self, grid: FloatArray, tables: IntArray) -> dict[str, GapCurve]:
         """Every gap at every threshold, with a band that holds at each threshold alone."""
