@@ -122,6 +122,7 @@ def test_pairs_splits_and_several_classes() -> None:
     guess = guess_columns(table, Path())
     assert (guess.inputs, guess.split, guess.target) == (["premise", "hypothesis"], "split", "label")
     assert "It might also be 'genre': set data.target." in guess.said
+    assert guess_columns(table | {"split": ["train"] * 60}, Path()).split is None  # of which all rows are
 
 
 def test_a_text_that_is_named_is_the_one_that_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

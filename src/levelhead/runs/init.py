@@ -249,12 +249,12 @@ def _guess_split(
             guess.split, guess.splits = name, dict(zip(SPLITS, map(list, values), strict=True))
             guess.said.append(f"The splits are in {quoted(name)}: 0 is read as train, 1 as validation, 2 as test.")
             return
-        if len(values) <= MOST_SPLITS:
+        unknown = [value for value in values if not known_splits([value])]
+        if unknown and len(values) <= MOST_SPLITS:
             raise DataError(
-                f"{quoted(name)} may name the splits, and its values "
-                f"{_list([value for value in values if not known_splits([value])])} are not known. Say what they are: "
-                f"--set {shlex.quote(f'data.split_column={name}')} {splits_setting(values)}. If it names none: --set "
-                "data.split_column=null."
+                f"{quoted(name)} may name the splits, and its values {_list(unknown)} are not known. Say what they "
+                f"are: --set {shlex.quote(f'data.split_column={name}')} {splits_setting(values)}. If it names none: "
+                "--set data.split_column=null."
             )
 
 
@@ -351,7 +351,7 @@ class Draft:
     rows: int
     comments: dict[str, str] = field(default_factory=dict)
 
-    def text(self, place: str, told: Mapping[str, Any], method: str, backbone: str | None) -> str:
+    def text(self, place: str, told: dict[str, Any], method: str, backbone: str | None) -> str:
         """Return the commented YAML, which will stand in ``place``; ``told`` options of the data replace guessed ones.
 
         The default of ``backbone`` is a sentence encoder for texts, and a network from scratch for pictures.
@@ -454,11 +454,8 @@ def _of_tables(path: Path, told: Mapping[str, Any]) -> Draft:
 
 def _of_table(what: str, folder: Path, guess: Guess, rows: int, named: Mapping[str, str]) -> Draft:
     """Draft a recipe for the table that ``named`` has, or for those of the splits in ``folder`` where it has none."""
-    data: dict[str, Any] = {
-        "name": "image-folder-csv" if guess.pictures else "text-csv",
-        "folder": str(folder),
-        **named,
-    }
+    data: dict[str, Any] = {"name": "image-folder-csv" if guess.pictures else "text-csv"}
+    data |= {"folder": str(folder.resolve()), **named}
     options = ("file_column",) if guess.pictures else ("text_column", "pair_column")
     data |= dict(zip(options, guess.inputs, strict=False)) | _roles(guess)
     comments = {}
@@ -484,7 +481,7 @@ def _of_hub(folder: Path, told: Mapping[str, Any]) -> Draft:
         table[pictures[0]] = [f"{row}.jpg" for row in range(len(next(iter(table.values()), [0])))]
     guess = guess_columns(table, folder, pictures[0] if pictures else None, told)
     guess.said.append(f"Splits: {_list(list(splits))}.")
-    data = {"name": "hub", "path": str(folder.resolve())}
+    data: dict[str, Any] = {"name": "hub", "path": str(folder.resolve())}
     options = ("image_column",) if guess.pictures else ("text_column", "pair_column")
     data |= dict(zip(options, guess.inputs, strict=False)) | _roles(guess) | {"train_split": source}
     data |= {f"{split}_split": names[split] for split in SPLITS[1:]} | _columns(guess)
