@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.auditing.engine import Pair, Quantity, compare, independent
-from levelhead.metrics.between import Differences, averaged
+from levelhead.metrics.between import Differences
 from levelhead.metrics.contrasts import BoolArray
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
@@ -169,9 +169,14 @@ class Strata:
         return Differences(*(np.where(there, part.reshape(there.shape), np.nan) for part in found))
 
     def averages(self, name: str, first: Any, second: Any, *, level: float, comparisons: int) -> Differences:
-        """Return the differences averaged over levels, (pairs,)."""
+        """Return the differences averaged over levels, (pairs,); shares of levels count as known."""
         one = self.by_level(name, first, second, level=level, comparisons=comparisons)
-        return averaged(one, self.size[:, None])
+        size = ~np.isnan(one.low) * self.size[:, None]
+        share = size / np.where(size.any(0), size.sum(0), np.nan)
+        value = np.nansum(share * one.value, 0)
+        arms = [np.sqrt(np.nansum((share * (end - one.value)) ** 2, 0)) for end in (one.low, one.high)]
+        known = np.where(size.any(0), 0.0, np.nan)
+        return Differences(value, value - arms[0] + known, value + arms[1] + known)
 
     def quantity(self, name: str) -> Quantity:
         """Return the means within levels; pairs that share no level with enough rows are not compared."""
