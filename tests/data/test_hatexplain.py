@@ -1,4 +1,4 @@
-"""HateXplain in its three layouts, on harmless made-up posts; the counts of the real set where it is there."""
+"""HateXplain in its two layouts, on harmless made-up posts; the counts of the real set where it is there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from levelhead.data import SPLITS, HateXplain, hatexplain
@@ -66,27 +64,6 @@ def write_owners(root: Path, posts: dict[str, list[dict[str, Any]]], unused: tup
     return root
 
 
-def write_hub(root: Path, posts: dict[str, list[dict[str, Any]]], form: str = "struct of lists") -> Path:
-    folder = root / "hatexplain" / ("data" if form == "struct of lists" else ".")
-    folder.mkdir(parents=True)
-    for split in SPLITS:
-        notes: list[Any] = [
-            [{**note, "label": LABELS.index(note["label"])} for note in record["annotators"]] for record in posts[split]
-        ]
-        if form == "struct of lists":
-            notes = [{field: [note[field] for note in three] for field in three[0]} for three in notes]
-        table = pa.table(
-            {
-                "id": [record["post_id"] for record in posts[split]],
-                "annotators": notes,
-                "rationales": pa.array([[] for _ in notes], pa.list_(pa.list_(pa.int32()))),
-                "post_tokens": [record["post_tokens"] for record in posts[split]],
-            }
-        )
-        pq.write_table(table, folder / f"{split}-00000-of-00001.parquet")
-    return root
-
-
 def write_csv(root: Path) -> Path:
     (root / "hatexplain").mkdir(parents=True)
     for place, split in enumerate(SPLITS):
@@ -100,8 +77,6 @@ def write_csv(root: Path) -> Path:
 def test_the_layouts_tell_the_same(tmp_path: Path) -> None:
     written = [
         HateXplain(write_owners(tmp_path / "owners", corpus())),
-        HateXplain(write_hub(tmp_path / "hub", corpus())),
-        HateXplain(write_hub(tmp_path / "another", corpus(), "list of structs")),
         HateXplain(write_csv(tmp_path / "csv")),
     ]
     for data in written:
@@ -113,7 +88,7 @@ def test_the_layouts_tell_the_same(tmp_path: Path) -> None:
             assert examples.labels.tolist() == [case[2] for case in CASES]
             assert examples.class_names == ("normal", "hateful or offensive")
             assert examples.fingerprint == written[0].examples(split).fingerprint
-            if data is written[3] and split == "train":
+            if data is written[1] and split == "train":
                 continue
             (group,) = data.groups(split)
             assert group.values.tolist() == [case[3] for case in CASES]
@@ -129,19 +104,16 @@ def rivals(count: int, start: int = 900) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("write", [write_owners, write_hub])
-def test_only_the_ten_most_frequent_communities_count(
-    tmp_path: Path, write: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_the_ten_most_frequent_communities_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     often = [post(5000 + row, [N, N, N], [[name], [name], [name]]) for row in range(30) for name in ("None", "Other")]
     for row, record in enumerate(often):
         record["post_id"] = f"often{row}"
     # Ninth rival: women are tenth, for None and Other take no place. Tenth rival: they are not among the ten.
-    kept = HateXplain(write(tmp_path / "nine", corpus(rivals(9) + often)))
+    kept = HateXplain(write_owners(tmp_path / "nine", corpus(rivals(9) + often)))
     assert kept.groups("train")[0].values.tolist() == [case[3] for case in CASES]
     assert not caplog.records
-    lost = HateXplain(write(tmp_path / "ten", corpus(rivals(10) + often)))
+    lost = HateXplain(write_owners(tmp_path / "ten", corpus(rivals(10) + often)))
     assert lost.groups("train")[0].values.tolist() == [0] * len(CASES)
     assert "no post counts as targeting women" in caplog.text
 
@@ -160,49 +132,38 @@ def test_of_equally_frequent_communities_the_first_counts() -> None:
 
 def test_training_leaves_the_named_communities_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
-    load, read = hatexplain._load, pq.ParquetFile.read
+    load = hatexplain._load
 
-    def spy_load(path: Path, closed: Any) -> Any:
+    def spy(path: Path, closed: Any) -> Any:
         content = load(path, closed)
         opened.append(json.dumps(content))
         return content
 
-    def spy_read(self: Any, columns: list[str]) -> Any:
-        opened.append(json.dumps(columns))
-        return read(self, columns=columns)
-
-    monkeypatch.setattr(hatexplain, "_load", spy_load)
-    monkeypatch.setattr(pq.ParquetFile, "read", spy_read)
-    owners = HateXplain(write_owners(tmp_path / "owners", corpus()))
-    hub = HateXplain(write_hub(tmp_path / "hub", corpus()))
-    for data in (owners, hub):
-        data.check()
-        data.examples("train")
+    monkeypatch.setattr(hatexplain, "_load", spy)
+    data = HateXplain(write_owners(tmp_path, corpus()))
+    data.check()
+    data.examples("train")
     assert opened
     assert not any(_opens(text, "target", "annotator_id") or "Women" in text for text in opened)
     opened.clear()
-    for data in (owners, hub):
-        data.groups("train")
+    data.groups("train")
     assert not any(_opens(text, "post_tokens", "label") for text in opened)
 
 
 def _opens(text: str, *fields: str) -> bool:
-    """Whether a list of columns names a field, or a JSON holds one: its name stays there, nothing of what it held."""
-    if text.startswith("["):
-        return any(field in text for field in fields)
+    """Whether a JSON holds something in a field: its name stays there, nothing of what it held."""
     return any(re.search(rf'"{field}": (?!null)', text) for field in fields)
 
 
-@pytest.mark.parametrize("write", [write_owners, write_hub])
 def test_without_communities_training_goes_on_and_an_evaluation_says_so(
-    tmp_path: Path, write: Any, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = HateXplain(write(tmp_path / "whole", corpus())).examples("train")
+    whole = HateXplain(write_owners(tmp_path / "whole", corpus())).examples("train")
     posts = corpus()
     for record in (record for split in SPLITS for record in posts[split]):
         for note in record["annotators"]:
             del note["target"]
-    data = HateXplain(write(tmp_path / "bare", posts))
+    data = HateXplain(write_owners(tmp_path / "bare", posts))
     data.check()
     assert "has no column 'target' (data.sensitive): training does not need it" in caplog.text
     assert data.examples("train").fingerprint == whole.fingerprint

@@ -73,7 +73,6 @@ SETS: dict[str, tuple[str, Callable[[Path], object], dict[str, Any]]] = {
     "image-folder-csv": ("image-folder-csv", pets, {"folder": "pets", "split_column": "part", "image_size": 16}),
     "image-folder-csv dealt": ("image-folder-csv", pets, {"folder": "pets", "sensitive": "site", **DEALT}),
     "hatexplain of the owners": ("hatexplain", hatexplain(test_hatexplain.write_owners), {}),
-    "hatexplain of the hub": ("hatexplain", hatexplain(test_hatexplain.write_hub), {}),
     "hatexplain as csv": ("hatexplain", hatexplain(test_hatexplain.write_csv), {}),
     "multinli of the owners": ("multinli", test_multinli.write_owners, {"dev": "both"}),
     "multinli of the hub": ("multinli", test_multinli.write_hub, {"dev": "mismatched"}),

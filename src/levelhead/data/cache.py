@@ -6,7 +6,6 @@ reads from it.
 ::
 
     pictures/KEY.npy          (n, 3, height, width) uint8, in the order of the split: pixels, and nothing else
-    pictures/KEY.json         the fingerprint of these pixels with a target's labels, under a hash of the labels
     pictures/.KEY.npy.tmp     being built; the process that builds holds a lock on it
 
 ``KEY`` is a hash of the encoded bytes, their order, the size requested and the versions of the decoders. Sizes and
@@ -17,7 +16,6 @@ not see. So two layouts of the same pictures share one entry.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Sequence
@@ -29,27 +27,13 @@ import torch
 from PIL import features
 from torch import Tensor
 
-from levelhead.data.base import Examples
 from levelhead.data.cache_folder import ADVICE, alone, cache_folder, check_space, is_at
-from levelhead.data.images import SHOW_PROGRESS_FROM, ImageInputs, decode_each, decode_images, fingerprint
-from levelhead.storage import read_json, write_json
+from levelhead.data.images import SHOW_PROGRESS_FROM, ImageInputs, decode_each, decode_images
 from levelhead.terminal import tracked
 from levelhead.types import DataError
 
 FORMAT = 2  # raise it when the same bytes would become other pixels
 ATTEMPTS = 3  # to build a file whose folder is removed again and again
-
-
-class CachedPictures(ImageInputs):
-    """Pictures of one split that are mapped from the cache's ``file``; their fingerprints lie beside it."""
-
-    def __init__(self, pixels: Tensor, file: Path) -> None:
-        super().__init__(pixels)
-        self.file = file
-
-    def with_labels(self, labels: Tensor, class_names: tuple[str, ...]) -> Examples:
-        """Return the examples of a split: these pictures with the classes ``labels`` (n,) int64."""
-        return Examples(self, labels, class_names, _fingerprint(self.file, self.pixels, labels))
 
 
 def picture_inputs(
@@ -79,7 +63,7 @@ def picture_inputs(
         raise DataError(
             f"The picture cache {file} was removed or damaged each time it was made. Try again, or {ADVICE}"
         )
-    return CachedPictures(mapped, file)
+    return ImageInputs(mapped)
 
 
 def _key(encoded: Sequence[bytes | None], image_size: int | None) -> str:
@@ -145,19 +129,3 @@ def _write(
         handle.write(picture.tobytes())
     handle.flush()
     os.fsync(handle.fileno())
-
-
-def _fingerprint(file: Path, pixels: Tensor, labels: Tensor) -> str:
-    """Return :func:`~levelhead.data.images.fingerprint`, kept beside the pixels: it need not read them all again."""
-    notes = file.with_suffix(".json")
-    digest = hashlib.blake2b(labels.numpy().astype("<i8").data, digest_size=16).hexdigest()
-    try:
-        known = read_json(notes)
-    except (DataError, OSError):
-        known = {}
-    if isinstance(known, dict) and isinstance(known.get(digest), str):
-        return known[digest]
-    value = fingerprint(pixels, labels)
-    with contextlib.suppress(OSError):  # a cache that may only be read serves as well
-        write_json(notes, {**(known if isinstance(known, dict) else {}), digest: value})
-    return value

@@ -3,19 +3,16 @@
 ::
 
     hatexplain/dataset.json, post_id_divisions.json       the owners' files ("owners")
-    hatexplain/train-00000-of-00001.parquet ...           the form of the Hugging Face hub ("hub"), also in data/
     hatexplain/train.csv.gz, val.csv.gz, test.csv.gz      text, y, a_women ("csv"); also .csv
 
-In the first two, three annotators label a post and name the communities that it targets, all in one record. The reader
-for training drops the named communities while it parses (owners) or leaves their column closed (hub): labels never
-depend on them.
+In the owners' files, three annotators label a post and name the communities that it targets, all in one record. The
+reader for training drops the named communities while it parses: labels never depend on them.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,22 +20,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import pyarrow.parquet as pq
-
-from levelhead.csv_form import whole
 from levelhead.data.base import SPLITS, Card, Groups, Inputs, Split, dataset_folder
 from levelhead.data.table_set import FileTable, KnownSet, Roles, Rows, Table
-from levelhead.data.text_files import find_layout, table_file, table_files
+from levelhead.data.text_files import find_layout, table_file
 from levelhead.types import DataError, require_columns
 
 POSTS, DIVISIONS = "dataset.json", "post_id_divisions.json"
 LAYOUTS: dict[str, tuple[str, ...]] = {
     "owners": (POSTS, DIVISIONS),
-    "hub": ("train.parquet", "train-*.parquet", "data/train-*.parquet"),
     "csv": ("train.csv", "train.csv.gz"),
 }
 DIVISION_NAMES: dict[Split, str] = {"train": "train", "validation": "val", "test": "test"}
-LABELS = ("hatespeech", "normal", "offensive")  # by the hub's codes
+LABELS = ("hatespeech", "normal", "offensive")
 CLASS_NAMES = ("normal", "hateful or offensive")
 GROUP_NAMES = ("women not targeted", "women targeted")
 COMMUNITY = "Women"
@@ -55,39 +48,10 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class PostTable(Table):
-    """The posts of one split as annotators left them: their words, and what each says of a post in one field."""
+class Posts(Table):
+    """The posts of one split as annotators left them, in one file of all posts and one of the ids of each split."""
 
     folder: Path = Path()
-
-    @abstractmethod
-    def each(self, field: str, *, everywhere: bool = False) -> list[Any]:
-        """Return the words of each post, or what each of its annotators says in a field; opens no other field.
-
-        ``everywhere``: of the posts of the whole set.
-        """
-
-    def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
-        """Return words with blanks between them, and "0" or "1" of labels and of targets."""
-        found = {name: self._cells(name) for name in columns}
-        return found, len(next(iter(found.values())))
-
-    def _cells(self, field: str) -> list[str]:
-        posts = self.each(field)
-        if field == LABEL:
-            return [str(_code(labels, self.name, row)) for row, labels in enumerate(posts)]
-        if field == TARGET:
-            frequent = most_frequent(self.each(TARGET, everywhere=True))
-            return [str(_is_targeted(post, frequent)) for post in posts]
-        wrong = [row for row, words in enumerate(posts) if not words]
-        if wrong:
-            raise DataError(f"{self.name}: {len(wrong)} posts have no post_tokens, first post {wrong[0]} (from 0).")
-        return [" ".join(words) for words in posts]
-
-
-@dataclass(frozen=True)
-class OwnersPosts(PostTable):
-    """The owners' files: one of all posts, and one of the ids of each split."""
 
     def header(self) -> list[str]:
         """Return the fields of posts and of their annotators' notes; what they hold is dropped."""
@@ -95,8 +59,28 @@ class OwnersPosts(PostTable):
         posts = self._posts([], [WORDS, TARGET, LABEL])
         return list(dict.fromkeys(key for post in posts for part in (post, *post["annotators"]) for key in part))
 
-    def each(self, field: str, *, everywhere: bool = False) -> list[Any]:
-        """Return the words of each post, or what each of its annotators says in a field."""
+    def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
+        """Return words with blanks between them, and "0" or "1" of labels and of targets."""
+        found = {name: self._cells(name) for name in columns}
+        return found, len(next(iter(found.values())))
+
+    def _cells(self, field: str) -> list[str]:
+        posts = self._each(field)
+        if field == LABEL:
+            return [str(_code(labels, self.name, row)) for row, labels in enumerate(posts)]
+        if field == TARGET:
+            frequent = most_frequent(self._each(TARGET, everywhere=True))
+            return [str(_is_targeted(post, frequent)) for post in posts]
+        wrong = [row for row, words in enumerate(posts) if not words]
+        if wrong:
+            raise DataError(f"{self.name}: {len(wrong)} posts have no post_tokens, first post {wrong[0]} (from 0).")
+        return [" ".join(words) for words in posts]
+
+    def _each(self, field: str, *, everywhere: bool = False) -> list[Any]:
+        """Return the words of each post, or what each of its annotators says in a field; opens no other field.
+
+        ``everywhere``: of the posts of the whole set.
+        """
         posts = self._posts([] if everywhere else self._division(), {WORDS, TARGET, LABEL} - {field})
         if field == WORDS:
             return [post.get(WORDS) for post in posts]
@@ -136,25 +120,6 @@ class OwnersPosts(PostTable):
 
 
 @dataclass(frozen=True)
-class HubPosts(PostTable):
-    """The parquet files of one split, and those of all."""
-
-    def header(self) -> list[str]:
-        """Return the columns, and the fields of an annotator's note, that all files have."""
-        files = self._files(self.split)
-        return [name for name in (WORDS, LABEL, TARGET) if all(_paths(file, name) for file in files)]
-
-    def each(self, field: str, *, everywhere: bool = False) -> list[Any]:
-        """Return the words of each post, or what each of its annotators says in a field."""
-        files = [file for split in (SPLITS if everywhere else [self.split]) for file in self._files(split)]
-        return [one for file in files for one in (_leaf(file, WORDS) if field == WORDS else _notes(file, field))]
-
-    def _files(self, split: Split | None) -> list[Path]:
-        folder = self.folder / "data" if any(self.folder.glob("data/train-*.parquet")) else self.folder
-        return table_files(folder, str(split), suffixes=[".parquet"])
-
-
-@dataclass(frozen=True)
 class HateXplain(KnownSet):
     """Tell hateful or offensive posts from normal ones; the group is whether women are targeted, as annotated.
 
@@ -165,7 +130,7 @@ class HateXplain(KnownSet):
     several.
     """
 
-    layout: Literal["owners", "hub", "csv"] | None = None
+    layout: Literal["owners", "csv"] | None = None
 
     card: ClassVar[Card] = Card(
         title="HateXplain",
@@ -217,8 +182,7 @@ class HateXplain(KnownSet):
     def _tables(self) -> Sequence[Table]:
         folder, layout = self._folder(), self._layout()
         if layout != "csv":
-            kind = OwnersPosts if layout == "owners" else HubPosts
-            return [kind(f"{folder}, {split}", split, folder) for split in SPLITS]
+            return [Posts(f"{folder}, {split}", split, folder) for split in SPLITS]
         names = {split: dict.fromkeys((DIVISION_NAMES[split], split)) for split in SPLITS}
         paths = {split: table_file(folder, *names[split], suffixes=LAYOUT_SUFFIXES) for split in SPLITS}
         return [FileTable(str(path), split, path) for split, path in paths.items()]
@@ -252,14 +216,12 @@ def _is_targeted(post: Named, frequent: Sequence[str]) -> int:
 
 
 def _code(labels: Sequence[Any], where: str, row: int) -> int:
-    """Return 0 if most labels are ``normal``, else 1; a label is a name, or the hub's code of one."""
-    names = [LABELS[label] if isinstance(label, int) and 0 <= label < len(LABELS) else label for label in labels]
-    if not names or any(name not in LABELS for name in names):
+    """Return 0 if most labels are ``normal``, else 1."""
+    if not labels or any(label not in LABELS for label in labels):
         raise DataError(
-            f"{where}: the labels of post {row} (from 0) are not all of {', '.join(LABELS)} (or 0 to 2); fetch the "
-            "data again."
+            f"{where}: the labels of post {row} (from 0) are not all of {', '.join(LABELS)}; fetch the data again."
         )
-    return int(2 * names.count("normal") <= len(names))
+    return int(2 * labels.count("normal") <= len(labels))
 
 
 def _load(path: Path, closed: Iterable[str]) -> dict[str, Any]:
@@ -279,28 +241,3 @@ def _load(path: Path, closed: Iterable[str]) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DataError(f"{path} holds no JSON object; fetch it again.")
     return content
-
-
-def _paths(file: Path, *fields: str) -> list[str]:
-    """Return the leaves of a parquet file whose path holds all fields."""
-    with whole(file, "; fetch it again."):
-        schema = pq.ParquetFile(file).schema
-    paths = [schema.column(position).path for position in range(len(schema))]
-    return [path for path in paths if set(fields) <= set(path.split("."))]
-
-
-def _leaf(file: Path, *fields: str) -> list[Any]:
-    """Return one column of a parquet file, or one field below it, and open nothing else."""
-    require_columns([name for name in fields if _paths(file, name)], fields, f"{file}: {fields[0]}")
-    with whole(file, "; fetch it again."):
-        column: list[Any] = pq.ParquetFile(file).read(columns=_paths(file, *fields)).column(0).to_pylist()
-    return column
-
-
-def _notes(file: Path, field: str) -> list[list[Any]]:
-    """Return what each annotator of each post says in one field."""
-    # One library version writes a struct of lists, another a list of structs.
-    return [
-        post[field] if isinstance(post, dict) else [note[field] for note in post or ()]
-        for post in _leaf(file, "annotators", field)
-    ]

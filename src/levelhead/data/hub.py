@@ -159,17 +159,7 @@ class Hub(OwnTable):
 
     @property
     def _options(self) -> dict[str, str | None]:
-        return {
-            "id_column": self.id_column,
-            "person_column": self.person_column if self.person_column != self.id_column else None,
-            "image_column": self.image_column if self.text_column is None else None,
-            "text_column": self.text_column,
-            "pair_column": self.pair_column,
-        }
-
-    @property
-    def _inputs(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.text_column, self.pair_column) if name is not None)
+        return super()._options | ({"image_column": None} if self._inputs else {})
 
     @property
     def _roles(self) -> Roles:

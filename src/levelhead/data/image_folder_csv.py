@@ -51,14 +51,6 @@ class ImageFolderCsv(OwnFiles):
         check_image_size(self.image_size)
 
     @property
-    def _options(self) -> dict[str, str | None]:
-        return {
-            "file_column": self.file_column,
-            "person_column": self.person_column,
-            "split_column": self.split_column,
-        }
-
-    @property
     def _inputs(self) -> tuple[str, ...]:
         return (self.file_column,)  # which deals them: a row more or less leaves all others where they are
 

@@ -6,7 +6,7 @@ import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -50,9 +50,10 @@ class OwnTable(TableSet):
         check_roles(self._sensitive, self.target, **self._options)
 
     @property
-    @abstractmethod
     def _options(self) -> dict[str, str | None]:
-        """The columns of other roles by the names of their options."""
+        """The columns of other roles by the names of their options; a person may be called by the row's id."""
+        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name.endswith("_column")}
+        return named | {"person_column": None} if self.person_column == self._identifier else named
 
     @property
     def _identifier(self) -> str | None:
@@ -60,9 +61,10 @@ class OwnTable(TableSet):
         return getattr(self, "id_column", None)
 
     @property
-    @abstractmethod
     def _inputs(self) -> tuple[str, ...]:
-        """The columns of cells that inputs are read from."""
+        """The columns of cells that inputs are read from: of a text, or of a pair of texts."""
+        columns = (getattr(self, f"{name}_column", None) for name in ("text", "pair"))
+        return tuple(name for name in columns if name is not None)
 
     @property
     def _roles(self) -> Roles:

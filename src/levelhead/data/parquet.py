@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
@@ -18,8 +17,8 @@ import pyarrow.parquet as pq
 from levelhead.csv_form import whole
 from levelhead.data.base import SPLITS, Inputs, Split, dataset_folder
 from levelhead.data.cache import picture_inputs
-from levelhead.data.table_set import KnownSet, Rows, Table
-from levelhead.data.text_files import cells_of, table_files
+from levelhead.data.table_set import FileTable, KnownSet, Rows
+from levelhead.data.text_files import table_files
 from levelhead.types import DataError, require_columns
 
 AGAIN = "; fetch it again."
@@ -27,24 +26,15 @@ PICTURES = "image"
 
 
 @dataclass(frozen=True)
-class ParquetTable(Table):
+class ParquetTable(FileTable):
     """A parquet file of pictures and attributes."""
-
-    path: Path = Path()
-
-    def header(self) -> list[str]:
-        """Return the names of the columns."""
-        with whole(self.path, AGAIN):
-            return list(pq.read_schema(self.path).names)
 
     def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
         """Return columns as texts, and the number of rows."""
-        require_columns(self.header(), columns, self.name)
+        if columns:
+            return super().read(columns)
         with whole(self.path, AGAIN):
-            if not columns:
-                return {}, pq.read_metadata(self.path).num_rows
-            table = pq.read_table(self.path, columns=list(columns))
-            return {name: cells_of(table.column(name)) for name in columns}, len(table)
+            return {}, pq.read_metadata(self.path).num_rows
 
     def pictures(self) -> list[bytes | None]:
         """Return the bytes of all pictures; leaves their paths closed."""
@@ -75,7 +65,7 @@ class ParquetSet(KnownSet):
     def _tables(self) -> list[ParquetTable]:
         folder = dataset_folder(self.root, self.folder)
         return [
-            ParquetTable(str(path), split, path)
+            ParquetTable(str(path), split, path, part=True)
             for split in SPLITS
             for path in table_files(folder, split, suffixes=[".parquet"])
         ]

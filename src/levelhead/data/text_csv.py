@@ -59,20 +59,6 @@ class TextCsv(OwnFiles):
             raise ConfigError("data.split_column needs data.file: without it, there is one file a split.")
 
     @property
-    def _options(self) -> dict[str, str | None]:
-        return {
-            "text_column": self.text_column,
-            "pair_column": self.pair_column,
-            "id_column": self.id_column,
-            "person_column": self.person_column if self.person_column != self.id_column else None,
-            "split_column": self.split_column,
-        }
-
-    @property
-    def _inputs(self) -> tuple[str, ...]:
-        return (self.text_column,) if self.pair_column is None else (self.text_column, self.pair_column)
-
-    @property
     def _several(self) -> bool:
         return self.file is None
 

@@ -275,7 +275,7 @@ def _parquet_fields(path: Path) -> list[pa.Field]:
         return []
     refuse_irregular(path)
     table_header(path)  # for its errors
-    with whole(path, "."):
+    with whole(path, "; write or fetch it again."):
         return list(pq.read_schema(path))
 
 
@@ -284,7 +284,7 @@ def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | Non
 
     With ``count`` no more is read than the row groups that hold this many rows.
     """
-    with whole(path, "."):
+    with whole(path, "; write or fetch it again."):
         names = pq.read_schema(path).names
         refuse_duplicates(names, names, str(path))
         if columns is None:

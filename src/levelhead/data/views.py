@@ -57,8 +57,6 @@ class View:
     box: tuple[float, float, float, float] | None = None
 
     def __post_init__(self) -> None:
-        if self.kind == "columns":
-            raise ConfigError("method.view.kind columns needs a data set of tables, and there is none: use another.")
         if self.kind not in KINDS:
             raise ConfigError(f"Unknown method.view.kind {quoted(self.kind)}. Known: {', '.join(KINDS)}.")
         for option, kind in (("file", "words"), ("box", "region")):
