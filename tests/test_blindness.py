@@ -167,31 +167,6 @@ def hatexplain_owners(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
     return {}
 
 
-def hatexplain_hub(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
-    (root / "hatexplain").mkdir(parents=True)
-    records = hatexplain_records(rows, deleted)
-    codes = {"normal": 1, "offensive": 2}
-    for split in ROWS:
-        chosen = [record for record, part in zip(records, rows.split, strict=True) if part == split]
-        notes = [
-            {
-                "label": [codes[note["label"]] for note in record["annotators"]],
-                "annotator_id": [note["annotator_id"] for note in record["annotators"]],
-                **({} if deleted else {"target": [note["target"] for note in record["annotators"]]}),
-            }
-            for record in chosen
-        ]
-        table = pa.table(
-            {
-                "id": [record["post_id"] for record in chosen],
-                "annotators": notes,
-                "post_tokens": [record["post_tokens"] for record in chosen],
-            }
-        )
-        pq.write_table(table, root / "hatexplain" / f"{split}.parquet")
-    return {}
-
-
 def write_tables(folder: Path, rows: Rows, names: dict[str, str], columns: dict[str, Any]) -> None:
     folder.mkdir(parents=True)
     frame = pd.DataFrame(columns)
@@ -276,7 +251,6 @@ def saved_texts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
 
 TEXT_LAYOUTS: dict[tuple[str, str], Layout] = {
     ("hatexplain", "owners"): hatexplain_owners,
-    ("hatexplain", "hub"): hatexplain_hub,
     ("hatexplain", "csv"): hatexplain_csv,
     ("multinli", "csv"): multinli,
     ("text-csv", "one file"): one_file("a.csv", lambda frame, file: frame.to_csv(file, index=False)),

@@ -108,10 +108,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         return pq.read_table(file, columns=columns)
 
     class Opened(pq.ParquetFile):
-        def read(self, columns: list[str]) -> Any:
-            found.update(part for path in columns for part in path.split("."))
-            return super().read(columns=columns)
-
         def iter_batches(self, *arguments: Any, columns: list[str], **options: Any) -> Any:
             found.update(columns)
             return super().iter_batches(*arguments, columns=columns, **options)
