@@ -53,7 +53,7 @@ class OwnTable(TableSet):
     def _options(self) -> dict[str, str | None]:
         """The columns of other roles by the names of their options; a person may be called by the row's id."""
         named = {one.name: getattr(self, one.name) for one in fields(self) if one.name.endswith("_column")}
-        return named | {"person_column": None} if self.person_column == self._identifier else named
+        return named | {"person_column": None} if self.person_column == named.get("id_column") else named
 
     @property
     def _identifier(self) -> str | None:
