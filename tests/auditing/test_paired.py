@@ -186,12 +186,11 @@ def test_rows_are_matched_by_id_or_by_order(tmp_path: Path) -> None:
 
 
 def test_ids_that_one_table_has_as_numbers_and_the_other_as_texts_are_the_same() -> None:
-    new = made(300)
+    new, old = (one.assign(id=range(300)) for one in made(300))
     asked: dict[str, Any] = {"label": "y", "prediction": "yhat", "groups": ["sex"], "on": "id", "replicates": 100}
-    there = new.assign(id=range(300), yhat=1 - new["yhat"])
-    found = [lh.audit_table(new.assign(id=range(300)), against=there.astype({"id": kind}), **asked) for kind in
-             ("int64", "float64", "str")]  # fmt: skip
-    assert found[0].against == found[1].against == found[2].against
+    kinds = ("int64", "float64", "str")
+    found = [lh.audit_table(new, against=old.astype({"id": kind}), **asked).against for kind in kinds]
+    assert found[0] == found[1] == found[2]
 
 
 def test_two_models_of_scores_are_compared_by_their_decisions(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import pandas as pd
 import pytest
 
 from levelhead.cli.browser import columns_of, framed, measured, values_of
-from levelhead.types import DataError
+from levelhead.types import ConfigError, DataError
 
 EVIL = "<script>alert(1)</script>"
 
@@ -35,12 +35,13 @@ def loans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     score = draw.random(800).round(3)
     path = tmp_path_factory.mktemp("loans") / "loans.csv"
     rows = {"decision": approved, "sex": sex, "repaid": draw.choice(["yes", "no"], 800), "p": score, EVIL: sex}
+    rows["guess"] = draw.choice(["yes", "no"], 800)
     pd.DataFrame(rows).to_csv(path, index=False)
     return path
 
 
 def test_columns_and_values_are_offered(loans: Path, tmp_path: Path) -> None:
-    assert columns_of(str(loans)) == ["decision", "sex", "repaid", "p", EVIL]
+    assert columns_of(str(loans)) == ["decision", "sex", "repaid", "p", EVIL, "guess"]
     assert values_of(str(loans), "decision") == ["approved", "declined"]
     assert values_of(str(loans), "p") == []  # too many to choose from
     assert values_of(str(loans), "absent") == []
@@ -49,19 +50,18 @@ def test_columns_and_values_are_offered(loans: Path, tmp_path: Path) -> None:
         columns_of(str(tmp_path / "x.txt"))
 
 
-def test_decisions_predictions_scores_and_explanations_are_measured_as_the_commands_do(loans: Path) -> None:
+def test_the_form_asks_what_the_commands_ask(loans: Path) -> None:
     import levelhead as lh
 
-    path = str(loans)
-    decisions = measured(path, None, "decision", None, ["sex"], "approved")
-    assert (
-        decisions.to_dict()["by_attribute"]
-        == (
-            lh.audit_table(path, prediction="decision", groups=["sex"], favourable="approved").to_dict()["by_attribute"]
-        )
-    )
-    assert measured(path, "repaid", None, "p", ["sex"], "yes").to_dict()["kind"] == "audit"
-    assert measured(path, "repaid", None, "p", ["sex"], "yes", explain=True).to_dict()["kind"] == "explanation"
+    path, scored = str(loans), {"label": "repaid", "score": "p", "groups": ["sex"], "favourable": "yes"}
+    decided = {"prediction": "decision", "groups": ["sex"], "favourable": "approved"}
+    more = {"label": "repaid", "score": "p", "groups": ["sex"], "threshold": 0.3, "reference": "men"}
+    within = {"label": "repaid", "prediction": "guess", "groups": ["sex"], "control": ["decision"]}
+    for asked in (decided, scored, more, within):
+        assert measured(path, asked).to_dict() == lh.audit_table(path, **asked).to_dict()
+    assert measured(path, scored | {"control": ["decision"]}, explain=True).to_dict()["kind"] == "explanation"
+    with pytest.raises(ConfigError, match=r"“Prediction or decision” and “Threshold” both decide the rows"):
+        measured(path, more | {"prediction": "decision"})
 
 
 def test_a_favourable_outcome_is_not_the_class_of_a_score(tmp_path: Path) -> None:
@@ -70,25 +70,9 @@ def test_a_favourable_outcome_is_not_the_class_of_a_score(tmp_path: Path) -> Non
     rows = [f"{at % 2},{0.2 + 0.6 * (at % 2) + 0.05 * (at % 3 - 1) * (at % 4)},{'ab'[at % 8 > 4]}" for at in range(240)]
     path = tmp_path / "loans.csv"
     path.write_text("\n".join(["default,p,sex", *rows]) + "\n")
+    asked = {"label": "default", "score": "p", "groups": ["sex"], "favourable": "0"}
     for explain, call in ((False, lh.audit_table), (True, lh.explain)):
-        found = measured(str(path), "default", None, "p", ["sex"], "0", explain).to_dict()
-        expected = call(str(path), label="default", score="p", groups=["sex"], favourable="0").to_dict()
-        assert found["by_attribute"] == expected["by_attribute"]
-        assert found.get("finding") == expected.get("finding")
-
-
-def test_a_favourable_outcome_is_not_the_positive_class_of_predictions(tmp_path: Path) -> None:
-    import levelhead as lh
-
-    path = tmp_path / "loans.csv"
-    rows = [f"{'grant' if at % 3 else 'deny'},{'grant' if at % 4 else 'deny'},{'ab'[at % 8 > 4]}" for at in range(240)]
-    path.write_text("\n".join(["label,prediction,sex", *rows]) + "\n")
-    for favourable in ("deny", "grant", None):
-        found = measured(str(path), "label", "prediction", None, ["sex"], favourable)
-        expected = lh.audit_table(
-            str(path), label="label", prediction="prediction", groups=["sex"], favourable=favourable
-        )
-        assert found.to_dict() == expected.to_dict()
+        assert measured(str(path), asked, explain).to_dict() == call(str(path), **asked).to_dict()
 
 
 def test_a_page_cannot_leave_its_frame() -> None:
@@ -170,7 +154,7 @@ def test_the_page_answers_its_own_address_with_its_token_alone(served: Any, loan
         headers = cookie | {"Host": host} | ({} if origin is None else {"Origin": origin})
         assert httpx.get(address, headers=headers).status_code in (400, 403), (host, origin)
     client = gradio_client.Client(address, headers=cookie, verbose=False)
-    chosen = ["(none)", "decision", "(none)", ["sex"], "approved"]
+    chosen = ["(none)", "decision", "(none)", ["sex"], "approved", None, None, "(none)", []]
     client.predict(gradio_client.handle_file(loans), api_name="/chosen")  # the page offers its columns
     found = client.predict(gradio_client.handle_file(loans), *chosen, api_name="/audit")
     assert "women" in found[0]
@@ -256,7 +240,7 @@ def test_a_file_is_dropped_chosen_read_and_downloaded(opened: Any, loans: Path, 
     drop(page, loans)
     choose(page, "Prediction or decision", "decision")
     page.get_by_role("button", name="Audit", exact=True).click()
-    page.get_by_text("missing: groups").wait_for()
+    page.get_by_text("missing: “Groups to compare”").wait_for()
     choose(page, "Groups to compare", EVIL)
     choose(page, "Favourable outcome", "approved")
     page.get_by_role("button", name="Audit", exact=True).click()

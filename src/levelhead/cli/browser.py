@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import html
+import inspect
 import json
 import os
 import secrets
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -33,10 +35,20 @@ NONE = "(none)"
 MOST_CHOICES = 50
 """Most values of a column offered; others can be typed."""
 KINDS = [".csv", ".tsv", ".jsonl", ".gz", ".parquet", ".xlsx"]
-FIELDS = {
-    "label": "the label", "prediction": "a prediction", "score": "a score", "groups": "groups", "data": "a file",
-}  # fmt: skip
-"""What the page calls the options."""
+FORM = {
+    "label": "Label: the true outcome, if known",
+    "prediction": "Prediction or decision",
+    "score": "Score",
+    "groups": "Groups to compare",
+    "favourable": "Favourable outcome",
+    "threshold": "Threshold: scores at or above it are positive",
+    "reference": "Reference group, such as Male",
+    "time": "Time: dates or periods",
+    "control": "Strata, such as department",
+}
+"""The options of the form, with what it calls them; what a field takes is what :func:`levelhead.audit_table` does."""
+BASIC = 5
+"""The first fields, which most audits need; the others stand below."""
 STYLE = """
 footer {display: none !important}
 #finding p {font-size: 1.2rem; font-weight: 600}
@@ -71,25 +83,21 @@ def values_of(path: str, column: str) -> list[str]:
     return sorted(found)
 
 
-def measured(
-    path: str | None,
-    label: str | None,
-    prediction: str | None,
-    score: str | None,
-    groups: Sequence[str],
-    favourable: str | None,
-    explain: bool = False,
-) -> Report:
+def hints_of_form() -> dict[str, Any]:
+    """Return the type of each field of the form, as the function that audits has it."""
+    from levelhead.auditing.door import Options, audit_table
+
+    hints = typing.get_type_hints(audit_table) | typing.get_type_hints(Options)
+    return {name: hints[name] for name in FORM}
+
+
+def measured(path: str | None, asked: Mapping[str, Any], explain: bool = False) -> Report:
     """Audit a file, or explain its gaps: the call that ``levelhead audit`` or ``levelhead explain`` makes.
 
     Args:
         path: the file.
-        label: column of the true outcomes; None: the file holds decisions alone.
-        prediction: column of the predicted classes or decisions.
-        score: column of scores.
-        groups: columns of groups.
-        favourable: the favourable class.
-        explain: say what the gaps are made of.
+        asked: the filled fields of :data:`FORM`.
+        explain: say what the gaps are made of, by those fields that this takes.
 
     Raises:
         LevelheadError: with the words of the command.
@@ -100,11 +108,14 @@ def measured(
 
     if not path:
         raise ConfigError("Choose a file first, or press “Use the example”.")
-    columns: dict[str, Any] = {"label": label, "score": score, "groups": groups, "favourable": favourable}
+    taken = inspect.signature(explained_gap).parameters if explain else FORM
     try:
-        return explained_gap(path, **columns) if explain else audit_table(path, prediction=prediction, **columns)
+        call: Any = explained_gap if explain else audit_table
+        found: Report = call(path, **{name: value for name, value in asked.items() if name in taken})
+        return found
     except Refused as error:
-        raise ConfigError(error.said(lambda name: FIELDS.get(name, name))) from None
+        names = FORM | {"data": "File"}
+        raise ConfigError(error.said(lambda name: f"“{names.get(name, name).partition(':')[0]}”")) from None
 
 
 def framed(page: str) -> str:
@@ -137,10 +148,29 @@ def build(local: bool = True) -> Any:
                 said = said.replace(f"{place.parent}{os.sep}", "")
             raise gr.Error(html.escape(said), duration=None, print_exception=False) from None
 
+    hints = hints_of_form()
+
+    def field(name: str) -> Any:
+        """Return the empty field of an option: a column, several columns, a number, or a word."""
+        if hints[name] == (str | None):
+            return gr.Dropdown([NONE], value=NONE, label=FORM[name])
+        if hints[name] == Sequence[str]:
+            return gr.Dropdown([], multiselect=True, label=FORM[name])
+        if float in typing.get_args(hints[name]):
+            return gr.Number(value=None, label=FORM[name])
+        return gr.Dropdown([], label=FORM[name], allow_custom_value=True)
+
+    def filled(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
+        """Offer columns to the fields that take one, and put values there."""
+        found = []
+        for name in FORM:
+            columns = {(str | None): [NONE, *names], Sequence[str]: [*names]}.get(hints[name])
+            empty = {(str | None): NONE, Sequence[str]: []}.get(hints[name])
+            found.append(gr.update(value=values.get(name, empty), **({} if columns is None else {"choices": columns})))
+        return found
+
     def chosen(path: str | None) -> list[Any]:
-        names = told(lambda: columns_of(path), path) if path else []
-        one = gr.update(choices=[NONE, *names], value=NONE)
-        return [one, one, one, gr.update(choices=names, value=[]), gr.update(choices=[], value=None)]
+        return filled(told(lambda: columns_of(path), path) if path else [], {})
 
     def offered(path: str | None, label: str, prediction: str) -> Any:
         column = next((one for one in (prediction, label) if one not in (None, NONE)), None)
@@ -149,10 +179,8 @@ def build(local: bool = True) -> Any:
     def example() -> list[Any]:
         from levelhead.auditing.example import EXAMPLE, GROUP, LABEL, POSITIVE, PREDICTION
 
-        names = columns_of(str(EXAMPLE))
-        one = [gr.update(choices=[NONE, *names], value=value) for value in (LABEL, PREDICTION, NONE)]
-        values = values_of(str(EXAMPLE), LABEL)
-        return [str(EXAMPLE), *one, gr.update(choices=names, value=[GROUP]), gr.update(choices=values, value=POSITIVE)]
+        values = {"label": LABEL, "prediction": PREDICTION, "groups": [GROUP], "favourable": POSITIVE}
+        return [str(EXAMPLE), *filled(columns_of(str(EXAMPLE)), values)]
 
     def shown(page: Record, record: Any = None) -> Iterator[list[Any]]:
         """Yield what the page shows. Gradio copies the files into its cache, which it empties."""
@@ -167,8 +195,8 @@ def build(local: bool = True) -> Any:
             yield [f'<p role="status">{html.escape(page["finding"])}</p>', framed(drawn), *files]
 
     def answered(explain: bool, path: str | None, *given: Any) -> Iterator[list[Any]]:
-        label, prediction, score, groups, favourable = (None if one in (NONE, "") else one for one in given)
-        result = told(lambda: measured(path, label, prediction, score, groups or (), favourable, explain), path)
+        asked = {name: one for name, one in zip(FORM, given, strict=True) if one not in (NONE, "", None, [])}
+        result = told(lambda: measured(path, asked, explain), path)
         yield from shown(result.page(source=Path(str(path)).name), result.to_dict())
 
     def opened(path: str | None) -> Iterator[list[Any]]:
@@ -186,11 +214,9 @@ def build(local: bool = True) -> Any:
                     file = gr.File(label="A table, one row a prediction", file_types=KINDS, height=140)
                     fill = gr.Button("Use the example")
                 with gr.Column():
-                    label = gr.Dropdown([NONE], value=NONE, label="Label: the true outcome, if known")
-                    prediction = gr.Dropdown([NONE], value=NONE, label="Prediction or decision")
-                    score = gr.Dropdown([NONE], value=NONE, label="Score, if there is no prediction")
-                    groups = gr.Dropdown([], multiselect=True, label="Groups to compare")
-                    favourable = gr.Dropdown([], label="Favourable outcome", allow_custom_value=True)
+                    basic = [field(name) for name in list(FORM)[:BASIC]]
+            with gr.Accordion("More questions", open=False):
+                more = [field(name) for name in list(FORM)[BASIC:]]
             with gr.Row():
                 audit = gr.Button("Audit", variant="primary")
                 explain = gr.Button("Explain the gap")
@@ -202,7 +228,8 @@ def build(local: bool = True) -> Any:
             page_file = gr.DownloadButton("Download the page", interactive=False)
             json_file = gr.DownloadButton("Download the JSON", interactive=False)
         page = gr.HTML()
-        roles, out = [label, prediction, score, groups, favourable], [finding, page, page_file, json_file]
+        roles, out = [*basic, *more], [finding, page, page_file, json_file]
+        label, prediction, _, _, favourable = basic
         file.upload(chosen, file, roles)
         file.clear(chosen, file, roles)
         for column in (label, prediction):
