@@ -150,18 +150,13 @@ def test_figures_are_those_of_the_evaluation(folder: Path) -> None:
     assert "percent [90%]" in model_card(folder)
 
 
-def test_the_recipe_in_the_card_is_the_run_s_own_without_what_is_the_default(folder: Path) -> None:
+def test_the_recipe_in_the_card_is_the_run_s_own(folder: Path) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", model_card(folder), flags=re.DOTALL)
-    layer, changed = map(yaml.safe_load, blocks)
+    layer, shown = map(yaml.safe_load, blocks)
     expected = yaml.safe_load((folder / "config.yaml").read_text())
     del expected["data"]["root"]
-    again = build_experiment(changed).to_dict()
-    assert again["data"].pop("root") is None
-    assert again == expected
-    assert "epochs" in changed["train"]
-    assert not {"weight_decay", "select", "precision"} & changed["train"].keys()
-    assert layer["debias"]
-    assert all(value != getattr(DebiasConfig(), key) for key, value in layer["debias"].items())
+    assert shown == expected
+    assert layer["debias"].keys() == vars(DebiasConfig()).keys()
 
 
 HOSTILE = "a|b `c`\n---\n# d <script>alert(1)</script> [e](https://evil.example) ![f](x.png) @someone"

@@ -16,7 +16,6 @@ from levelhead.attention import describe
 from levelhead.attention.description import Description
 from levelhead.auditing.paired_answer import Change
 from levelhead.auditing.result import AuditResult
-from levelhead.metrics.names import NOTE
 from levelhead.own.compare import ModelComparison, class_names_of, open_model, unnamed
 from levelhead.own.page import change_title
 from levelhead.own.rows import base_of
@@ -202,16 +201,13 @@ def _measured(measured: ModelComparison | AuditResult | None) -> str:
         head = ["percent", old, new, f"change [{100 * measured.level:g}%]"]
         rows = [[card.escaped(change_title(name)), *_change(change)] for name, change in measured.changes.items()]
         parts.append(markdown_table(head, rows))
-        audit, said = measured.audit, list(measured.warnings)
+        audit = measured.audit
     else:
         parts += _about_rates(measured.positive, (measured.words or {}).get("classes", {}))
-        audit, said = measured, list(measured.warnings)
+        audit = measured
     if audit is not None:
-        parts.append(NOTE)
-        for attribute, part in audit.to_dict()["by_attribute"].items():
-            parts += card.metrics_by_group(attribute, part, audit.level)
-    parts += ["\n".join(f"- {card.escaped(warning)}" for warning in said)] if said else []
-    return "\n\n".join(parts)
+        parts += card.by_groups(audit.to_dict()["by_attribute"], audit.level)
+    return "\n\n".join([*parts, *card.warned(measured.warnings)])
 
 
 def _about_rates(positive: str | None, written: Mapping[str, str]) -> list[str]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from levelhead.metrics.names import metric_title
+from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
 from levelhead.report.markdown import markdown_table
-from levelhead.types import visible
+from levelhead.types import printable, visible
 
 if TYPE_CHECKING:
     from levelhead.data.base import Card
@@ -133,20 +133,36 @@ def bullets(title: str, lines: Iterable[str]) -> str:
     return "\n".join([f"## {title}", "", *(f"- {line}" for line in lines)])
 
 
+def warned(warnings: Iterable[str]) -> list[str]:
+    """Return a list of warnings; nothing where there is none."""
+    lines = [f"- {escaped(warning)}" for warning in warnings]
+    return ["\n".join(lines)] if lines else []
+
+
 def citation(debiased: bool, data: str) -> str:
     """Return the section that says what to cite; ``data`` is escaped already."""
     return bullets("Citation", [*([f"The method: {PAPER}."] if debiased else []), f"The data: {data}."])
 
 
-def metrics_by_group(attribute: str, part: Mapping[str, Any], level: float) -> list[str]:
-    """Return the table of an attribute's metrics, from what an audit's ``to_dict`` says of the attribute."""
-    worst = part.get("worst_class", {})
-    rows = [
-        [escaped(metric_title(name, worst.get(name))), percent_figure(value), f"{value['n']:,}"]
-        for name, value in part["metrics"].items()
-    ]
-    head = ["metric", f"percent [{100 * level:g}%]", "rows"]
-    return [f"Groups by {escaped(attribute)}, as annotated:", markdown_table(head, rows)]
+def by_groups(audited: Mapping[str, Mapping[str, Any]], level: float) -> list[str]:
+    """Return the tables of metrics and of groups for each attribute, from what an audit's ``to_dict`` says of them."""
+    parts = [NOTE]
+    for attribute, part in audited.items():
+        worst = part.get("worst_class", {})
+        rows = [
+            [escaped(metric_title(name, worst.get(name))), percent_figure(value), f"{value['n']:,}"]
+            for name, value in part["metrics"].items()
+        ]
+        head = ["metric", f"percent [{100 * level:g}%]", "rows"]
+        parts += [f"Groups by {escaped(attribute)}, as annotated:", markdown_table(head, rows)]
+        rates = [name for name in next(iter(part["groups"].values()), {}) if name in RATE_TITLES]
+        groups = []
+        for name, figures in part["groups"].items():
+            out = left_out_words(figures["included"], figures.get("left_out", ()))
+            title = escaped(printable(name)) + (f" (too few rows, {out})" if out else "")
+            groups.append([title, f"{figures['n']:,}", *(percent_figure(figures[rate]) for rate in rates)])
+        parts.append(markdown_table(["group", "rows", *(RATE_TITLES[rate] for rate in rates)], groups))
+    return parts
 
 
 def percent_figure(estimate: Mapping[str, Any]) -> str:

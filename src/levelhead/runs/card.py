@@ -12,7 +12,6 @@ from typing import Any
 
 from levelhead.auditing.overall import TITLES
 from levelhead.data.base import Card, as_names
-from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words
 from levelhead.report import card as cards
 from levelhead.report.card import bullets, escaped, percent_figure, without_paths, yaml_block
 from levelhead.report.markdown import markdown_table
@@ -49,7 +48,8 @@ def _model_card(run: Path) -> str:
     network = read_record(run / "model" / "config.json")
     record = network.get("levelhead") or {}
     card = _data_card(recipe, metrics)
-    made = f"{escaped(_packages(run))}, and this config.yaml, without what is the default{_unknown(recipe, metrics)}"
+    packages = read_json(run / "environment.json")["packages"]
+    made = f"{escaped(', '.join(' '.join(one) for one in packages.items()))}, and this config.yaml"
     size = recipe["model"].get("image_size")
     pixels = "from the folder's AutoImageProcessor" if size is None else f"(n, 3, {size}, {size}) in [-1, 1]"
     kind, ours, debiased = _kind(network, record), bool(record), bool(record.get("debias"))
@@ -62,7 +62,7 @@ def _model_card(run: Path) -> str:
         _measured(run, metrics),
         cards.cost("Cost", read_json(run / "cost.json"), read_json(run / "environment.json")),
         bullets("Limits", [*([] if steps is None else [REHEARSED % steps]), escaped(card.caution), *cards.LIMITS]),
-        cards.made("train config.yaml --data-root DATA --out RUN", made, _changed(recipe, metrics)),
+        cards.made("train config.yaml --data-root DATA --out RUN", made, recipe),
         cards.citation(debiased, escaped(card.citation)),
     ]
     tags = [recipe["method"]["name"], recipe["data"]["name"], *["oracle"] * bool(metrics["oracle"])]
@@ -158,12 +158,8 @@ def _method(recipe: Mapping[str, Any], record: Mapping[str, Any], metrics: Mappi
         frozen = "frozen" if record.get("freeze") else "trained with the rest"
         lines.append(f"- Backbone: {escaped(without_paths(backbone))}, {frozen}")
     if record.get("debias"):
-        found = {key: value for key, value in record.items() if key not in ("debias", "backbone_arguments")}
-        from levelhead.attention import DebiasConfig
-        from levelhead.runs.recipe import plain_options
-
-        shown = {**found, "debias": _apart(record["debias"], plain_options(DebiasConfig()))}
-        debias = f"\n\nThe debiased layer, where it differs from the default:\n\n{yaml_block(shown)}"
+        shown = {key: value for key, value in record.items() if key != "backbone_arguments"}
+        debias = f"\n\nThe debiased layer, with `auto` resolved:\n\n{yaml_block(shown)}"
     else:
         debias = "\n\nNo attention is debiased."
     return "## Method\n\n" + "\n".join(lines) + debias
@@ -189,99 +185,22 @@ def _evaluations(run: Path) -> list[Path]:
 
 def _evaluation(result: Mapping[str, Any]) -> list[str]:
     """Draw the figures of one split: metrics, then groups, for each sensitive attribute."""
-    parts = [f"### The {escaped(result['run']['split'])} split", NOTE]
-    if result.get("positive") is not None:
-        parts.append(f"Selection, true and false positive rates are about the class {escaped(result['positive'])}.")
-    percent = f"percent [{100 * result['level']:g}%]"
+    parts = [f"### The {escaped(result['run']['split'])} split"]
     if overall := result.get("overall"):  # no groups are known
+        percent = f"percent [{100 * result['level']:g}%]"
         head = ["class", *(f"{title}, {percent}" for title in TITLES.values())]
         rows = [
             [escaped(printable(name)), *(percent_figure(own[figure]) for figure in TITLES)]
             for name, own in overall["by_class"].items()
         ]
-        parts[1:] = [f"Accuracy, {percent}: {percent_figure(overall['accuracy'])}, {overall['rows']:,} rows."]
-        return [*parts, markdown_table(head, rows), *(escaped(warning) for warning in result["warnings"])]
-    for attribute, part in result["by_attribute"].items():
-        parts += cards.metrics_by_group(attribute, part, result["level"])
-        kept: list[str] = list(next(iter(part["groups"].values()), {}))
-        rates = [name for name in kept if name in RATE_TITLES]
-        groups = [
-            [
-                escaped(printable(name)) + (f" (too few rows, {out})" if out else ""),
-                f"{figures['n']:,}",
-                *(percent_figure(figures[rate]) for rate in rates),
-            ]
-            for name, figures in part["groups"].items()
-            for out in [left_out_words(figures["included"], figures.get("left_out", ()))]
-        ]
-        parts.append(markdown_table(["group", "rows", *(RATE_TITLES[rate] for rate in rates)], groups))
-        if any("[" in name for name in kept):
-            parts.append(f"Rates by class: evaluation-{escaped(result['run']['split'])}.json of the run.")
-    parts += ["\n".join(f"- {escaped(warning)}" for warning in result["warnings"])] if result["warnings"] else []
-    return parts
+        parts.append(f"Accuracy, {percent}: {percent_figure(overall['accuracy'])}, {overall['rows']:,} rows.")
+        parts.append(markdown_table(head, rows))
+    else:
+        if result.get("positive") is not None:
+            parts.append(f"Selection, true and false positive rates are about the class {escaped(result['positive'])}.")
+        parts += cards.by_groups(result["by_attribute"], result["level"])
+    return [*parts, *cards.warned(result["warnings"])]
 
 
 def _score(value: float | None) -> str:
     return "undefined" if value is None else f"{abs(value):.4f}"
-
-
-def _packages(run: Path) -> str:
-    packages = read_json(run / "environment.json")["packages"]
-    return ", ".join(f"{name} {version}" for name, version in packages.items())
-
-
-def _unknown(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
-    """Say whose options are all listed, since the run does not record which are the default."""
-    from levelhead.data import DATASETS
-    from levelhead.methods import METHODS
-    from levelhead.runs.stand_in import recorded_of
-
-    names = {"data": recipe["data"]["name"], "method": recipe["method"]["name"].split("+")[-1]}
-    return "".join(
-        f" (every option of {escaped(name)} is listed: the run does not record its defaults)"
-        for part, name in names.items()
-        if not (DATASETS if part == "data" else METHODS).offers(name) and "changed" not in recorded_of(metrics, part)
-    )
-
-
-def _changed(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe without the options that are the default, as far as they are known."""
-    from levelhead.data import DATASETS
-    from levelhead.methods import METHODS
-    from levelhead.models.networks import BackboneModel, ScratchViT
-    from levelhead.registry import Registry
-    from levelhead.runs.recipe import plain_options
-    from levelhead.runs.stand_in import changed_of, default_part, recorded_of
-    from levelhead.training.config import TrainConfig
-
-    def default(table: Registry[Any], name: str, part: str, options: Mapping[str, Any]) -> Any:
-        if table.offers(name):
-            return plain_options(table[name]())
-        changed = changed_of(recorded_of(metrics, part))
-        return {} if changed is None else default_part(options, changed)
-
-    data, method, model = recipe["data"], recipe["method"], recipe.get("model") or {}
-    outer, _, base = method["name"].partition("+")
-    below = {"base": default(METHODS, base, "method", method.get("base") or {})} if base else {}
-    usual = {
-        "data": default(DATASETS, data["name"], "data", {k: v for k, v in data.items() if k != "name"}),
-        "method": default(METHODS, outer, "method", {k: v for k, v in method.items() if k != "name"}) | below,
-        "model": plain_options(BackboneModel(backbone="-") if "backbone" in model else ScratchViT()),
-        "train": plain_options(TrainConfig()),
-        "name": "",
-    }
-    return _apart(recipe, usual)
-
-
-def _apart(options: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that differ from the usual ones, section by section."""
-    found = {}
-    for key, value in options.items():
-        if key not in usual:
-            found[key] = value
-        elif isinstance(value, Mapping) and isinstance(usual[key], Mapping):
-            if inner := _apart(value, usual[key]):
-                found[key] = inner
-        elif value != usual[key]:
-            found[key] = value
-    return found

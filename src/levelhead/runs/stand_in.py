@@ -6,7 +6,7 @@ A run of a class that is not ours records what tables and cards show of it, unde
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
@@ -111,15 +111,6 @@ def changed_of(recorded: Mapping[str, Any]) -> frozenset[str] | None:
     """Return the options that differ from the defaults; None where they are not recorded."""
     changed = recorded.get("changed")
     return None if changed is None else frozenset(map(str, changed))
-
-
-def default_part(options: Mapping[str, Any], changed: Collection[str], prefix: str = "") -> dict[str, Any]:
-    """Return nested options without those that are ``changed``, which are named with dots."""
-    return {
-        key: default_part(value, changed, f"{prefix}{key}.") if isinstance(value, dict) else value
-        for key, value in options.items()
-        if f"{prefix}{key}" not in changed
-    }
 
 
 def recorded_card(name: str, recorded: Mapping[str, Any]) -> Card:
