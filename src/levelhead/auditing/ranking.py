@@ -16,19 +16,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from levelhead.auditing.finding import references
-from levelhead.auditing.options import AuditOptions, Roles, count_sentence, cut_points, groups_of, left_out
+from levelhead.auditing.grouped_rows import GroupedRows
+from levelhead.auditing.options import AuditOptions, Roles, left_out
 from levelhead.auditing.ranking_page import ranking_page
 from levelhead.auditing.score_rows import ScoreRows
-from levelhead.metrics.between import check_level
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import counted
 from levelhead.report.wide import Fraction
-from levelhead.tables.repeated import repeated
 from levelhead.tables.source import Source
-from levelhead.tables.tally import Tally
 from levelhead.types import ConfigError, Estimate, quoted
 
 CURVE = 40
@@ -157,21 +155,11 @@ class _Top:
 def ranking_of(source: Source, roles: Roles, options: AuditOptions) -> RankingAudit:
     """Read a table, rank its rows by their score, and compare its groups."""
     asked = _Top(options.top or "")
-    check_level(options.level)
     asked.places()
-    cuts = cut_points(source, options.bins, roles.groups, roles.count)
     rows = ScoreRows(roles.titles(source))
-    titles = {name: source.title(name) for name in roles.groups}
-    tally = Tally("", "", titles, options.intersect, frozenset(cuts))
-    for columns in roles.batches(source, cuts):
-        words: dict[str, Any] = repeated(columns, len(rows)) if "count" in columns else columns
-        tally.group_columns({name: words[f"group {name}"] for name in roles.groups})
-        rows.add(words)
-    tally.refuse_ids(options.min_count)
-    reading = () if roles.count is None else (count_sentence(source.called(roles.count), len(rows)),)
+    read = GroupedRows.read(source, roles, options, rows, one_by_one=True)
     rows.check_finite()
-    top, score = asked.places(len(rows)), rows.whole("score")
-    members, warnings = groups_of(tally, cuts)
+    top, score, members, warnings = asked.places(len(rows)), rows.whole("score"), read.groups, read.warnings
     named, names, held = references(options.reference, members), attribute_names(members), {}
     whole = {role: rows.whole(role) for role in rows.parts}
     for key, groups in members.items():
@@ -193,7 +181,7 @@ def ranking_of(source: Source, roles: Roles, options: AuditOptions) -> RankingAu
         )
     return RankingAudit(
         found, len(rows), top, tied, left, source.called(str(roles.score)), warnings, options.level,
-        asked.lowest_first, options.about, reading,
+        asked.lowest_first, options.about, read.reading,
     )  # fmt: skip
 
 

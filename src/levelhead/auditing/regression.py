@@ -143,7 +143,7 @@ class RegressionAudit(Report):
 
 def errors_of(source: Source, roles: Roles, options: AuditOptions) -> RegressionAudit:
     """Measure the errors of a table of predicted numbers, and compare its groups."""
-    rows = ErrorRows.read(source, roles, options)
+    rows = ErrorRows.of(source, roles, options)
     whole, by_group, by_level = rows.errors()
     (overall,) = _figures(whole, options.level)
     explained = math.nan

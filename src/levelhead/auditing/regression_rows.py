@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.options import AuditOptions, Other, Roles, check_grouping, count_sentence, cut_points, groups_of
-from levelhead.metrics.between import check_level
+from levelhead.auditing.grouped_rows import GroupedRows
+from levelhead.auditing.options import AuditOptions, Other, Roles, check_grouping
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
 from levelhead.tables.columns import LARGEST, FloatArray, finite
 from levelhead.tables.rows import Rows, Rowwise, matched
 from levelhead.tables.source import Source
-from levelhead.tables.tally import Tally
 
 ADVICE = "Pass a number for every row, written like 0.25."
 Name = TypeVar("Name")
@@ -26,52 +25,21 @@ Codes = tuple[Callable[[Rowwise], NDArray[Any]], int]
 """What returns the place of each row's group (rows,) of some rows, and how many groups there are."""
 
 
-@dataclass(frozen=True)
-class ErrorRows:
-    """All rows of a table, the groups of each sensitive column and crossing, and warnings about their names.
-
-    ``reading`` says what a frequency table counts. ``levels`` are those of the control column, or of several crossed,
-    whose name is ``control``.
-    """
-
-    rows: Rows
-    groups: Mapping[Key, Sequence[Key]]
-    control: Key
-    levels: Sequence[Key]
-    warnings: list[str]
-    reading: tuple[str, ...]
+class ErrorRows(GroupedRows):
+    """Rows whose label and predictions are numbers."""
 
     @classmethod
-    def read(cls, source: Source, roles: Roles, options: AuditOptions) -> ErrorRows:
-        """Read all rows of a table, whose label and predictions are numbers."""
+    def of(cls, source: Source, roles: Roles, options: AuditOptions) -> ErrorRows:
+        """Read all rows of a table."""
         check_grouping(len(roles.groups), options.min_count, options.intersect, options.missing, fewest=2)
-        check_level(options.level)
-        cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
-        named = {"group": (roles.groups, options.intersect), "level": (roles.levels, len(roles.levels) > 1)}
-        tallies = {
-            kind: Tally("", "", {name: source.title(name) for name in names}, crossed, frozenset(cuts))
-            for kind, (names, crossed) in named.items()
-        }
-        rows = Rows(roles.titles(source))
-        for columns in roles.batches(source, cuts):
-            for kind, tally in tallies.items():
-                of_kind: dict[str, Any] = {name: columns[f"{kind} {name}"] for name in tally.groups}
-                tally.group_columns(of_kind, columns.get("count"))  # type: ignore[arg-type]
-            rows.add(columns)
+        found = cls.read(source, roles, options, Rows(roles.titles(source)))
         numbers = {"label": roles.label, "prediction": roles.prediction} | {
             f"along {name}": name for name in roles.along
         }
         for role, name in numbers.items():
-            if any((np.abs(part) > LARGEST).any() or np.isnan(part).any() for part in rows.parts[role]):
-                finite(rows.whole(role), source.title(str(name)), ADVICE)
-        reading: tuple[str, ...] = ()
-        if roles.count is not None:
-            reading = (count_sentence(source.called(roles.count), int(rows.whole("count").sum())),)
-        (groups, warnings), (levels, _) = (groups_of(tally, cuts) for tally in tallies.values())
-        for tally in tallies.values():
-            tally.refuse_ids(options.min_count)
-        control: Key = next(reversed(levels), "")
-        return cls(rows, groups, control, levels.get(control, ()), warnings, reading)
+            if not all((np.abs(part) <= LARGEST).all() for part in found.rows.parts[role]):
+                finite(found.rows.whole(role), source.title(str(name)), ADVICE)
+        return found
 
     @property
     def without_level(self) -> NDArray[np.bool_]:
