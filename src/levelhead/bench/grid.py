@@ -190,7 +190,7 @@ def read_grid(grid: str | Path, *, running: bool = True) -> Grid:
 def comparison_grid(
     before: Grid | None,
     *,
-    task: str | None = None,
+    data: str | None = None,
     recipe: str | None = None,
     methods: str | None = None,
     seeds: str | None = None,
@@ -204,7 +204,7 @@ def comparison_grid(
     ``before`` lends what is not given; :func:`remember` then refuses what contradicts it. Raises :class:`ConfigError`
     for options that cannot be right.
     """
-    if None not in (task, recipe) or (before, task, recipe) == (None, None, None):
+    if None not in (data, recipe) or (before, data, recipe) == (None, None, None):
         raise ConfigError("Nothing to compare: give --data, --recipe or a GRID, or a folder with --resume.")
     _refuse_seed_and_name(settings)
     for setting in settings:
@@ -214,8 +214,8 @@ def comparison_grid(
                 f"--set {quoted(key)}: set options of methods with --try, which names the variants: --try "
                 f"{printable(key)}=VALUE"
             )
-    if before is None or task is not None or recipe is not None:
-        base = data_recipe(str(task)) if recipe is None else read_recipe(find_recipe(recipe), running=True)
+    if before is None or data is not None or recipe is not None:
+        base = data_recipe(str(data)) if recipe is None else read_recipe(find_recipe(recipe), running=True)
     else:
         base = before.base
     base = override(base, settings)

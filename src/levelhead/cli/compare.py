@@ -103,7 +103,7 @@ def compare_command(
             raise ConfigError("--row selects variants of a GRID: name one, or use --methods.")
         plan = comparison_grid(
             None if begun is None else read_grid(begun / GRID),
-            task=data,
+            data=data,
             recipe=recipe,
             methods=methods,
             seeds=seeds,

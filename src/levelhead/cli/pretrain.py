@@ -42,7 +42,7 @@ def pretrain_command(
     from levelhead.terminal import training_progress
 
     chosen = [*(settings or ()), *([f"train.epochs={epochs}"] if epochs is not None else [])]
-    pictures, config = load_pretraining(recipe, chosen, task=data, data_root=data_root, seed=seed)
+    pictures, config = load_pretraining(recipe, chosen, data=data, data_root=data_root, seed=seed)
     console = Terminal()
     try:
         with training_progress(console) as progress:

@@ -171,19 +171,19 @@ def load_pretraining(
     recipe: str | Path | None = None,
     settings: Iterable[str] = (),
     *,
-    task: str | None = None,
+    data: str | None = None,
     data_root: Path | None = None,
     seed: int | None = None,
 ) -> tuple[DataSet, PretrainConfig]:
     """Read a pretraining recipe: a path, or a name in ``recipes/pretraining``. ``settings`` override its keys.
 
     Sections: ``data`` (as in any recipe; target and sensitive columns mean nothing here), ``model``, ``train`` and
-    ``seed``. Instead of a recipe, or to replace its data, ``task`` names a data set, as in ``levelhead compare
+    ``seed``. Instead of a recipe, or to replace its data, ``data`` names a data set, as in ``levelhead compare
     --data``: the data of its recipe is taken. Errors: :class:`~levelhead.ConfigError` that names the key.
     """
     content: dict[str, Any] = {} if recipe is None else read_recipe(find_recipe(recipe, FOLDER), running=True)
-    if task is not None:
-        content = content | {"data": section(data_recipe(task), "data")}
+    if data is not None:
+        content = content | {"data": section(data_recipe(data), "data")}
     content = override(content, settings)
     if "data" not in content:
         raise ConfigError("Say which pictures: a RECIPE, --data with a data set, or --set data.name=NAME.")
