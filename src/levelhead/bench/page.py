@@ -93,7 +93,7 @@ class Comparisons(Report):
             baselines = {one.comparison.table.baseline for one in every}
             findings = list(zip(titles, [one.comparison.differences() for one in every], strict=True))
             finding, *lines = several_sentences(findings, first.table.baseline if len(baselines) == 1 else "")
-            lines += [f"{title}: {' '.join(one)}" for title, one in zip(titles, said, strict=True)]
+            lines += [f"{title}: {one[0]}" for title, one in zip(titles, said, strict=True)]
         parts = [
             blocks.part(_sections(one), title=title if several else "", finding=sentences[0] if several else "")
             for one, title, sentences in zip(every, titles, said, strict=True)
@@ -186,7 +186,9 @@ def _titles(every: Sequence[Compared]) -> list[str]:
     ]
     if not differing or "name" in differing:
         return [one.title or one.comparison.title for one in every]
-    options = [", ".join(f"{key} {printable(one.get(key))}" for key in differing) for one in data]
+    options = [
+        ", ".join(f"{key} {printable(one[key])}" for key in differing if one.get(key) is not None) for one in data
+    ]
     return [one.title or listing for one, listing in zip(every, options, strict=True)]
 
 

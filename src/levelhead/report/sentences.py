@@ -160,7 +160,7 @@ def comparison_sentences(differences: Sequence[Difference], baseline: str, metri
     defined = [one for one in differences if one.estimate.defined]
     if not defined:
         return [f"The change of {what} is undefined for every method: {_ends(differences[0].estimate.reason)}"]
-    able = sorted((one for one in defined if not one.at_chance), key=lambda one: (bool(one.marks), one.estimate.value))
+    able = sorted((one for one in defined if not one.at_chance), key=_without_groups_first)
     counts = _counted_rest(differences, able, count)
     if decided := [one for one in able if one.decided]:
         shown = "; ".join(f"{quoted_name(one.label)} {_measured(one, metric)}" for one in decided[:NAMED])
@@ -175,6 +175,11 @@ def comparison_sentences(differences: Sequence[Difference], baseline: str, metri
     if found := [one for one in able if one.uncorrected and not one.within]:
         return [*_not_established(found, what, count), *counts]
     return [f"None of the {count} methods measurably changed {what}.", f"{_sentence(_range(able))}", *counts]
+
+
+def _without_groups_first(each: Difference) -> tuple[bool, float]:
+    """Order methods: those without a mark, which saw no groups, before the others; each by its change."""
+    return bool(each.marks), each.estimate.value
 
 
 def _changes(decided: Sequence[Difference], baseline: str, metric: str) -> str:
@@ -554,7 +559,7 @@ def several_sentences(
     last = [f"In {where} of {count} the baseline did not learn: raise train.epochs there."] if blank else []
     if not defined:
         return last or [f"The change of {what} is undefined in all of {count}."]
-    decided = [one for one in sorted(defined, key=lambda one: one.estimate.value) if one.decided]
+    decided = sorted((one for one in defined if one.decided), key=_without_groups_first)
     if not decided:
         if found := [one for one in defined if one.uncorrected]:
             most = max(len(differences) for _, differences in findings)
