@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import levelhead as lh
@@ -26,7 +27,7 @@ def test_the_command_prints_the_rows_of_each_group(tmp_path: Path, capsys: pytes
 
 
 def test_less_power_needs_fewer_rows() -> None:
-    totals = [lh.plan_audit(gap=0.1, rate=0.5, groups={"a": 0.5, "b": 0.5}, power=power).total for power in (0.5, 0.8)]
+    totals = [lh.plan_audit(gap=0.1, rate=0.5, shares={"a": 0.5, "b": 0.5}, power=power).total for power in (0.5, 0.8)]
     assert totals[0] < totals[1]
 
 
@@ -47,7 +48,7 @@ def test_a_plan_is_for_the_comparisons_that_the_audit_will_make() -> None:
 
 def test_planned_audits_name_the_gap_in_four_of_five() -> None:
     """The whole audit, not the formula: 60 of them have a standard error of 5 points."""
-    plan, rng, named = lh.plan_audit(gap=0.1, rate=0.5, groups={"a": 0.5, "b": 0.5}), np.random.default_rng(0), 0
+    plan, rng, named = lh.plan_audit(gap=0.1, rate=0.5, shares={"a": 0.5, "b": 0.5}), np.random.default_rng(0), 0
     group = np.repeat(list(plan.rows), list(plan.rows.values()))
     for _ in range(60):
         found = (rng.random(len(group)) < np.where(group == "a", 0.5, 0.6)).astype(int)
@@ -73,3 +74,20 @@ def test_every_audit_says_what_its_rows_could_have_shown() -> None:
 def test_a_plan_says_that_an_audit_leaves_out_groups_of_few_rows() -> None:
     assert "an audit leaves out groups of fewer than 10 rows" in lh.plan_audit(rows=10, rate=0).sentence
     assert "leaves out" not in str(lh.plan_audit(rows=40, rate=0))
+
+
+def test_rate_and_shares_come_from_earlier_rows(tmp_path: Path) -> None:
+    """Half of 300 women and a quarter of 100 men are selected: 43.75% of all, three quarters of them women."""
+    sex, decision = np.repeat(["f", "m"], [300, 100]), np.r_[np.arange(300) % 2, np.arange(100) % 4 == 0]
+    table = pd.DataFrame({"sex": sex, "decision": decision.astype(int), "y": np.arange(400) % 3 == 0})
+    table.to_csv(tmp_path / "d.csv", index=False)
+    by_hand = lh.plan_audit(gap=0.05, rate=0.4375, shares={"f": 0.75, "m": 0.25})
+    asked = ("--prediction", "decision", "--favourable", "1", "--group", "sex", "--gap", "5")
+    assert run("plan", tmp_path / "d.csv", *asked, "--json", tmp_path / "plan.json") == 0
+    assert {name: read_json(tmp_path / "plan.json")[name] for name in ("rate", "rows")} == {
+        "rate": by_hand.rate, "rows": by_hand.rows
+    }  # fmt: skip
+    found = lh.plan_audit(table, groups=["sex"], label="y", prediction="decision", rows=100)
+    positive = table[table["y"]]
+    assert found.rate == pytest.approx(positive["decision"].mean())
+    assert found.rows == {"f": 75, "m": 25}

@@ -211,8 +211,8 @@ WITH_PAGE: dict[str, Callable[[], Any]] = {
     "randomised_answers": lambda: of_table(groups=["reported"], randomized_response=Response(flip=0.1)),
     "shares": lambda: of_table(shares={"f": 0.5, "m": 0.5}),
     "explanation": lambda: lh.explain(ROWS, label="y", score="score", groups=["race"], **FEW),
-    "plan_of_rows": lambda: lh.plan_audit(gap=0.05, rate=0.3, groups={"women": 0.3, "men": 0.7}),
-    "plan_of_a_gap": lambda: lh.plan_audit(rows=2000, rate=0.1, groups=[0.5, 0.3, 0.2], level=0.9),
+    "plan_of_rows": lambda: lh.plan_audit(gap=0.05, rate=0.3, shares={"women": 0.3, "men": 0.7}),
+    "plan_of_a_gap": lambda: lh.plan_audit(rows=2000, rate=0.1, shares=[0.5, 0.3, 0.2], level=0.9),
     "one_threshold": lambda: postprocess(
         file(), score="fine", groups=["sex"], label="y", delta=0.05, one_threshold=True
     ),

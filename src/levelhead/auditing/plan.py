@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from levelhead.arrays import checked
+from levelhead.auditing.door import audit_table
+from levelhead.auditing.exclusions import Refused
 from levelhead.auditing.options import MIN_COUNT
-from levelhead.metrics.power import detectable_gap, rows_needed
+from levelhead.metrics.power import check_plan, detectable_gap, rows_needed
 from levelhead.report import blocks
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, level_text
+from levelhead.tables.tally import MOST_GROUPS
 from levelhead.types import ConfigError, quoted
 
-MOST_ROWS, MOST_COMPARISONS, SMALLEST_SHARE = 10**12, 10**9, 1e-300
+MOST_ROWS, SMALLEST_SHARE = 10**12, 1e-300
 
 
 def plan_page(record: Record, *, source: str = "") -> Record:
@@ -101,11 +105,16 @@ class Plan(Report):
 
 @checked
 def plan_audit(
+    data: Any = None,
     *,
+    groups: Sequence[str] = (),
+    label: str | None = None,
+    prediction: str | None = None,
+    favourable: Hashable = None,
     gap: float | None = None,
     rows: int | None = None,
-    rate: float,
-    groups: Mapping[str, float] | Sequence[float] = (0.5, 0.5),
+    rate: float | None = None,
+    shares: Mapping[str, float] | Sequence[float] | str = (0.5, 0.5),
     power: float = 0.8,
     level: float = 0.95,
     comparisons: int | None = None,
@@ -113,11 +122,19 @@ def plan_audit(
     """Say how many rows show a gap, or which gap this many rows show.
 
     Args:
+        data: earlier rows that rate and shares are taken from, a table as :func:`levelhead.audit_table` takes it. With
+            a ``label`` the rate is the true positive rate, and its denominator the positive rows; without, the
+            selection rate, of all rows. None: ``rate`` and ``shares`` say what to expect.
+        groups: name of the group column, one alone.
+        label: name of the column with the true class.
+        prediction: name of the column with the predicted class, or the decision.
+        favourable: the class that the rate is about; of decisions it must be named.
         gap: difference between two groups, a fraction; or
         rows: of all groups together.
         rate: of one group, about, a fraction: how often it is selected, or found. The other's lies above or below,
-            whichever needs more rows.
-        groups: shares of the rows, by name or in a row. They must sum to 1.
+            whichever needs more rows. None: that of ``data``.
+        shares: of the groups in the rows, by name or in a row, or as text: ``0.5,0.3,0.2`` or ``women=0.3,men=0.7``.
+            They must sum to 1.
         power: how often the gap is to be shown, which means that its interval leaves out 0.
         level: of the intervals, which hold for all comparisons together (Bonferroni).
         comparisons: how many pairs the audit compares. None: every pair of these groups in the true and in the false
@@ -127,94 +144,101 @@ def plan_audit(
         the rows of each group, and the gap.
 
     Raises:
+        DataError: as :func:`levelhead.audit_table`, about ``data``.
         ConfigError: a number is out of range, neither or both of ``gap`` and ``rows`` are given, or no number of rows
             that can be had would show the gap.
 
     Examples:
         >>> import levelhead as lh
-        >>> plan = lh.plan_audit(gap=0.05, rate=0.3, groups=[0.5, 0.3, 0.2])
+        >>> plan = lh.plan_audit(gap=0.05, rate=0.3, shares=[0.5, 0.3, 0.2])
         >>> plan.rows
         {'group 1': 4526, 'group 2': 2716, 'group 3': 1811}
     """
     if (gap is None) == (rows is None):
-        raise ConfigError("A plan needs a gap or a number of rows: pass one of the two.")
-    named = dict(groups) if isinstance(groups, Mapping) else {f"group {i}": share for i, share in enumerate(groups, 1)}
-    shares = np.array(list(named.values()), float)
-    if not 2 <= len(shares) <= 1000:
+        raise Refused("A plan needs a gap to detect or a number of rows: give {gap} or {rows}, one of them.", ["gap"])
+    if data is not None:
+        found, named = _earlier(data, list(groups), label, prediction, favourable)
+        rate = found if rate is None else rate
+    elif rate is None:
+        raise Refused("A plan needs the expected rate: give {rate}, or a table of earlier rows.", ["rate"])
+    else:
+        named = _named(shares)
+    whole = math.fsum(named.values())
+    if not 2 <= len(named) <= MOST_GROUPS:
+        raise ConfigError(f"A plan needs 2 to 1,000 groups, and there are {len(named)}. Pass their shares of the rows.")
+    if min(named.values()) < SMALLEST_SHARE or not abs(whole - 1) <= 0.005:
         raise ConfigError(
-            f"A plan needs 2 to 1,000 groups, and there are {len(shares)}. Pass their shares of the rows."
+            f"The groups' shares of the rows are {', '.join(f'{one:g}' for one in list(named.values())[:10])}; each "
+            f"must be above 0, and together they must be 1, not {whole:g}."
         )
-    whole = math.fsum(shares[np.isfinite(shares)])
-    if not ((shares >= SMALLEST_SHARE) & np.isfinite(shares)).all() or abs(whole - 1) > 0.005:
-        raise ConfigError(
-            f"The groups' shares of the rows are {', '.join(f'{share:g}' for share in shares[:10])}; each must be "
-            f"above 0, and together they must be 1, not {whole:g}."
-        )
-    shares = shares / whole
-    if not 0 <= rate <= 1:
-        raise ConfigError(f"rate={rate:g} is not between 0 and 1. Pass 0.3 for 30%.")
-    if comparisons is None:
-        comparisons = len(shares) * (len(shares) - 1)
-    if not 1 <= comparisons <= MOST_COMPARISONS:
-        raise ConfigError(f"comparisons={comparisons} is not between 1 and {MOST_COMPARISONS:,}.")
-    for name, value in (("power", power), ("level", level)):
-        if not 0 < value < 1:
-            raise ConfigError(f"{name}={value:g} is not between 0 and 1.")
+    parts = np.array(list(named.values())) / whole
+    comparisons = len(parts) * (len(parts) - 1) if comparisons is None else comparisons
+    check_plan(rate, level, power, comparisons)
+    asked: dict[str, Any] = {"level": level, "comparisons": comparisons, "power": power}
     if gap is not None:
-        if not 0 < gap <= 1:
-            raise ConfigError(f"A gap of {100 * gap:g} points is out of range: give one above 0 and at most 100.")
-        if rate + gap > 1 and rate - gap < 0:
-            raise ConfigError(
-                f"A gap of {100 * gap:g} points does not fit a rate of {100 * rate:g}%: the other group's rate would "
-                "be below 0 or above 100%."
-            )
-        total = rows_needed(gap, rate, shares, level=level, comparisons=comparisons, power=power)
-        if total > MOST_ROWS:
-            raise ConfigError(
-                f"A gap of {100 * gap:g} points needs more than {MOST_ROWS:,} rows. Plan for a larger gap, or larger "
-                "shares of the smallest groups."
-            )
+        total = _rows_for(gap, rate, parts, asked)
         # A group of a tenth of a row cannot be: each gets whole ones.
-        each = [max(1, math.ceil(share * total - 1e-9)) for share in shares]
+        each = [max(1, math.ceil(share * total - 1e-9)) for share in parts]
         return Plan(gap, rate, dict(zip(named, each, strict=True)), power, level, comparisons)
-    if rows is None or rows < len(shares):
-        raise ConfigError(f"rows={rows} is too few for {len(shares)} groups.")
-    each = [max(1, round(share * rows)) for share in shares]
-    first, second = sorted(each)[:2]
-    shown = detectable_gap(rate, first, second, level=level, comparisons=comparisons, power=power)
+    if not len(parts) <= (rows or 0) <= MOST_ROWS:
+        raise ConfigError(f"rows={rows} must be at least the {len(parts)} groups, and at most {MOST_ROWS:,}.")
+    each = [max(1, round(share * (rows or 0))) for share in parts]
+    shown = detectable_gap(rate, *sorted(each)[:2], **asked)
     return Plan(shown, rate, dict(zip(named, each, strict=True)), power, level, comparisons)
 
 
-def read_plan(
-    gap: float | None, rows: float | None, rate: float, shares: str, comparisons: int | None, power: float
-) -> Plan:
-    """Read a plan as the command line has it: ``gap`` in points or ``rows``, and shares with or without names.
+def _rows_for(gap: float, rate: float, shares: NDArray[np.float64], asked: Mapping[str, Any]) -> float:
+    """Return how many rows show a gap; raise :class:`ConfigError` where there is none such, or too many are needed."""
+    if not 0 < gap <= 1:
+        raise ConfigError(f"A gap of {100 * gap:g} points is out of range: give one above 0 and at most 100.")
+    if rate + gap > 1 and rate - gap < 0:
+        raise ConfigError(
+            f"A gap of {100 * gap:g} points does not fit a rate of {100 * rate:g}%: the other group's rate would "
+            "be below 0 or above 100%."
+        )
+    if (total := rows_needed(gap, rate, shares, **asked)) > MOST_ROWS:
+        raise ConfigError(
+            f"A gap of {100 * gap:g} points needs more than {MOST_ROWS:,} rows. Plan for a larger gap, or larger "
+            "shares of the smallest groups."
+        )
+    return total
 
-    Raises:
-        ConfigError: something cannot be read, or is out of range.
-    """
-    if (gap is None) == (rows is None):
-        raise ConfigError("A plan needs a gap or a number of rows: give --gap 5 (points) or --rows 2000.")
+
+def _earlier(
+    data: Any, groups: list[str], label: str | None, prediction: str | None, favourable: Hashable
+) -> tuple[float, dict[str, float]]:
+    """Return the rate of all rows of a table, and the share of each group in its denominator."""
+    asked: dict[str, Any] = {"positive": favourable} if label is not None else {"favourable": favourable}
+    found = audit_table(data, groups=groups, label=label, prediction=prediction, replicates=100, **asked)
+    wanted = "selection_rate" if label is None else "true_positive_rate"
+    rates = {
+        str(group): one
+        for name, group, figure, one in found.figures()
+        if group is not None and name == groups[0] and figure == wanted and one.defined
+    }
+    if len(groups) > 1 or not rates:
+        raise ConfigError("A plan takes the rate and the shares of one group column, of two classes: name one.")
+    rows = sum(one.n for one in rates.values())
+    rate = sum(one.value * one.n for one in rates.values()) / rows
+    return rate, {group: one.n / rows for group, one in rates.items()}
+
+
+def _named(shares: Mapping[str, float] | Sequence[float] | str) -> dict[str, float]:
+    """Return shares by the names of their groups."""
+    if isinstance(shares, Mapping):
+        return dict(shares)
+    parts = shares.split(",") if isinstance(shares, str) else shares
     found: dict[str, float] = {}
-    for place, part in enumerate(shares.split(","), 1):
-        name, _, written = part.rpartition("=")
-        share = _number(written)
-        if share is None or (name or f"group {place}") in found:
+    for place, part in enumerate(parts, 1):
+        name, _, written = str(part).rpartition("=")
+        try:
+            share = float(written)
+        except ValueError:
+            share = math.nan
+        if not math.isfinite(share) or (name or f"group {place}") in found:
             raise ConfigError(
-                f"--shares is {quoted(shares)}. Write shares such as 0.5,0.3,0.2, or women=0.3,men=0.7 with names that "
-                "differ."
+                f"The shares are {quoted(shares)}. Write shares such as 0.5,0.3,0.2, or women=0.3,men=0.7 with names "
+                "that differ."
             )
         found[name or f"group {place}"] = share
-    if rows is not None and (rows != rows // 1 or not 1 <= rows <= MOST_ROWS):
-        raise ConfigError(f"--rows {rows:g} is not a number of rows. Type for example --rows 2000.")
-    whole = None if rows is None else int(rows)
-    points = None if gap is None else gap / 100
-    return plan_audit(gap=points, rows=whole, rate=rate, groups=found, comparisons=comparisons, power=power)
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    return found

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from levelhead.cli.finishing import finish
-from levelhead.cli.options import FiguresFile, HtmlFile
-from levelhead.storage import check_outputs
+from levelhead.cli.options import TABLES, FiguresFile, HtmlFile, Text, Texts, opened
 
 
 def plan_command(
-    rate: Annotated[
-        float,
-        typer.Option(help="Expected rate, e.g. 0.3 if 3 in 10 are approved.", show_default=False),
-    ],
+    earlier: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE...", help=f"Earlier rows, for rate and shares: {TABLES}. Or an evaluated run."),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Expected rate, e.g. 0.3 if 3 in 10 are approved.")] = None,
     gap: Annotated[
         float | None, typer.Option(help="Gap to detect, in percentage points: prints the rows needed.")
     ] = None,
-    rows: Annotated[float | None, typer.Option(help="Available rows of all groups: prints the detectable gap.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Available rows of all groups: prints the detectable gap.")] = None,
     shares: Annotated[
         str, typer.Option(help="Each group's share of the rows: 0.5,0.3,0.2 or women=0.3,men=0.7.")
     ] = "0.5,0.5",
+    group: Annotated[Texts, typer.Option(help="With FILE: column with the group.")] = None,
+    label: Annotated[
+        Text, typer.Option(help="With FILE: column with the true class. Without: selection rates.")
+    ] = None,
+    prediction: Annotated[
+        Text, typer.Option(help="With FILE: column with the predicted class or the decision.")
+    ] = None,
+    favourable: Annotated[Text, typer.Option(help="With FILE: class that the rate is about.")] = None,
     comparisons: Annotated[
         int | None,
         typer.Option(help="Number of comparisons. Default: every pair, in the true and the false positive rate."),
@@ -38,9 +47,13 @@ def plan_command(
 
     levelhead plan --gap 5 --rate 0.3 --shares 0.5,0.3,0.2
 
-    levelhead plan --rows 2000 --rate 0.3
+    levelhead plan decisions.csv --prediction decision --favourable approved --group race --gap 5
     """
-    check_outputs({"--json": json_file, "--html": html_file})
-    from levelhead.auditing.plan import read_plan
+    asked: dict[str, Any] = {
+        "rate": rate, "gap": None if gap is None else gap / 100, "rows": rows, "shares": shares, "groups": group or (),
+        "label": label, "prediction": prediction, "favourable": favourable, "comparisons": comparisons, "power": power,
+    }  # fmt: skip
+    table, inputs = opened(earlier or [], [], json_file, html_file)
+    from levelhead.auditing.plan import plan_audit
 
-    finish(read_plan(gap, rows, rate, shares, comparisons, power), json_file, html_file)
+    finish(plan_audit(table, **asked), json_file, html_file, inputs=inputs)
