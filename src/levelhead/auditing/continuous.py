@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special
 
 from levelhead.arrays import checked
 from levelhead.auditing.part import Found, Frame, Part
@@ -171,7 +171,7 @@ def _slope(scaled: FloatArray, values: FloatArray, level: float) -> Estimate:
     spread = float(((centred * residual / np.maximum(1 - leverage, 1e-12)) ** 2).sum() / squares**2)
     if spread == 0:
         return Estimate(slope, math.nan, math.nan, rows, "no interval: every row lies on the line")
-    arm = float(stats.t.ppf((1 + level) / 2, rows - 2)) * spread**0.5
+    arm = float(special.stdtrit(rows - 2, (1 + level) / 2)) * spread**0.5
     return Estimate(slope, slope - arm, slope + arm, rows)
 
 

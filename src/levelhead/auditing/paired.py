@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from levelhead.auditing.engine import Lead, headline
 from levelhead.auditing.options import AuditOptions, Other
@@ -276,14 +276,14 @@ class _Together:
         variance, freedom = self.whole[name]
         own = student(found.value, variance, freedom, found.n, level)
         wider = replace(found, low=min(found.low, own.low), high=max(found.high, own.high))
-        return wider, max(p_value, float(2 * stats.t.sf(abs(found.value) / variance**0.5, freedom)))
+        return wider, max(p_value, float(2 * special.stdtr(freedom, -abs(found.value) / variance**0.5)))
 
     def worth(self, name: str, at: int, level: float) -> tuple[float, float, float]:
         """Return the effective shares of a rate's rows for an interval and a test, and Student's p."""
         one = self.rates[name]
         rate = one.rate
         error, total = float(one.variance[at]) ** 0.5, one.total[at]
-        p_value = 2 * stats.t.sf(abs(one.value[at]) / error, max(1.0, one.freedom[at])) if error > 0 else 0.0
+        p_value = 2 * special.stdtr(max(1.0, one.freedom[at]), -abs(one.value[at]) / error) if error > 0 else 0.0
         return float(rate.worth_at(level)[at] / total), float(rate.worth[at] / total), float(p_value)
 
 

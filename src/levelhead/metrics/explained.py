@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse, stats
+from scipy import sparse, special
 
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
@@ -125,7 +125,7 @@ def replicates(bins: Bins, cut: float, fit: Regression, *, number: int, seed: in
 
 def quantile(level: float, fewest: int) -> float:
     """Return Student's quantile, times what replicates of the smallest class of ``fewest`` rows vary too little."""
-    return float(stats.t.ppf((1 + level) / 2, fewest - 1)) * math.sqrt((fewest + 1) / (fewest - 1))
+    return float(special.stdtrit(fewest - 1, (1 + level) / 2)) * math.sqrt((fewest + 1) / (fewest - 1))
 
 
 def gap_estimate(now: FloatArray, shift: FloatArray, rows: int, fewest: int, level: float, fail: str) -> Estimate:

@@ -51,7 +51,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from levelhead.arrays import checked
 from levelhead.metrics import group as group_metrics
@@ -191,6 +191,8 @@ def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[Int
             second = rng.multivariate_hypergeometric(sizes, int(totals[1]), size=replicates)
             return np.stack([sizes - second, second], -1)
         dealt = np.zeros((replicates, *cells.shape), np.int64)
+        from scipy import stats  # half a second, which audits of two classes do not wait for
+
         tables = stats.random_table(sizes[groups], totals[predicted])
         drawn = tables.rvs(size=replicates, method="patefield", random_state=rng)
         dealt[np.ix_(np.arange(replicates), groups, predicted)] = drawn
@@ -343,8 +345,8 @@ def _lowest_rate(cells: Rate, enough: BoolArray, level: float) -> tuple[float, f
     slack = np.maximum(0, distance) / np.sqrt(variance)
     critical = optimize.brentq(lambda c: np.log1p(-special.ndtr(-c - slack)).sum() - math.log1p(-error), 0.0, 40.0)
     tail = special.ndtr(-critical)
-    lower = np.where(hits > 0, stats.beta.ppf(error, hits, rows - hits + 1), 0.0)
-    upper = np.where(hits < rows, stats.beta.isf(tail, hits + 1, rows - hits), 1.0)
+    lower = np.where(hits > 0, special.betaincinv(hits, rows - hits + 1, error), 0.0)
+    upper = np.where(hits < rows, special.betainccinv(hits + 1, rows - hits, tail), 1.0)
     return float(lower.min()), float(upper.min())
 
 

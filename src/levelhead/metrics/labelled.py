@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from levelhead.metrics.between import shared
 from levelhead.metrics.group import FloatArray
@@ -157,7 +157,7 @@ class _Pair(NamedTuple):
         lam, move, error, plain_error, correlation = measure(own, rest, self.psi, slope, shift)
         value = self.classical + lam * move
         # The smaller group's rows decide how well the variance is known.
-        z = float(stats.t.ppf((1 + level) / 2, max(2.0, float(self.counts.sum(1).min()) - 1)))
+        z = float(special.stdtrit(max(2.0, float(self.counts.sum(1).min()) - 1), (1 + level) / 2))
         more = _more_labels(abs(value), z, plain_error, n, unseen, correlation)
         return LabelledGap(
             Estimate(value, value - z * error, value + z * error, int(n + unseen)),

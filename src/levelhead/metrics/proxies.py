@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import resampled
@@ -236,4 +236,4 @@ def _test(flat: FloatArray, cells: FloatArray, accuracy: FloatArray) -> tuple[fl
     fitted = np.einsum("gi,gj,gk,gc->ijkc", *accuracy, cells)
     statistic = 2 * float((flat[seen] * np.log(flat[seen] / n / np.maximum(fitted[seen], 1e-300))).sum())
     # 32 cells add to 1, and so do 8 of groups; each proxy has two probabilities.
-    return statistic, float(stats.chi2.sf(statistic, 31 - 7 - 6))
+    return statistic, float(special.chdtrc(31 - 7 - 6, max(0.0, statistic)))

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from levelhead.arrays import checked, floats_of
 from levelhead.metrics.between import check_level
@@ -31,6 +31,8 @@ MINIMUM = 10
 
 def _placements(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Share of the other class that each score beats, ties counting half: (seeds, positives), (seeds, negatives)."""
+    from scipy import stats  # half a second, which audits without scores do not wait for
+
     own_p, own_n = stats.rankdata(positive, axis=1), stats.rankdata(negative, axis=1)
     ranks = stats.rankdata(np.concatenate([positive, negative], axis=1), axis=1)
     p, n = positive.shape[1], negative.shape[1]
@@ -90,7 +92,7 @@ def _area(up: FloatArray, down: FloatArray, level: float, together: Together | N
     """Mean area over seeds from placements (seeds, positives) and (seeds, negatives)."""
     positives, negatives = up.shape[1], down.shape[1]
     value = float(up.mean())
-    z = float(stats.norm.ppf((1 + level) / 2))
+    z = float(special.ndtri((1 + level) / 2))
     low, high = score_interval(value, positives, negatives, z)
     # Noise of the rows that differs between seeds cancels in their mean: by how much, DeLong's variance tells.
     single = float(np.mean([_row_variance(*pair)[0] for pair in zip(up, down, strict=True)]))
@@ -99,7 +101,7 @@ def _area(up: FloatArray, down: FloatArray, level: float, together: Together | N
         # Arms of clustered rows are longer by what clusters add to the variance, and by Student's t; never shorter.
         variance, freedom = _row_variance(up.mean(0), down.mean(0), together)
         wider = math.sqrt(variance / single) if single > 0 else math.sqrt(sum(map(len, together)) / (freedom + 1))
-        kept = max(kept, wider) * float(stats.t.ppf((1 + level) / 2, freedom)) / z
+        kept = max(kept, wider) * float(special.stdtrit(freedom, (1 + level) / 2)) / z
     over_seeds = OverSeeds.of([up.mean(1)], [seed_by_row(up, down, together)])
     arms = [over_seeds.join((kept * arm / z) ** 2).arm(level) for arm in (value - low, high - value)]
     return Estimate(

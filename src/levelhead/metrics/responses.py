@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from levelhead.metrics.between import normal_quantile, shared
 from levelhead.metrics.group import FloatArray
@@ -62,8 +62,8 @@ def shares_of(reports: ArrayLike, matrix: FloatArray) -> tuple[FloatArray, Float
 
 def contradicted(reports: FloatArray, matrix: FloatArray) -> bool:
     """Whether no shares explain how many rows report each group under this noise (p below 0.001)."""
-    n = reports.sum()
-    few, many = stats.binom.cdf(reports, n, matrix.min(0)), stats.binom.sf(reports - 1, n, matrix.max(0))
+    n = int(reports.sum())
+    few, many = special.bdtr(reports, n, matrix.min(0)), special.bdtrc(reports - 1, n, matrix.max(0))
     return bool(min(few.min(), many.min()) < 0.001 / len(reports))
 
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
@@ -287,7 +287,7 @@ def calibration_p(counts: ScoreCounts, group: int) -> float:
     step = 2 * math.sinh(tilt / 2) * math.sqrt(rows @ (tilted * (1 - tilted)))
     if min(far, step) < 1e-6:
         return 1.0
-    tail = float(stats.norm.sf(far) + stats.norm.pdf(far) * (1 / step - 1 / far))
+    tail = float(special.ndtr(-far) + math.exp(-(far**2) / 2) / math.sqrt(2 * math.pi) * (1 / step - 1 / far))
     return min(1.0, max(0.0, 2 * tail))
 
 

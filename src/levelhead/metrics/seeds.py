@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from levelhead.metrics.group import FloatArray
 
@@ -105,7 +105,7 @@ class RowsAndSeeds:
             return 0.0
         t = abs(value) / math.sqrt(self.variance)
         if not self.few:
-            return float(2 * stats.t.sf(t, self.degrees_of_freedom))
+            return float(2 * special.stdtr(self.degrees_of_freedom, -t))
         smallest = math.log(1e-12)
         if self.critical(math.exp(smallest)) <= t:
             return math.exp(smallest)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from levelhead.metrics.between import (
     Differences,
@@ -94,13 +94,13 @@ def trend(
         fitted = weight @ gap / weight.sum() + value * off
         variance = max(1 / spread, float((weight * off) ** 2 @ own) / spread**2)
         excess = float(weight @ (gap - fitted) ** 2)
-        scatter, free = float(stats.chi2.sf(excess, periods - 2)), np.inf
+        scatter, free = float(special.chdtrc(periods - 2, excess)), np.inf
         if scatter < 1 - level:
             variance, free = variance * max(1.0, excess / (periods - 2)), periods - 2.0
         error = variance**0.5
-        arm = float(stats.t.ppf((1 + shared(level, comparisons)) / 2, free)) * error
+        arm = float(special.stdtrit(free, (1 + shared(level, comparisons)) / 2)) * error
         slope = Estimate(value, value - arm, value + arm, n)
-        p_value = float(min(1.0, comparisons * 2 * stats.t.sf(abs(value) / error, free)))
+        p_value = float(min(1.0, comparisons * 2 * special.stdtr(free, -abs(value) / error)))
         line = (float(fitted[0]), float(fitted[-1]))
     limits = np.full((2, periods), np.nan)
     if periods > 1:
