@@ -18,10 +18,9 @@ from levelhead.csv_form import whole
 from levelhead.data.base import SPLITS, Inputs, Split, dataset_folder
 from levelhead.data.cache import picture_inputs
 from levelhead.data.table_set import FileTable, KnownSet, Rows
-from levelhead.data.text_files import table_files
+from levelhead.data.text_files import AGAIN, table_files
 from levelhead.types import DataError, require_columns
 
-AGAIN = "; fetch it again."
 PICTURES = "image"
 
 

@@ -24,6 +24,7 @@ TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ANY_SUFFIXES = (*TABLE_SUFFIXES, ".jsonl", ".jsonl.gz", ".parquet")
 PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<count>\d{1,6})(?P<suffix>(\.[a-z]+)+)")
 BATCH_ROWS = 16_384
+AGAIN = "; write or fetch it again."
 
 logger = logging.getLogger(__name__)
 
@@ -113,44 +114,31 @@ def find_layout(folder: Path, layouts: Mapping[str, Sequence[str]], wanted: str 
 def table_header(path: Path) -> list[str]:
     """Return the names of a table's columns; reads the first line alone, of JSON lines all of them."""
     if suffix_of(path) == ".parquet":
-        refuse_irregular(path)
-        return list(_parquet_columns(path, None))
+        return [one.name for one in _parquet_fields(path)]
     if suffix_of(path) == ".jsonl":
         return list(dict.fromkeys(name for row in _json_rows(path) for name in row))
-    header = next(_lines(path), None)
-    if header is None:
-        raise DataError(f"{path} has neither a header nor rows.")
-    return header
+    return _first(_lines(path), path)
 
 
-def read_columns(path: Path, columns: Sequence[str], *, part: bool = False) -> dict[str, list[str]]:
+def read_columns(
+    path: Path, columns: Sequence[str], *, part: bool = False, count: int | None = None
+) -> dict[str, list[str]]:
     """Return some columns of a table as texts, in row order, to the letter; a missing cell is an empty text.
 
-    A table without rows is an error, unless it is a ``part`` of one.
+    A table without rows is an error, unless it is a ``part`` of one. ``count``: of the first rows alone.
     Numbers and truth values of JSON lines and parquet become texts as Python writes them.
     """
-    if suffix_of(path) == ".parquet":
-        refuse_irregular(path)
-        found = _parquet_columns(path, columns)
-        if not part and not next(iter(found.values()), []):
-            raise DataError(f"{path} has a header but no rows.")
-        return found
-    if suffix_of(path) == ".jsonl":
-        return _json_columns(path, columns)
-    lines = _lines(path)
-    there = next(lines, None)
-    if there is None:
-        raise DataError(f"{path} has neither a header nor rows.")
-    require_columns(there, columns, str(path))
-    places = [there.index(name) for name in columns]
-    rows = [[line[at] if at < len(line) else "" for at in places] for line in lines]
-    if not part and not rows:
+    kinds = {".parquet": _parquet_columns, ".jsonl": _json_columns}
+    found = kinds.get(suffix_of(path), _csv_columns)(path, columns, count)
+    if not part and not next(iter(found.values()), []):
         raise DataError(f"{path} has a header but no rows.")
-    return {name: [row[position] for row in rows] for position, name in enumerate(columns)}
+    return found
 
 
 def holds_pictures(path: Path) -> bool:
     """Return whether a table is a parquet file with a column of pictures, as the library `datasets` writes them."""
+    if suffix_of(path) != ".parquet":
+        return False
     return any(pa.types.is_struct(one.type) and one.type.get_field_index("bytes") >= 0 for one in _parquet_fields(path))
 
 
@@ -159,20 +147,28 @@ def first_rows(path: Path, count: int) -> dict[str, list[str]]:
 
     Columns of parquet that hold lists, records or bytes are left out: they are neither texts nor classes.
     """
+    names = table_header(path)
     if suffix_of(path) == ".parquet":
-        plain = [
-            one.name
-            for one in _parquet_fields(path)
-            if not pa.types.is_nested(one.type) and "binary" not in str(one.type)
-        ]
-        return {name: values[:count] for name, values in _parquet_columns(path, plain, count).items()}
-    if suffix_of(path) == ".jsonl":
-        return {name: values[:count] for name, values in _json_columns(path, table_header(path)).items()}
-    lines = list(itertools.islice(_lines(path), count + 1))
-    if not lines:
+        kinds = {one.name: one.type for one in _parquet_fields(path)}
+        names = [one for one in names if not (pa.types.is_nested(kinds[one]) or "binary" in str(kinds[one]))]
+    return read_columns(path, names, part=True, count=count)
+
+
+def _first(lines: Iterator[list[str]], path: Path) -> list[str]:
+    header = next(lines, None)
+    if header is None:
         raise DataError(f"{path} has neither a header nor rows.")
-    header, *rows = lines
-    return {name: [row[at] if at < len(row) else "" for row in rows] for at, name in enumerate(header)}
+    return header
+
+
+def _csv_columns(path: Path, columns: Sequence[str], count: int | None) -> dict[str, list[str]]:
+    """Return columns of a csv file as texts; a row may end before some of them."""
+    lines = _lines(path)
+    there = _first(lines, path)
+    require_columns(there, columns, str(path))
+    places = [there.index(name) for name in columns]
+    rows = [[line[at] if at < len(line) else "" for at in places] for line in itertools.islice(lines, count)]
+    return {name: [row[position] for row in rows] for position, name in enumerate(columns)}
 
 
 def _lines(path: Path) -> Iterator[list[str]]:
@@ -240,7 +236,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
         raise DataError(f"{path} has neither a header nor rows.")
 
 
-def _json_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
+def _json_columns(path: Path, columns: Sequence[str], count: int | None) -> dict[str, list[str]]:
     """Return columns of JSON lines as texts; a field that a row lacks is empty."""
     names: dict[str, None] = {}
     found: dict[str, list[str]] = {name: [] for name in columns}
@@ -249,7 +245,7 @@ def _json_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
         for name, values in found.items():
             values.append(as_text(row.get(name)))
     require_columns(list(names), columns, str(path))
-    return found
+    return {name: values[:count] for name, values in found.items()}
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -270,32 +266,23 @@ def cells_of(column: pa.Array, title: str = "A column") -> list[str]:
 
 
 def _parquet_fields(path: Path) -> list[pa.Field]:
-    """Return the fields of a parquet file with their types; none of another file."""
-    if suffix_of(path) != ".parquet":
-        return []
+    """Return the fields of a parquet file with their types."""
     refuse_irregular(path)
-    table_header(path)  # for its errors
-    with whole(path, "; write or fetch it again."):
-        return list(pq.read_schema(path))
+    with whole(path, AGAIN):
+        fields = list(pq.read_schema(path))
+    names = [one.name for one in fields]
+    refuse_duplicates(names, names, str(path))
+    return fields
 
 
-def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | None = None) -> dict[str, list[str]]:
-    """Return columns of a parquet file as texts, and no others; None: the names of all, without rows.
-
-    With ``count`` no more is read than the row groups that hold this many rows.
-    """
-    with whole(path, "; write or fetch it again."):
-        names = pq.read_schema(path).names
-        refuse_duplicates(names, names, str(path))
-        if columns is None:
-            return {name: [] for name in names}
-        require_columns(names, columns, str(path))
-        wanted = list(dict.fromkeys(columns))
-        found: dict[str, list[str]] = {name: [] for name in wanted}
-        with pq.ParquetFile(path) as file:
-            # Batch by batch: beside the texts themselves little is held, of any size the file.
-            batches = file.iter_batches(count or BATCH_ROWS, columns=wanted)
-            for batch in batches if count is None else itertools.islice(batches, 1):
-                for name, values in found.items():
-                    values += cells_of(batch.column(name), f"{path}, column {name!r},")
+def _parquet_columns(path: Path, columns: Sequence[str], count: int | None) -> dict[str, list[str]]:
+    """Return columns of a parquet file as texts, and no others; no more row groups are read than ``count`` needs."""
+    require_columns([one.name for one in _parquet_fields(path)], columns, str(path))
+    found: dict[str, list[str]] = {name: [] for name in columns}
+    with whole(path, AGAIN), pq.ParquetFile(path) as file:
+        # Batch by batch: beside the texts themselves little is held, of any size the file.
+        batches = file.iter_batches(count or BATCH_ROWS, columns=list(found))
+        for batch in itertools.islice(batches, count and 1):
+            for name, values in found.items():
+                values += cells_of(batch.column(name), f"{path}, column {name!r},")
     return found
