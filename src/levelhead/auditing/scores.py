@@ -7,7 +7,6 @@ one threshold can be small because of where the threshold happens to lie.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -43,6 +42,7 @@ IntArray = NDArray[np.int64]
 
 CURVE_POINTS, FEW_POINTS = 101, 21
 CLUSTERED = "rows come in clusters"
+NO_LINE = "the regression has no solution: one class is missing, or the score separates them"
 
 
 @dataclass(frozen=True)
@@ -362,50 +362,44 @@ class _Column:
         return curves
 
     def _groups(self, tables: IntArray, included: NDArray[np.bool_]) -> dict[Key, GroupScores]:
-        counts, level, z = self.counts, self.level, normal_quantile(self.level)
-        sizes, rest = counts.sizes, self.areas.sizes
-        value, variance, freedom = (np.diagonal(one) for one in self.areas.areas)
-        low, high = score_metrics.area_interval(value, variance, freedom, rest[:, 1], rest[:, 0], level)
-        low = np.where(self.areas.enough.all(-1), low, np.nan)
-        if self.probabilities:
-            residual, spread, free = self.means[:3]
-            lines = score_metrics.calibration_lines(counts)
-            error = score_metrics.squared_calibration_error(counts)
+        sizes, every = self.counts.sizes, np.arange(len(self.keys))
+        value, ends = self._ends(every, every, self.level)
+        known = self.areas.enough.all(-1) & ~np.isnan(ends[0])
+        area = Differences(*(np.where(known, part, np.nan) for part in (value, *ends)))
+        slope = intercept = Differences(*np.full((3, len(every)), np.nan))
+        squared, why = slope.value, CLUSTERED if self.probabilities else self.no_scale
+        if self.probabilities and self.rows is None:
+            lines, why = score_metrics.calibration_lines(self.counts), NO_LINE
+            slope, intercept = (_wald(*one, self.level) for one in (lines[:2], lines[2:4]))
+            squared = score_metrics.squared_calibration_error(self.counts)
         found = {}
         for i, key in enumerate(self.keys):
             n, positives = int(sizes[i].sum()), int(sizes[i, 1])
             few = f"fewer than {score_metrics.FEWEST} positives or negatives: {positives} and {n - positives}"
             if min(positives, n - positives) >= score_metrics.FEWEST:
                 few = f"positives or negatives from fewer than {FEWEST} clusters, or nearly all from one"
-            own = Estimate.undefined(few, n)
-            if not math.isnan(low[i]):
-                own = Estimate(float(value[i]), float(low[i]), float(high[i]), n)
-            no_scale = Estimate.undefined(self.no_scale, n)
-            mean, slope, intercept, squared, named = no_scale, no_scale, no_scale, math.nan, None
-            if self.probabilities:
-                short_of = Estimate.undefined(f"{n} rows are too few", n)
-                mean = short_of
-                if n > 1 and free[i] > 0 and positives not in (0, n):
-                    mean = score_metrics.student(float(residual[i]), float(spread[i]), float(free[i]), n, level)
-                if included[i]:
-                    named = self._miscalibrated(i, float(residual[i]), float(spread[i]), free[i], int(included.sum()))
-                slope = intercept = Estimate.undefined(CLUSTERED, n)
-                if self.rows is None:
-                    slope = _wald(lines.slope[i], lines.slope_error[i], n, z)
-                    intercept = _wald(lines.intercept[i], lines.intercept_error[i], n, z)
-                    squared = float(error[i])
+            mean, named = Estimate.undefined(f"{n} rows are too few" if self.probabilities else self.no_scale, n), None
+            if self.probabilities and n > 1 and self.means.freedom[i] > 0 and positives not in (0, n):
+                mean = self._residual(i, self.level)
+                named = self._miscalibrated(i, int(included.sum())) if included[i] else None
             rates = tables[:, i, :, 1] / np.maximum(1, tables[:, i].sum(-1))
             roc = [(0.0, 0.0), *map(tuple, rates[::-1].tolist())] if included[i] else []
             found[key] = GroupScores(
-                n, positives, bool(included[i]), own, mean, squared, slope, intercept, tuple(dict.fromkeys(roc)), named
-            )
+                n, positives, bool(included[i]), area.at(i, n, few), mean, float(squared[i]), slope.at(i, n, why),
+                intercept.at(i, n, why), tuple(dict.fromkeys(roc)), named,
+            )  # fmt: skip
         return found
 
-    def _miscalibrated(self, at: int, residual: float, variance: float, freedom: float, groups: int) -> Estimate | None:
+    def _residual(self, at: int, level: float) -> Estimate:
+        """Return the mean of label less score of a group."""
+        value, variance, freedom = (float(part[at]) for part in self.means[:3])
+        return score_metrics.student(value, variance, freedom, int(self.counts.sizes[at].sum()), level)
+
+    def _miscalibrated(self, at: int, groups: int) -> Estimate | None:
         """Return the residual of a group where it differs measurably from 0, adjusted for the number of groups."""
-        n, error = int(self.counts.sizes[at].sum()), (1 - self.level) / groups
-        found = score_metrics.student(residual, variance, freedom, n, 1 - error)
-        if not found.excludes_zero or score_metrics.calibration_p(self.counts, at) > error:
+        level = shared(self.level, groups)
+        found = self._residual(at, level)
+        if not found.excludes_zero or score_metrics.calibration_p(self.counts, at) > 1 - level:
             return None
         return found
 
@@ -494,9 +488,8 @@ def band(name: str, plain: Contrasts, smooth: Contrasts, level: float) -> FloatA
     return np.stack([value, np.minimum(low, value), np.clip(high, value, 1)])
 
 
-def _wald(value: float, error: float, n: int, z: float) -> Estimate:
-    if not math.isfinite(value) or not math.isfinite(error):
-        return Estimate.undefined(
-            "the regression has no solution: one class is missing, or the score separates them", n
-        )
-    return Estimate(float(value), float(value - z * error), float(value + z * error), n)
+def _wald(value: FloatArray, error: FloatArray, level: float) -> Differences:
+    """Return figures with normal intervals, (groups,) each; NaN where there is no standard error."""
+    value = np.where(np.isfinite(error), value, np.nan)
+    reach = normal_quantile(level) * error
+    return Differences(value, value - reach, value + reach)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from levelhead.metrics import separation
+from levelhead.metrics.between import Differences
 from levelhead.metrics.names import RATE_TITLES, Key, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.report import blocks
@@ -45,18 +44,18 @@ def separations(
         no_scale: why there is no Brier score; None: there is one.
         clustered: why intervals that take rows for independent are left out; None: they are not.
     """
-    apart, squared = separation.kolmogorov_smirnov(counts, level), separation.brier(counts).means(0, level, skewed=True)
-    found = []
+    apart, squared, why = separation.kolmogorov_smirnov(counts, level), separation.brier(counts), no_scale or clustered
+    off, found = squared.means(0, level, skewed=True), []
     for at, area in enumerate(areas):
         n = int(counts.sizes[at].sum())
-        one = Estimate.undefined(str(area.reason if clustered is None else clustered), n)
-        off = Estimate.undefined(no_scale or clustered or "", n)
-        if clustered is None and not np.isnan(apart.value[at]):
-            one = Estimate(float(apart.value[at]), float(apart.low[at]), float(apart.high[at]), n)
-        if no_scale is None and clustered is None:
-            off = squared.at(at, n) if n else Estimate.undefined("no rows")
+        one = (
+            Differences(*apart[:3]).at(at, n, str(area.reason))
+            if clustered is None
+            else Estimate.undefined(clustered, n)
+        )
+        brier = off.at(at, n) if why is None else Estimate.undefined(why, n)
         gini = area if not area.defined else Estimate(2 * area.value - 1, 2 * area.low - 1, 2 * area.high - 1, n)
-        found.append(Separation(one, float(apart.threshold[at]), gini, off))
+        found.append(Separation(one, float(apart.threshold[at]), gini, brier))
     return found
 
 

@@ -197,8 +197,10 @@ class Differences(NamedTuple):
     low: FloatArray
     high: FloatArray
 
-    def at(self, place: int, rows: int) -> Estimate:
-        """Return one of them as a figure based on this many ``rows``."""
+    def at(self, place: int, rows: int, reason: str = "") -> Estimate:
+        """Return one of them as a figure based on this many ``rows``; ``reason``: why there may be none."""
+        if reason and np.isnan(self.value[place]):
+            return Estimate.undefined(reason, int(rows))
         return Estimate(float(self.value[place]), float(self.low[place]), float(self.high[place]), int(rows))
 
     @property
