@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from command_line import run
 from levelhead.data import DATASETS
 from levelhead.lm import BENCHMARKS
 from levelhead.methods import DAM, METHODS
@@ -63,9 +64,10 @@ def test_a_table_is_no_recipe_and_the_line_to_type_instead_works(tmp_path: Path)
     with pytest.raises(ConfigError, match=r"my texts\.csv is a csv, not a recipe") as no:
         read_recipe(table)
     assert "4711" not in str(no.value)
-    *_, line = str(no.value).split("in it: ")
-    told = load_experiment("hatexplain_erm_le", [word for word in shlex.split(line)[3:] if "=" in word])
-    assert (told.data.folder, told.data.file) == (str(tmp_path), "my texts.csv")  # type: ignore[attr-defined]
+    line = str(no.value).split("trains on it: levelhead ")[1]
+    table.write_text("text,label\n" + "".join(f"some words {row},{row % 2}\n" for row in range(200)))
+    assert run(*shlex.split(line), "--out", tmp_path / "mine.yaml") == 0
+    assert load_experiment(tmp_path / "mine.yaml").data.file == "my texts.csv"  # type: ignore[attr-defined]
 
 
 def test_a_recipe_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:

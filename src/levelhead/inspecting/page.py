@@ -60,53 +60,50 @@ def inspection_page(result: Record, *, source: str = "") -> Record:
 
 def _chain(result: Record, level: str) -> Record:
     models: Mapping[str, Record] = result["models"]
-    rows = []
-    for place in next(iter(models.values()))["places"]:
-        for name, model in models.items():
-            if (one := model["places"].get(place)) is not None:
-                tag = short(name) if len(models) > 1 else ""
-                area = estimate_from_dict(one["linear_given"]["area"])
-                decided = (one["linear_given"]["p"] or 1) <= 0.05
-                rows.append(blocks.forest_row(_capital(one["title"]), area, decided=decided, tag=tag, signed=False))
+    places = next(iter(models.values()))["places"]
     forest = blocks.forest(
         "How well a probe reads the group beyond the label, from the bottom of the last layer to the logits",
-        rows,
+        [
+            blocks.forest_row(
+                _capital(one["title"]),
+                estimate_from_dict(one["linear_given"]["area"]),
+                decided=(one["linear_given"]["p"] or 1) <= 0.05,
+                tag=_of(name, models, ""),
+                signed=False,
+            )
+            for place in places
+            for name, model in models.items()
+            if (one := model["places"].get(place)) is not None
+        ],
         heads=("Place", "Area under ROC, %"),
         whole=True,
         notes=["50% is chance. Filled: p at most 0.05 under permutation of the groups within labels."],
     )
-    columns = ["Link", *map(short, models)]
-    if result["differences"]:
-        columns.append(f"{short(next(iter(models)))} minus {short(list(models)[1])}")
+    attention = [
+        ("mean difference of logits, in sd", "disparity", 1, 2),
+        ("total variation of its means, %", "variation", 100, 1),
+        ("the same of the rollout through all layers, %", "flow", 100, 1),
+    ]
     lines = [
-        (
-            "Attention: mean difference of logits, in sd",
-            [_against(m["attention"]["disparity"], 1, 2) for m in models.values()],
-        ),
-        (
-            "Attention: total variation of its means, %",
-            [_against(m["attention"]["variation"]) for m in models.values()],
-        ),
+        (f"Attention: {title}", [_against(model["attention"][key], scale, digits) for model in models.values()])
+        for title, key, scale, digits in attention
     ]
-    for place, one in next(iter(models.values()))["places"].items():
+    for place, one in places.items():
         cells = [
-            _tested(m["places"][place]["linear_given"], "area") if place in m["places"] else blocks.no_cell()
-            for m in models.values()
+            _tested(model["places"][place]["linear_given"], "area") if place in model["places"] else blocks.no_cell()
+            for model in models.values()
         ]
-        if result["differences"]:
-            found = result["differences"].get(place)
-            cells.append(blocks.no_cell() if found is None else blocks.figure_cell(found, signed=True))
+        if (found := result["differences"].get(place)) is not None:
+            cells.append(blocks.figure_cell(found, signed=True))
         lines.append((f"{_capital(one['title'])}: area, %", cells))
-    lines += [
-        ("Gap in equalized odds, points", [blocks.figure_cell(m["gap"]) for m in models.values()]),
-        ("Accuracy, %", [blocks.figure_cell(m["accuracy"]) for m in models.values()]),
-    ]
-    width = len(columns) - 1
-    lines = [(head, [*cells, *[blocks.no_cell()] * (width - len(cells))]) for head, cells in lines]
+    for title, key in (("Gap in equalized odds, points", "gap"), ("Accuracy, %", "accuracy")):
+        lines.append((title, [blocks.figure_cell(model[key]) for model in models.values()]))
+    columns = ["Link", *map(short, models)]
+    columns += [" minus ".join(columns[1:])] if result["differences"] else []
     table = blocks.table(
         f"The chain from attention to the gap, given the label, with {level} intervals",
         columns,
-        lines,
+        [(head, [*cells, *[blocks.no_cell()] * (len(columns) - 1 - len(cells))]) for head, cells in lines],
         notes=["Areas: of a linear probe for the group. Below each figure: its interval or what chance gives, and p."],
         where=blocks.BOTH,
     )
@@ -144,37 +141,30 @@ def _of(name: str, models: Mapping[str, Record], before: str = ": ") -> str:
     return f"{before}{short(name)}" if len(models) > 1 else ""
 
 
+BOUNDS = {
+    "Mean difference over heads and keys": "logit_disparity",
+    "Largest difference": "largest",
+    "Bound by these second moments": "moment_bound",
+    "Distribution-free bound": "free_bound",
+    "Bound for Gaussian groups": "gaussian_bound",
+    "Theorem 1 of the paper": "paper_bound",
+}
+
+
 def _attention(result: Record, level: str) -> list[Record]:
     models: Mapping[str, Record] = result["models"]
 
-    def plain(key: str) -> list[Record]:
-        values = [model["attention"][key] for model in models.values()]
-        return [blocks.no_cell() if one is None else blocks.cell(number(one, 2)) for one in values]
+    def plain(value: float | None) -> Record:
+        return blocks.no_cell() if value is None else blocks.cell(number(value, 2))
 
     bounds = blocks.table(
         "Equation 2 in the readout row: how far apart the groups' mean attention logits are, and their limits",
         ["Figure, in logits", *map(short, models)],
-        [
-            ("Mean difference over heads and keys", plain("logit_disparity")),
-            ("Largest difference", plain("largest")),
-            ("Bound by these second moments", plain("moment_bound")),
-            ("Distribution-free bound", plain("free_bound")),
-            ("Bound for Gaussian groups", plain("gaussian_bound")),
-            ("Theorem 1 of the paper", plain("paper_bound")),
-        ],
+        [(title, [plain(model["attention"][key]) for model in models.values()]) for title, key in BOUNDS.items()],
         notes=[
             "The last three depend on the groups' shares alone: the first of them holds for standardised queries and "
             "keys with the statistics of these rows, the others for their absolute values. A mean over fewer than 30 "
             "rows is not compared."
-        ],
-        where=blocks.BOTH,
-    )
-    maps = blocks.table(
-        "Total variation between the groups' mean attention, percent",
-        ["Attention", *map(short, models)],
-        [
-            ("Last layer", [_against(model["attention"]["variation"]) for model in models.values()]),
-            ("Rollout through all layers", [_against(model["attention"]["flow"]) for model in models.values()]),
         ],
         where=blocks.BOTH,
     )
@@ -191,38 +181,33 @@ def _attention(result: Record, level: str) -> list[Record]:
         for name, model in models.items()
         for part, one in model["attention"]["parts"].items()
     ]
-    second = list(result["groups"])[1]
+    gap = f"Share for {short(list(result['groups'])[1])} minus the other, points"
+    iou = ("Attention-IoU", "with the picture's own mask; chance: masks of other pictures")
     masks = blocks.table(
         f"Attention on parts of the pictures, percent with {level} intervals",
-        [
-            "Part",
-            "Share of attention",
-            "Share of pixels",
-            f"Share for {short(second)} minus the other, points",
-            ("Attention-IoU", "with the picture's own mask; chance: masks of other pictures"),
-        ],
+        ["Part", "Share of attention", "Share of pixels", gap, iou],
         parts,
     )
-    return [blocks.section("Attention", [bounds, maps, *([masks] if parts else [])], rank=1)]
+    return [blocks.section("Attention", [bounds, *([masks] if parts else [])], rank=1)]
+
+
+PROBES = {
+    "linear": "Linear probe",
+    "hidden": "One hidden layer",
+    "linear_given": "Linear, given the label",
+    "hidden_given": "Hidden, given the label",
+}
 
 
 def _readability(models: Mapping[str, Record], level: str) -> Record:
-    kinds = ("linear", "hidden", "linear_given", "hidden_given")
     tables = [
         blocks.table(
             f"How well the group is read: area under the ROC curve, percent with {level} intervals{_of(name, models)}",
-            [
-                "Place",
-                "Numbers",
-                "Linear probe",
-                "One hidden layer",
-                "Linear, given the label",
-                "Hidden, given the label",
-            ],
+            ["Place", "Numbers", *PROBES.values()],
             [
                 (
                     _capital(one["title"]),
-                    [blocks.cell(f"{one['width']:,}"), *(_tested(one[kind], "area") for kind in kinds)],
+                    [blocks.cell(f"{one['width']:,}"), *(_tested(one[kind], "area") for kind in PROBES)],
                 )
                 for one in model["places"].values()
             ],
@@ -233,58 +218,45 @@ def _readability(models: Mapping[str, Record], level: str) -> Record:
         (name, [(at, 100 * one["area"]["value"]) for at, one in enumerate(model["layers"], 1) if one["area"]["value"]])
         for name, model in models.items()
     ]
-    drawn = []
     if any(len(line) > 1 for _, line in lines):
-        drawn = [
-            blocks.curves(
-                "How well a probe reads the group beyond the label from each layer's output (linear probe)",
-                [(name, line) for name, line in lines if line],
-                titles=("Layer", "Area under ROC, %"),
-            )
-        ]
-    return blocks.section("Group information in the vectors", [*tables, *drawn], rank=2)
+        title = "How well a probe reads the group beyond the label from each layer's output (linear probe)"
+        known = [(name, line) for name, line in lines if line]
+        tables.append(blocks.curves(title, known, titles=("Layer", "Area under ROC, %")))
+    return blocks.section("Group information in the vectors", tables, rank=2)
 
 
 def _use(models: Mapping[str, Record], level: str, groups: tuple[str, str]) -> Record:
-    tables = [
-        blocks.table(
-            f"Effect of the group’s direction on the answer, with {level} intervals{_of(name, models)}",
-            [
-                "Place",
-                ("Gap without it, points", "gap in equalized odds"),
-                ("Change, points", "paired, on the same rows"),
-                "Accuracy without it, %",
-                (
-                    "Log odds",
-                    "mean absolute change if the place moves by the groups' mean difference; equal temperature",
-                ),
-                ("Probability, points", "the same for the predicted class's probability"),
-                (f"Log odds, {short(groups[1])} minus {short(groups[0])}", "with labels held fixed"),
-            ],
-            [
-                (
-                    _capital(one["title"]),
-                    [
-                        blocks.figure_cell(one["gap_after"]),
-                        blocks.figure_cell(one["gap_change"], signed=True),
-                        blocks.figure_cell(one["accuracy_after"]),
-                        blocks.figure_cell(one["slope"], 2, scale=1),
-                        blocks.figure_cell(one["slope_probability"]),
-                        blocks.figure_cell(one["slope_gap"], 2, scale=1, signed=True),
-                    ],
-                )
-                for one in model["places"].values()
-                if one["slope"] is not None
-            ],
-            notes=[
-                f"Gap as it is: {_text(model['gap'])} points. Temperature: {number(model['temperature'], 2)}.",
-                *_reasons([one["gap_change"] for one in model["places"].values() if one["gap_change"] is not None]),
-            ],
-            page_columns=[5, 6],
-            where=blocks.BOTH,
-        )
-        for name, model in models.items()
+    columns: list[str | tuple[str, str]] = [
+        "Place",
+        ("Gap without it, points", "gap in equalized odds"),
+        ("Change, points", "paired, on the same rows"),
+        "Accuracy without it, %",
+        ("Log odds", "mean absolute change if the place moves by the groups' mean difference; equal temperature"),
+        ("Probability, points", "the same for the predicted class's probability"),
+        (f"Log odds, {short(groups[1])} minus {short(groups[0])}", "with labels held fixed"),
     ]
+    tables = []
+    for name, model in models.items():
+        tried = [one for one in model["places"].values() if one["slope"] is not None]
+        lines = []
+        for one in tried:
+            cells = [
+                blocks.figure_cell(one["gap_after"]),
+                blocks.figure_cell(one["gap_change"], signed=True),
+                blocks.figure_cell(one["accuracy_after"]),
+                blocks.figure_cell(one["slope"], 2, scale=1),
+                blocks.figure_cell(one["slope_probability"]),
+                blocks.figure_cell(one["slope_gap"], 2, scale=1, signed=True),
+            ]
+            lines.append((_capital(one["title"]), cells))
+        gap = blocks.figure_cell(model["gap"])
+        as_it_is = f"Gap as it is: {' '.join([gap['text'], *gap['sub']])} points."
+        title = f"Effect of the group’s direction on the answer, with {level} intervals{_of(name, models)}"
+        notes = [
+            f"{as_it_is} Temperature: {number(model['temperature'], 2)}.",
+            *_reasons([one["gap_change"] for one in tried if one["gap_change"] is not None]),
+        ]
+        tables.append(blocks.table(title, columns, lines, notes=notes, page_columns=[5, 6], where=blocks.BOTH))
     return blocks.section("Effect on the answer", tables, rank=3)
 
 
@@ -292,11 +264,6 @@ def _reasons(figures: Sequence[Record]) -> list[str]:
     """Return a note on why figures are undefined, or have no interval; none where all have one."""
     said = dict.fromkeys(one["reason"] for one in figures if one["low"] is None and one.get("reason"))
     return [f"{_capital('; '.join(said))}."] if said else []
-
-
-def _text(figure: Record) -> str:
-    one = blocks.figure_cell(figure)
-    return " ".join([one["text"], *one["sub"]])
 
 
 def _explanation(models: Mapping[str, Record], level: str, groups: tuple[str, str]) -> Record:
@@ -326,20 +293,11 @@ def _explanation(models: Mapping[str, Record], level: str, groups: tuple[str, st
         ],
         where=blocks.BOTH,
     )
-    lines = [
-        (
-            f"{group}, {name}" if len(models) > 1 else group,
-            list(zip(model["curves"]["shares"], [100 * one for one in heights], strict=True)),
-        )
-        for name, model in models.items()
-        for group, heights in model["curves"]["heights"].items()
-    ]
-    drawn = []
-    if lines:
-        drawn = [
-            blocks.curves(
-                "Deletion: probability of the predicted class, %", lines,
-                titles=("Share of tokens left out", "Probability, %"),
-            )
-        ]  # fmt: skip
+    lines = []
+    for name, model in models.items():
+        for group, heights in model["curves"]["heights"].items():
+            line = list(zip(model["curves"]["shares"], [100 * one for one in heights], strict=True))
+            lines.append((f"{group}{_of(name, models, ', ')}", line))
+    titles = ("Share of tokens left out", "Probability, %")
+    drawn = [blocks.curves("Deletion: probability of the predicted class, %", lines, titles=titles)] if lines else []
     return blocks.section("Does attention point at the decisive tokens?", [table, *drawn], rank=4)

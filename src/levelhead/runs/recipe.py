@@ -195,15 +195,10 @@ def _refuse_table(path: Path) -> None:
     kind = Path(path.name.lower().removesuffix(".gz")).suffix.removeprefix(".")
     if kind not in ("csv", "tsv", "parquet"):
         return
-    audit = f"levelhead audit {shlex.quote(str(path))} --label LABEL --prediction PREDICTION --group GROUP"
-    train = (
-        f"levelhead train hatexplain_erm_le --set model.backbone=NAME --set data.name=text-csv --set data.folder="
-        f"{shlex.quote(str(path.parent.absolute()))} --set data.file={shlex.quote(path.name)} --set data.target=LABEL "
-        "--set data.sensitive=GROUP"
-    )
+    file = shlex.quote(str(path))
     raise ConfigError(
-        f"{path} is a {kind}, not a recipe. To audit the predictions in it: {audit}"
-        + ("" if kind == "parquet" else f" To train on the texts in it: {train}")
+        f"{path} is a {kind}, not a recipe. Audit the predictions in it: levelhead audit {file} --label LABEL "
+        f"--prediction PREDICTION --group GROUP. Or write a recipe that trains on it: levelhead init {file}"
     )
 
 
