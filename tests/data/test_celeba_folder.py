@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 from drawing import picture
 
 from levelhead.data import CelebAFolder
@@ -35,23 +34,6 @@ def write(root: Path, columns: dict[str, list[int]] = COLUMNS, kind: str = "txt"
         partition = [f"{name} {split}" for name, split in zip(NAMES, SPLITS, strict=True)]
         (folder / "list_eval_partition.txt").write_text("\n".join(partition) + "\n")
     return root
-
-
-@pytest.mark.parametrize("kind", ["txt", "csv"])
-def test_splits_labels_and_groups_come_from_the_owners_tables(tmp_path: Path, kind: str) -> None:
-    data = CelebAFolder(
-        root=write(tmp_path, kind=kind), target="Smiling", sensitive=("Male", "Blond_Hair"), image_size=32
-    )
-    data.check()
-    csv = CelebAFolder(root=write(tmp_path / "csv", kind="csv"), target="Smiling", image_size=32)
-    assert data.examples("train").fingerprint == csv.examples("train").fingerprint
-    examples, groups = data.examples("validation"), data.groups("validation")
-    assert examples.inputs.batch(torch.arange(4))["pixel_values"].shape == (4, 3, 32, 32)
-    assert examples.labels.tolist() == [int(row % 4 < 2) for row in range(8, 12)]
-    assert examples.class_names == ("not Smiling", "Smiling")
-    assert [group.attribute for group in groups] == ["Male", "Blond_Hair"]
-    assert groups[0].values.tolist() == [1, 0, 1, 0]
-    assert [len(data.examples(split).labels) for split in ("train", "test")] == [8, 6]
 
 
 def test_a_nested_folder_of_pictures_is_found(tmp_path: Path) -> None:

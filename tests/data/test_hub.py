@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from drawing import picture
 
 from levelhead.data import SPLITS, Hub
@@ -37,19 +36,6 @@ def write(root: Path, splits: tuple[str, ...] = ("train", "validation", "test"),
     return root
 
 
-def test_a_local_folder_of_parquet_files(tmp_path: Path) -> None:
-    data = Hub(root=write(tmp_path), path="pets", sensitive=("group", "age"), image_size=16)
-    data.check()
-    examples = data.examples("test")
-    assert examples.inputs.batch(torch.arange(ROWS))["pixel_values"].shape == (ROWS, 3, 16, 16)
-    assert examples.class_names == ("bird", "cat", "dog")
-    assert examples.labels.tolist() == [2, 1, 0] * 8
-    group, age = data.groups("test")
-    assert group.names == ("not group", "group")
-    assert group.values.tolist() == [1, 0] * 12
-    assert age.names == ("0", "1", "2", "3")
-
-
 def test_a_local_folder_of_picture_files_with_class_labels(tmp_path: Path) -> None:
     for split in ("train", "test"):
         for row in range(20):
@@ -61,19 +47,6 @@ def test_a_local_folder_of_picture_files_with_class_labels(tmp_path: Path) -> No
     assert examples.class_names == ("cat", "dog")
     assert sorted(examples.labels.tolist()) == [0] * 10 + [1] * 10
     assert len(data.examples("train").labels) + len(data.examples("validation").labels) == 20
-
-
-def test_missing_splits_are_carved_from_the_training_rows(tmp_path: Path) -> None:
-    shares: dict[str, Any] = {"validation_share": 0.3, "test_share": 0.3, "sensitive": "age"}
-    data = Hub(root=write(tmp_path, ("train",)), path="pets", validation_split=None, test_split=None, **shares)
-    data.check()
-    sizes = [len(data.examples(split).labels) for split in ("train", "validation", "test")]  # type: ignore[arg-type]
-    assert sum(sizes) == ROWS
-    assert len(data.groups("test")[0].values) == sizes[2]
-    # Age follows the row's number, as the label does: rows that are out of step would show.
-    assert [value % 2 for value in data.groups("train")[0].values.tolist()] == [
-        int(row) % 2 for row in data.ids("train")
-    ]
 
 
 @pytest.fixture
@@ -191,14 +164,6 @@ def test_a_saved_dict_of_texts(tmp_path: Path) -> None:
     assert data.ids("test") == ["P3", "P2", "P1", "P0"]
     assert data.examples("test").labels.tolist() == [1, 0, 1, 0]
     assert Hub(path=str(tmp_path / "saved"), text_column="text").examples("test").labels.tolist() == [1, 0, 1, 0]
-
-
-def test_one_saved_set_is_the_training_split(tmp_path: Path) -> None:
-    one_set().save_to_disk(tmp_path / "saved")
-    shares: dict[str, Any] = {"validation_share": 0.3, "test_share": 0.3}
-    data = Hub(root=tmp_path, path="saved", text_column="text", validation_split=None, test_split=None, **shares)
-    data.check()
-    assert sum(len(data.examples(split).labels) for split in SPLITS) == 40
 
 
 def test_a_saved_dict_of_pictures(tmp_path: Path) -> None:

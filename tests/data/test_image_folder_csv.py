@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 import yaml
 from drawing import picture
 
@@ -29,22 +28,6 @@ def write(root: Path, *without: str, **changes: list[Any]) -> Path:
     columns = {name: values for name, values in {**COLUMNS, **changes}.items() if name not in without}
     pd.DataFrame(columns).to_csv(root / "pets" / "labels.csv", index=False)
     return root
-
-
-def test_splits_classes_and_groups_come_from_the_csv(tmp_path: Path) -> None:
-    data = ImageFolderCsv(
-        root=write(tmp_path), folder="pets", sensitive=("group", "site"), split_column="part", image_size=16
-    )
-    data.check()
-    examples = data.examples("validation")
-    assert examples.inputs.batch(torch.arange(10))["pixel_values"].shape == (10, 3, 16, 16)
-    assert examples.class_names == ("10", "9", "cat", "dog")
-    assert examples.labels.tolist() == [0, 1, 3, 2] * 2 + [0, 1]
-    group, site = data.groups("validation")
-    assert group.names == ("g0", "g1", "g2")
-    assert group.values.tolist() == [row % 3 for row in range(20, 30)]
-    assert site.names == ("0", "1")
-    assert [len(data.examples(split).labels) for split in SPLITS] == [20, 10, 10]
 
 
 def test_a_row_less_leaves_the_split_of_all_others(tmp_path: Path) -> None:

@@ -43,16 +43,6 @@ def parts(root: Path, count: int, written: int) -> None:
         pq.write_table(rows, file.with_name(f"train-{part:05d}-of-{count:05d}.parquet"))
 
 
-def test_celeba_takes_any_attribute(tmp_path: Path) -> None:
-    data = CelebA(root=celeba(tmp_path), target="Smiling", sensitive=("Male", "Blond_Hair"))
-    data.check()
-    examples, groups = data.examples("test"), data.groups("test")
-    assert examples.labels.tolist() == [int(row > 5) for row in range(12)]
-    assert examples.class_names == ("not Smiling", "Smiling")
-    assert [group.attribute for group in groups] == ["Male", "Blond_Hair"]
-    assert groups[0].values.tolist() == [1, 0] * 6
-
-
 def test_utkface_groups(tmp_path: Path) -> None:
     data = UTKFace(root=utkface(tmp_path))
     assert data.examples("train").class_names == ("male", "female")

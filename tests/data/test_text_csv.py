@@ -76,12 +76,6 @@ def test_a_text_of_more_than_131072_characters_is_read(tmp_path: Path, length: i
     TextCsv(root=tmp_path, folder="own", file="t.csv", sensitive=()).examples("train")
 
 
-def test_labels_of_words_are_sorted_as_texts(tmp_path: Path) -> None:
-    examples = mine(write(tmp_path), target="mood").examples("test")
-    assert examples.class_names == ("cross", "glad")
-    assert examples.labels.tolist() == [1, 0] * 5
-
-
 @pytest.mark.parametrize("names", [("train.csv", "val.csv", "test.csv"), ("train.tsv.gz", "dev.csv.gz", "test.tsv")])
 def test_one_file_a_split(tmp_path: Path, names: tuple[str, str, str]) -> None:
     parts = {split: slice(10 * place, 10 * place + 10) for place, split in enumerate(SPLITS)}
@@ -110,13 +104,6 @@ def test_without_a_split_column_rows_are_dealt_by_their_text(tmp_path: Path) -> 
     assert groups == [len(part) for part in texts]
     write(tmp_path, text=[f"lamp {row // 2}" for row in range(ROWS)], label=["1", "2"] * 20, group=["g"] * ROWS)
     assert [texts_of(mine(root, **options), split).texts for split in SPLITS] == texts
-
-
-def test_groups_follow_their_rows_when_rows_are_dealt(tmp_path: Path) -> None:
-    data = mine(write(tmp_path), split_column=None, sensitive="site")
-    for split in SPLITS:
-        numbers = [int(text.split()[-1]) for text in texts_of(data, split).texts]
-        assert data.groups(split)[0].values.tolist() == [number % 2 for number in numbers]
 
 
 def test_examples_do_not_open_the_sensitive_column(
