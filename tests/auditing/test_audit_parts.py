@@ -15,10 +15,10 @@ from rich.cells import cell_len
 
 import levelhead as lh
 from command_line import run
-from levelhead.auditing.page import audit_page
 from levelhead.auditing.part import Answer, Asked, Frame, Part
 from levelhead.auditing.parts import PARTS
 from levelhead.report import blocks, render
+from levelhead.report.one_page import one_page
 from levelhead.storage import read_json
 from levelhead.tables import files
 from levelhead.terminal import plain_text
@@ -190,7 +190,7 @@ def test_a_part_counts_what_it_is_given_and_is_drawn_everywhere_harmlessly() -> 
     wrong = table[table["y"] != table["answer"]].groupby("sex").size()
     assert result.parts["errors"].wrong == {HOSTILE: wrong[HOSTILE], "m": wrong["m"]}
     brief, text, page = plain_text(result.table(), 80), result.text(all=True), result.to_html()
-    pages = (page, result._repr_html_(), render(audit_page(json.loads(json.dumps(result.to_dict())))))
+    pages = (page, result._repr_html_(), render(one_page(json.loads(json.dumps(result.to_dict())))))
     assert all(f"m has {wrong['m']} errors." in " ".join(shown.split()) for shown in (text, *pages))
     assert not any(sign in shown for sign in ("\x1b", "\u202e") for shown in (brief, text, *pages))
     assert not any("<b>&" in shown for shown in pages)

@@ -12,7 +12,7 @@ from scipy import stats
 
 import levelhead as lh
 from command_line import run
-from levelhead.auditing.ranking_page import ranking_sentences
+from levelhead.auditing.ranking import ranking_sentences
 from levelhead.cli.report import page_of
 from levelhead.metrics.top import TopLaw
 from levelhead.storage import read_json
@@ -73,7 +73,7 @@ def test_the_command_writes_a_page_and_a_gate(folder_of_its_own: None, capsys: p
     assert "\x1b[31m" not in shown
     assert "of the first 100 places" in shown
     assert "<b>&" not in html
-    assert "Representation by who over the size of the top" in html
+    assert "Representation" in html
     assert read_json(Path("out.json"))["kind"] == "ranking"
     finding = lh.audit_table("rows.csv", score="points", groups=["who"], top=100).page()["finding"]
     assert page_of(Path("out.json"))["finding"] == finding
@@ -114,7 +114,7 @@ def test_beside_rows_without_a_group_both_of_two_groups_are_named() -> None:
             (ahead, group, 110),
         )
     )
-    assert {one.split(" ")[0] for one in both} == {"“a”", "“b”"}
+    assert {one.split(" ")[0] for one in both} == {"a", "b"}
     assert len(both) == 2
-    assert first[0].startswith("“b” holds 10 of the first 110 places")
-    assert [one.split(" ")[0] for one in alone] == ["“b”"]
+    assert "b holds 9.1% of the first 110 places" in first[0]
+    assert [one.split(" ")[0] for one in alone] == ["b"]

@@ -52,7 +52,7 @@ def test_groups_that_are_not_shown_are_counted_and_the_lowest_ratio_is_shown() -
     lines = screen(lh.audit(predicted, predicted, sensitive_features=group, favourable=1, replicates=100))
     shown = [line for line in lines if re.match(r"state \d\d +\d", line)]
     assert any(line.startswith("state 37") for line in shown)
-    assert f"{51 - len(shown)} more groups" in lines[-1]
+    assert f"{51 - len(shown)} more groups" in " ".join(lines[-2:])
     assert len(shown) >= 4
 
 
@@ -68,13 +68,14 @@ def test_the_favourable_outcome_is_in_sentences_errors_page_and_json() -> None:
     result = lh.audit(label, predicted, favourable=0, **LOANS)  # type: ignore[arg-type]
     text = " ".join(str(result).split())
     assert "Among rows with label = 1, 50.0% of women and 0.0% of men are predicted “0”: 50.0 points higher" in text
-    assert "Wrongly selected: “0” although label is “1”." in text
     assert result.to_dict()["favourable"] == "0"
     heads = [column["title"] for column in result.page()["brief"]["table"]["columns"]]
-    assert heads == ["Group", "Rows", "Selection rate", "Impact ratio", "Wrongly selected", "Wrongly not selected"]
-    table = result.page()["brief"]["table"]["rows"]
-    errors = {row["head"]: [cell["text"] for cell in row["cells"][-2:]] for row in table}
-    assert errors == {"women": ["50.0", "50.0"], "men": ["0.0", "0.0"]}
+    assert heads[:2] == ["Group", "Rows"]
+    errors = [heads.index(f"{rate} positive rate, %") - 1 for rate in ("False", "True")]
+    table = result.page()["brief"]["table"]
+    assert "rates of 0" in table["caption"]
+    found = {row["head"]: [row["cells"][at]["text"] for at in errors] for row in table["rows"]}
+    assert found == {"women": ["50.0", "50.0"], "men": ["0.0", "100.0"]}
 
 
 def test_what_an_option_asked_for_is_among_the_first_sentences() -> None:
@@ -89,15 +90,12 @@ def test_the_decision_of_a_score_has_a_name_of_its_own() -> None:
     result = lh.audit(REPAID, scores=SCORES, **options)
     text, record = " ".join(str(result).split()), result.to_dict()
     assert "label = repaid, 50.0% of women and 100.0% of men are “approved”" in text
-    assert "Wrongly selected: “approved” although label is “defaulted”." in text
     assert (record["favourable"], record["words"]["favourable"]) == ("approved", "repaid")
     assert record["rates"]["sex"]["favourable"] == "approved"
 
 
-def test_a_page_says_no_gap_twice_and_one_form_of_equalized_odds() -> None:
+def test_a_page_says_no_gap_twice() -> None:
     label, predicted, by = rows(groups=3, columns=1)
     result = lh.audit(label, predicted, sensitive_features=by, favourable="yes", replicates=100)
-    whole, page, parity = result.text(all=True), result.to_html(), result.metrics["demographic_parity"]
-    assert whole.count("Equalized odds gap") == 1
-    assert "mean of |dTPR|" not in whole + page
-    assert page.count(f"<small>[{100 * parity.low:.1f}, {100 * parity.high:.1f}]</small>") == 1
+    page, parity = result.to_html(), result.metrics["demographic_parity"]
+    assert page.count(f"<small>{100 * parity.low:.1f}–{100 * parity.high:.1f}</small>") == 1

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 import levelhead as lh
-from levelhead.auditing.page import audit_page
 from levelhead.report import render
+from levelhead.report.one_page import one_page
 
 
 def rows(counts: dict[tuple[str, str, int, int], int]) -> pd.DataFrame:
@@ -81,7 +81,7 @@ def test_one_level_gives_the_interval_of_the_pair() -> None:
 def test_levels_with_too_few_rows_or_none_are_named() -> None:
     few = rows({("f", "art", 1, 1): 3, ("m", "art", 1, 0): 4, ("f", None, 1, 1): 5})
     result = audited(pd.concat([reversed_gap(), few]), missing="leave out")
-    page = render(audit_page(result.to_dict()))
+    page = render(one_page(result.to_dict()))
     for said in (
         "This averages 2 of 3 strata with 99.4% of the rows, weighted by size.",
         "has fewer than 10 rows there: “art”.",
@@ -100,7 +100,7 @@ def test_crossings_and_ranges_have_levels_too() -> None:
     label, predicted = chance.integers(0, 2, (2, 800))
     result = lh.audit(label, predicted, sensitive_features=groups, control_features=levels, **options)
     assert {pair["attribute"] for pair in result.more["control"]["pairs"]} == {"sex", "race", "sex & race"}
-    assert render(audit_page(result.to_dict()))
+    assert render(one_page(result.to_dict()))
 
 
 def test_a_reference_stands_second_and_missing_groups_are_left_out() -> None:

@@ -56,9 +56,7 @@ def test_scores_have_separation_and_rates_at_every_threshold() -> None:
     assert rates[place] == pytest.approx((SCORE[(SEX == "m") & LABEL] >= at[place]).mean())
     frame = result.to_frame()
     assert {"gini", "brier", "kolmogorov_smirnov", "cost"} <= set(frame["figure"])
-    html = result.to_html()
-    assert "Selection rate by group of sex over the threshold" in html
-    assert "What errors cost" in html
+    assert "at each threshold" in result.to_html()
 
 
 def test_scores_of_another_scale_have_no_brier_score() -> None:
@@ -80,4 +78,4 @@ def test_the_command_takes_costs(tmp_path: Path) -> None:
     args = ["audit", tmp_path / "rows.csv", "--label", "y", "--score", "s", "--group", "sex"]
     prices = ["--cost", "1:2"]
     assert run(*args, *prices, "--html", tmp_path / "a.html", "--fail-if", "brier > 0.3", "--fail-if", "cost > 10") == 0
-    assert "Cost of errors per row by sex" in (tmp_path / "a.html").read_text()
+    assert "Cost a row" in (tmp_path / "a.html").read_text()

@@ -14,8 +14,7 @@ import pytest
 
 import levelhead as lh
 from command_line import written
-from levelhead.auditing.decisions import _compared
-from levelhead.auditing.decisions_page import decision_sentences
+from levelhead.auditing.decisions import _compared, decision_sentences
 from levelhead.auditing.rates import Share
 from levelhead.cli.report import page_of
 from levelhead.metrics.weighted import WeightedRate
@@ -78,7 +77,7 @@ def test_sentences_name_who_differs_the_clearest_first() -> None:
     decisions = ["yes"] * 80 + ["no"] * 20 + ["yes"] * 40 + ["no"] * 60 + ["yes"] * 75 + ["no"] * 25
     text = " ".join(str(audited(decisions, ["a"] * 100 + ["b"] * 100 + ["c"] * 100)).split())
     assert text.startswith("“yes” is the decision for 40.0% of b and 80.0% of a: a difference of −40.0 ")
-    assert re.search(r"impact ratio is 0\.50 \(interval \[0\.3\d, 0\.6\d\]\): below four fifths\. ", text)
+    assert re.search(r"impact ratio is 0\.50 \(interval 0\.3\d to 0\.6\d\): below four fifths\. ", text)
     assert "75.0% of 'c'" not in text.partition("Decisions by")[0]
     alike = " ".join(str(audited(["yes", "no"] * 100, ["a", "a", "b", "b"] * 50)).split())
     assert alike.startswith("No group’s selection rate differs measurably from its reference. “yes” is the ")
@@ -108,6 +107,7 @@ def test_files_arrays_and_pages_say_the_same(tmp_path: Path) -> None:
     assert page_of(tmp_path / "audit.json")["finding"] == ours.page()["finding"]
     assert ours.comparisons == 2 + 1 + math.comb(6, 2)
     figures = {"selection_rate", "selection_rate_difference", "selection_ratio", "demographic_parity"}
+    figures.add("selection_rate_detectable")
     assert set(ours.to_frame()["figure"]) == figures
 
 
@@ -136,7 +136,8 @@ def test_it_says_which_difference_so_many_rows_detect() -> None:
     found = audited(["yes", "no"] * 200, np.repeat(["a", "b"], [300, 100]), reference="a")
     column = found.by_attribute["group"]
     assert column.smallest == "b"
-    assert f"a difference of {100 * column.detectable:.1f} percentage points" in " ".join(found.text(all=True).split())
+    detected = {one["question"]: one["answer"] for one in found.page()["sure"]}
+    assert f"a gap of {100 * column.detectable:.1f} points" in detected["What could be missed?"]
     told = 0
     for hits in rng.binomial([300, 100], [0.5, 0.5 - column.detectable], (200, 2)):
         told += _compared(shares(hits, np.array([300, 100])), [1], 0, 1, 0.95)[1][0].excludes_zero
@@ -176,7 +177,7 @@ def test_selection_rates_over_time_are_those_of_an_audit_with_outcomes() -> None
     assert own.slope.excludes_zero
     assert own.slope.value == same.slope.value
     assert "changes by" in found.text(all=True)
-    assert "Over time" in found.to_html()
+    assert [block["type"] for block in found.page()["chart"]] == ["curves", "curves"]
     assert f"selection_rate_difference[{own.gaps[0].period}]" in set(found.to_frame()["figure"])
     counts = frame.value_counts().rename("n").reset_index()
     table = audited(counts.loan, counts[["sex"]], time=counts.month, counts=counts.n)

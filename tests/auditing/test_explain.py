@@ -111,14 +111,13 @@ def test_several_groups_give_every_pair_and_several_columns_each_their_own() -> 
     result = explain_columns(label, score, sensitive_features={"sex": group, "three": three})
     assert [pair.groups for pair in result.by_attribute["three"].pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert [pair.groups for pair in result.pairs] == [("a", "b")]
-    starts = [one for one in result.sentences() if one.startswith("The gap in equalized odds between")]
+    starts = [one for one in result.sentences() if "the equalized-odds gap is" in one]
     assert [", the clearest of 3 by three (intervals adjusted for all)." in one for one in starts] == [False, True]
     kept = np.flatnonzero(three != "c")
     alone = explain_columns(label[kept], score[kept], sensitive_features=group[kept], level=1 - 0.05 / 3).pairs[0]
     assert result.by_attribute["three"].pairs[0].measured == alone.measured
     assert "more sentences: --html" in result.text()
     assert len(result.text().splitlines()) <= 20
-    assert "Sources of the gap by three" in result.text(all=True)
 
 
 def test_the_share_is_undefined_where_base_rates_do_not_differ() -> None:
@@ -150,11 +149,9 @@ def test_a_gap_that_is_no_lower_bound_is_never_called_a_floor() -> None:
     label, score, group = drawn(4000, 0.2)
     result = explain_columns(label, score, sensitive_features=group, level=0.9, replicates=200)
     pair = result.pairs[0]
-    rows = result.page()["parts"][0]["sections"][0]["blocks"][0]["rows"]
-    decided = [not one.low <= 0 <= one.high for one in (pair.measured, pair.implied, pair.predicted, pair.rest)]
-    assert [row["decided"] for row in rows] == decided  # a filled mark
-    assert rows[0]["decided"]
-    assert "90% intervals from 200 bootstrap replicates" in result.to_html()
+    (chart,) = result.page()["chart"]
+    shown = [panel["rows"][0]["value"] for panel in chart["panels"]]
+    assert shown == [pytest.approx(100 * one.value) for one in (pair.measured, pair.implied, pair.rest)]
     assert pair.measured.high < pair.implied.low
     text = result.text(all=True).lower()
     assert "floor" not in text
@@ -165,7 +162,7 @@ def test_a_shortcut_uses_more_than_the_base_rates() -> None:
     label, score, group = drawn(6000, 2.0)
     result = explain_columns(label, score, sensitive_features=group)
     assert result.pairs[0].rho.low > 1
-    assert any("more than a calibrated score would" in sentence for sentence in result.sentences())
+    assert any("more than base rates explain" in sentence for sentence in result.sentences())
 
 
 def test_a_score_of_another_shape_leaves_a_rest_and_says_so() -> None:
@@ -182,7 +179,7 @@ def test_a_score_of_another_shape_leaves_a_rest_and_says_so() -> None:
     shown = " ".join(str(result).split())
     assert f"{100 * result.pairs[0].rho.value:.0f}" not in shown
     assert "The formula does not fit these scores: it predicts a gap of" in shown
-    assert "So neither the share of base rates that the score uses nor a method is named." in shown
+    assert "So neither the share of base rates that the score uses nor a method is named." in result.sentences()[2]
 
 
 def test_groups_of_few_rows_of_one_class_or_perfect_order_are_undefined_with_a_reason() -> None:
@@ -271,7 +268,6 @@ def test_the_command_writes_figures_and_a_page(tmp_path: Path) -> None:
     page = (tmp_path / "x.html").read_text()
     assert "“approved” although y is “0”: " in page
     assert "Implied by base rates" in page
-    assert "Calibration by group" in page
     assert run(*command, "--json", tmp_path / "x.csv") == 2
     assert (tmp_path / "x.csv").read_text().startswith("y,p,sex")
 

@@ -120,8 +120,8 @@ def test_frames_of_other_audits():
     assert undefined["value"].isna().all()
     numbers = lh.audit(LABEL * 1.0, PREDICTION * 1.0, sensitive_features=SEX, numbers=True).to_frame()
     names = {"mean_prediction", "mean_error", "mean_absolute_error"}
-    assert set(numbers["figure"]) == names | {f"{name}_difference" for name in names}
-    assert len(numbers) == 9
+    assert set(numbers["figure"]) == names | {f"{name}_difference" for name in names} | {"explained_variance"}
+    assert len(numbers) == 13
     bounds = audit_unrecorded(LABEL, PREDICTION, shares={"women": 0.5})
     assert bounds.to_frame()["value"].isna().all()  # bounds, and no estimate
     assert set(bounds.to_frame()["figure"]) == set(bounds.gaps) | {f"{gap}_bounds" for gap in bounds.gaps}

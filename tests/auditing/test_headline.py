@@ -11,7 +11,7 @@ from scipy import stats
 
 import levelhead as lh
 from command_line import run
-from levelhead.auditing.page import audit_page
+from levelhead.report.one_page import one_page
 from levelhead.report.sentences import audit_sentences
 
 Tables = dict[str, list[list[int]]]
@@ -158,9 +158,9 @@ def test_groups_that_are_numbers_get_the_name_of_their_column() -> None:
 
 def test_the_page_has_title_model_and_the_finding() -> None:
     result = audited(ADULT, about={"title": "Loans v3", "model": "logistic"})
-    page = audit_page(result.to_dict(), source="p.csv")
+    page = one_page(result.to_dict(), source="p.csv")
     assert page["title"] == "Loans v3"
-    assert page["about"] == "Loans v3. Model: logistic. p.csv: groups by sex"
+    assert page["about"] == "Loans v3 · logistic · p.csv · 22,000 rows · sex, 2 groups"
     assert page["finding"].startswith("Among rows with label “>50K”, the model predicts “>50K” for 49.5% of women")
     assert "an audit detects gaps of " in result.to_html()
     lines = result.text(all=True).splitlines()

@@ -39,11 +39,7 @@ def test_a_group_with_many_rows_and_three_positives_is_left_out_of_equal_opportu
     assert figures.rates["true_positive_rate"].n == 3
     assert result.to_dict()["groups"]["c"]["left_out"] == list(figures.left_out)
     assert result.groups["a"].left_out == ()
-    text, page = " ".join(result.text(all=True).split()), result.to_html()
-    assert "left out of some" in text
-    assert "a (left out" not in text
-    assert "left out of some gaps" in page
-    assert "has 3 rows with label" in page
+    assert "has 3 rows with label" in result.to_html()
     # One negative leaves it out of equalized odds alone: its half of the positives counts.
     result = audited({"a": A, "b": B, "c": [[0, 1], [500, 500]]})
     assert result.metrics["equal_opportunity"].value == pytest.approx(0.3)

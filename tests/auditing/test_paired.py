@@ -13,10 +13,10 @@ import pytest
 from scipy import stats
 
 import levelhead as lh
-from levelhead.auditing.page import audit_page
 from levelhead.metrics import holm, joint
 from levelhead.metrics.paired import paired_interval
 from levelhead.report import render
+from levelhead.report.one_page import one_page
 
 
 def made(rows: int = 2000, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -133,9 +133,9 @@ def test_a_model_against_itself_changes_nothing() -> None:
     brief, whole = (" ".join(result.text(all=every).split()) for every in (False, True))
     for said in (brief, whole):
         assert "By sex, no group’s accuracy changed measurably." in said
-    assert "Equalized odds gap by sex: change 0.0 points, from 21.8." in brief
+    assert "equalized-odds gap (larger part) changed from 21.8 to 21.8 points: 0.0, no interval." in brief
     assert "from 21.8 to 21.8 points; no interval" in whole
-    page = render(audit_page(result.to_dict()))
+    page = render(one_page(result.to_dict()))
     assert "99.5% of such intervals hold the true value" in page
     assert "200 bootstrap replicates" in page
     assert "100% interval" not in page
@@ -230,7 +230,7 @@ def test_several_classes_crossings_and_small_groups() -> None:
     assert race.metrics["equalized_odds"].difference.defined
     assert race.metrics["accuracy"].new == pytest.approx((new == label).mean())
     json.dumps(result.to_dict(), allow_nan=False)
-    render(audit_page(result.to_dict()))
+    render(one_page(result.to_dict()))
 
 
 def test_groups_too_small_to_compare_are_not_said_to_be_unchanged() -> None:
@@ -245,7 +245,7 @@ def test_groups_too_small_to_compare_are_not_said_to_be_unchanged() -> None:
     assert (group.n, group.only_new_right, group.included) == (2, 1, False)
     json.dumps(result.to_dict(), allow_nan=False)
     assert result.text(all=True)
-    render(audit_page(result.to_dict()))
+    render(one_page(result.to_dict()))
 
 
 def test_the_favourable_outcome_has_its_name_in_what_changed() -> None:

@@ -238,7 +238,7 @@ def test_rows_that_a_rule_was_fitted_on_are_marked_and_not_measured(
     assert run("postprocess", tmp_path / "test.csv", "--fit", tmp_path / "p.csv", *COLUMNS, "--rule", whole) == 0
     found = applied(tmp_path, made(1000, seed=1), whole)
     assert found.warnings == ["The rule was fitted on all of these rows: expect larger gaps on new ones."]
-    assert found.sentences()[0].startswith("On 1,000 rows that the rule was fitted on, ")
+    assert found.sentences()[0].startswith("On 1,000 rows that it was fitted on, ")
     alone = ruled(tmp_path, made(1000, seed=1), label=None)
     assert alone.fitted.all()
     assert alone.audit is None  # golden: rule_without_labels
@@ -322,10 +322,10 @@ def test_no_person_is_on_both_sides_and_intervals_take_people_together(tmp_path:
     assert (one.fitted == other.fitted).all()
 
 
-def test_a_runs_clusters_are_those_of_its_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = evaluated_run(tmp_path / "run", clusters=250)
-    assert run("postprocess", folder, "--metric", "demographic_parity") == 0
-    assert "600 rows in 250 clusters" in said(capsys)
+def test_a_runs_clusters_are_those_of_its_rule(tmp_path: Path) -> None:
+    folder, figures = evaluated_run(tmp_path / "run", clusters=250), tmp_path / "rule.json"
+    assert run("postprocess", folder, "--metric", "demographic_parity", "--json", figures) == 0
+    assert "600 rows in 250 clusters" in figures.read_text()
 
 
 def test_demographic_parity_is_as_good_as_fairlearns_thresholds() -> None:

@@ -147,9 +147,8 @@ def test_the_command_line_has_them_all(folder_of_its_own: None, capsys: pytest.C
     line = "audit new.csv --label y --prediction p --group sex --numbers --control branch --count n "
     assert run(*line.split(), *["--against", "old.csv", "--on", "id", "--html", "page.html"]) == 0
     printed = said(capsys)
-    for words in ("Within strata of branch", "From old.csv to new.csv"):
-        assert words in printed
-    assert "Against the other model" in Path("page.html").read_text(encoding="utf-8")
+    assert "Within strata of branch" in printed
+    assert "Mean absolute error, change" in Path("page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("columns", [1, 2])

@@ -12,9 +12,9 @@ from scipy import special
 
 import levelhead as lh
 from as_tables import explain_columns
-from levelhead.auditing.page import audit_page
 from levelhead.auditing.postprocess_audit import apply_rule, postprocess
 from levelhead.report import render
+from levelhead.report.one_page import one_page
 
 ROWS = 600
 
@@ -81,7 +81,7 @@ def test_every_answer_to_the_question_works(scale: str, threshold: float, words:
     assert (record["scale"], record["threshold"], bool(record["clipped"])) == (
         scale, threshold, scale == "probability"
     )  # fmt: skip
-    for said in (" ".join(result.text(all=True).split()), render(audit_page(result.to_dict()))):
+    for said in (" ".join(result.text(all=True).split()), render(one_page(result.to_dict()))):
         assert f"Scores are read as {words}; threshold {threshold:g}" in said
     if scale == "other":
         assert result.scores is not None

@@ -13,7 +13,6 @@ import pytest
 from scipy import stats
 
 import levelhead as lh
-from levelhead.auditing.page import audit_page
 from levelhead.auditing.scale import Scale
 from levelhead.auditing.scores import _Column, band, score_sentences
 from levelhead.metrics.between import mover
@@ -28,6 +27,7 @@ from levelhead.metrics.scores import (
     squared_calibration_error,
 )
 from levelhead.report import render
+from levelhead.report.one_page import one_page
 
 WORKED_SCORE = np.array([0.9, 0.8, 0.35, 0.6, 0.7, 0.2, 0.35, 0.1, 0.5, 0.9, 0.4, 0.3, 0.6, 0.2])
 WORKED_LABEL = np.array([1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0], bool)
@@ -263,7 +263,7 @@ def test_decisions_at_the_threshold_are_audited_as_predictions_would_be() -> Non
     for name in ("demographic_parity", "equalized_odds"):
         assert found.by_attribute["sex"].at[0.6][name] == later.metrics[name]
     names = {name for *_, name, _ in found.figures() if name.startswith("demographic_parity@0.3")}
-    assert "Gaps between groups of sex at each threshold" in result.text(all=True)
+    assert "Equal opportunity gap at 0." in result.text(all=True)
     assert names == {"demographic_parity@0.333333"}  # of the others; the first is the audit's own
     curve = found.by_attribute["sex"].curves["demographic_parity"]
     for at in (10, 50, 90):
@@ -316,7 +316,7 @@ def test_log_odds_a_constant_score_and_a_threshold_out_of_reach() -> None:
     group = odds.scores.by_attribute["sex"].groups["f"]
     assert group.area.defined
     assert group.residual.reason == "the scores are not probabilities: some lie outside 0 to 1"
-    assert "calibrated in each group" not in render(audit_page(odds.to_dict()))
+    assert "calibrated in each group" not in render(one_page(odds.to_dict()))
     flat = lh.audit(rows["y"], scores=np.full(len(rows), 0.3), **options)
     assert "Every score is 0.3: the scores carry no order." in flat.warnings
     json.dumps(flat.to_dict(), allow_nan=False)
@@ -359,7 +359,7 @@ def test_hostile_names_of_groups_stay_names() -> None:
     result = lh.audit(
         rows["y"], scores=rows["p"], sensitive_features={"[red]": np.where(rows["sex"] == "f", name, "m")}
     )
-    page = render(audit_page(result.to_dict()))
+    page = render(one_page(result.to_dict()))
     assert "<b>[bold]" not in page
     assert "\u202e" not in page
     assert "\u202e" not in result.text(all=True)

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.auditing.page import audit_page
 from levelhead.report import render
+from levelhead.report.one_page import one_page
 
 
 def made(rows: int = 2000, seed: int = 0) -> pd.DataFrame:
@@ -125,7 +125,7 @@ def test_several_classes_and_groups_without_rows() -> None:
         figure = result.metrics[name]
         assert 0 <= figure.low <= figure.value <= figure.high <= 1
     assert "undefined" in result.text(all=True)
-    assert render(audit_page(result.to_dict()))
+    assert render(one_page(result.to_dict()))
     assert not result.groups["c"].rates["true_positive_rate[1]"].defined
 
 

@@ -28,9 +28,8 @@ from scipy import special
 from levelhead.arrays import checked
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics.names import Key
-from levelhead.report import blocks
 from levelhead.report.record import Finding, as_json
-from levelhead.report.text import Record, digits, number, short
+from levelhead.report.text import digits, number
 from levelhead.tables.columns import numbers_of_array
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
@@ -259,20 +258,3 @@ class Along(Part):
             for name in self.asked.roles.along
         }
         return AlongFound(found, told=continuous_sentence)
-
-    @classmethod
-    def sections(cls, result: Record) -> list[Record]:
-        """Return the section on gaps along numbers."""
-        shown: list[Record] = []
-        for name, found in result.get("continuous", {}).items():
-            shown += blocks.said(found["sentences"])
-            if found["curve"]:
-                shown.append(
-                    blocks.curves(
-                        f"Positive rate along {short(name)}: cubic fit",
-                        [("fitted positive rate", [(at, 100 * value) for at, value in found["curve"]])],
-                        titles=(short(name), "Percent"),
-                        notes=["Between the 5th and the 95th percentile."],
-                    )
-                )
-        return [blocks.section("Along numbers", shown, rank=5)]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.engine import NAMED_PAIRS, Pair, Quantity, Side, compare
+from levelhead.auditing.engine import Pair, Quantity, Side, compare
 from levelhead.auditing.options import no_level_error, no_level_sentence
 from levelhead.auditing.part import Asked, Found, Frame, Part, find_classes
 from levelhead.auditing.weights import weighted_counts
@@ -32,7 +32,7 @@ from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import RATE_TITLES, Key, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts
-from levelhead.report import blocks, wide
+from levelhead.report import wide
 from levelhead.report.sentences import named_group
 from levelhead.report.text import Record, counted, interval, joined, number, short
 from levelhead.report.wide import Fraction
@@ -401,38 +401,3 @@ class Control(Part):
     def brief(cls, result: Record) -> list[str]:
         """Return the difference within levels, beside that without."""
         return ((result.get(cls.name) or {}).get("sentences") or [])[:1]
-
-    @classmethod
-    def sections(cls, result: Record) -> list[Record]:
-        """Return the section on gaps within the levels of another column."""
-        control = result.get("control")
-        if not control or not control["pairs"]:
-            return []
-        first, column = control["pairs"][0], short(control["column"], 60)
-        heads = ["Pair", "Within levels", "Interval", "Without levels"]
-        pairs = blocks.table(
-            f"Differences of two groups within strata of {column}, averaged over strata, in points",
-            heads,
-            [
-                (f"{rate}: {groups}", [blocks.cell(one) for one in numbers])
-                for rate, groups, *numbers in map(pair_cells, control["pairs"][:NAMED_PAIRS])
-            ],
-            notes=[
-                f"Strata are weighted by size. Intervals are adjusted for {control['comparisons']:,} comparisons "
-                "(Bonferroni)."
-            ],
-            where=blocks.BOTH,
-        )
-        more = len(first["levels"]) - NAMED_LEVELS
-        levels = blocks.table(
-            f"{pair_cells(first)[0]} in each stratum of {column}: {pair_cells(first)[1]}, in points",
-            ["Level", "Share, percent", "Difference", "Interval", "Rows"],
-            [
-                (name, [blocks.cell(one) for one in cells])
-                for name, *cells in map(level_cells, first["levels"][:NAMED_LEVELS])
-            ],
-            notes=[f"{more:,} more strata are in the JSON." if more > 0 else ""],
-            where=blocks.BOTH,
-        )
-        said = blocks.said(control["sentences"][1:])
-        return [blocks.section(f"Within strata of {column}", [*said, pairs, levels], rank=1)]

@@ -13,9 +13,8 @@ from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import Key, by_names, group_name
 from levelhead.metrics.separation import cost
-from levelhead.report import blocks
 from levelhead.report.record import Finding, Told
-from levelhead.report.text import Record, digits, estimate_from_dict, level_text, short, span
+from levelhead.report.text import digits
 from levelhead.types import ConfigError, Estimate, in_quotes, printable
 
 
@@ -113,36 +112,8 @@ class CostPart(Part):
         overall = cost(errors[first].sum(0)[None], rows[None], options.costs, options.level).at(0, rows)
         return Costs(*options.costs, overall, found, options.level, comparisons)
 
-    @classmethod
-    def column_sections(cls, name: str, result: Record) -> list[Record]:
-        """Return the section on the costs by one sensitive column."""
-        whole = result.get("costs")
-        if whole is None or name not in whole["by_attribute"]:
-            return []
-        own, rows = whole["by_attribute"][name], []
-        for group, one in own["groups"].items():
-            figure, beside = estimate_from_dict(one["cost"]), one["difference"]
-            difference = blocks.no_cell() if beside is None else _cell(estimate_from_dict(beside))
-            rows.append((group, [blocks.cell(f"{figure.n:,}"), _cell(figure), difference]))
-        level = level_text(whole["level"])
-        table = blocks.table(
-            f"Cost of errors per row by {short(name)}, with {level} intervals",
-            ["Group", "Rows", "Cost a row", (f"More than {short(own['reference'])}", "Intervals hold together.")],
-            rows,
-            notes=[
-                f"A false positive costs {digits(whole['false_positive'])}, a false negative "
-                f"{digits(whole['false_negative'])}. All rows: {digits(estimate_from_dict(whole['overall']).value)}."
-            ],
-            where=blocks.BOTH,
-        )
-        return [blocks.section("What errors cost", [*blocks.said(whole["sentences"]), table], rank=4)]
-
 
 def _errors(table: IntArray, chosen: int) -> IntArray:
     """Return the false positives and false negatives of a class in each group, (groups, 2)."""
     wrong, missed = np.delete(table[:, :, chosen], chosen, 1), np.delete(table[:, chosen], chosen, 1)
     return np.stack([wrong.sum(1), missed.sum(1)], -1)
-
-
-def _cell(figure: Estimate) -> Record:
-    return blocks.cell(digits(figure.value), span(figure)) if figure.defined else blocks.undefined_cell(figure.reason)

@@ -15,29 +15,31 @@ discrimination.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from levelhead.auditing.decisions_page import decisions_page
+from levelhead.auditing.finding import detectable_figure
 from levelhead.auditing.options import TOLD, AuditOptions, Roles, left_out
 from levelhead.auditing.over_time import OverTime, Time
-from levelhead.auditing.rates import Share
+from levelhead.auditing.parts import answers
+from levelhead.auditing.rates import FOUR_FIFTHS, Share, four_fifths, ratio_span
 from levelhead.auditing.run import Counted
 from levelhead.metrics import Counts, estimate, proportion
-from levelhead.metrics.between import check_level, fisher_p
+from levelhead.metrics.between import check_level, fisher_p, lowest
 from levelhead.metrics.names import Key, by_names, group_name
 from levelhead.metrics.power import detectable_gap
 from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
-from levelhead.report.text import Record
-from levelhead.report.wide import Fraction
+from levelhead.report.sentences import named_group
+from levelhead.report.text import Record, counted, estimate_from_dict, number, percent, percent_ends, short
+from levelhead.report.wide import Fraction, Pair
 from levelhead.tables.columns import positive_index
 from levelhead.tables.source import Source
-from levelhead.types import ConfigError, Estimate, listed, printable
+from levelhead.types import ConfigError, Estimate, in_quotes, listed, printable
 
 MOST_COMPARISONS = 1_000_000
 """Largest plan; more groups would not change the figure visibly."""
@@ -98,7 +100,6 @@ class DecisionAudit(Report):
     """
 
     kind: ClassVar[str] = "decisions"
-    make_page: ClassVar[Callable[..., Record]] = staticmethod(decisions_page)
     optional: ClassVar[Collection[str]] = ("about", "reading", "options", "over_time")
 
     by_attribute: dict[Key, ColumnDecisions]
@@ -113,10 +114,18 @@ class DecisionAudit(Report):
     options: Mapping[str, Any] = field(default_factory=dict)
     over_time: OverTime | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
+        found = super().to_dict()
+        return found | {"sentences": [*answers(found), *decision_sentences(found)]}
+
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""
         for name, part in by_names(self.by_attribute).items():
             yield name, None, Fraction("demographic_parity"), part.demographic_parity
+            if part.smallest is not None and part.reference is not None:
+                pair = Pair(group_name(part.smallest), group_name(part.reference))
+                yield name, pair, Fraction("selection_rate_detectable"), detectable_figure(part.detectable)
             for group, found in part.groups.items():
                 figures = {Fraction("selection_rate"): found.selection_rate, "selection_ratio": found.selection_ratio}
                 figures[Fraction("selection_rate_difference")] = found.difference
@@ -229,3 +238,63 @@ def _compared(
         at: (apart.at(place, rate.rows[[at, to]].sum()), ratios[at], float(p_values[place]))
         for place, at in enumerate(others)
     }
+
+
+class _Told(NamedTuple):
+    """A group beside its reference: the difference, the ratio and the sentence."""
+
+    apart: Estimate
+    ratio: Estimate
+    sentence: str
+
+    @property
+    def notable(self) -> bool:
+        """Whether the group differs from its reference or is below four fifths."""
+        return self.apart.excludes_zero or self.ratio.value < FOUR_FIFTHS
+
+
+def decision_sentences(result: Record) -> list[str]:
+    """Return one sentence for each group that differs from its reference or is below four fifths, the clearest first.
+
+    Where no group does, one sentence says so, with the largest difference.
+    """
+    told = _every(result)
+    if not told:
+        small = [
+            f"By {printable(name)}, nothing was compared: the reference group {in_quotes(column['reference'])} has "
+            f"{counted(column['groups'][column['reference']]['n'], 'row')}, too few to be compared."
+            for name, column in result["by_attribute"].items()
+            if column["reference_is_given"] and not column["groups"][column["reference"]]["included"]
+        ]
+        return small or ["No two groups have enough rows to be compared."]
+    shown = [one.sentence for one in told if one.notable]
+    return shown or [f"No group’s selection rate differs measurably from its reference. {told[0].sentence}"]
+
+
+def _every(result: Record) -> list[_Told]:
+    """Return all groups beside their references: those that differ measurably first, then the lowest ratio."""
+    told = [one for name, column in result["by_attribute"].items() for one in _told(name, column, result)]
+    return sorted(told, key=lambda one: (not one.apart.excludes_zero, *lowest(one.ratio)))
+
+
+def _told(name: str, column: Record, result: Record) -> Iterator[_Told]:
+    groups, reference = column["groups"], column["reference"]
+    for group, found in groups.items():
+        if found["selection_ratio"] is None:
+            continue
+        ratio, apart = estimate_from_dict(found["selection_ratio"]), estimate_from_dict(found["difference"])
+        own, other = (estimate_from_dict(groups[one]["selection_rate"]) for one in (group, reference))
+        by = f"By {printable(name)}, " if len(result["by_attribute"]) > 1 else ""
+        whom = f"{percent(own)}% of {named_group(name, group)} and {percent(other)}% of {named_group(name, reference)}"
+        sentence = (
+            f"{by}“{short(result['favourable'], 40)}” is the decision for {whom}: a difference of "
+            f"{percent(apart, signed=True)} percentage points, interval {percent_ends(apart, signed=True)}"
+            f"{'' if apart.excludes_zero else '; inconclusive'}."
+        )
+        yield _Told(apart, ratio, f"{sentence} {_verdict(ratio)}")
+
+
+def _verdict(ratio: Estimate) -> str:
+    if not ratio.defined:
+        return f"The impact ratio is undefined: {ratio.reason}."
+    return f"The impact ratio is {number(ratio.value, 2)} (interval {ratio_span(ratio)}): {four_fifths(ratio)}."

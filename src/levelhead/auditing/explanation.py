@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from levelhead.auditing.explain_page import FIGURES, TITLES, explain_page
 from levelhead.auditing.frames import draw_pairs
 from levelhead.metrics.between import clearest
 from levelhead.metrics.names import Key
 from levelhead.report.record import Finding, Told
 from levelhead.report.result import Report
 from levelhead.report.sentences import Words, turned
-from levelhead.report.text import Record, joined, percent, percent_interval
+from levelhead.report.text import joined, percent, percent_ends
+from levelhead.report.titles import title_of
 from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate, in_quotes, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+FIGURES = ("measured", "implied", "rho", "predicted", "rest")
+"""Of each pair of groups."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,6 @@ class Explanation(Told, Report):
     """
 
     kind: ClassVar[str] = "explanation"
-    make_page: ClassVar[Callable[..., Record]] = staticmethod(explain_page)
     optional: ClassVar[Collection[str]] = ("reading", "words")
 
     by_attribute: dict[str, ExplainedAttribute]
@@ -150,7 +152,9 @@ class Explanation(Told, Report):
 
     def plot(self, attribute: str | None = None) -> Figure:
         """Return a matplotlib figure of the gaps of every pair: measured, implied, predicted and the rest."""
-        return draw_pairs(self, attribute, [one for one in FIGURES if one != "rho"], TITLES)
+        return draw_pairs(
+            self, attribute, [one for one in FIGURES if one != "rho"], {one: title_of(one) for one in FIGURES}
+        )
 
     def sentences(self) -> list[str]:
         """Say in plain sentences what the clearest measured gap of each column is made of."""
@@ -174,8 +178,9 @@ def _sentences(
 ) -> list[str]:
     """Say in plain words what a pair's figures mean; ``of``: of how many pairs it is the clearest."""
     first, second = (groups[name] for name in pair.groups)
-    both = joined([in_quotes(name) for name in pair.groups])
-    said = [f"The gap in equalized odds between {both} is {_points(pair.measured)}{of}."]
+    both = joined([printable(name) for name in pair.groups])
+    gap, ends = f"{percent(pair.measured)} points", percent_ends(pair.measured)
+    said = [f"Between {both}, the equalized-odds gap is {gap}: interval {ends}, mean of both parts{of}."]
     if words.favourable is not None:
         ways = (
             [first.false_positive_rate, second.false_positive_rate],
@@ -201,12 +206,9 @@ def _sentences(
     if not rho.defined:
         said.append(f"The share of the base-rate difference that the score uses is undefined: {_ended(rho.reason)}")
     else:
-        share = f"{percent(rho, 0)}% {percent_interval(rho, 0)} of the base-rate difference"
+        share = f"{percent(rho, 0)}% ({percent_ends(rho, 0)}) of the base-rate difference"
         if rho.low > 1:
-            said.append(
-                f"The score uses {share}, more than a calibrated score would: it exploits a shortcut or a stereotype, "
-                "beyond the labels."
-            )
+            said.append(f"The score uses {share}, more than base rates explain and than a calibrated score would use.")
         elif rho.high < 0:
             said.append(f"The score uses {share}: it runs against the base rates, so they do not explain this gap.")
         elif rho.high < 1:
@@ -234,4 +236,4 @@ def _ended(reason: str | None) -> str:
 
 
 def _points(figure: Estimate, *, signed: bool = False) -> str:
-    return f"{percent(figure, signed=signed)} points {percent_interval(figure, signed=signed)}"
+    return f"{percent(figure, signed=signed)} points ({percent_ends(figure, signed=signed)})"

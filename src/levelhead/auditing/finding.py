@@ -129,6 +129,13 @@ def _detectable(rate: Quantity, worth: WeightedRate, level: float, comparisons: 
     return result
 
 
+def detectable_figure(gap: float | None) -> Estimate:
+    """Return the smallest gap that rows can detect as a figure; None and NaN: there is none, of any size."""
+    if gap is None or math.isnan(gap):
+        return Estimate.undefined("no gap can be detected with this few rows")
+    return Estimate.without_interval(gap, 0, f"it is found with a probability of {100 * POWER:.0f}%")
+
+
 def _answers(pooled: Counts, balanced: Estimate) -> dict[str, Any]:
     """Say whether the model gives one answer only, and whether it is better than chance."""
     predicted = np.flatnonzero(pooled.table.sum((0, 1)))

@@ -17,15 +17,14 @@ from levelhead.auditing.engine import Lead, headline
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.rates import plain_pair
-from levelhead.auditing.two_periods import Cells, RateChange, changes_table, few_sentences, rate_changes, rate_sentence
+from levelhead.auditing.two_periods import Cells, RateChange, few_sentences, rate_changes, rate_sentence
 from levelhead.metrics import trend as trends
 from levelhead.metrics.between import clearest
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
-from levelhead.report import blocks
 from levelhead.report.record import Finding
-from levelhead.report.text import Record, counted, estimate_from_dict, level_text, number, percent_interval, short
+from levelhead.report.text import Record, counted, estimate_from_dict, number, percent_ends
 from levelhead.report.wide import Fraction, GapSlope
 from levelhead.tables.files import FILE
 from levelhead.tables.periods import months, ordered, places_of
@@ -39,13 +38,17 @@ MOST_PERIODS, CHARTS, TICKS = 200, 3, 6
 
 @dataclass(frozen=True)
 class PeriodGap(Finding):
-    """One period: the group's rate less the reference's; between ``low`` and ``high`` it is like the earlier ones."""
+    """One period: the group's rate less the reference's; between ``low`` and ``high`` it is like the earlier ones.
+
+    ``rates`` are the group's and the reference's.
+    """
 
     period: str
     difference: Estimate
     low: float
     high: float
     outside: bool
+    rates: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ def _change_sentence(name: str, one: GapTrend) -> str:
     return (
         f"{_subject(name, one)} changes from {first} in {printable(one.gaps[0].period)} to {last} in "
         f"{printable(one.gaps[-1].period)}, by {number(100 * one.slope.value, signed=True)} points (interval "
-        f"{percent_interval(one.slope, signed=True)}): {_way(one)}."
+        f"{percent_ends(one.slope, signed=True)}): {_way(one)}."
     )
 
 
@@ -172,7 +175,7 @@ def _trend_sentence(name: str, one: GapTrend) -> str:
     first, last = one.line
     return (
         f"{_subject(name, one)} changes by {number(100 * one.slope.value, 2, signed=True)} points per period (interval "
-        f"{percent_interval(one.slope, 2, signed=True)}). The fitted line runs from {number(100 * first, signed=True)} "
+        f"{percent_ends(one.slope, 2, signed=True)}). The fitted line runs from {number(100 * first, signed=True)} "
         f"points in {printable(one.gaps[0].period)} to {number(100 * last, signed=True)} in "
         f"{printable(one.gaps[-1].period)}: {_way(one)}."
     )
@@ -235,9 +238,9 @@ def over_time(
             one = trends.trend(hits, rows, at=time[used], level=level, comparisons=comparisons)
         there = [period for period, kept in zip(periods, used, strict=True) if kept]
         gaps = tuple(
-            PeriodGap(period, _estimate(gap, n), float(low), float(high), bool(out))
-            for period, gap, n, (low, high), out in zip(
-                there, one.gaps.T, rows.sum(1), one.limits.T, one.outside, strict=True
+            PeriodGap(period, _estimate(gap, n), float(low), float(high), bool(out), (float(own), float(other)))
+            for period, gap, n, (low, high), out, (own, other) in zip(
+                there, one.gaps.T, rows.sum(1), one.limits.T, one.outside, hits / rows, strict=True
             )
         )
         first = next((gap.period for gap in gaps if gap.outside), None)
@@ -336,20 +339,6 @@ class Time(Part):
             leads += [] if told else [Lead(own["sentences"][0], name)]
         return headline(leads, plain_pair(result))
 
-    @classmethod
-    def column_sections(cls, name: str, result: Record) -> list[Record]:
-        """Return the section on changes of one sensitive column."""
-        whole = result.get("over_time") or {"by_attribute": {}}
-        own = whole["by_attribute"].get(name)
-        if own is None:
-            return []
-        shown = blocks.said([*own["sentences"], *whole["said"]], most=6, more="changes")
-        if len(whole["periods"]) == 2:
-            shown += [changes_table(name, own, whole)] if own["changes"] else []
-        elif found := own["trends"]:
-            shown += [_table(name, found, level_text(whole["level"])), *_charts(found, whole)]
-        return [blocks.section("Over time", shown, rank=4)]
-
 
 def _some(periods: Sequence[str]) -> str:
     names = [printable(one, 30) for one in periods]
@@ -378,63 +367,3 @@ def _rates(frame: Frame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         "true_positive_rate": (positive, selected),
         "false_positive_rate": (~positive, selected),
     }
-
-
-def _table(name: str, found: Sequence[Record], level: str) -> Record:
-    rows = []
-    for one in found:
-        slope, gaps = estimate_from_dict(one["slope"]), one["gaps"]
-        ends = [blocks.figure_cell(gaps[at]["difference"], signed=True) for at in (0, -1)]
-        cells = [blocks.cell(RATE_TITLES[one["rate"]]), *ends, blocks.figure_cell(slope, 2, signed=True)]
-        cells += [blocks.p_cell(one["p_value"]), blocks.cell(short(one["first_outside"] or "none", 30))]
-        rows.append((f"{short(one['group'], 40)} minus {short(one['reference'], 40)}", cells))
-    return blocks.table(
-        f"Differences by {short(name)} over time, points with {level} intervals",
-        [
-            "Groups",
-            "Rate",
-            ("First period", "Difference in the first period with enough rows; its interval is that period’s alone."),
-            ("Last period", "Likewise."),
-            ("Change a period", "Slope of the fitted line. Intervals hold for all trends together (Bonferroni)."),
-            ("p", "p-value of the trend, adjusted for all trends."),
-            (
-                "First outside",
-                "The first period outside the control limits set by the periods before it; limits are simultaneous.",
-            ),
-        ],
-        rows,
-        text_columns=[1, 6],
-        page_columns=[5],
-        most=10,
-        where=blocks.BOTH,
-    )
-
-
-def _charts(found: Sequence[Record], result: Record) -> list[Record]:
-    drawn, level = [], level_text(result["level"])
-    place = dict(zip(result["periods"], places_of(result["periods"]), strict=True))
-    for one in found[:CHARTS]:
-        gaps = one["gaps"]
-        if len(gaps) < 2:
-            continue
-        at = [place[gap["period"]] for gap in gaps]
-        lines = [("difference", list(zip(at, (100 * gap["difference"]["value"] for gap in gaps), strict=True)))]
-        if one["line"][0] is not None:
-            lines.append(("trend", list(zip((at[0], at[-1]), (100 * end for end in one["line"]), strict=True))))
-        chart = blocks.curves(
-            f"{RATE_TITLES[one['rate']]} of {short(one['group'], 40)} minus {short(one['reference'], 40)}",
-            lines,
-            titles=(short(result["column"], 40), "Points"),
-            band=[(x, 100 * gap["low"], 100 * gap["high"]) for x, gap in list(zip(at, gaps, strict=True))[1:]],
-            marks=[place[gap["period"]] for gap in gaps if gap["outside"]],
-            notes=[
-                f"Band: control limits from all earlier periods. Without a change, {level} of charts have no point "
-                "outside. Dashed lines: periods outside."
-            ],
-        )
-        named = list(zip(at, gaps, strict=True))[:: max(1, -(-len(at) // TICKS))]
-        chart["x_axis"]["ticks"] = [{"at": x, "text": short(gap["period"], 12)} for x, gap in named]
-        drawn.append(chart)
-    if len(found) > CHARTS:
-        drawn.append(blocks.paragraph(f"The {CHARTS} clearest of {len(found):,} are drawn; the JSON has all."))
-    return drawn

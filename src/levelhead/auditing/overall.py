@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,61 +13,28 @@ from numpy.typing import NDArray
 from levelhead.metrics.between import proportion
 from levelhead.metrics.clustered import ClusteredCounts, means_within
 from levelhead.metrics.intervals import estimate_to_dict
+from levelhead.metrics.names import Key
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import weighted_proportion
-from levelhead.report import blocks
 from levelhead.report.result import Report
 from levelhead.report.text import (
-    Record,
     clustered_sentence,
-    estimate_from_dict,
-    level_text,
     percent,
-    percent_interval,
 )
+from levelhead.report.wide import Fraction
 from levelhead.types import Estimate
 
 NOBODYS_GROUP = (
     "No groups are known, so no gap was measured. Name a column in data.sensitive and evaluate again, join groups "
     "later (levelhead audit --join), or audit without groups (docs/missing-attributes.md)."
 )
+
+
 TITLES = {
     "recall": "of its rows found (recall)",
     "precision": "of its answers right (precision)",
     "calibration": "mean probability minus share of rows",
 }
-
-
-def overall_page(result: Record, *, source: str = "") -> Record:
-    """Summarise what :meth:`Overall.to_dict` returned, or the JSON of it, as a page."""
-    finding, facts, section = overall_parts(result)
-    return blocks.page(
-        "Evaluation",
-        finding,
-        [blocks.part([section])],
-        title=f"Evaluation of {source or 'predictions'}",
-        facts=facts,
-        lines=result["warnings"],
-    )
-
-
-def overall_parts(result: Record) -> tuple[str, list[tuple[str, str, str]], Record]:
-    """Return what a page says of all rows together: the finding, key figures, and a section on each class."""
-    overall, level = result["overall"], level_text(result["level"])
-    accuracy = estimate_from_dict(overall["accuracy"])
-    facts = [
-        ("Rows", f"{overall['rows']:,}", ""),
-        ("Accuracy", percent(accuracy), f"percent, {level} interval {percent_interval(accuracy)}"),
-    ]
-    rows = [
-        (name, [blocks.figure_cell(own[figure], signed=figure == "calibration") for figure in TITLES])
-        for name, own in overall["by_class"].items()
-    ]
-    heads = ["Class", *(title.capitalize() for title in TITLES.values())]
-    caption = f"Each class, all rows together: percent, {level} interval"
-    table = blocks.table(caption, heads, rows, where=blocks.BOTH)
-    finding = f"Right for {percent(accuracy)}% of {overall['rows']:,} rows; no groups are known."
-    return finding, facts, blocks.section("Accuracy by class", [table])
 
 
 @dataclass(frozen=True)
@@ -86,7 +53,6 @@ class Overall(Report):
     """
 
     kind: ClassVar[str] = "evaluation"
-    make_page: ClassVar[Callable[..., Record]] = staticmethod(overall_page)
 
     rows: int
     classes: tuple[str, ...]
@@ -140,7 +106,15 @@ class Overall(Report):
             "by_attribute": {},
             "overall": overall,
             "warnings": [NOBODYS_GROUP, *together],
+            "sentences": [f"Right for {percent(self.accuracy)}% of {self.rows:,} rows; no groups are known."],
+            **self.figures_in_json(),
         }
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield the accuracy, and the figures of each class."""
+        yield "class", None, Fraction("accuracy"), self.accuracy
+        for name, own in self.by_class.items():
+            yield from (("class", name, Fraction(figure), one) for figure, one in own.items())
 
 
 def _share(

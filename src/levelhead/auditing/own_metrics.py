@@ -28,9 +28,9 @@ from levelhead.auditing.options import Metric
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics.between import Differences
 from levelhead.metrics.names import Key, group_name
-from levelhead.report import blocks, wide
+from levelhead.report import wide
 from levelhead.report.record import Finding
-from levelhead.report.text import Record, digits, level_text, short
+from levelhead.report.text import digits
 from levelhead.terminal import tracked
 from levelhead.types import DataError, Estimate, in_quotes, printable, quoted
 
@@ -261,29 +261,6 @@ class OwnPart(Part):
         columns = zip((label, decided), mapped, strict=True)
         labels, predictions = (np.array([words.get(one, one) for one in known])[at] for (at, known), words in columns)
         return labels, predictions
-
-    @classmethod
-    def column_sections(cls, name: str, result: Record) -> list[Record]:
-        """Return the section on the metrics by a sensitive column."""
-        own = result.get("own_metrics", {}).get(name, {})
-        level = level_text(result.get("level", 0.95))
-        shown = [
-            block
-            for metric, found in own.items()
-            for block in (
-                *blocks.said(found["sentences"]),
-                blocks.table(
-                    f"{short(metric)} by group of {short(name)}, with {level} intervals from resampled rows",
-                    ["Group", "Value", "Rows"],
-                    [
-                        (group, [blocks.figure_cell(one, None), blocks.cell(f"{one['n']:,}")])
-                        for group, one in found["groups"].items()
-                    ],
-                    where=blocks.BOTH,
-                ),
-            )
-        ]
-        return [blocks.section("Your own metrics", shown, rank=6)]
 
 
 def _warnings(name: str, found: OwnMetric) -> Iterator[str]:

@@ -33,7 +33,6 @@ from levelhead.auditing.paired_answer import (
     PairedAttribute,
     PairedAudit,
 )
-from levelhead.auditing.paired_page import paired_sections
 from levelhead.auditing.part import Frame, Part
 from levelhead.auditing.rates import plain_pair
 from levelhead.auditing.scale import ASK
@@ -46,7 +45,7 @@ from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.names import Key, attribute_names, group_name, metric_of
 from levelhead.metrics.paired import Paired, paired_interval
 from levelhead.metrics.scores import student
-from levelhead.report.text import Record, estimate_from_dict, number, percent_interval, short
+from levelhead.report.text import Record, estimate_from_dict, number, percent_ends, short
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import OTHER_SCORE, Rows, matched
 from levelhead.tables.vocabulary import agree, check_predictions, in_order
@@ -314,7 +313,6 @@ class Against(Part):
     name = "against"
     needs = ("other",)
     keeps = ("label", "prediction", "other", "cluster", "id", "groups")
-    column_sections = staticmethod(paired_sections)
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:
@@ -324,11 +322,11 @@ class Against(Part):
             gap = one["metrics"].get("equalized_odds_worst")
             change = estimate_from_dict(gap["difference"] if gap else {})
             if gap and change.defined:
-                told = (
-                    f"{number(100 * change.value, signed=True)} points {percent_interval(change, signed=True)}".rstrip()
-                )
-                told += f", from {number(100 * gap['old'])}{'; inconclusive' if change.low <= 0 <= change.high else ''}"
-                said = f"Equalized odds gap by {short(name)}: change {told}."
+                ends = percent_ends(change, signed=True)
+                told = f"{number(100 * change.value, signed=True)}, {f'interval {ends}' if ends else 'no interval'}"
+                told += "; inconclusive" if change.low <= 0 <= change.high else ""
+                both = f"from {number(100 * gap['old'])} to {number(100 * gap['new'])} points"
+                said = f"By {short(name)}, the equalized-odds gap (larger part) changed {both}: {told}."
                 leads.append(Lead(said, name, decided=change.excludes_zero, size=change.value))
         return headline(leads, plain_pair(result)) + super().brief(result)
 

@@ -85,11 +85,12 @@ class PairedAudit(Answer):
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every change, new less old."""
         for name, part in by_names(self.by_attribute).items():
-            for metric, found in part.metrics.items():
-                yield name, None, Fraction(f"{metric}_change"), found.difference
-            for group, own in part.groups.items():
-                for rate, change in own.rates.items():
-                    yield name, group, Fraction(f"{rate}_change"), change.difference
+            found = [(None, metric, one) for metric, one in part.metrics.items()]
+            found += [(group, rate, one) for group, own in part.groups.items() for rate, one in own.rates.items()]
+            for group, figure, one in found:
+                for which, value in (("old", one.old), ("new", one.new)):
+                    yield name, group, Fraction(f"{figure}_{which}"), Estimate.without_interval(value, one.difference.n)
+                yield name, group, Fraction(f"{figure}_change"), one.difference
             for group, area in part.areas.items():
                 yield name, group, Fraction("area_change"), area.change
 

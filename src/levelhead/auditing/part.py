@@ -18,7 +18,6 @@ from levelhead.metrics import group as group_metrics
 from levelhead.metrics.clustered import ClusteredCounts
 from levelhead.metrics.names import Key, attribute_names, group_name
 from levelhead.metrics.weighted import WeightedCounts
-from levelhead.report import blocks
 from levelhead.report.record import Finding, as_json
 from levelhead.report.text import Record
 from levelhead.tables.bins import Cuts
@@ -153,10 +152,6 @@ class Answer(Finding):
         """Return what was found in full sentences, the most important first; none by default."""
         return []
 
-    def sections(self) -> list[Record]:
-        """Return sections for terminal and page (:mod:`levelhead.report.blocks`): by default, the sentences."""
-        return [blocks.section("", blocks.said(self.sentences()))]
-
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the rows of a data frame: column, group (None: all), name and figure; none by default."""
         return iter(())
@@ -230,21 +225,11 @@ class Part(ABC):
         """Return the :class:`Answer`."""
 
     @classmethod
-    def column_sections(cls, name: str, result: Record) -> list[Record]:
-        """Return the sections of a page on one sensitive column, from the audit's JSON; none by default."""
-        return []
-
-    @classmethod
     def brief(cls, result: Record) -> list[str]:
         """Return sentences that are among the first of an audit, from its JSON: by default one on each column."""
         found: Record = result.get(cls.name) or {}
         each = found.get("by_attribute", found).values()
         return [one["sentences"][0] for one in each if isinstance(one, dict) and one.get("sentences")]
-
-    @classmethod
-    def sections(cls, result: Record) -> list[Record]:
-        """Return the sections of a page on the audit as a whole, from its JSON; none by default."""
-        return []
 
 
 def find_classes(

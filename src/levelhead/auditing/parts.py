@@ -12,7 +12,9 @@ from levelhead.auditing.part import Part
 from levelhead.auditing.rates import Amplified, Rates
 from levelhead.auditing.scores import Scores
 from levelhead.registry import Registry
+from levelhead.report.sentences import audit_sentences, detectable_sentences, range_sentence
 from levelhead.report.text import Record
+from levelhead.types import visible
 
 PARTS: Registry[Part] = Registry(
     "part",
@@ -29,3 +31,14 @@ ASKED = ("over_time", "control", "against")
 def answers(result: Record) -> list[str]:
     """Return what these parts say first, from the JSON of an audit of classes or of decisions."""
     return [line for name in ASKED for line in PARTS[name].brief(result)]
+
+
+def sentences(result: Record) -> list[str]:
+    """Return all that an audit of classes says, the finding first, from its JSON without sentences."""
+    beside = [line for one in PARTS.own() if one.name not in (*ASKED, Rates.name) for line in one.brief(result)]
+    beside = [one["sentences"][0] for one in result.get("parts", {}).values() if one["sentences"]] + beside
+    ratios, asked = Rates.brief(result), answers(result)
+    said = audit_sentences(result, brief=True, asked=asked, ratios=ratios, beside=beside)
+    said += audit_sentences(result, asked=asked, ratios=ratios)
+    said += [*map(range_sentence, result.get("ranges") or ()), *detectable_sentences(result)]
+    return [visible(one) for one in dict.fromkeys(said)]

@@ -26,7 +26,7 @@ from levelhead.auditing.postprocess import FittedRule, check_rule
 from levelhead.auditing.rule_page import rule_page
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, SLACK, Scale, check_scale
 from levelhead.auditing.scored_table import ScoredTable, open_scored
-from levelhead.metrics.names import METRICS, MISSING_GROUP
+from levelhead.metrics.names import METRICS, MISSING_GROUP, Key
 from levelhead.report.result import Report
 from levelhead.report.text import Record, clustered_sentence, number
 from levelhead.tables.files import Stored
@@ -169,7 +169,12 @@ class Postprocessed(Report):
             "reversed": [{**vars(one), "groups": list(one.groups)} for one in self.reversals()],
             **({"reading": list(self.reading)} if self.reading else {}),
             **against,
+            **self.figures_in_json(),
         }
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield every figure before and after the rule, and its change; nothing without labels."""
+        return iter(()) if self.audit is None else self.audit.figures()
 
     def sentences(self) -> list[str]:
         """Say what the rule did to the gap, and what it cost."""
@@ -189,10 +194,10 @@ class Postprocessed(Report):
         changes = self.audit.by_attribute[self.column].metrics
         metric = "equalized_odds_worst" if self.rule.metric == "equalized_odds" else self.rule.metric
         gap, accuracy = changes[metric], changes["accuracy"]
-        where = f"On {self.measured_on:,} rows that the rule was {'' if self.fitted.all() else 'not '}fitted on"
+        where = f"On {self.measured_on:,} {'rows that it was fitted on' if self.fitted.all() else 'other rows'}"
         if gap.difference.defined:
             first = [
-                f"{where}, the measured gap in {METRICS[metric].subject} changed from {number(100 * gap.old)} to "
+                f"{where}, the rule changed the gap in {METRICS[metric].subject} from {number(100 * gap.old)} to "
                 f"{number(100 * gap.new)} points: {_change(gap.difference)}.",
                 *([self._exceeds()] if gap.new > self.rule.delta else []),
             ]

@@ -18,16 +18,17 @@ import numpy as np
 from levelhead.auditing.finding import references
 from levelhead.auditing.grouped_rows import GroupedRows
 from levelhead.auditing.options import AuditOptions, Roles, left_out
-from levelhead.auditing.ranking_page import ranking_page
+from levelhead.auditing.rates import ratio_span
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
-from levelhead.report.text import counted
+from levelhead.report.sentences import named_group
+from levelhead.report.text import Record, counted, estimate_from_dict, number, percent
 from levelhead.report.wide import Fraction
 from levelhead.tables.source import Source
-from levelhead.types import ConfigError, Estimate, quoted
+from levelhead.types import ConfigError, Estimate, printable, quoted
 
 CURVE = 40
 """Number of log-spaced sizes of the top at which representation is drawn."""
@@ -91,7 +92,6 @@ class RankingAudit(Report):
     """
 
     kind: ClassVar[str] = "ranking"
-    make_page: ClassVar[Any] = staticmethod(ranking_page)
     optional: ClassVar[Collection[str]] = ("about", "reading")
 
     by_attribute: dict[Key, ColumnPlaces]
@@ -106,10 +106,19 @@ class RankingAudit(Report):
     about: Mapping[str, str] = field(default_factory=dict)
     reading: tuple[str, ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
+        found = super().to_dict()
+        return found | {"sentences": ranking_sentences(found)}
+
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group and its name."""
         for name, part in by_names(self.by_attribute).items():
             for group, found in part.groups.items():
+                yield name, group, Fraction("share_of_rows"), Estimate.without_interval(found.share_of_rows, found.n)
+                low, high = (end / self.top for end in found.chance)
+                chance = Estimate(math.nan, low, high, found.n, "a range has no one value")
+                yield name, group, Fraction("share_of_top_by_chance"), chance
                 for figure in (Fraction("share_of_top"), "representation", "exposure", "selection_ratio"):
                     if (one := getattr(found, figure)) is not None:
                         yield name, group, figure, one
@@ -270,3 +279,45 @@ class _Column:
 
 def _divided(value: float, ends: tuple[float, float], n: int, scale: float) -> Estimate:
     return Estimate(float(value / scale), float(ends[0] / scale), float(ends[1] / scale), n)
+
+
+def ranking_sentences(result: Record) -> list[str]:
+    """Return one sentence for each group whose count in the top chance does not explain, the clearest first.
+
+    Of two groups that are all rows, the one with fewer rows in the top than its share is named: the other has the rest.
+    Where no group stands out, one sentence says so.
+    """
+    told: list[tuple[bool, float, str, str]] = []
+    for name, column in result["by_attribute"].items():
+        compared = {group: one for group, one in column["groups"].items() if one["included"]}
+        each = len(compared) != 2 or sum(one["n"] for one in compared.values()) < result["rows"]
+        for group, one in compared.items():
+            figure = estimate_from_dict(one["representation"])
+            if each or figure.value < 1 or (figure.value == 1 and not told):
+                told.append((1 - result["level"] < one["p_value"], abs(math.log(max(figure.value, 1e-9))), name, group))
+    if not told:
+        return ["No two groups have enough rows to be compared."]
+    told.sort(key=lambda one: (one[0], -one[1]))
+    decided = [_told(*one[2:], result) for one in told if not one[0]]
+    if decided:
+        return decided
+    none = f"No group’s share of the top {result['top']:,} differs measurably from its share of all rows."
+    return [f"{none} {_told(*told[0][2:], result)}"]
+
+
+def _told(name: str, group: str, result: Record) -> str:
+    one = result["by_attribute"][name]["groups"][group]
+    by = f"By {printable(name)}, " if len(result["by_attribute"]) > 1 else ""
+    figure, share = estimate_from_dict(one["representation"]), estimate_from_dict(one["share_of_top"])
+    low, high = (number(end, 0) for end in one["chance"])
+    return (
+        f"{by}{named_group(name, group)} holds {percent(share)}% of the first {result['top']:,} places and "
+        f"{number(100 * one['share_of_rows'])}% of all rows: representation {number(figure.value, 2)}, interval "
+        f"{ratio_span(figure)}. It has {_count(one['in_top'])} of these places; by chance, {low} to {high} would be "
+        "expected."
+    )
+
+
+def _count(value: float) -> str:
+    """Return a count, which ties can make a fraction."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"

@@ -39,17 +39,13 @@ from levelhead.metrics.weighted import (
     weighted_estimates,
     weighted_proportion,
 )
-from levelhead.report import blocks
 from levelhead.report.record import Finding
 from levelhead.report.sentences import named_group
 from levelhead.report.text import (
     Record,
     counted,
     estimate_from_dict,
-    level_text,
     number,
-    percent,
-    percent_interval,
     short,
 )
 from levelhead.report.wide import RATIO_OF_RATES, Fraction
@@ -306,14 +302,7 @@ def ratio_title(favourable: str | None) -> str:
 
 def ratio_span(ratio: Estimate) -> str:
     """Return the interval of a ratio, whose upper end may be infinite."""
-    return f"[{number(ratio.low, 2)}, {number(ratio.high, 2) if math.isfinite(ratio.high) else 'any size'}]"
-
-
-def ratio_cell(ratio: Estimate) -> Record:
-    """Return a ratio with its interval, or why it is undefined, as a table's cell."""
-    return (
-        blocks.cell(number(ratio.value, 2), ratio_span(ratio)) if ratio.defined else blocks.undefined_cell(ratio.reason)
-    )
+    return f"{number(ratio.low, 2)} to {number(ratio.high, 2) if math.isfinite(ratio.high) else 'any size'}"
 
 
 def _both_ratios(name: str, part: MoreRates) -> list[str]:
@@ -391,17 +380,6 @@ class Rates(Part):
         """Return one ratio of each column, the lowest first, where the favourable outcome is known."""
         return [found["sentences"][0] for _, _, found in lowest_ratios(result)]
 
-    @classmethod
-    def column_sections(cls, name: str, result: Record) -> list[Record]:
-        """Return the section on rates and amplification; none where several classes are set against the rest."""
-        rates = result.get("rates", {}).get(name)
-        amplified = result.get("amplification", {}).get(name)
-        level = level_text(result.get("level", 0.95))
-        shown = [] if rates is None else _rates(name, rates, level)
-        if amplified is not None and amplified["pairs"]:
-            shown += _amplified(name, amplified, level)
-        return [blocks.section("More metrics", shown, rank=4)]
-
 
 class Amplifications(Found):
     """Bias amplification of each sensitive column."""
@@ -434,80 +412,3 @@ class Amplified(Part):
                 members=None if clusters is None else clusters.members,
             )
         return Amplifications(found, frame.names, amplification_sentence)
-
-
-def _rates(name: str, rates: Record, level: str) -> list[Record]:
-    reference = rates["reference"]
-    rows, fewer = [], []
-    for group, figures in rates["groups"].items():
-        cells = [blocks.figure_cell(figures[key]) for key in ("precision", "false_negative_rate", "balanced_error")]
-        cells += [_ratio(figures[key]) for key in ("selection_ratio", "true_positive_ratio")]
-        rows.append((group, cells))
-        fewer.append((group, [cells[0], cells[2], cells[4]]))
-    gap = estimate_from_dict(rates["predictive_parity"])
-    parity = (
-        f"Predictive parity: the precision of two groups differs by at most {percent(gap)} points, interval "
-        f"{percent_interval(gap)}."
-        if gap.defined
-        else f"Predictive parity is undefined: {gap.reason}."
-    )
-    chosen = "as chosen" if rates["reference_is_given"] else "the group with the highest selection rate"
-    about = (
-        f"The four-fifths rule asks whether it is below {FOUR_FIFTHS}, where positive is the favourable outcome."
-        if rates["favourable"] is None
-        else f"The four-fifths rule asks whether the ratio named above is below {FOUR_FIFTHS}."
-    )
-    to = (
-        ""
-        if reference is None
-        else f"Ratios are relative to {short(reference)}, {chosen}, with simultaneous intervals."
-    )
-    heads: list[str | tuple[str, str]] = [
-        "Group",
-        ("Precision", "Share of predicted positives that are positive. Percent."),
-        ("False negative rate", "Share of positives that are missed. Percent."),
-        ("Balanced error", "Mean of false negative and false positive rate. Percent."),
-        (ratio_title(rates["favourable"]), f"Selection rate divided by that of the reference group. {about}"),
-        ("Ratio of true positive rates", "1 is the rate of the reference group."),
-    ]
-    caption = f"Precision, errors and ratios by group of {short(name)}, with {level} intervals"
-    notes = [parity, to]
-    whole = blocks.table(caption, heads, rows, notes=notes, page_columns=[2], where=blocks.TERMINAL)
-    return [
-        *blocks.said(rates["sentences"], most=RATIOS_PRINTED, more="ratios below four fifths", where=blocks.TERMINAL),
-        *([whole] if rates["reference_is_given"] else []),
-        # A page shows the other figures in its first table.
-        blocks.table(caption, [heads[at] for at in (0, 1, 3, 5)], fewer, notes=notes),
-    ]
-
-
-def _amplified(name: str, found: Record, level: str) -> list[Record]:
-    rows = []
-    for pair in found["pairs"]:
-        value = pair["value"]
-        cell = (
-            blocks.cell("no direction", quiet=True) if value is None else blocks.cell(number(100 * value, signed=True))
-        )
-        rows.append((f"{short(pair['group'], 60)}, {short(pair['class'], 40)}", [cell]))
-    return [
-        *(blocks.paragraph(sentence) for sentence in found["sentences"]),
-        blocks.table(
-            f"Bias amplification from group of {short(name)} to class, points",
-            [
-                "Group and class",
-                ("Predicted minus labelled", "In the direction of the association in the labels."),
-            ],
-            rows,
-            notes=[
-                f"The mean over these pairs has a {level} interval in the sentence above. No direction: the labels "
-                "show no association of group and class beyond chance."
-            ],
-            folded="Bias amplification, pair by pair",
-        ),
-    ]
-
-
-def _ratio(record: Record | None) -> Record:
-    if record is None:
-        return blocks.cell("1", "the reference", quiet=True)
-    return ratio_cell(estimate_from_dict(record))

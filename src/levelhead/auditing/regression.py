@@ -14,7 +14,7 @@ Rows are counted batch by batch: only their number, mean, squared and cubed devi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -41,14 +41,13 @@ from levelhead.auditing.regression_beside import (
     figures_of,
     within_levels,
 )
-from levelhead.auditing.regression_page import regression_page
 from levelhead.auditing.regression_rows import ErrorRows
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report import wide
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
-from levelhead.report.text import Record, digits, number
+from levelhead.report.text import digits, number
 from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source
 from levelhead.types import Estimate, in_quotes, printable
@@ -94,7 +93,6 @@ class RegressionAudit(Report):
     """
 
     kind: ClassVar[str] = "regression audit"
-    make_page: ClassVar[Callable[..., Record]] = staticmethod(regression_page)
     optional: ClassVar[Collection[str]] = ("about", "reading", "reference", "control", "against")
 
     by_attribute: dict[Key, dict[Key, RegressionFigures]]
@@ -121,7 +119,12 @@ class RegressionAudit(Report):
         return super().to_dict() | {"pairs": [pair.named() for pair in self.pairs]} | more
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
-        """Yield the means of every group with its attribute and its name."""
+        """Yield the means of all rows and of every group with its attribute and its name."""
+        explained = Estimate.without_interval(self.explained, self.overall.n)
+        if math.isnan(self.explained):
+            explained = Estimate.undefined("all labels are the same", self.overall.n)
+        yield "all rows", None, wide.Fraction("explained_variance"), explained
+        yield from (("all rows", None, quantity, getattr(self.overall, quantity)) for quantity in QUANTITIES)
         for name, part in by_names(self.by_attribute).items():
             for group, found in part.items():
                 for quantity in ("mean_prediction", "mean_error", "mean_absolute_error"):

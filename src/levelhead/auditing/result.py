@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from levelhead.auditing.continuous import ContinuousGap
 from levelhead.auditing.figures import AttributeAudit, GroupFigures
+from levelhead.auditing.finding import detectable_figure
 from levelhead.auditing.frames import draw_rates
 from levelhead.auditing.over_time import OverTime
 from levelhead.auditing.own_metrics import OwnMetric
-from levelhead.auditing.page import audit_page
 from levelhead.auditing.paired_answer import PairedAudit
 from levelhead.auditing.part import Answer
+from levelhead.auditing.parts import sentences
 from levelhead.auditing.rates import MoreRates
 from levelhead.auditing.scores import ScoreAudit
 from levelhead.metrics.amplification import Amplification
@@ -54,7 +56,6 @@ class AuditResult(Report):
     """
 
     kind: ClassVar[str] = "audit"
-    make_page: ClassVar[Callable[..., Record]] = staticmethod(audit_page)
 
     by_attribute: dict[Key, AttributeAudit]
     warnings: list[str]
@@ -139,11 +140,8 @@ class AuditResult(Report):
             for attribute, part in self.by_attribute.items()
         }
         first = next(iter(by_attribute.values()))
-        own = {
-            name: {"sentences": one.sentences(), **one.to_dict(), "sections": one.sections()}
-            for name, one in self.parts.items()
-        }
-        return {
+        own = {name: {"sentences": one.sentences(), **one.to_dict()} for name, one in self.parts.items()}
+        found = {
             "kind": self.kind,
             **first,
             "by_attribute": by_attribute,
@@ -154,6 +152,7 @@ class AuditResult(Report):
             **{name: one.to_dict() for name, one in self.findings.items()},
             **({"parts": own} if own else {}),
         }
+        return found | {"sentences": sentences(found)} | self.figures_in_json()
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""
@@ -169,7 +168,20 @@ class AuditResult(Report):
             both = Pair(pair["first"]["group"], pair["second"]["group"])
             one = estimate_from_dict(pair["difference"])
             yield pair["attribute"], both, Fraction(f"{pair['rate']}_difference{ending}"), one
+        yield from self._limits()
         yield from (one for one in found if one[0] not in parts)
+
+    def _limits(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield the range of each rate over many groups, beside that by chance, and the gaps that can be detected."""
+        for one in self.headline.get("ranges", ()):
+            for ending, value, high in (("", one["value"], math.nan), ("_by_chance", one["expected"], one["high"])):
+                figure = Estimate(value, math.nan, high, 0, "the range of a rate has no interval")
+                yield one["attribute"], None, Fraction(f"{one['rate']}_range{ending}"), figure
+        for one in self.headline.get("detectable", ()):
+            ending = f"[{one['class']}]" if self.positive is None else ""
+            for pair in {one[which]["first"]: one[which] for which in ("best", "worst")}.values():
+                both, name = Pair(pair["first"], pair["second"]), Fraction(f"{one['rate']}_detectable{ending}")
+                yield one["attribute"], both, name, detectable_figure(pair["gap"])
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
         """Whether a group has enough rows for the gaps of a rate."""

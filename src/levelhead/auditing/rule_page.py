@@ -6,51 +6,31 @@ import itertools
 
 from scipy import special
 
-from levelhead.auditing.paired_page import paired_sections
 from levelhead.auditing.scale import LOG_ODDS
-from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
-from levelhead.report.markdown import markdown
+from levelhead.report.one_page import one_page
 from levelhead.report.text import Record, number, short
 
 USES_GROUPS = (
     "USES GROUPS: this rule reads each row's group to decide. In many places that is unlawful for decisions about "
-    "people. It makes no model fair; it trades accuracy for a smaller measured gap."
+    "people. It makes no model fair."
 )
 
 
-def rule_page(result: Record, *, source: str = "") -> Record:
-    """Return the page of a rule, from its JSON; arguments are those of :attr:`Report.make_page`."""
-    # BiasRule.save writes no sentences.
-    finding, *lines = result.get("sentences") or [_finding(result)]
-    against = result.get("against") or {"by_attribute": {}}
-    sections = [section for name in against["by_attribute"] for section in paired_sections(name, result)]
-    tables = [
-        section | {"blocks": [block for block in section["blocks"] if block["type"] == "table"]} for section in sections
-    ]
-    uses, warning = result["rule"]["uses_groups"], blocks.paragraph(USES_GROUPS, strong=True, where=blocks.BOTH)
-    parts = [
-        *([blocks.section("Who is asked", [warning], rank=-1)] if uses else []),
-        blocks.section("What the rule decides", _cutoffs(result)),
-        *tables,
-        *blocks.of_terminal(result, "USES GROUPS." if uses else ""),
-        blocks.section("The rule", [blocks.terms(_terms(result)), blocks.paragraph(CAUTION)]),
-    ]
-    return blocks.page(
-        "Rule",
-        finding,
-        [blocks.part(parts)],
-        title=f"A rule for {source or 'predictions'}",
-        about=source,
-        lines=lines,
-        cautions=result.get("warnings") or [],
+def rule_page(record: Record, *, source: str = "") -> Record:
+    """Return the page of a rule, from its JSON or from what ``BiasRule.save`` wrote, which has no sentences."""
+    uses = [USES_GROUPS] if record["rule"]["uses_groups"] else []
+    warnings = [*uses, *(record.get("warnings") or [])]
+    facts = [*_terms(record), *_cutoffs(record)]
+    return one_page(
+        {"kind": "rule", "sentences": [_finding(record)], **record, "warnings": warnings, "facts": facts}, source=source
     )
 
 
 def card_of(result: Record) -> str:
     """Return the card of a rule in Markdown, from its JSON: what it reads, and from which score it decides."""
-    facts = "\n".join(f"- {name}: {text}" for name, text in _terms(result))
-    parts = ["# Rule that decides by group", USES_GROUPS, _finding(result), facts, markdown(_cutoffs(result)), CAUTION]
+    facts = "\n".join(f"- {name}: {text}" for name, text in [*_terms(result), *_cutoffs(result)])
+    parts = ["# Rule that decides by group", USES_GROUPS, _finding(result), facts, CAUTION]
     return "\n\n".join(one.strip() for one in parts) + "\n"
 
 
@@ -100,11 +80,11 @@ def _terms(result: Record) -> list[tuple[str, str]]:
     return [*terms, ("Schema", str(rule.get("schema", 1)))]
 
 
-def _cutoffs(result: Record) -> list[Record]:
+def _cutoffs(result: Record) -> list[tuple[str, str]]:
     """From which score each group is decided positive; nothing of one threshold for all."""
     if not (found := result.get("cutoffs")):
         return []
-    log_odds = result.get("scale") == LOG_ODDS
+    log_odds, positive = result.get("scale") == LOG_ODDS, short(str(result["classes"][1]))
 
     def at(value: float) -> str:
         return f"{special.logit(value):.3g}" if log_odds else f"{value:g}"
@@ -117,23 +97,8 @@ def _cutoffs(result: Record) -> list[Record]:
         ]
         return "; ".join(said) or "never"
 
-    positive = short(str(result["classes"][1]))
-    notes = ["Probabilities are rounded to a thousandth."]
+    told = [(f"Scores of {short(group)} decided {positive}", words(parts)) for group, parts in found.items()]
     if any(low > high for parts in found.values() for (_, high, _), (low, _, _) in itertools.pairwise(parts)):
-        notes.append(
-            f"Between two ranges a score is not decided {positive}, although a lower one is. Equalized odds can need "
-            "this where scores rank one group better than another."
-        )
-    return [
-        blocks.table(
-            f"Scores with the decision {positive}, by group",
-            ["Group", "With the rule", "Before"],
-            [
-                (group, [blocks.cell(words(parts)), blocks.cell(f"from {_threshold(result):g}", quiet=True)])
-                for group, parts in found.items()
-            ],
-            notes=notes,
-            text_columns=[1, 2],
-            where=blocks.BOTH,
-        )
-    ]
+        why = "Equalized odds can need this where scores rank one group better than another."
+        told.append(("Between two ranges", f"A score is not decided {positive}, although a lower one is. {why}"))
+    return told

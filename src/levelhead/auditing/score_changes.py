@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from levelhead.metrics.between import difference_of, shared
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.ranking import area_under_roc
-from levelhead.report import blocks
 from levelhead.report.record import Finding
-from levelhead.report.text import Record, number, percent_interval, short
+from levelhead.report.text import number, percent_ends
 from levelhead.types import Estimate, in_quotes, printable
 
 
@@ -88,34 +87,9 @@ def area_sentences(name: str, areas: dict[Key, AreaChange]) -> list[str]:
     said = [
         f"For group {in_quotes(group_name(key))} of {printable(name)} the AUC changed from {number(100 * one.old)}% to "
         f"{number(100 * one.new)}%: {number(100 * one.change.value, signed=True)} points, interval "
-        f"{percent_interval(one.change, signed=True)}."
+        f"{percent_ends(one.change, signed=True)}."
         for key, one in sorted(decided, key=lambda pair: -abs(pair[1].change.value))[:5]
     ]
     if areas and not said:
         said.append(f"By {printable(name)}, no group’s AUC changed measurably.")
     return said
-
-
-def area_table(name: str, areas: dict[str, Record], level: str) -> list[Record]:
-    """Return the table of a page, from JSON."""
-    rows = []
-    for group, one in areas.items():
-        cells = [blocks.cell(number(100 * one[side])) for side in ("old", "new")]
-        beside = blocks.no_cell() if one["beside"] is None else blocks.figure_cell(one["beside"], signed=True)
-        rows.append((group, [*cells, blocks.figure_cell(one["change"], signed=True), beside]))
-    if not rows:
-        return []
-    return [
-        blocks.table(
-            f"AUC of both scores on the same rows, by {short(name)}, percent",
-            [
-                "Group",
-                "Old",
-                "New",
-                ("Change, points", f"New minus old, with simultaneous {level} intervals."),
-                ("Beside the largest group", "The change minus that of the largest group, in points."),
-            ],
-            rows,
-            where=blocks.BOTH,
-        )
-    ]

@@ -20,7 +20,6 @@ from levelhead.auditing.engine import Pair, Quantity, compare
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.scale import Scale, exact
 from levelhead.auditing.score_rows import ScoreRows
-from levelhead.auditing.scores_page import score_sections
 from levelhead.auditing.separation import Separation, rates_over, separations
 from levelhead.metrics import Counts, estimate_all
 from levelhead.metrics import scores as score_metrics
@@ -225,7 +224,6 @@ class Scores(Part):
     name = "scores"
     needs = ("score",)
     keeps = ("label", "score", "prediction", "cluster", "groups")
-    column_sections = staticmethod(score_sections)
 
     def find(self, frame: Frame) -> ScoreAudit:
         """Return the figures; what cannot be computed is NaN with a reason."""

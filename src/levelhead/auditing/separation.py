@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from levelhead.metrics import separation
 from levelhead.metrics.between import Differences
-from levelhead.metrics.names import RATE_TITLES, Key, group_name
+from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.scores import ScoreCounts
-from levelhead.report import blocks
 from levelhead.report.record import Finding
-from levelhead.report.text import Record, short
+from levelhead.report.text import Record
 from levelhead.types import Estimate
 
 RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
@@ -77,55 +76,3 @@ def rates_over(counts: ScoreCounts, keys: Sequence[Key], thresholds: Sequence[fl
             for rate, (own, of) in parts.items()
         }
     return {"thresholds": list(map(float, thresholds)), "groups": groups}
-
-
-def separation_sections(name: str, own: Record, level: str, marks: Sequence[float]) -> list[Record]:
-    """Return the section of a page on one sensitive column, from the JSON of its scores."""
-    groups: Mapping[str, Record] = own.get("separation") or {}
-    if not groups:
-        return []
-    rows = []
-    for group, one in groups.items():
-        at = one["reached_at"]
-        cells = [blocks.figure_cell(one["kolmogorov_smirnov"]), blocks.cell("–" if at is None else f"{at:.3g}")]
-        cells += [blocks.figure_cell(one["gini"]), blocks.figure_cell(one["brier"], 3, scale=1)]
-        rows.append((group, cells))
-    table = blocks.table(
-        f"Separation of the classes by group of {short(name)}, with {level} intervals",
-        [
-            "Group",
-            ("Kolmogorov–Smirnov", "Largest distance between the two classes’ cumulative shares, in points."),
-            ("Reached at", "The score at that distance."),
-            ("Gini", "2 AUC − 1, in percent: 0 is chance, 100 a perfect order."),
-            ("Brier score", "Mean squared difference of label and probability: 0 is best."),
-        ],
-        rows,
-    )
-    return [blocks.section("The scores: separation, and rates at every threshold", [table, *_rates(name, own, marks)])]
-
-
-def _rates(name: str, own: Record, marks: Sequence[float]) -> list[Record]:
-    curves = own.get("rates") or {}
-    if len(curves.get("thresholds", ())) < 2:
-        return []
-    sizes = {group: one["n"] for group, one in own["groups"].items()}
-    largest = sorted(curves["groups"], key=lambda group: -sizes[group])[:MOST_LINES]
-    drawn = []
-    for at, rate in enumerate(RATES):
-        lines = []
-        for group in largest:
-            points = zip(curves["thresholds"], curves["groups"][group][rate], strict=True)
-            lines.append((group, [(x, 100 * y) for x, y in points if y is not None]))
-        drawn.append(
-            blocks.curves(
-                f"{RATE_TITLES[rate]} by group of {short(name)} over the threshold",
-                [line for line in lines if line[1]],
-                titles=("Threshold", "Percent"),
-                marks=marks,
-                notes=["Dashed uprights: the thresholds of this audit."],
-                folded=f"{RATE_TITLES[rate]} at every threshold" if at else "",
-            )
-        )
-    if (more := len(curves["groups"]) - len(largest)) > 0:
-        drawn.append(blocks.paragraph(f"The {MOST_LINES} largest groups are drawn; the JSON has {more:,} more."))
-    return drawn

@@ -11,9 +11,8 @@ from levelhead.metrics import trend as trends
 from levelhead.metrics.between import clearest
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import RATE_TITLES, Key, group_name
-from levelhead.report import blocks
 from levelhead.report.record import Finding
-from levelhead.report.text import Record, counted, level_text, number, percent_interval, short
+from levelhead.report.text import counted, number, percent_ends
 from levelhead.types import Estimate, in_quotes, listed, printable
 
 Cells = Mapping[str, tuple[IntArray, IntArray]]
@@ -49,7 +48,7 @@ def rate_sentence(name: str, one: RateChange) -> str:
     return (
         f"By {printable(name)}, the {RATE_TITLES[one.rate].lower()} of {in_quotes(one.group)} changes from "
         f"{number(100 * one.first)}% to {number(100 * one.last)}%, by {number(100 * one.change.value, signed=True)} "
-        f"points (interval {percent_interval(one.change, signed=True)})."
+        f"points (interval {percent_ends(one.change, signed=True)})."
     )
 
 
@@ -69,26 +68,3 @@ def few_sentences(
                 f"{printable(names[key])}: groups without {rows} in both periods are not compared: {listed(few)}."
             )
     return said
-
-
-def changes_table(name: str, own: Record, result: Record) -> Record:
-    """Return the table of two periods: changes of differences, then those of rates."""
-    rows = []
-    for one in own["trends"]:
-        ends = [blocks.cell(number(100 * end, signed=True)) for end in one["line"]]
-        cells = [blocks.cell(RATE_TITLES[one["rate"]]), *ends, blocks.figure_cell(one["slope"], signed=True)]
-        rows.append((f"{short(one['group'], 40)} minus {short(one['reference'], 40)}", cells))
-    for one in own["changes"]:
-        ends = [blocks.cell(number(100 * one[end])) for end in ("first", "last")]
-        cells = [blocks.cell(RATE_TITLES[one["rate"]]), *ends, blocks.figure_cell(one["change"], signed=True)]
-        rows.append((short(one["group"], 60), cells))
-    first, last = (short(period, 30) for period in result["periods"])
-    count, level = counted(result["comparisons"], "comparison"), level_text(result["level"])
-    return blocks.table(
-        f"Changes by {short(name)} from {first} to {last}, percent and points",
-        ["Groups", "Rate", first, last, ("Change", f"In points, with its {level} interval, adjusted for {count}.")],
-        rows,
-        text_columns=[1],
-        most=12,
-        where=blocks.BOTH,
-    )

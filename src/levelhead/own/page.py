@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from levelhead.auditing.page import appendix, audit_sections, how
-from levelhead.auditing.paired_page import paired_sections, rate_title
-from levelhead.metrics.names import metric_title
 from levelhead.report import blocks
+from levelhead.report.one_page import one_page
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
+from levelhead.report.titles import title_of
 from levelhead.types import in_quotes
 
 HOW = (
@@ -27,43 +26,21 @@ def two_models_page(result: Record, *, source: str = "") -> Record:
         the page as a plain dict, for :func:`levelhead.report.render`. ``source`` is what it is about in a word, and
         ``command`` what made it.
     """
-    audit, level = result["audit"], level_text(result["level"])
-    sentences = [result["sentence"]]
-    parts = [blocks.part([_whole_section(result, level), _models_section(result)])]
-    metrics = [*WHOLE]
+    level, audit = level_text(result["level"]), result["audit"]
+    about = f"{result['new']} (new) against {result['old']} (old), the same {result['rows']:,} rows"
+    shared = [_whole_section(result, level), _models_section(result)]
+    how = blocks.section("Two models on the same rows", [blocks.paragraph(HOW)])
     if audit is None:
-        sentences.append(NO_GROUPS)
-        last = [blocks.section("How it was measured", [blocks.paragraph(HOW)])]
-    else:
-        alone = {key: value for key, value in audit.items() if key != "against"}
-        for name in audit["by_attribute"]:
-            changed = audit["against"]["by_attribute"][name]
-            *rates, gap = changed["sentences"] if len(changed["sentences"]) > 1 else [*changed["sentences"], ""]
-            sentences = [gap, *sentences, *rates] if gap and len(sentences) == 1 else [*sentences, gap, *rates]
-            sections = [*paired_sections(name, audit), *blocks.on_page(audit_sections(name, alone))]
-            parts.append(
-                blocks.part(sections, title=f"By {short(name)}; figures without a change are those of {result['new']}")
-            )
-        metrics = list(next(iter(audit["by_attribute"].values()))["metrics"])
-        last = [how(audit, ""), blocks.section("Two models on the same rows", [blocks.paragraph(HOW)])]
-    parts.append(blocks.part([*last, appendix(metrics)]))
-    finding, *lines = [sentence for sentence in sentences if sentence]
-    accuracy = result["changes"]["accuracy"]
-    return blocks.page(
-        "Comparison",
-        finding,
-        parts,
-        title=source or f"{result['new']} against {result['old']}",
-        about=f"{result['new']} (new) against {result['old']} (old), the same {result['rows']:,} rows",
-        facts=[
-            ("Rows", f"{result['rows']:,}", "predicted by both models"),
-            ("Accuracy, old", _percent(accuracy["old"]), f"percent, {short(result['old'], 40)}"),
-            ("Accuracy, new", _percent(accuracy["new"]), f"percent, {short(result['new'], 40)}"),
-            ("Predicted differently", f"{result['different']:,}", "rows, which decide every difference"),
-        ],
-        lines=lines,
-        cautions=result["warnings"],
-    )
+        title, parts = source or f"{result['new']} against {result['old']}", [blocks.part([*shared, how])]
+        said = [result["sentence"], NO_GROUPS]
+        return blocks.page(
+            "Comparison", said[0], parts, title=title, about=about, lines=said[1:], cautions=result["warnings"]
+        )
+    changed = [one for own in audit["against"]["by_attribute"].values() for one in reversed(own["sentences"])]
+    said = list(dict.fromkeys([changed[0], result["sentence"], *changed]))
+    page = one_page({**audit, "sentences": said, "warnings": result["warnings"]}, source=source)
+    parts = [*page["parts"], blocks.part([*shared, how], title="All rows, and the two models")]
+    return page | {"kind": "Comparison", "about": about, "parts": parts}
 
 
 def _whole_section(result: Record, level: str) -> Record:
@@ -105,7 +82,7 @@ def _models_section(result: Record) -> Record:
 
 def change_title(name: str) -> str:
     """Return a figure's name as tables show it."""
-    return metric_title(name) if name in WHOLE else rate_title(name)
+    return title_of(name)
 
 
 def _cells(change: Record) -> list[Record]:

@@ -14,6 +14,8 @@ from levelhead.types import Estimate
 PAGE, TERMINAL, BOTH = "page", "terminal", "both"
 """Where a block is shown."""
 _PERCENT: Record = {"low": 0.0, "high": 100.0, "ticks": [{"at": at, "text": str(at)} for at in range(0, 101, 20)]}
+SHARES: Record = {"low": 0.0, "high": 100.0, "ticks": [{"at": at, "text": str(at)} for at in (0, 50, 100)]}
+"""The axis of shares in percent, the same in all panels of a chart."""
 _STEPS = (1, 2, 2.5, 5, 10)
 _PLANE = (300, 300)
 """Width and height, in pixels, of the narrowest plane: labels that do not meet there do not meet anywhere."""
@@ -72,6 +74,26 @@ def figure_cell(
     value, low, high = (scale * each for each in (one.value, one.low, one.high))
     ends = interval(low, high, digits, signed=signed) or "no interval"
     return cell(number(value, digits, signed=signed), ends, more, mark=mark)
+
+
+def range_cell(found: Estimate, *, fraction: bool = True, ratio: bool = False, signed: bool = False) -> Record:
+    """Return a figure with its interval in few characters: a fraction in percent, a ratio with two digits."""
+    if not found.defined and math.isnan(found.low):
+        return undefined_cell(found.reason)
+
+    def text(value: float) -> str:
+        if ratio:
+            return number(value, 2)
+        return number(100 * value, signed=signed) if fraction else of_any_unit(value)
+
+    ends = [text(end) if math.isfinite(end) else "" for end in (found.low, found.high)]
+    joint = " to " if signed or any(end.startswith("−") for end in ends) else "–"
+    return cell(text(found.value) if found.defined else "bounds", joint.join(ends) if any(ends) else "")
+
+
+def panels(caption: str, drawn: Sequence[Record], about: str) -> Record:
+    """Return panels beside each other, of the same rows: a mark with its interval for each (``report.charts``)."""
+    return {"type": "panels", "where": PAGE, "caption": caption, "about": about, "panels": list(drawn)}
 
 
 def table(
@@ -216,15 +238,19 @@ def curves(
     band: Sequence[tuple[float, float, float]] = (),
     marks: Sequence[float] = (),
     diagonal: bool = False,
+    points: Sequence[tuple[float, float, float, float, bool]] = (),
+    ticks: Sequence[tuple[float, str]] = (),
     notes: Sequence[str] = (),
     folded: str = "",
 ) -> Record:
     """Return a picture of lines, distinguished by their dashes, with a legend below.
 
     ``lines`` are names with places (x, y) from left to right, ``band`` is (x, low, high) around the first, ``marks``
-    are upright lines; ``diagonal`` draws the line from corner to corner of the unit square.
+    are upright lines; ``diagonal`` draws the line from corner to corner of the unit square. ``points`` are (x, y, low,
+    high) and whether the point stands out; ``ticks`` name places below the picture.
     """
     places = [place for _, line in lines for place in line] + [(x, y) for x, *ends in band for y in ends]
+    places += [(x, y) for x, *ends, _ in points for y in ends]
     across = _tight([x for x, _ in places] + ([0.0, 1.0] if diagonal else []))
     up = _tight([y for _, y in places] + ([0.0, 1.0] if diagonal else [0.0]))
 
@@ -242,7 +268,10 @@ def curves(
         "where": PAGE,
         "caption": short(caption, LONGEST_SENTENCE),
         "titles": list(titles),
-        "x_axis": across,
+        "x_axis": across | {"ticks": [{"at": at, "text": text} for at, text in ticks]} if ticks else across,
+        "points": [
+            {"line": drawn([(x, low), (x, high)]), "x": x, "y": y, "out": out} for x, y, low, high, out in points
+        ],
         "y_axis": up,
         "lines": [
             {"label": short(label), "points": drawn(line), "dash": at % 6} for at, (label, line) in enumerate(lines)
@@ -379,20 +408,6 @@ def part(sections: Sequence[Record], *, title: str = "", finding: str = "") -> R
     return {"title": short(title, 200), "finding": finding, "sections": [one for one in sections if one["blocks"]]}
 
 
-def audited(result: Record, what: str) -> Record:
-    """Return what :func:`page` takes of an audit's JSON: title, the line above the finding, and cautions.
-
-    ``what`` was audited, such as a file; the line says what the user told of it, and the groups.
-    """
-    about = result.get("about") or {}
-    said = [short(about["title"], 120)] if about.get("title") else []
-    said += [f"Model: {short(about['model'], 160)}"] if about.get("model") else []
-    said.append(f"{what}: groups by {', '.join(map(short, result['by_attribute']))}")
-    return {
-        "title": about.get("title") or f"Audit of {what}", "about": ". ".join(said), "cautions": result["warnings"],
-    }  # fmt: skip
-
-
 def by_column(sections: Mapping[str, Sequence[Record]]) -> list[Record]:
     """Return a part for each sensitive column, with its name as the title where there are several."""
     return [part(own, title=name if len(sections) > 1 else "") for name, own in sections.items()]
@@ -409,7 +424,10 @@ def page(
     lines: Sequence[str] = (),
     cautions: Sequence[str] = (),
     brief: Record | None = None,
-    sheets: Sequence[Sequence[Record]] = (),
+    headline: Sequence[Record] = (),
+    deck: str = "",
+    chart: Sequence[Record] = (),
+    sure: Sequence[tuple[str, str]] = (),
 ) -> Record:
     """Return a whole page.
 
@@ -423,7 +441,11 @@ def page(
         lines: more sentences below the finding.
         cautions: what a reader must know before any figure.
         brief: of :func:`brief`, what a terminal shows unless everything is wanted; None: everything.
-        sheets: sections of the first sheet, below finding and facts, and of the second; the parts are folded then.
+        headline: the first line in pieces, each a ``text`` with the ``mark`` of its group in the chart, if not
+            ``finding``.
+        deck: the size of what was found, with its uncertainty.
+        chart: blocks that answer the question, before anything is folded.
+        sure: questions with an answer on the limits of the finding; with them the parts are folded.
     """
     return {
         "kind": kind,
@@ -436,7 +458,10 @@ def page(
         "parts": list(parts),
         "command": "",
         "brief": brief,
-        "sheets": [[one for one in sheet if one["blocks"]] for sheet in sheets],
+        "headline": list(headline),
+        "deck": deck,
+        "chart": list(chart),
+        "sure": [{"question": question, "answer": answer} for question, answer in sure],
     }
 
 
@@ -458,8 +483,3 @@ def brief(
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
         "option": option,
     }
-
-
-def room(*titles: str) -> Record:
-    """Return empty fields that a reader fills in, on paper too."""
-    return {"type": "room", "titles": list(titles), "where": PAGE}

@@ -9,11 +9,12 @@ import pandas as pd
 from rich.console import Group
 
 from levelhead.metrics.names import Key, group_name
-from levelhead.report import wide
+from levelhead.report import rows, wide
 from levelhead.report.blocks import PAGE
 from levelhead.report.gate import Condition, check
 from levelhead.report.latex import latex
 from levelhead.report.markdown import markdown
+from levelhead.report.one_page import one_page
 from levelhead.report.page import render
 from levelhead.report.record import Finding
 from levelhead.report.terminal import drawn
@@ -34,13 +35,18 @@ class Report(Finding):
     kind: ClassVar[str]
     optional: ClassVar[Collection[str]] = ()
     level: float
-    make_page: ClassVar[Callable[..., Record]]
+    make_page: ClassVar[Callable[..., Record]] = staticmethod(one_page)
     """Turns the JSON of a result of this kind into a page; takes ``source``, what was measured in a word."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
         found = {"kind": self.kind, **super().to_dict()}
-        return {name: one for name, one in found.items() if one or name not in self.optional}
+        return {name: one for name, one in found.items() if one or name not in self.optional} | self.figures_in_json()
+
+    def figures_in_json(self) -> dict[str, Any]:
+        """Return what the JSON keeps of :meth:`figures`, under ``figures``: pages are drawn of it."""
+        found = rows.written(self)
+        return {"figures": found} if found["data"] else {}
 
     def page(self, *, source: str = "", command: str = "", more: Mapping[str, Any] | None = None) -> Record:
         """Return the page as a plain dict, for :func:`levelhead.report.render`, of the JSON and ``more`` keys."""

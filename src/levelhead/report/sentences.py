@@ -23,7 +23,7 @@ from levelhead.report.text import (
     level_text,
     number,
     percent,
-    percent_interval,
+    percent_ends,
     short,
 )
 from levelhead.types import Estimate
@@ -255,7 +255,7 @@ def _range(differences: Sequence[Difference]) -> str:
     """Say how far defined differences and their intervals reach, in points."""
     figures = [one.estimate for one in differences]
     if len(figures) == 1:
-        span = percent_interval(figures[0], signed=True)
+        span = percent_ends(figures[0], signed=True)
         return f"{percent(figures[0], signed=True)} points" + (f", interval {span}" if span else "")
     known = [figure for figure in figures if not math.isnan(figure.low)]
     ends = (
@@ -275,7 +275,7 @@ def gap_sentence(figure: Estimate, attribute: str, metric: str = "equalized_odds
     what = f"The {METRICS[metric].phrase} between groups of “{short(attribute)}”"
     if not figure.defined:
         return f"{what} is undefined: {_ends(figure.reason)}"
-    span = percent_interval(figure)
+    span = percent_ends(figure)
     return f"{what} is {percent(figure)} percentage points, interval {span}{_verdict(figure)}"
 
 

@@ -197,7 +197,12 @@ class DrawnTable:
 
 def _beside(cell: Record) -> str:
     first, *more = cell_lines(cell)
-    return " ".join([first, *(f"({line})" if line[:1].isdigit() and "–" in line else line for line in more)])
+    return " ".join(
+        [
+            first,
+            *(f"({line})" if line[:1] in "0123456789+−" and ("–" in line or " to " in line) else line for line in more),
+        ]
+    )
 
 
 def _below(cell: Record) -> str:

@@ -51,6 +51,13 @@ def percent_interval(figure: Estimate, digits: int = 1, *, signed: bool = False)
     return interval(100 * figure.low, 100 * figure.high, digits, signed=signed)
 
 
+def percent_ends(figure: Estimate, digits: int = 1, *, signed: bool = False) -> str:
+    """Return the ends of a fraction's interval as prose has them, ``8.5 to 29.1`` percent; empty if it has none."""
+    if math.isnan(figure.low) or math.isnan(figure.high):
+        return ""
+    return f"{number(100 * figure.low, digits, signed=signed)} to {number(100 * figure.high, digits, signed=signed)}"
+
+
 def level_text(level: float) -> str:
     """Return a confidence level in percent, such as 95% or 99.5%."""
     return f"{100 * level:g}%"

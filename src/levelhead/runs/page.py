@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from levelhead.auditing.overall import NOBODYS_GROUP, overall_parts
-from levelhead.auditing.page import appendix, audit_facts, audit_sections, how, main_gap
 from levelhead.report import blocks, marks
 from levelhead.report.card import without_paths
+from levelhead.report.one_page import one_page
 from levelhead.report.sentences import one_run_sentence
-from levelhead.report.text import Record, number, short
+from levelhead.report.text import Record, estimate_from_dict, number, short
 from levelhead.runs.cost_table import cost_table, mean_cost
 from levelhead.runs.folder import require_finished
 from levelhead.runs.recipe import read_recipe
@@ -52,45 +51,33 @@ def _run_page(folder: Path, split: str) -> Record:
         cautions.append(marks.meaning(told))
     if (steps := rehearsed(config)) is not None:
         cautions.append(REHEARSED % steps)
-    evaluation, lines = folder / f"evaluation-{split}.json", []
-    if evaluation.exists():
-        result = read_json(evaluation)
-        by_attribute = result["by_attribute"]
-    if evaluation.exists() and not by_attribute:
-        finding, facts, section = overall_parts(result)
-        lines, parts = [NOBODYS_GROUP], [blocks.part([section])]
-        ending, definitions = [], []
-    elif evaluation.exists():
-        first = next(iter(by_attribute))
-        finding = one_run_sentence(main_gap(by_attribute[first]), first)
-        facts = audit_facts(by_attribute[first], result.get("level", 0.95))
-        parts = blocks.by_column({each: audit_sections(each, result) for each in by_attribute})
-        cautions += result["warnings"]
-        ending = [how(result, f"{split} split of {config['data']['name']}")]
-        definitions = [appendix(list(by_attribute[first]["metrics"]))]
-    else:
+    about = f"{name} on {config['data']['name']}, seed {config.get('seed')}, {split} split"
+    sections = [
+        *_figure_sections(folder, config),
+        blocks.section("Cost of training", [_cost(folder, name)]),
+        blocks.section("The run", [_settings(config, metrics), _history(metrics)]),
+    ]
+    evaluation = folder / f"evaluation-{split}.json"
+    if not evaluation.exists():
         finding = (
             f"The {split} split of this run has not been evaluated by group, so its gaps are unknown: run `levelhead "
             f"evaluate {folder} --split {split}`."
         )
-        facts, parts, ending, definitions = [], [], [], []
-    sections = [
-        *_figure_sections(folder, config),
-        blocks.section("Cost of training", [_cost(folder, name)]),
-        *ending,
-        blocks.section("The run", [_settings(config, metrics), _history(metrics)]),
-        *definitions,
-    ]
-    return blocks.page(
-        "Run",
-        finding,
-        [*parts, blocks.part(sections)],
-        title=f"Run {folder.name}",
-        about=f"{name} on {config['data']['name']}, seed {config.get('seed')}, {split} split",
-        facts=facts,
-        lines=lines,
-        cautions=cautions,
-    )
+        return blocks.page(
+            "Run", finding, [blocks.part(sections)], title=f"Run {folder.name}", about=about, cautions=cautions
+        )
+    result = read_json(evaluation)
+    said, kind = [f"Accuracy of this run on the {split} split."], "evaluation"
+    if result["by_attribute"]:
+        first, part = next(iter(result["by_attribute"].items()))
+        gap = estimate_from_dict(part["metrics"].get("equalized_odds") or {"reason": "it was not measured"})
+        said, kind = [one_run_sentence(gap, first)], "audit"
+    elif result.get("sentences"):
+        said = result["sentences"]
+    record = {**result, "kind": kind, "sentences": said, "warnings": [*cautions, *result["warnings"]]}
+    page = one_page(record, source=f"{split} split of {config['data']['name']}")
+    parts = [*page["parts"], blocks.part(sections, title="The run: pictures, cost and settings")]
+    return page | {"kind": "Run", "title": short(f"Run {folder.name}", 120), "about": about, "parts": parts}
 
 
 def _cost(folder: Path, name: str) -> Record:

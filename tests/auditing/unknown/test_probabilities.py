@@ -12,8 +12,8 @@ import pytest
 
 from as_tables import audit_unrecorded
 from command_line import run, said
+from levelhead.auditing.unknown.answer import points
 from levelhead.auditing.unknown.known import named_in
-from levelhead.auditing.unknown.page import points
 from levelhead.storage import read_json
 
 COLUMNS = {"white": "p_w", "black": "p_b", "other": "p_o"}
@@ -62,12 +62,12 @@ def test_the_headline_is_about_the_largest_weighted_gap_unless_one_is_certain(wi
     widest = max(wide.gaps, key=lambda one: one.bounds.largest_reach)
     assert largest is not widest
     a, b = largest.groups
-    assert f"of “{a}” minus that of “{b}” lies between {points(largest.bounds.reach_low)}" in wide.headline
+    assert f"of {a} minus that of {b} lies between {points(largest.bounds.reach_low)}" in wide.headline
     assert f"The weighted estimate, as with BISG, is {points(largest.weighted.value)} points" in wide.headline
     assert "; the largest of 3 differences, adjusted for all)" in wide.headline
     known = replace(widest, bounds=replace(widest.bounds, reach_low=0.01))
     certain = replace(wide, gaps=[known if one is widest else one for one in wide.gaps]).headline
-    assert f"of “{widest.groups[0]}” minus that of “{widest.groups[1]}” lies between +1.0" in certain
+    assert f"of {widest.groups[0]} minus that of {widest.groups[1]} lies between +1.0" in certain
     assert "higher in any case" in certain
     assert "the largest of" not in certain
 

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from levelhead.auditing.frames import draw_pairs
-from levelhead.auditing.unknown.page import TITLES, indirect_page, points
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.labelled import FEWEST_SHOWN
-from levelhead.metrics.names import Key
+from levelhead.metrics.names import RATE_TITLES, Key
 from levelhead.metrics.worst_case import GapBounds
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
-from levelhead.report.text import Record
+from levelhead.report.text import number
 from levelhead.report.wide import Fraction, Pair
-from levelhead.types import Estimate, in_quotes
+from levelhead.types import Estimate, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+TITLES = {
+    "demographic_parity": RATE_TITLES["selection_rate"],
+    "equal_opportunity": RATE_TITLES["true_positive_rate"],
+    "false_positive_rate": RATE_TITLES["false_positive_rate"],
+}
 PERSONS = f"No row’s group is guessed, stored or printed, and counts of fewer than {FEWEST_SHOWN} people are not shown."
 
 
@@ -123,7 +127,6 @@ class IndirectAudit(Report):
     """
 
     kind: ClassVar[str] = "indirect audit"
-    make_page: ClassVar[Callable[..., Record]] = staticmethod(indirect_page)
     optional: ClassVar[Collection[str]] = ("reading",)
 
     parts: dict[str, IndirectPart]
@@ -141,6 +144,10 @@ class IndirectAudit(Report):
             out.setdefault(one.gap, one.estimate)
         return out
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
+        return super().to_dict() | {"sentences": [part.headline for part in self.parts.values()]}
+
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the signed gap of every pair of groups with its attribute and its name."""
         for name, part in self.parts.items():
@@ -154,24 +161,25 @@ class IndirectAudit(Report):
         return draw_pairs(self, attribute, [*gaps, *(f"{gap}_bounds" for gap in gaps)], titles)
 
 
+def points(value: float) -> str:
+    """Return a signed fraction in points, ``+12.3``."""
+    return number(100 * value, signed=True) if math.isfinite(value) else ""
+
+
 def _estimated(part: IndirectPart, pairs: Sequence[IndirectGap]) -> str:
     """Say the largest of the gaps of pairs in one rate."""
     one = max(pairs, key=lambda gap: abs(gap.estimate.value))
     figure, rate = one.estimate, TITLES[one.gap].lower()
-    a, b = map(in_quotes, one.groups)
+    a, b = map(printable, one.groups)
     ends = "no interval"
     if not math.isnan(figure.low):
         ends = f"{100 * part.level:g}% interval {points(figure.low)} to {points(figure.high)}"
     ends += _largest(pairs)
+    ends += f"; it holds if {part.assumes}."
     if not figure.excludes_zero:
-        return (
-            f"If {part.assumes}, the {rate} does not differ measurably between {a} and {b}: {points(figure.value)} "
-            f"points ({ends})."
-        )
+        return f"The {rate} does not differ measurably between {a} and {b}: {points(figure.value)} points, {ends}"
     way = "higher" if figure.value > 0 else "lower"
-    return (
-        f"If {part.assumes}, the {rate} of {a} is {100 * abs(figure.value):.1f} points {way} than that of {b} ({ends})."
-    )
+    return f"The {rate} of {a} is {100 * abs(figure.value):.1f} points {way} than that of {b}: {ends}"
 
 
 def _largest(pairs: Sequence[IndirectGap]) -> str:
@@ -187,14 +195,14 @@ def _told_first(one: IndirectGap) -> tuple[bool, float, float, float]:
 
 def _bounded(part: IndirectPart, one: IndirectGap, worst: GapBounds) -> str:
     """Say between which figures a gap lies, and its weighted estimate."""
-    a, b = map(in_quotes, one.groups)
-    start = f"No estimate: {part.refused}. Known are the shares"
+    a, b = map(printable, one.groups)
+    start = f"no estimate, since {part.refused}; known are the shares"
     if part.method == "bounds":
-        start = f"The only assumption is {part.assumes}"
+        start = f"the only assumption is {part.assumes}"
     certain = ", higher in any case" if worst.reach_low > 0 else ", lower in any case" if worst.reach_high < 0 else ""
     said = (
-        f"{start}: the selection rate of {a} minus that of {b} lies between {points(worst.reach_low)} and "
-        f"{points(worst.reach_high)} points{certain}; narrower limits need another assumption."
+        f"The selection rate of {a} minus that of {b} lies between {points(worst.reach_low)} and "
+        f"{points(worst.reach_high)} points{certain}: {start}; narrower limits need another assumption."
     )
     if one.weighted is None or not one.weighted.defined:
         return said

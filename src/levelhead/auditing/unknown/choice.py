@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.auditing.unknown.answer import PERSONS, IndirectGap, IndirectPart
+from levelhead.auditing.unknown.answer import PERSONS, IndirectGap, IndirectPart, points
 from levelhead.auditing.unknown.cells import LEAST_SPREAD, Cells, group_of, said_by
 from levelhead.auditing.unknown.known import FEWEST_LABELLED, MOST_GROUPS, NOTHING_KNOWN, Known
-from levelhead.auditing.unknown.page import points
 from levelhead.auditing.unknown.privacy import Response
 from levelhead.metrics.labelled import FEWEST_SHOWN, FOLDS, LabelledGap, by_labelled_pairs, by_labelled_rows
 from levelhead.metrics.proxies import ProxyAnswer, by_proxies

@@ -1,0 +1,152 @@
+"""The panels that answer a result's question: a dot and an interval for each group, or for each pair of groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from levelhead.report import blocks
+from levelhead.report.rows import Row
+from levelhead.report.sentences import Words
+from levelhead.report.text import Record, digits, number, short
+from levelhead.report.titles import question, title_of
+from levelhead.report.wide import Pair
+from levelhead.types import Estimate
+
+MOST_SUBJECTS = 30
+"""Most groups or pairs that are drawn."""
+NEUTRAL_ONE = ("ratio", "representation", "exposure", "rates")
+"""Ends of the names of figures for which 1 is the neutral value; of differences it is 0."""
+BESIDE = ("_by_", "_labelled_rows_alone", "_weighted")
+"""What the names of figures go on with that are drawn beside the answer, as open marks."""
+
+
+class Subject(NamedTuple):
+    """A group of a column, or two of them, and what is known of it by the name of the figure."""
+
+    column: str
+    name: str
+    found: Mapping[str, Row]
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has: those that its first figure is based on."""
+        return next(iter(self.found.values())).found.n
+
+
+def subjects_of(rows: Sequence[Row], *, pairs: bool) -> list[Subject]:
+    """Return the groups of all columns, or the pairs of groups, each with its figures."""
+    found: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        if row.group is not None and isinstance(row.group, Pair) == pairs:
+            found.setdefault((row.column, row.group), {}).setdefault(row.figure, row)
+    return [Subject(column, name, figures) for (column, name), figures in found.items()]
+
+
+def in_order(subjects: Sequence[Subject], figure: str, first: str) -> list[Subject]:
+    """Return subjects by column, beginning with ``first``; in each the highest figure first, undefined ones last."""
+    columns = list(dict.fromkeys([first, *(one.column for one in subjects)]))
+
+    def place(one: Subject) -> tuple[int, float]:
+        value = _new(one, figure).value
+        return columns.index(one.column), math.inf if math.isnan(value) else -value
+
+    return sorted(subjects, key=place)
+
+
+def chart(subjects: Sequence[Subject], figures: Sequence[str], record: Record, marks: Mapping[int, str]) -> Record:
+    """Return a panel for each figure of the same subjects.
+
+    Args:
+        subjects: in the order in which they are drawn.
+        figures: names, that of the headline first.
+        record: the JSON of the result.
+        marks: by place, the class of each subject that the headline names.
+    """
+    half = (MOST_SUBJECTS - len(marks)) // 2
+    kept = {*marks, *range(len(subjects))[:half], *range(len(subjects))[-half:]}
+    shown = [(one, marks.get(at, "")) for at, one in enumerate(subjects) if at in kept]
+    panels = [_panel(figure, shown, record) for figure in figures]
+    lines = [line for one in panels for line in one["rows"]]
+    told = [f"Lines are {100 * (record.get('level') or 0.95):g}% intervals. Sorted by the first panel."]
+    told += ["Arrows run from the old to the new figure."] * any(line.get("old") is not None for line in lines)
+    told += ["Open marks are to compare with; they are not the answer."] * any(line.get("beside") for line in lines)
+    pairs = any(isinstance(one.name, Pair) for one in subjects)
+    if not pairs:
+        told.append("The number beside a name counts its rows.")
+    if len(kept) < len(subjects):
+        told.append(f"{len(kept)} of {len(subjects):,} are drawn: the highest, the lowest, and those named above.")
+    caption = "Each pair, by each question" if pairs else "Each group, by each question"
+    return blocks.panels(caption, panels, " ".join(told))
+
+
+def _panel(figure: str, shown: Sequence[tuple[Subject, str]], record: Record) -> Record:
+    lines, several = [_line(figure, *one) for one in shown], len({one.column for one, _ in shown}) > 1
+    ends = [end for line in lines for end in _ends(line)]
+    fraction = all(one.found[figure].fraction for one, _ in shown if figure in one.found)
+    share = fraction and all(0 <= end <= 100 for end in ends) and not figure.endswith(("difference", "rest"))
+    neutral = None if share else 1.0 if figure.partition("[")[0].endswith(NEUTRAL_ONE) else 0.0
+    rows: list[Record] = []
+    for at, ((subject, _), line) in enumerate(zip(shown, lines, strict=True)):
+        if several and (not at or shown[at - 1][0].column != subject.column):
+            rows.append({"head": short(subject.column, 60)})
+        rows.append(line)
+    pairs = any(isinstance(one.name, Pair) for one, _ in shown)
+    title, about = (title_of(figure), "") if pairs else question(figure, Words(record))
+    axis = blocks.SHARES if share else blocks.axis([*ends, *([] if neutral is None else [neutral])], 3)
+    return {"title": title, "about": about, "axis": axis, "neutral": neutral, "rows": rows}
+
+
+def _line(figure: str, subject: Subject, mark: str) -> Record:
+    """Return what a panel draws of one subject, in the unit of the axis; None where there is nothing."""
+    found, row = _new(subject, figure), subject.found.get(figure)
+    scale = 100 if row is None or row.fraction else 1
+    bounds, old = subject.found.get(f"{figure}_bounds"), subject.found.get(f"{figure}_old")
+    low, high = (_scaled(end, scale) for end in (found.low, found.high))
+    text = "–" if not found.defined else number(scale * found.value) if scale > 1 else digits(found.value)
+    said = f"{text}, interval {_text(low, scale)} to {_text(high, scale)}" if low is not None else text
+    if not found.defined:
+        said = str(found.reason or "not compared")
+    return {
+        "name": short(subject.name, 60),
+        "n": "" if isinstance(subject.name, Pair) else f"{subject.rows:,}",
+        "mark": mark,
+        "value": _scaled(found.value, scale),
+        "low": low,
+        "high": high,
+        "text": text,
+        "said": said,
+        "old": None if old is None else _scaled(old.found.value, scale),
+        "beside": [at for at in (_scaled(one.value, scale) for one in _beside(subject, figure)) if at is not None],
+        "wide": [] if bounds is None else [scale * bounds.found.low, scale * bounds.found.high],
+    }
+
+
+def _new(subject: Subject, figure: str) -> Estimate:
+    """Return a figure of a subject: of two models the new one's."""
+    row = subject.found.get(figure) or subject.found.get(f"{figure}_new")
+    return Estimate.undefined("not compared") if row is None else row.found
+
+
+def _beside(subject: Subject, figure: str) -> Iterator[Estimate]:
+    """Yield what is drawn beside a figure: naive answers, and of a share of the top that of all rows."""
+    for name, row in subject.found.items():
+        if name.startswith(tuple(figure + one for one in BESIDE)) or (figure, name) == (
+            "share_of_top",
+            "share_of_rows",
+        ):
+            yield row.found
+
+
+def _ends(line: Record) -> list[float]:
+    ends = [*(line[key] for key in ("value", "low", "high", "old")), *line["beside"], *line["wide"]]
+    return [end for end in ends if end is not None]
+
+
+def _scaled(value: float, scale: float) -> float | None:
+    return scale * value if math.isfinite(value) else None
+
+
+def _text(value: float | None, scale: float) -> str:
+    return "" if value is None else number(value) if scale > 1 else digits(value)

@@ -1,0 +1,80 @@
+"""Lines: two groups' rates and their gap over time, and figures along a number or a threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from levelhead.metrics.names import METRICS, RATE_TITLES
+from levelhead.report import blocks
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
+
+TICKS = 6
+"""Periods that are named below a chart."""
+
+
+def chart(record: Record, finding: str) -> list[Record]:
+    """Return both rates and their gap over the periods of the trend that the finding is about; nothing without one."""
+    whole = record.get("over_time") or {}
+    trends = [one for own in whole.get("by_attribute", {}).values() for one in own["trends"]]
+    if len(whole.get("periods", ())) < 3 or not trends:
+        return []
+    said = (number(100 * (one["slope"]["value"] or 0), 2, signed=True) for one in trends)
+    one = next((one for one, slope in zip(trends, said, strict=True) if slope in finding), trends[0])
+    gaps = one["gaps"]
+    ticks = [(at, short(gap["period"], 12)) for at, gap in enumerate(gaps)][:: max(1, -(-len(gaps) // TICKS))]
+    rate, (group, to) = RATE_TITLES[one["rate"]], (short(one["group"], 40), short(one["reference"], 40))
+    rates = [
+        (name, [(at, 100 * gap["rates"][side]) for at, gap in enumerate(gaps)]) for side, name in enumerate((group, to))
+    ]
+    points = [
+        (at, *(100 * end for end in (found.value, found.low, found.high)), gap["period"] == one["first_outside"])
+        for at, gap in enumerate(gaps)
+        for found in [estimate_from_dict(gap["difference"])]
+    ]
+    line = [] if one["line"][0] is None else [(0, 100 * one["line"][0]), (len(gaps) - 1, 100 * one["line"][1])]
+    outside = [f"Ringed: {one['first_outside']}, the first period outside its limits."] * bool(one["first_outside"])
+    return [
+        blocks.curves(f"{rate} by period", rates, titles=(short(whole["column"], 40), "Percent"), ticks=ticks),
+        blocks.curves(
+            f"{group} minus {to}, by period",
+            [("trend", line)] if line else [],
+            titles=(short(whole["column"], 40), "Points"),
+            points=points,
+            ticks=ticks,
+            notes=[f"Lines: {level_text(whole['level'])} intervals of the period alone. 0 is no gap.", *outside],
+        ),
+    ]
+
+
+def curves(record: Record) -> list[Record]:
+    """Return the gap over the threshold of scores, and what changes along numbers."""
+    found = []
+    for name, own in list(((record.get("scores") or {}).get("by_attribute") or {}).items())[:1]:
+        for key, curve in own["curves"].items():
+            if key == "equalized_odds_worst" and len(curve["thresholds"]) > 1:
+                found.append(_gap(name, key, curve, record))
+    for name, own in (record.get("continuous") or {}).items():
+        if own["curve"]:
+            found.append(_along(name, own["curve"], whole=record["kind"] == "audit"))
+    return found
+
+
+def _gap(name: str, key: str, curve: Record, record: Record) -> Record:
+    places = list(zip(curve["thresholds"], curve["values"], curve["low"], curve["high"], strict=True))
+    return blocks.curves(
+        f"{METRICS[key].title} by {short(name)}, at each threshold",
+        [("gap", [(at, 100 * value) for at, value, _, _ in places])],
+        titles=("Threshold", "Points"),
+        band=[(at, 100 * low, 100 * high) for at, _, low, high in places],
+        marks=record["scores"]["thresholds"],
+        notes=[f"Band: pointwise {level_text(record['level'])} interval. Upright lines: the chosen thresholds."],
+    )
+
+
+def _along(name: str, curve: Sequence[Sequence[float]], *, whole: bool) -> Record:
+    title, unit, scale = ("Selection rate", "Percent", 100) if whole else ("Mean error", "Label's unit", 1)
+    return blocks.curves(
+        f"{title} along {short(name)}: cubic fit from the 5th to the 95th percentile",
+        [("fit", [(at, scale * value) for at, value in curve])],
+        titles=(short(name), unit),
+    )

@@ -1,0 +1,75 @@
+"""The figures of any result as rows: what its JSON keeps of them, and all that pages and terminals draw."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from levelhead.metrics.intervals import finite_or_none
+from levelhead.metrics.names import group_name
+from levelhead.report.text import Record, estimate_from_dict
+from levelhead.report.wide import Fraction, Pair
+from levelhead.types import Estimate
+
+if TYPE_CHECKING:
+    from levelhead.report.result import Report
+
+COLUMNS = ("column", "group", "figure", "value", "low", "high", "n", "reason", "fraction")
+"""Of the rows in a JSON; ``pandas.DataFrame(**record["figures"])`` reads them."""
+BY_PERIOD = re.compile(r"_difference\[")
+"""Figures of one period each: there are as many as periods."""
+
+
+class Row(NamedTuple):
+    """One figure: of a group, of a :class:`~levelhead.report.wide.Pair` of groups, or (None) of a whole column."""
+
+    column: str
+    group: str | Pair | None
+    figure: str
+    found: Estimate
+    fraction: bool
+
+    @property
+    def scale(self) -> float:
+        """What turns it into the unit that is shown: percent for a fraction."""
+        return 100 if self.fraction else 1
+
+
+def written(report: Report) -> Record:
+    """Return the figures of a result as its JSON keeps them; two groups are a list."""
+    return {"columns": list(COLUMNS), "data": list(map(_written, report.figures()))}
+
+
+def _written(row: tuple[str, Any, str, Estimate]) -> list[Any]:
+    column, group, figure, one = row
+    who = [group.first, group.second, group.joint] if isinstance(group, Pair) else group and group_name(group)
+    ends = map(finite_or_none, (one.value, one.low, one.high))
+    return [column, who, str(figure), *ends, one.n, one.reason, isinstance(figure, Fraction)]
+
+
+def rows_of(record: Record) -> list[Row]:
+    """Return the rows of a result's JSON; of one without them, such as an old evaluation, those of its groups."""
+    if "figures" in record:
+        return [_row(dict(zip(COLUMNS, one, strict=True))) for one in record["figures"]["data"]]
+    return [
+        Row(name, group, figure, estimate_from_dict(one), True)
+        for name, part in record.get("by_attribute", {}).items()
+        for group, own in [(None, part["metrics"]), *part["groups"].items()]
+        for figure, one in own.items()
+        if isinstance(one, dict) and "value" in one
+    ]
+
+
+def _row(one: Record) -> Row:
+    group = Pair(*one["group"]) if isinstance(one["group"], list) else one["group"]
+    return Row(one["column"], group, one["figure"], estimate_from_dict(one), one["fraction"])
+
+
+def told(record: Any) -> Iterator[str]:
+    """Yield all sentences that a JSON holds, wherever they stand, in its order."""
+    if isinstance(record, dict):
+        yield from record.get("sentences") or ()
+        yield from [record["read_as"]] if "read_as" in record else []
+        for name, one in record.items():
+            yield from told(one) if name != "sentences" else ()
