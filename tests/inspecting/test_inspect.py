@@ -154,7 +154,7 @@ def test_masks_of_a_file_are_those_of_the_portraits(runs, tmp_path):
 
     masks = load_run(runs["erm0"]).data.masks("test").numpy()
     hair = (masks == MASK_NAMES.index("hair")).astype(float).reshape(len(masks), -1)
-    pd.DataFrame({"hair": list(hair)}).to_parquet(tmp_path / "parts.parquet")
+    pd.DataFrame({"id": range(len(hair)), "hair": list(hair)}).to_parquet(tmp_path / "parts.parquet")
     own = inspect_runs([runs["erm0"]], permutations=19).models["erm"].attention.parts["hair"]
     read = inspect_runs([runs["erm0"]], masks=tmp_path / "parts.parquet", permutations=19).models["erm"].attention.parts
     assert list(read) == ["hair"]
@@ -167,35 +167,21 @@ def looked_at(rows: int, ids: list[str] | None) -> Any:
     return SimpleNamespace(
         split="test",
         index=torch.arange(rows)[::2].flip(0),
-        examples=SimpleNamespace(inputs=range(rows)),
         experiment=SimpleNamespace(data=SimpleNamespace(ids=lambda split: ids)),
     )
 
 
-def test_masks_are_those_of_the_rows_by_their_place_or_by_their_id(tmp_path):
+def test_masks_are_those_of_the_rows_by_their_id(tmp_path):
     file, shares = tmp_path / "parts.parquet", np.arange(10) / 10
     frame = pd.DataFrame({"hair": [np.full(16, one) for one in shares]})
-    frame.to_parquet(file)
-    ids = [f"p{at}" for at in range(10)]
-    for known in (None, ids):
-        found = inspecting.read_masks(file, looked_at(10, known), (4, 4))["hair"]
-        assert found.shape == (5, 16)
-        assert found[:, 0] == pytest.approx(shares[[8, 6, 4, 2, 0]])
-    turned = frame.assign(id=ids)[::-1]
-    turned = pd.concat([turned[:3], turned])  # equal masks of an id do no harm
-    for table in (turned, turned.set_index("id")):
-        table.to_parquet(file)
-        found = inspecting.read_masks(file, looked_at(10, ids), (4, 4))["hair"]
-        assert found[:, 0] == pytest.approx(shares[[8, 6, 4, 2, 0]])
-
-
-def test_masks_without_ids_are_not_those_of_several_folds(recipes, tmp_path):
-    recipes.update({fold: {"data": {"name": "x", "fold": int(fold)}} for fold in "01"})
-    file, folds = tmp_path / "parts.parquet", [Path("0"), Path("1")]
-    pd.DataFrame({"hair": [np.zeros(16)] * 10}).to_parquet(file)
-    for sides in ((folds, []), (folds[:1], folds[1:])):
-        with pytest.raises(DataError, match=r"the runs are of several folds, whose pictures differ. Add the ids"):
-            inspect_runs(*sides, masks=file)
+    for ids, known in ((list(map(str, range(10))), None), ([f"p{at}" for at in range(10)],) * 2):
+        turned = frame.assign(id=ids)[::-1]
+        turned = pd.concat([turned[:3], turned])  # equal masks of an id do no harm
+        for table in (turned, turned.set_index("id")):
+            table.to_parquet(file)
+            found = inspecting.read_masks(file, looked_at(10, known), (4, 4))["hair"]
+            assert found.shape == (5, 16)
+            assert found[:, 0] == pytest.approx(shares[[8, 6, 4, 2, 0]])
 
 
 def test_few_rows_alike_labels_and_strange_names_give_reasons():

@@ -191,8 +191,8 @@ def inspect_runs(
         attribute: the sensitive attribute; None: the data set's first.
         pair: the two groups that are compared; None: the two largest.
         masks: a parquet with a column for each part of the pictures, whose values are lists: a square grid, row by row,
-            of the share of each cell that shows the part. A column ``id`` says of which picture; without it, there is
-            one row for each row of the split, in its order.
+            of the share of each cell that shows the part. A column ``id`` says of which picture: its id in the data, or
+            its row in the split, from 0, where the data have none.
         max_rows: rows of a run at most, drawn at random.
         permutations: of the groups, for p-values; with several runs of a method at least 39.
         seed: of all that is drawn.
@@ -209,8 +209,6 @@ def inspect_runs(
         raise ConfigError("No run was given: name a folder that `levelhead train` made.")
     recipes = {folder: _recipe(folder) for folder in (*runs, *against)}
     _refuse_other_tasks(recipes)
-    if masks is not None:
-        _refuse_unnamed_masks_of_folds(masks, recipes)
     for folders in (runs, against):
         _refuse_other_trainings(folders, recipes)
     found: dict[str, list[ModelInside]] = {}
@@ -274,15 +272,6 @@ def _refuse_other_tasks(recipes: Recipes) -> None:
                     f"{start} and {folder} differ in {key}: {quoted(first.get(key))} and {quoted(recipe.get(key))}. "
                     "Give runs of one data set and one target."
                 )
-
-
-def _refuse_unnamed_masks_of_folds(masks: Path, recipes: Recipes) -> None:
-    """Raise :class:`DataError` for masks without ids, where runs are of several folds."""
-    if len({recipe.get("data.fold") for recipe in recipes.values()}) > 1 and "id" not in _mask_table(masks):
-        raise DataError(
-            f"{masks} has no column 'id', and the runs are of several folds, whose pictures differ. Add the ids, or "
-            "inspect one fold at a time."
-        )
 
 
 def _recipe(folder: Path) -> dict[str, Any]:
@@ -417,23 +406,17 @@ def read_masks(path: Path, opened: OpenedRun, grid: tuple[int, int]) -> dict[str
 
 def _named_masks(path: Path, opened: OpenedRun) -> tuple[pd.DataFrame, list[str], list[str]]:
     """Return the masks of the rows that are looked at, the name of each, and the names of these rows in their order."""
-    frame, ids = _mask_table(path), opened.experiment.data.ids(opened.split)
+    frame, data = _mask_table(path), opened.experiment.data
     if "id" not in frame:
-        if len(frame) != (rows := len(opened.examples.inputs)):
-            more = "" if ids is None else ", or add a column 'id'"
-            raise DataError(
-                f"{path} has {len(frame):,} rows, and the {opened.split} split has {rows:,}: give one row for each, in "
-                f"its order{more}."
-            )
-        places = list(map(str, opened.index.tolist()))
-        return frame.iloc[opened.index.numpy()], places, places
-    if ids is None:
         raise DataError(
-            f"{path} has a column 'id', but the rows of the data set have no ids. Remove that column, and give one row "
-            f"for each row of the {opened.split} split, in its order."
+            f"{path} has no column 'id' that names the picture of each row: its id in the data, or else its row in "
+            f"the {opened.split} split, from 0."
         )
+    ids = data.ids(opened.split)
+    if ids is None and isinstance(data, Fold):
+        raise DataError("--masks need ids, and the rows of a fold have none here: inspect runs without folds.")
     names = frame.pop("id").astype(str)
-    wanted = [str(ids[at]) for at in opened.index.tolist()]
+    wanted = [str(at if ids is None else ids[at]) for at in opened.index.tolist()]
     used = names.isin(wanted)
     known = set(names[used])
     if missing := [one for one in wanted if one not in known]:
