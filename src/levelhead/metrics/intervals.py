@@ -51,7 +51,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special
+from scipy import special
 
 from levelhead.arrays import checked
 from levelhead.metrics import group as group_metrics
@@ -60,6 +60,7 @@ from levelhead.metrics.contrasts import FEW, BoolArray, Contrasts, Enough, Momen
 from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
 from levelhead.metrics.names import METRICS, gaps, metric_of
+from levelhead.metrics.roots import root
 from levelhead.types import ConfigError, Estimate, in_quotes
 
 MOST_REPLICATES = 1_000_000
@@ -327,7 +328,7 @@ def _deviations(name: str, seen: Resampled, kept: BoolArray) -> Moments:
 
 def _union_bound(slack: FloatArray, error: float) -> float:
     """Critical value at which normal deviates, each less its ``slack``, exceed it with at most ``error`` in sum."""
-    return float(optimize.brentq(lambda c: special.ndtr(-c - slack).sum() - error, 0.0, 40.0))
+    return root(lambda c: special.ndtr(-c - slack).sum() - error, 0.0, 40.0)
 
 
 def _lowest_rate(cells: Rate, enough: BoolArray, level: float) -> tuple[float, float]:
@@ -343,7 +344,7 @@ def _lowest_rate(cells: Rate, enough: BoolArray, level: float) -> tuple[float, f
     low = int(share.argmin())
     distance = share - share[low] - selection_threshold(int(rows.sum())) * np.sqrt(variance + variance[low])
     slack = np.maximum(0, distance) / np.sqrt(variance)
-    critical = optimize.brentq(lambda c: np.log1p(-special.ndtr(-c - slack)).sum() - math.log1p(-error), 0.0, 40.0)
+    critical = root(lambda c: np.log1p(-special.ndtr(-c - slack)).sum() - math.log1p(-error), 0.0, 40.0)
     tail = special.ndtr(-critical)
     lower = np.where(hits > 0, special.betaincinv(hits, rows - hits + 1, error), 0.0)
     upper = np.where(hits < rows, special.betainccinv(hits + 1, rows - hits, tail), 1.0)

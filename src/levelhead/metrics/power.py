@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
-from scipy import optimize
 
 from levelhead.arrays import checked, floats_of
 from levelhead.metrics.between import EXTREME, check_level
 from levelhead.metrics.group import FloatArray
+from levelhead.metrics.roots import root
 from levelhead.types import ConfigError
 
 POWER = 0.8
@@ -53,7 +53,7 @@ def detectable_gap(
 
             if room > 0:  # a gap that would not be shown in one direction must not fit into it
                 none = math.nan if room == most else room
-                found.append(float(optimize.brentq(lacking, 1e-12, room)) if lacking(room) <= 0 else none)
+                found.append(root(lacking, 1e-12, room) if lacking(room) <= 0 else none)
     return float(np.max(found))  # NaN if one is
 
 

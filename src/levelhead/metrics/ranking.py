@@ -13,12 +13,13 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, special
+from scipy import special
 
 from levelhead.arrays import checked, floats_of
 from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct, encode
 from levelhead.metrics.group import FloatArray
+from levelhead.metrics.roots import root
 from levelhead.metrics.seeds import OverSeeds, satterthwaite
 from levelhead.types import ConfigError, DataError, Estimate, listed, quoted
 
@@ -53,8 +54,8 @@ def score_interval(value: float, positives: int, negatives: int, z: float) -> tu
         return (value - area) ** 2 - z**2 * spread
 
     inside = min(max(value, 1e-12), 1 - 1e-12)  # the ends themselves are roots, but not the ones that are looked for
-    low = float(optimize.brentq(distance, 0.0, inside)) if value > 0 else 0.0
-    high = float(optimize.brentq(distance, inside, 1.0)) if value < 1 else 1.0
+    low = root(distance, 0.0, inside) if value > 0 else 0.0
+    high = root(distance, inside, 1.0) if value < 1 else 1.0
     return low, high
 
 

@@ -26,11 +26,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import special
 
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.implied import Regression, regress
+from levelhead.metrics.roots import root
 from levelhead.types import Estimate
 
 MOST_BINS = 1 << 16
@@ -281,7 +282,7 @@ def calibration_p(counts: ScoreCounts, group: int) -> float:
     at = positives - 0.5
     if at <= rows @ np.exp(hit):
         return 1.0
-    tilt = float(optimize.brentq(lambda one: rows @ special.expit(hit - miss + one) - at, 0.0, 1400.0))
+    tilt = root(lambda one: rows @ special.expit(hit - miss + one) - at, 0.0, 1400.0)
     tilted = special.expit(hit - miss + tilt)
     far = math.sqrt(max(0.0, 2 * (tilt * at - float(rows @ np.logaddexp(miss, hit + tilt)))))
     step = 2 * math.sinh(tilt / 2) * math.sqrt(rows @ (tilted * (1 - tilted)))
@@ -361,7 +362,7 @@ def _line(log_odds: FloatArray, positives: FloatArray, size: FloatArray) -> tupl
         slope, slope_error = float(fit.slope) / spread, float(information**-0.5) / spread
         beside = float(fit.intercept[0]) - slope * centre
     hits = positives.sum()
-    intercept = optimize.brentq(lambda one: hits - size @ special.expit(log_odds + one), -60.0, 60.0, xtol=1e-13)
+    intercept = root(lambda one: hits - size @ special.expit(log_odds + one), -60.0, 60.0)
     expected = special.expit(log_odds + intercept)
     return slope, slope_error, intercept, float((size * expected * (1 - expected)).sum()) ** -0.5, beside
 

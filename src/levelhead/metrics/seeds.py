@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from levelhead.metrics.group import FloatArray
+from levelhead.metrics.roots import root
 
 
 def seed_by_row(moves: Sequence[FloatArray]) -> float:
@@ -109,7 +110,7 @@ class RowsAndSeeds:
         smallest = math.log(1e-12)
         if self.critical(math.exp(smallest)) <= t:
             return math.exp(smallest)
-        return math.exp(optimize.brentq(lambda log: self.critical(math.exp(log)) - t, smallest, 0.0))
+        return math.exp(root(lambda log: self.critical(math.exp(log)) - t, smallest, 0.0))
 
 
 def satterthwaite(parts: Sequence[tuple[float, float]], total: float) -> float:

@@ -24,11 +24,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import special
 
 from levelhead.metrics.between import proportion_ends
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
+from levelhead.metrics.roots import root
 
 REACH = 50
 """Standard deviations of a count that are summed around it; more have no probability that floats could tell from 0."""
@@ -131,7 +132,7 @@ class TopLaw(NamedTuple):
         def over(log_odds: float) -> float:
             return float(special.softmax(weight + log_odds * centred)[reached].sum()) - tail
 
-        log_odds = optimize.brentq(over, -80.0, 80.0, xtol=1e-10)
+        log_odds = root(over, -80.0, 80.0)
         return float(special.softmax(weight + log_odds * centred) @ x)
 
 
