@@ -186,6 +186,6 @@ def test_the_benchmark_of_language_models(
     assert read_json(here / "runs" / "pairs" / "scores-pairs.json")["items"] == 12
     assert len((here / "runs" / "pairs" / "answers-pairs.jsonl").read_text().splitlines()) == 13
     assert run("lm", "compare", "runs/pairs", "runs/pairs", "--data-root", "data", "--json", "same.json") == 0
-    paired = read_json(here / "same.json")["benchmarks"][0]["overall"][0]["difference"]
+    paired = read_json(here / "same.json")["pairs"][0]["difference"]
     assert (paired["value"], paired["high"]) == (0, pytest.approx(1 - 0.025 ** (1 / 12)))
     assert run("report", "runs/pairs", "--html", "page.html") == 0

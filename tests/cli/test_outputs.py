@@ -93,7 +93,7 @@ def test_an_input_is_never_an_output(
         (*audit, "--json", other),
         (*audit, "--html", other),
         ("lm", "bench", "bbq", "--predictions", table, "--json", other),
-        ("lm", "bench", "perplexity", "--model", "m", "--perplexity", table, "--html", other),
+        ("lm", "bench", "perplexity", "--model", "m", "--file", table, "--html", other),
         ("lm", "gap", "--model", "m", "--out", "gap", "--triplets", table, "--html", other),
         ("compare", "--recipe", table, "--html", other),
         ("report", table, "--html", other),

@@ -343,7 +343,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "lm.collate": (lh.lm.collate, lambda: {"tokenizer": None, "triplets": []}),
     "lm.train_klaad": (lh.lm.train_klaad, lambda: {"model": tiny(), "tokenizer": None, "triplets": []}),
     "lm.load_klaad": (lh.lm.load_klaad, lambda: {"recipe": "nowhere.yaml"}),
-    "lm.comparison_summary": (lh.lm.comparison_summary, lambda: {"before": Path("a"), "after": Path("b")}),
+    "lm.comparison_summary": (lh.lm.comparison_summary, lambda: {"sources": [Path("a"), Path("b")]}),
 }  # fmt: skip
 MADE_BY_OTHERS = {  # records that functions return, and what nobody calls
     "AuditResult", "Batch", "Estimate", "LevelheadError", "DebiasLog", "lm.TripletBatch", "Counts",

@@ -278,7 +278,7 @@ def test_a_limit_draws_over_templates_conditions_and_polarities(tmp_path: Path) 
 
 def test_generated_answers_are_greedy_and_matched_to_options() -> None:
     items = make_items(2, context="A.", question="B?")
-    listed = BBQ(template="{context} {question} {ans0}, {ans1} or {ans2}? ").prompt(items[0])
+    listed = BBQ(template="{context} {question} {ans0}, {ans1} or {ans2}? ").context(items[0])
     assert listed == "A. B? The lamp, Not known or The kettle?"
     texts = [" The kettle was.", " Who else"]
     asked, given = ask(BBQ(choose="generate"), items, say=lambda prompt, seed: texts.pop())
@@ -287,7 +287,7 @@ def test_generated_answers_are_greedy_and_matched_to_options() -> None:
         "A) The lamp\nB) Not known\nC) The kettle\nAnswer:"
     )
     assert asked == [(prompt, {"seed": 0, "max_new_tokens": 16, "greedy": True})] * 2
-    assert BBQ(template="{context}\\n{question}").prompt(items[0]) == "A.\nB?"  # as a shell writes a new line
+    assert BBQ(template="{context}\\n{question}").context(items[0]) == "A.\nB?"  # as a shell writes a new line
     letter = Answer(items[0].id, {"text": "C"})
     plain = BBQ(choose="generate", template="{context} {question} Answer:")
     assert [one.choice(items[0], letter) for one in (BBQ(choose="generate"), plain)] == [2, None]

@@ -22,11 +22,7 @@ from levelhead.lm.crows_pairs.score import FULL, SHARED
 from levelhead.lm.intervals import paired_difference
 from levelhead.lm.page import language_model_page
 from levelhead.lm.perplexity import Perplexity
-from levelhead.lm.runner import (
-    run_benchmark,
-    score_predictions,
-    scored,
-)
+from levelhead.lm.runner import Given, run_benchmark, scored
 from levelhead.lm.stereoset import StereoSet
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
@@ -83,30 +79,52 @@ def runs(tmp_path: Path, root: Path) -> tuple[Path, Path]:
 
 
 def test_the_summary_is_plain_and_complete(runs: tuple[Path, Path], root: Path) -> None:
-    found = comparison_summary(*runs, root)
+    found = comparison_summary(runs, root)
     text = json.dumps(found, allow_nan=False)
     assert json.loads(text) == found
     for word in ("stereotypely", "prompt 0", "nice", "some words"):  # no sentence
         assert word not in text
-    assert found["before"] == {"folder": "one", "models": dict.fromkeys(("bold", "perplexity", "stereoset"), "m1")}
-    assert found["notes"] == []
+    assert (found["models"], found["notes"]) == (["one", "two"], [])
     by_name = {one["name"]: one for one in found["benchmarks"]}
     stereoset = by_name["stereoset"]
     assert stereoset["licence"] == "CC BY-SA 4.0"
+    assert stereoset["models"] == {"one": "m1", "two": "m2"}
     assert stereoset["options"]["terms"] == sorted(TERMS[:11])
-    assert set(stereoset["categories"]) == {"intrasentence", "kind", "sort", "intrasentence/kind", "intrasentence/sort"}
-    score = {one["score"]: one for one in stereoset["overall"]}["stereotype_score"]
-    assert score["before"]["value"] == pytest.approx(3 / 11)
-    assert score["difference"]["value"] == pytest.approx(-3 / 11)
-    assert score["difference"]["low"] < -3 / 11 < 0 < score["difference"]["high"]  # three terms differ
-    sides = {(one["benchmark"], one["score"]): one["side"] for one in found["headlines"]}
+    parts = {"", "intrasentence", "kind", "sort", "intrasentence/kind", "intrasentence/sort"}
+    assert {one["part"] for one in stereoset["scores"]} == parts
+    first = stereoset["scores"][0]
+    assert (first["part"], first["score"], first["main"]["side"]) == ("", "stereotype_score", "bias")
+    assert first["figures"][0]["value"] == pytest.approx(3 / 11)
+    pairs = {(one["benchmark"], one["part"], one["score"]): one for one in found["pairs"]}
+    pair = pairs["stereoset", "", "stereotype_score"]
+    assert (pair["first"], pair["second"], pair["side"]) == ("one", "two", "bias")
+    assert pair["difference"]["value"] == pytest.approx(-3 / 11)
+    assert pair["difference"]["low"] < -3 / 11 < 0 < pair["difference"]["high"]  # three terms differ
+    assert pair["p"] > 0.05
+    assert pairs["stereoset", "kind", "stereotype_score"]["p_holm"] is None
+    main = {(one["benchmark"], one["score"]): one["side"] for one in found["pairs"] if one["side"]}
     for name in ("stereoset", "perplexity"):
-        assert {score for benchmark, score in sides if benchmark == name} == BENCHMARKS[name].headlines.keys()
-    assert sides["stereoset", "language_modeling_score"] == "utility"
-    assert sides["perplexity", "bits_per_byte"] == "utility"
-    assert sides["bold", "sentiment_gap"] == "bias"
-    assert {one["unit"] for one in found["headlines"]} >= {"share", "bits"}
-    assert next(one for one in found["headlines"] if one["score"] == "sentiment_gap")["part"] == "gender"
+        assert {score for benchmark, score in main if benchmark == name} == BENCHMARKS[name].headlines.keys()
+    assert (main["stereoset", "icat"], main["perplexity", "bits_per_byte"]) == ("both", "utility")
+    assert pairs["bold", "gender", "sentiment_gap"]["side"] == "bias"
+    finding = language_model_page(found)["finding"]
+    assert finding.startswith("0 of 2 bias scores and 0 of 4 others differ measurably between one and two")
+
+
+def test_items_that_a_model_did_not_answer_are_left_out_for_all_and_three_models_are_ranked(
+    runs: tuple[Path, Path], root: Path, tmp_path: Path
+) -> None:
+    third = tmp_path / "three"
+    run_benchmark(StereoSet(terms=frozenset(TERMS[:11])), model("m3", "new", -1.0), root, third)
+    file = third / "answers-stereoset.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    found = comparison_summary([*runs, third], root)
+    assert found["notes"][0] == "Not in every folder, and left out: bold, perplexity."
+    assert found["notes"][1] == "stereoset: compared over 10 of 11 items; three lack the others."
+    (block,) = found["benchmarks"]
+    assert (block["items"], block["scores"][0]["ranks"]) == (10, [[1, 3]] * 3)
+    assert "Ranks" in json.dumps(language_model_page(found))
+    assert {one["part"] for one in found["pairs"]} == {""}
 
 
 def test_a_masked_and_a_causal_model_share_no_score_of_crows_pairs(tmp_path: Path) -> None:
@@ -114,10 +132,10 @@ def test_a_masked_and_a_causal_model_share_no_score_of_crows_pairs(tmp_path: Pat
     for measure, causal in ((SHARED, False), (FULL, True)):
         asked: Any = Speaker(causal=causal)
         run_benchmark(CrowSPairs(), asked, tmp_path, tmp_path / measure)
-    summary = comparison_summary(tmp_path / SHARED, tmp_path / FULL, tmp_path)
-    assert summary["benchmarks"] == summary["headlines"] == []
+    summary = comparison_summary([tmp_path / SHARED, tmp_path / FULL], tmp_path)
+    assert summary["benchmarks"] == summary["pairs"] == []
     (note,) = summary["notes"]
-    assert note.startswith("crows-pairs: the two models have no score in common (metric_score, ")
+    assert note.startswith("crows-pairs: the models have no score in common (metric_score, ")
     assert "; causal_stereotype_likelier)." in note
     page = language_model_page(summary)
     assert page["finding"] == f"{SHARED} and {FULL} have no main score in common."
@@ -126,7 +144,9 @@ def test_a_masked_and_a_causal_model_share_no_score_of_crows_pairs(tmp_path: Pat
 
 def test_figures_can_be_sent_to_another_process(runs: tuple[Path, Path], root: Path) -> None:
     benchmark = StereoSet(terms=frozenset(TERMS[:11]))
-    before, after = (score_predictions(benchmark, folder / "answers-stereoset.jsonl", root)[0] for folder in runs)
+    before, after = (
+        run_benchmark(benchmark, Given(folder / "answers-stereoset.jsonl"), root, folder / "given") for folder in runs
+    )
     for name, figure in before.overall.items():
         there, back = pickle.loads(pickle.dumps(figure)), after.overall[name]
         found, expected = (estimate_to_dict(paired_difference(one, back)) for one in (there, figure))
@@ -153,15 +173,15 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("loaded")
 def test_the_verbs_pass_terms_and_text_on(tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "terms").write_text("a\nb\n")
-    options = ["--data-root", root, "--terms", tmp_path / "terms", "--perplexity", root / "text.txt"]
+    options = ["--data-root", root, "--terms", tmp_path / "terms", "--file", root / "text.txt"]
     for name in ("one", "two"):
-        assert run("lm", "bench", "stereoset", "--model", "m", "--out", tmp_path / name, *options) == 0
+        assert run("lm", "bench", "stereoset,perplexity", "--model", "m", "--out", tmp_path / name, *options) == 0
         assert "bits per byte" in said(capsys)
     assert scored(tmp_path / "one") == ["perplexity", "stereoset"]
     assert read_json(tmp_path / "one" / "scores-stereoset.json")["items"] == 2
     both = (tmp_path / "one", tmp_path / "two")  # the terms of the runs are taken again
     assert run("lm", "compare", *both, "--data-root", root, "--json", tmp_path / "both") == 0
-    assert read_json(tmp_path / "both")["headlines"]
+    assert read_json(tmp_path / "both")["pairs"]
 
 
 @pytest.mark.usefixtures("loaded")

@@ -196,8 +196,8 @@ def test_the_command_line_asks_and_names_a_classifier(
 
     monkeypatch.setattr(TextClassifier, "probabilities", probabilities)
     monkeypatch.setattr(TextClassifier, "load", lambda _: None)
-    line = ["lm", "bench", "counterfactual", "--model", "x", "--templates", templates(tmp_path), "--swap", SWAP[0]]
-    line += ["--out", tmp_path / "run", "--draws", "3", "--classifier", "toxic=folder/x:bad,worse"]
+    line = ["lm", "bench", "counterfactual", "--model", "x", "--file", templates(tmp_path), "--swap", SWAP[0]]
+    line += ["--out", tmp_path / "run", "--classifier", "toxic=folder/x:bad,worse"]
     assert command(*line) == 0
     assert "Difference" in said(capsys)
     assert (seen[0].model, seen[0].labels) == ("folder/x", ("bad", "worse"))

@@ -69,7 +69,7 @@ def test_an_order_moves_options_and_all_positions(tmp_path: Path) -> None:
         items = benchmark.read(tmp_path)
         assert [items[0].content["options"][order.index(at)] for at in range(3)] == plain[0].content["options"]
         assert items[0].content["options"][items[0].content["unknown"]] == "Not known"
-        assert f"A) {items[0].content['options'][0]}\n" in benchmark.prompt(items[0])
+        assert f"A) {items[0].content['options'][0]}\n" in benchmark.context(items[0])
         lamp = items[0].content["options"].index("The lamp")
         assert items[0].content["biased"] == [lamp]
         assert benchmark.choice(items[0], Answer("x", {"answer": lamp})) == 0
@@ -157,7 +157,7 @@ def test_two_models_are_compared_over_wordings(tmp_path: Path) -> None:
     asked(tmp_path, Ruled(lambda prompt, options: options.index("The lamp"), "steady"), tmp_path / "before")
     asked(tmp_path, Ruled(wavers, "wavering"), tmp_path / "after")
     before, after = tmp_path / "before", tmp_path / "after"
-    summary = comparison_summary(before, after, tmp_path)
+    summary = comparison_summary([before, after], tmp_path)
     bias = next(one for one in summary["prompt_noise"] if one["score"] == "bias_ambiguous")
     assert bias["items"]["value"] == pytest.approx(-1.2)
     # Student's t of five wordings: 2.776 x 1.095 / sqrt(5) = 1.36
@@ -166,7 +166,7 @@ def test_two_models_are_compared_over_wordings(tmp_path: Path) -> None:
     assert "prompt noise" in json.dumps(language_model_page(summary))
 
     def note(folder: Path) -> str:
-        summary = comparison_summary(before, folder, tmp_path)
+        summary = comparison_summary([before, folder], tmp_path)
         assert summary["prompt_noise"] == []
         return str(summary["notes"][0])
 
@@ -175,7 +175,7 @@ def test_two_models_are_compared_over_wordings(tmp_path: Path) -> None:
     new: Any = Ruled(lambda prompt, options: 0, "new")
     run_benchmark(BBQ(), new, tmp_path, tmp_path / "one")
     assert note(tmp_path / "one").endswith("one was asked in one wording.")
-    assert comparison_summary(tmp_path / "one", tmp_path / "one", tmp_path)["notes"] == []
+    assert comparison_summary([tmp_path / "one", tmp_path / "one"], tmp_path)["notes"] == []
     asked(tmp_path, new, tmp_path / "two")
     (tmp_path / "two" / "answers-bbq.jsonl").unlink()
     run_benchmark(BBQ(), Ruled(wavers, "newer"), tmp_path, tmp_path / "two")  # type: ignore[arg-type]

@@ -28,10 +28,10 @@ from levelhead.lm.intervals import estimated, ratio
 from levelhead.lm.loading import place_of
 from levelhead.lm.model import LanguageModel
 from levelhead.lm.runner import (
+    Given,
     answers_file,
     options_of,
     run_benchmark,
-    score_predictions,
     scores_file,
     scores_to_dict,
 )
@@ -219,11 +219,13 @@ def test_answers_of_any_system_are_scored(tmp_path: Path) -> None:
     file = tmp_path / "answers.jsonl"
     lines = [json.dumps({"id": f"n{number}", "content": {"even": True}}) for number in range(COUNT)]
     file.write_text("\n".join(lines))  # no newline at the end
-    scores, count = score_predictions(Parity(), file, None)
-    assert (scores.overall["accuracy"].value, count) == (0.5, 12)
-    assert score_predictions(Parity(), file, None, limit=1)[1] == 2
+    scores = run_benchmark(Parity(), Given(file), None, tmp_path / "given")
+    assert (scores.overall["accuracy"].value, scores.overall["accuracy"].n) == (0.5, 12)
     ask(tmp_path / "run", Oracle())
-    assert score_predictions(Parity(), answers_file(tmp_path / "run", "parity"), None)[0].overall["accuracy"].value == 1
+    kept = Given(answers_file(tmp_path / "run", "parity"))
+    assert run_benchmark(Parity(), kept, None, tmp_path / "again").overall["accuracy"].value == 1
+    both = comparison_summary([tmp_path / "given", tmp_path / "run"])["pairs"] if "parity" in lm.BENCHMARKS else []
+    assert not both  # a benchmark of this file alone is none that another process can score
 
 
 @pytest.fixture
@@ -252,22 +254,31 @@ def test_the_verbs_from_model_to_comparison(
     assert read_json(Path("out.json"))["benchmarks"][0]["overall"]["accuracy"]["value"] == 0.5
     answers = ["--predictions", "runs/lm-6/answers-parity.jsonl", "--json", "given.json"]
     assert run("lm", "bench", "parity", *answers) == 0
-    assert read_json(Path("given.json"))["overall"] == read_json(Path("out.json"))["benchmarks"][0]["overall"]
+    given, out = (read_json(Path(f"{name}.json"))["benchmarks"][0]["overall"] for name in ("given", "out"))
+    assert given == out
     assert page_of(Path("given.json"))["finding"] in said(capsys)
     assert run("lm", "bench", "parity", "--model", "models/9", "--out", "after", "--limit", "8") == 0
     assert run("lm", "compare", "runs/lm-6", "after", "--json", "both.json") == 0
-    assert "differences are after minus lm-6" in said(capsys)
-    (found,) = read_json(Path("both.json"))["benchmarks"]
-    accuracy, nothing = found["overall"]
-    figures = [accuracy[side] for side in ("before", "after", "difference")]
-    assert [figure["value"] for figure in figures] == [0.5, 0.75, 0.25]
-    assert figures[2]["low"] < 0 < 0.25 < figures[2]["high"]  # two of eight items differ
-    assert nothing["difference"]["value"] is None
-    assert found["categories"]["low"][0]["difference"]["reason"] == "no interval: all items agree"
+    assert "Differences are after minus lm-6" in said(capsys)
+    both = read_json(Path("both.json"))
+    (found,), pairs = both["benchmarks"], {(one["part"], one["score"]): one["difference"] for one in both["pairs"]}
+    assert [figure["value"] for figure in found["scores"][0]["figures"]] == [0.5, 0.75]
+    accuracy = pairs["", "accuracy"]
+    assert accuracy["value"] == 0.25
+    assert accuracy["low"] < 0 < 0.25 < accuracy["high"]  # two of eight items differ
+    assert pairs["", "nothing"]["value"] is None
+    assert pairs["low", "accuracy"]["reason"] == "no interval: all items agree"
     with pytest.raises(DataError, match="absent is missing"):
-        comparison_summary("runs/lm-6", "after", "absent")
+        comparison_summary(["runs/lm-6", "after"], "absent")
+    answers = ["--predictions", "runs/lm-6/answers-parity.jsonl", "--out", "given"]
+    assert run("lm", "bench", "parity", *answers) == 0
+    assert run("lm", "compare", "given", "after", "runs/lm-6", "--json", "three.json") == 0
+    assert read_json(Path("three.json"))["models"] == ["given", "after", "lm-6"]
+    record = read_json(Path("given/scores-parity.json"))
+    assert record["model"] == "answers-parity.jsonl"
+    assert {"version", "date", "fingerprint", "options"} <= record.keys()
     monkeypatch.setattr(lm, "BENCHMARKS", Registry("benchmark", Benchmark, "levelhead.benchmarks", "card", {}))
-    summary = comparison_summary("runs/lm-6", "after")
+    summary = comparison_summary(["runs/lm-6", "after"])
     assert summary["benchmarks"] == []
     assert "there is no such benchmark" in summary["notes"][0]
 

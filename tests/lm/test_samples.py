@@ -17,10 +17,11 @@ from test_bbq import record as released
 
 from command_line import run, said
 from levelhead.cli.report import page_of
+from levelhead.lm.comparison import comparison_summary
 from levelhead.lm.intervals import paired_difference
-from levelhead.lm.page import samples_page
+from levelhead.lm.page import language_model_page
 from levelhead.lm.runner import scores_to_dict
-from levelhead.lm.samples import read_log, samples_summary
+from levelhead.lm.samples import read_log
 from levelhead.report import render
 from levelhead.types import DataError
 
@@ -82,16 +83,17 @@ def test_a_metric_that_one_of_three_logs_lacks_is_compared_between_the_others(tm
         for record in records if at == without else ():
             record["metrics"].remove("acc_norm")
             del record["acc_norm"]
-        logs.append(read_log(write(tmp_path, records, model=f"org__m{at}")))
-    record = samples_summary(logs)
+        logs.append(write(tmp_path, records, model=f"org__m{at}"))
+    record = comparison_summary(logs)
     pairs: dict[str, list[tuple[str, str]]] = {score: [] for score in ("acc", "acc_norm")}
-    for one in record["differences"]:
+    for one in record["pairs"]:
         pairs[one["score"]].append((one["first"], one["second"]))
     first, second = (f"m{at}" for at in range(3) if at != without)
     assert pairs == {"acc": [("m0", "m1"), ("m0", "m2"), ("m1", "m2")], "acc_norm": [(first, second)]}
     assert f"m{without} has no acc_norm to compare." in record["notes"]
-    assert set(record["headlines"]) == {"acc", "acc_norm"}
-    assert f"acc norm, m{second[1]} minus m{first[1]}" in render(samples_page(record))
+    (found,) = record["benchmarks"]
+    assert {one["score"] for one in found["scores"] if one["main"]} == {"acc", "acc_norm"}
+    assert f"acc norm, m{second[1]} minus m{first[1]}" in render(language_model_page(record))
 
 
 def test_lines_of_an_early_version_are_the_same_documents(tmp_path: Path) -> None:
@@ -110,7 +112,7 @@ def test_lines_of_an_early_version_are_the_same_documents(tmp_path: Path) -> Non
     path.write_text(path.read_text()[:-40])
     log = read_log(path)
     assert (log.lines, log.notes) == (39, [f"The last line of {path.name} is cut off and left out."])
-    assert samples_page(samples_summary([new]))["finding"].startswith("small on sums, 40 documents: acc 0.7500 [")
+    assert language_model_page(comparison_summary([new.path]))["finding"].startswith("small: sums: acc 0.7436 [")
 
 
 def test_unknown_fields_and_values_that_are_no_numbers_are_left_alone(tmp_path: Path) -> None:
@@ -222,13 +224,17 @@ def test_discrimination_is_a_difference_of_log_odds_between_groups(tmp_path: Pat
 def test_models_are_compared_over_common_documents_with_holms_correction(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     answers = {"a": rng.random(200) < 0.4, "b": rng.random(200) < 0.45, "c": rng.random(200) < 0.9}
-    logs = [read_log(write(tmp_path, sums(found.astype(float)), model=f"x__{name}")) for name, found in answers.items()]
+    paths = [write(tmp_path, sums(found.astype(float)), model=f"x__{name}") for name, found in answers.items()]
     extra = sums([*answers["c"].astype(float), 1.0])
-    logs[2] = read_log(write(tmp_path, extra, model="x__c"))
-    record = samples_summary(logs)
-    assert record["documents"] == 200
+    for number, one in enumerate(extra):
+        one["doc_id"] = number // 2  # as some versions write it, beside the right doc_hash
+    paths[2] = write(tmp_path, extra, model="x__c")
+    record, logs = comparison_summary(paths), [read_log(path) for path in paths]
+    (found,) = record["benchmarks"]
+    assert found["items"] == 200
+    assert (found["scores"][0]["score"], found["scores"][0]["ranks"]) == ("acc", [[2, 3], [2, 3], [1, 1]])
     assert "c: 1 of 201 documents are not in every log and left out." in record["notes"]
-    both = {f"{one['second']}-{one['first']}": one for one in record["differences"] if one["score"] == "acc"}
+    both = {f"{one['second']}-{one['first']}": one for one in record["pairs"] if one["score"] == "acc"}
     assert set(both) == {"b-a", "c-a", "c-b"}
     gap = answers["c"].astype(float) - answers["a"].astype(float)
     assert both["c-a"]["difference"]["value"] == pytest.approx(gap.mean())
@@ -239,8 +245,8 @@ def test_models_are_compared_over_common_documents_with_holms_correction(tmp_pat
         stats.ttest_rel(answers["b"].astype(float), answers["a"].astype(float)).pvalue, abs=0.03
     )
     assert both["c-a"]["p_holm"] > both["c-a"]["p"]
-    page = samples_page(record)
-    assert page["finding"].startswith("On sums 2 of 6 paired differences are decided at 5% after Holm's correction")
+    page = language_model_page(record)
+    assert page["finding"].startswith("2 of 6 others (sums: acc, c minus a +")
     html = render(page)
     assert "Paired differences" in html
     assert "99 + 1" not in html  # no text of a document
@@ -250,13 +256,13 @@ def test_models_are_compared_over_common_documents_with_holms_correction(tmp_pat
 
 def test_two_logs_of_one_model_are_numbered_and_other_names_do_not_matter(tmp_path: Path) -> None:
     paths = [write(tmp_path / name, sums(RIGHT)) for name in "ab"]
-    record = samples_summary([read_log(path) for path in paths])
-    assert [log["name"] for log in record["logs"]] == ["small, log 1", "small, log 2"]
+    record = comparison_summary(paths)
+    assert record["models"] == ["small, log 1", "small, log 2"]
     assert f"small, log 2: {paths[1]}." in record["notes"]
-    assert {one["p"] for one in record["differences"]} == {1.0}
-    record = samples_summary([read_log(path.rename(path.parents[2] / f"{path.parts[-3]}.jsonl")) for path in paths])
-    assert ([log["name"] for log in record["logs"]], record["documents"]) == (["a", "b"], len(RIGHT))
-    assert samples_page(record)["finding"].startswith("On an unnamed task none of")
+    assert {one["p"] for one in record["pairs"]} == {1.0}
+    record = comparison_summary([path.rename(path.parents[2] / f"{path.parts[-3]}.jsonl") for path in paths])
+    assert (record["models"], record["benchmarks"][0]["items"]) == (["a", "b"], len(RIGHT))
+    assert language_model_page(record)["finding"].startswith("0 of 2 others differ measurably between a and b")
 
 
 def test_fields_of_a_document_are_clusters_and_categories_if_it_has_one(tmp_path: Path) -> None:
@@ -277,12 +283,12 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     )
     json_file, html_file = tmp_path / "out.json", tmp_path / "out.html"
     files = ["--json", json_file, "--html", html_file]
-    assert run("lm", "bench", "--samples", first, "--samples", second, *files) == 0
+    assert run("lm", "compare", first, second, *files) == 0
     assert "Paired differences" in said(capsys)
     record = json.loads(json_file.read_text())
-    assert [log["name"] for log in record["logs"]] == ["a", "b"]
+    assert record["models"] == ["a", "b"]
     assert "Paired differences" in html_file.read_text()
-    assert page_of(json_file)["finding"] == samples_page(record)["finding"]  # as `levelhead report` shows it
+    assert page_of(json_file)["finding"] == language_model_page(record)["finding"]  # as `levelhead report` shows it
 
 
 def test_the_memory_of_a_long_log_is_some_numbers_a_line(tmp_path: Path) -> None:
@@ -312,3 +318,23 @@ def test_a_metric_of_other_documents_has_no_difference(tmp_path: Path) -> None:
         logs.append(read_log(write(tmp_path, records, model=model), cluster="block"))
     first, second = (log.rows.score("sums", None).overall["acc"] for log in logs)
     assert not paired_difference(first, second).defined
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "tool"),
+    [
+        ("log.eval", b"PK\x03\x04", "inspect_ai"),
+        ("log.json", b'{"version": 2, "eval": {"eval_id": "x"}, "samples": []}', "inspect_ai"),
+        ("scenario_state.json", b'{"adapter_spec": {}, "request_states": []}', "HELM"),
+    ],
+)
+def test_logs_of_other_tools_are_named(tmp_path: Path, name: str, content: bytes, tool: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=f"is a log of {tool}: .* --predictions FILE"):
+        read_log(tmp_path / name)
+
+
+def test_several_responses_to_one_document_are_refused(tmp_path: Path) -> None:
+    record = line(0, thing(0, "ambig"), ["The lamp"], acc=0.0) | {"resps": [["The lamp", "Not known"]]}
+    with pytest.raises(DataError, match="holds 2 responses to one document"):
+        read_log(write(tmp_path, [record], "bbq_generate"))

@@ -179,7 +179,7 @@ def test_the_arms_of_icat_give_its_interval(turned: bool) -> None:
     upper, lower = drawn(lambda ss, lms: 2 * lms * ss, 2.0), drawn(lambda ss, lms: 2 * lms * (1 - ss), 2.0)
     icat: Any = overall["icat"]
     assert ends(icat) == pytest.approx((2 * 9 / 11 * 5 / 11, min(upper[1], lower[1]), min(1, upper[2], lower[2])))
-    assert icat.sample.ids == tuple(f"term{term:02}" for term in range(11))
+    assert icat.sample.ids == tuple(("None", f"term{term:02}") for term in range(11))
 
 
 @pytest.mark.usefixtures("few_are_enough")

@@ -88,29 +88,35 @@ def explained(groups: list[str], rows: int = 90) -> dict[str, Any]:
 
 
 def summary_of_models() -> dict[str, Any]:
-    def sides(value: float, half: float | None) -> dict[str, Any]:
-        ends = {"low": None, "high": None} if half is None else {"low": value - half, "high": value + half}
+    def score(name: str, part: str = "", side: str = "bias") -> dict[str, Any]:
         own = {"value": 0.6, "low": 0.5, "high": 0.7, "n": 9}
-        reason = {} if half is not None else {"reason": "no interval: no data"}
-        return {"before": own, "after": own, "difference": {"value": value, "n": 9, **ends, **reason}}
+        main = None if part else {"side": side, "better": "half", "ideal": 0.5}
+        return {"part": part, "score": name, "main": main, "figures": [own, own], "ranks": None}
 
-    headline = {"benchmark": "stereoset", "part": "", "unit": None, "side": "bias", "better": "half", "ideal": 0.5}
+    def pair(
+        name: str, difference: dict[str, Any], p: float | None, side: str | None, part: str = ""
+    ) -> dict[str, Any]:
+        about = {"benchmark": "stereoset", "part": part, "score": name, "side": side, "p": p, "p_holm": p}
+        return about | {"first": "lm-before", "second": "lm-after", "difference": difference}
+
+    apart = {"value": -0.1, "low": -0.15, "high": -0.05, "n": 9}
+    unknown = {"value": 0.1, "low": None, "high": None, "n": 9, "reason": "no interval: no data"}
     return {
-        "before": {"folder": "lm-before", "models": {}},
-        "after": {"folder": "lm-after", "models": {}},
-        "headlines": [
-            {**headline, "score": "stereotype_score", **sides(-0.1, 0.05)},
-            {**headline, "score": "icat", **sides(0.1, None)},
-        ],
+        "models": ["lm-before", "lm-after"],
         "benchmarks": [
             {
                 "name": "stereoset", "title": "StereoSet", "licence": "CC", "citation": "Someone", "url": None,
                 "caution": None, "items": 9, "limit": None, "options": {}, "units": {"icat": "a fraction"},
-                "notes": {"before": ["a note"], "after": []},
-                "overall": [{"score": "icat", **sides(0.1, None)}],
-                "categories": {"race": [{"score": "icat", **sides(0.1, 0.2)}]},
+                "notes": {"lm-before": ["a note"], "lm-after": []}, "models": {},
+                "scores": [score("stereotype_score"), score("icat", side="both"), score("icat", "race")],
             }
         ],
+        "pairs": [
+            pair("stereotype_score", apart, 0.01, "bias"),
+            pair("icat", unknown, None, "both"),
+            pair("icat", unknown, None, None, "race"),
+        ],
+        "prompt_noise": [],
         "notes": ["something to know"],
     }  # fmt: skip
 
@@ -431,9 +437,9 @@ def test_a_comparison_comes_back_from_its_json() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("one language model", ["2 of 3", "accuracy ambiguous (0.7000", "sentiment gap (0.2000", "ideal 0)"]),
+        ("one language model", ["1 of 2 bias scores", "sentiment gap (0.2000", "ideal 0)"]),
         ("attention gap", ["50.0% of 9 pairs", "20.0%", "+30.0 points, interval [+20.0, +40.0]"]),
-        ("language models", ["1 of 2", "stereotype score (−0.1000, interval [−0.1500, −0.0500])"]),
+        ("language models", ["1 of 1 bias score (", "stereotype score −0.1000 [−0.1500, −0.0500]", "0 of 1 other"]),
     ],
 )
 def test_the_finding_of_language_models_names_what_is_decided(name: str, said: list[str]) -> None:
@@ -459,7 +465,8 @@ def test_names_of_scores_are_whole_words_on_80_columns() -> None:
         console.print(drawn(scores_page([record], name="m")))
     table = [line for line in console.export_text().splitlines() if line.startswith("│")]
     words = {word for line in table for word in line.replace("│", " ").split()}
-    assert {"causal", "stereotype", "likelier", "socioeconomic"} <= words
+    assert {"causal", "stereotype", "likelier"} <= words
+    assert "socioeconomic" not in words  # categories stand on the page
     assert max(map(len, table)) <= 80
 
 

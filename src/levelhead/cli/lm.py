@@ -22,23 +22,28 @@ lm_app.command("bench")(bench_command)
 
 @lm_app.command("compare")
 def compare_command(
-    first: Annotated[Path, typer.Argument(help="A folder of `lm bench`, e.g. of the model before.")],
-    second: Annotated[Path, typer.Argument(help="Another one, e.g. of the model after.")],
+    models: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of `lm bench`, or samples_*.jsonl of lm-evaluation-harness; two or more differ."),
+    ],
+    cluster: Annotated[str, typer.Option(help="Logs: documents equal in this field are one cluster.")] = "",
+    by: Annotated[str, typer.Option(help="Logs: field with a document's category.")] = "",
     data_root: DataRoot = None,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Compare two models on the benchmarks in both folders: scores and paired differences, with intervals.
+    """Compare language models: scores, paired differences adjusted for their number, and ranks.
 
-    Answers are scored again, so give the data (--data-root): items are resampled jointly for both models.
+    Answers are scored again over the items that all models have answered, so give the data (--data-root).
 
-    Example: levelhead lm compare runs/lm-before runs/lm-after --data-root DATA
+    Example: levelhead lm compare runs/lm-a runs/lm-b runs/lm-c --data-root DATA
     """
-    check_outputs({"--json": json_file, "--html": html_file}, runs=[first, second])
+    runs, logs = ([path for path in models if path.is_dir() is folder] for folder in (True, False))
+    check_outputs({"--json": json_file, "--html": html_file}, runs=runs, inputs=logs)
     from levelhead.lm.comparison import comparison_summary
     from levelhead.lm.page import language_model_page
     from levelhead.report.terminal import drawn
 
-    summary = comparison_summary(first, second, data_root)
+    summary = comparison_summary(models, data_root, cluster=cluster, by=by)
     console.print(drawn(language_model_page(summary)))
     write_files(json_file, summary, html_file, lambda: language_model_page(summary))

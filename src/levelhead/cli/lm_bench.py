@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,6 @@ import typer
 from rich.markup import escape
 
 from levelhead.cli.finishing import write_files
-from levelhead.cli.lm_samples import score_samples
 from levelhead.cli.options import DataRoot, HtmlFile, JsonFile, MismatchedWeights, Precision, Text, Texts, option
 from levelhead.storage import check_outputs, read_json
 from levelhead.terminal import Terminal
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from levelhead.lm.bold.score import TextClassifier
     from levelhead.lm.endpoint import Endpoint
     from levelhead.lm.model import LanguageModel
+    from levelhead.lm.runner import Given
 
 console = Terminal()
 
 
 KEY = "LEVELHEAD_API_KEY"
-ENDPOINT, ONE, OF_LOGS = "An endpoint", "Options of one benchmark", "Logs of lm-evaluation-harness"
+ENDPOINT, ANSWERS, ONE = "An endpoint", "How answers are asked for", "Options of one benchmark"
 
 
 def bench_command(
@@ -41,81 +42,66 @@ def bench_command(
         ),
     ] = "",
     model: Annotated[Text, typer.Option(help="A language model: a folder, or a name on the Hub.")] = None,
-    endpoint: Annotated[
-        Text, option(ENDPOINT, "Ask a server with OpenAI's interface, e.g. http://localhost:8000/v1.")
+    endpoint: Annotated[Text, typer.Option(help="Ask a server with OpenAI's interface instead: its address.")] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Score answers of any system from this file instead.")
+    ] = None,
+    data_root: DataRoot = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Most items of each category of a benchmark, the same ones each time.")
+    ] = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+    chat: Annotated[bool, option(ANSWERS, "BBQ: ask in the chat template.", "--chat")] = False,
+    choose: Annotated[
+        Text, option(ANSWERS, "BBQ: choose by mean or sum of log-likelihoods, or generate. Default: mean.")
+    ] = None,
+    template: Annotated[
+        Text, option(ANSWERS, "BBQ: prompt, with {context}, {question}, {ans0}, {ans1}, {ans2}; \\n is a new line.")
+    ] = None,
+    system: Annotated[Text, option(ANSWERS, "BBQ: system prompt of --chat.")] = None,
+    thought: Annotated[
+        Texts, option(ANSWERS, "Marks of the model's thoughts beside the known ones: 'BEGIN,END'; repeatable.")
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, option(ANSWERS, "Longest free answer, in tokens. Default: BBQ 16, BOLD 20.", min=1)
+    ] = None,
+    prompt_noise: Annotated[
+        bool,
+        option(ANSWERS, "Repeat with a fixed set of wordings and option orders; cost grows.", "--prompt-noise"),
+    ] = False,
+    device: Annotated[str, option(ANSWERS, "auto, cpu, cuda or cuda:N.")] = "auto",
+    precision: Annotated[
+        Precision, option(ANSWERS, "Number type; auto: the model's own on a GPU.")
+    ] = Precision.float32,
+    allow_mismatched_weights: MismatchedWeights = False,
+    terms: Annotated[
+        Path | None, option(ONE, "StereoSet: file of target terms to use, one per line, e.g. held-out ones.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        option(ONE, "counterfactual: YAML or a table. perplexity: a text. BBQ: a table of its kind, with --columns."),
+    ] = None,
+    columns: Annotated[Text, option(ONE, "counterfactual, BBQ: columns of --file, e.g. text=T,group=G.")] = None,
+    swap: Annotated[
+        Texts,
+        option(ONE, "counterfactual: a field and each group's words, e.g. 'person=the man|the woman'; repeatable."),
+    ] = None,
+    classifier: Annotated[
+        Texts, option(ONE, "BOLD, counterfactual: a text classifier, NAME=MODEL:LABEL,LABEL; repeatable.")
     ] = None,
     api_model: Annotated[Text, option(ENDPOINT, "Name of the model at the endpoint.")] = None,
-    api_key_env: Annotated[
-        Text, option(ENDPOINT, f"Environment variable that holds the key. Default: {KEY}, if set.")
-    ] = None,
     begin_with: Annotated[
         str, option(ENDPOINT, "Text to put before prompts without context, e.g. '<|endoftext|>'.")
     ] = "",
     concurrency: Annotated[int, option(ENDPOINT, "Number of parallel requests.", min=1, max=256)] = 8,
     timeout: Annotated[float, option(ENDPOINT, "Seconds that one try of a request may take.", min=1, max=3600)] = 120.0,
-    predictions: Annotated[
-        Path | None, typer.Option(help="Score answers of any system from this JSONL file instead.")
-    ] = None,
-    samples: Annotated[
-        list[Path] | None,
-        option(OF_LOGS, "Score this samples_*.jsonl of lm-evaluation-harness instead; several are compared."),
-    ] = None,
-    cluster: Annotated[str, option(OF_LOGS, "--samples: documents equal in this field are resampled together.")] = "",
-    by: Annotated[str, option(OF_LOGS, "--samples: field with a document's category.")] = "",
-    data_root: DataRoot = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.")] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Most items, the first ones: of BOLD per group, of BBQ per category, spread over templates; "
-            "of counterfactual whole templates.",
-        ),
-    ] = None,
-    terms: Annotated[
-        Path | None, option(ONE, "StereoSet: file of target terms to use, one per line, e.g. held-out ones.")
-    ] = None,
-    choose: Annotated[
-        Text, option(ONE, "BBQ: choose by mean or sum of log-likelihoods, or generate. Default: mean.")
-    ] = None,
-    template: Annotated[Text, option(ONE, "BBQ: prompt, with {context}, {question}, {ans0}, {ans1}, {ans2}.")] = None,
-    chat: Annotated[bool, option(ONE, "BBQ: ask in the chat template.", "--chat")] = False,
-    system: Annotated[Text, option(ONE, "BBQ: system prompt of --chat.")] = None,
-    max_new_tokens: Annotated[
-        int | None, option(ONE, "Longest free answer, in tokens. Default: BBQ 16, BOLD 20.", min=1)
-    ] = None,
-    templates: Annotated[Path | None, option(ONE, "counterfactual: YAML of texts with fields, or a table.")] = None,
-    swap: Annotated[
-        Texts,
-        option(ONE, "counterfactual: a field and each group's words, e.g. 'person=the man|the woman'; repeatable."),
-    ] = None,
-    columns: Annotated[Text, option(ONE, "counterfactual, BBQ: columns of a table, e.g. text=T,group=G.")] = None,
-    draws: Annotated[int | None, option(ONE, "counterfactual: continuations of each text. Default: 4.", min=1)] = None,
-    classifier: Annotated[
-        Texts, option(ONE, "BOLD, counterfactual: a text classifier, NAME=MODEL:LABEL,LABEL; repeatable.")
-    ] = None,
-    bbq_file: Annotated[Path | None, option(ONE, "BBQ: a table of BBQ's kind in any language, with --columns.")] = None,
-    perplexity: Annotated[
-        Path | None, option(ONE, "Also measure perplexity on this text, one document per line.")
-    ] = None,
-    prompt_noise: Annotated[
-        bool,
-        typer.Option(
-            "--prompt-noise", help="Repeat with a fixed set of wordings and option orders; cost grows accordingly."
-        ),
-    ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    precision: Annotated[
-        Precision, typer.Option(help="Number type; auto: the model's own on a GPU.")
-    ] = Precision.float32,
-    allow_mismatched_weights: MismatchedWeights = False,
-    json_file: JsonFile = None,
-    html_file: HtmlFile = None,
 ) -> None:
     """Score a language model on bias benchmarks, with 95% intervals.
 
     Every answer is stored, so the same command resumes, also after kill -9. A score near its ideal on one benchmark
-    does not show that a model is free of bias.
+    does not show that a model is free of bias. An endpoint's key is read from LEVELHEAD_API_KEY.
 
     Example: levelhead lm bench stereoset,crows-pairs,bbq,bold --model MODEL --data-root DATA --out runs/lm-before
     """
@@ -127,27 +113,17 @@ def _bench(asked: SimpleNamespace) -> None:
     from levelhead.lm.base import model_name
 
     names = [name for name in dict.fromkeys(part.strip() for part in asked.benchmarks.split(",")) if name]
-    asked.name = model_name(asked.model) if asked.model else Path(str(asked.api_model)).name
+    asked.name = model_name(asked.model) if asked.model else Path(str(asked.api_model or asked.predictions)).name
     asked.folder = asked.out or Path("runs") / f"lm-{asked.name}"
     check_outputs(
         {"--json": asked.json_file, "--html": asked.html_file},
         folders={"--out": asked.folder if asked.model or asked.endpoint else asked.out},
-        inputs=[
-            asked.predictions, asked.terms, asked.perplexity, asked.templates, asked.bbq_file, *(asked.samples or ()),
-        ],
+        inputs=[asked.predictions, asked.terms, asked.file],
         runs=[asked.model],
-    )  # fmt: skip
-    if asked.samples:
-        sources = names or asked.model or asked.predictions or asked.out or asked.endpoint
-        if sources or _given_beside(asked.context, LOGS):
-            raise ConfigError("--samples goes with --cluster, --by, --json and --html alone: repeat it for each log.")
-        score_samples(asked.samples, asked.cluster, asked.by, asked.json_file, asked.html_file, console)
-        return
+    )
     _refuse_sources(asked)
     if asked.max_new_tokens and not ({"bold", "counterfactual"} & {*names} or asked.choose == "generate"):
         raise ConfigError("--max-new-tokens is for free answers: add --choose generate, or leave it out.")
-    if asked.perplexity is not None and asked.predictions is None and "perplexity" not in names:
-        names.append("perplexity")
     options = _options(asked, names)
     chosen = _chosen(names, options)
     if asked.predictions is not None:
@@ -187,15 +163,11 @@ def _check(asked: SimpleNamespace, chosen: Sequence[Benchmark], model: LanguageM
 
 def _refuse_sources(asked: SimpleNamespace) -> None:
     """Raise :class:`ConfigError` unless there is one thing to score, and no option of another."""
-    if asked.cluster or asked.by:
-        raise ConfigError("--cluster and --by are options of --samples: give a samples_*.jsonl.")
     if sum(source is not None for source in (asked.model, asked.predictions, asked.endpoint)) != 1:
-        raise ConfigError(
-            "Give one of --model (a language model), --endpoint (a server), --predictions (answers), --samples (logs)."
-        )
+        raise ConfigError("Give one of --model (a language model), --endpoint (a server), --predictions (answers).")
     if (asked.endpoint is None) != (asked.api_model is None):
         raise ConfigError("--endpoint and --api-model go together: the address of a server, and a model's name there.")
-    given = _given_beside(asked.context, ())
+    given = _given_beside(asked.context)
     for source, there, takes in (
         ("--endpoint", asked.endpoint, SERVED),
         ("--model", asked.model, LOADED),
@@ -205,12 +177,12 @@ def _refuse_sources(asked: SimpleNamespace) -> None:
             raise ConfigError(f"{listed(unused)} would do nothing: an option of {source} alone. Leave it out.")
 
 
-def _given_beside(context: typer.Context, known: Sequence[str]) -> list[str]:
-    """Return the options of the command line, as they are typed, that are not among ``known``."""
+def _given_beside(context: typer.Context) -> list[str]:
+    """Return the options of the command line, as they are typed."""
     typed = [
         one
         for one in context.command.params
-        if one.name not in known and getattr(context.get_parameter_source(str(one.name)), "name", "") == "COMMANDLINE"
+        if getattr(context.get_parameter_source(str(one.name)), "name", "") == "COMMANDLINE"
     ]
     return [max(one.opts, key=len) for one in typed]
 
@@ -229,42 +201,48 @@ def _loaded(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> LanguageMode
     return loaded
 
 
-LOGS = ("samples", "cluster", "by", "json_file", "html_file")
-SERVED = ("--api-key-env", "--begin-with", "--concurrency", "--timeout")
+SERVED = ("--begin-with", "--concurrency", "--timeout")
 LOADED = ("--device", "--precision", "--allow-mismatched-weights")
 ASKED = ("--prompt-noise", "--choose", "--chat", "--system", "--max-new-tokens")
 """Options of one source of answers; the last are of those that are asked."""
-SHARED = {
+TAKERS = {
+    "terms": ("stereoset",),
+    **dict.fromkeys(("choose", "template", "chat", "system"), ("bbq", "mbbq")),
+    "file": ("counterfactual", "perplexity", "bbq"),
     "columns": ("counterfactual", "bbq"),
+    "swap": ("counterfactual",),
     "classifiers": ("bold", "counterfactual"),
-    "max_new_tokens": ("bbq", "bold", "counterfactual"),
+    "thoughts": ("bbq", "mbbq", "bold", "counterfactual"),
+    "max_new_tokens": ("bbq", "mbbq", "bold", "counterfactual"),
 }
-"""Options of several benchmarks, and of which."""
+"""Options of benchmarks, and of which."""
 
 
 def _options(asked: SimpleNamespace, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the options of each benchmark, with its part of those that several have."""
     from levelhead.lm.stereoset.data import read_terms
 
-    bbq = ("choose", "template", "system")
-    terms = None if asked.terms is None else read_terms(asked.terms)
-    every: dict[str, dict[str, Any]] = {
-        "stereoset": {"terms": terms},
-        "bbq": {name: getattr(asked, name) for name in bbq} | {"chat": asked.chat or None, "file": asked.bbq_file},
-        "bold": {},
-        "counterfactual": {"templates": asked.templates, "swap": tuple(asked.swap or ()) or None, "draws": asked.draws},
-        "perplexity": {"file": asked.perplexity},
+    given = {name: getattr(asked, name, None) for name in TAKERS} | {
+        "swap": tuple(asked.swap or ()),
+        "classifiers": _classifiers(asked.classifier or ()),
+        "thoughts": tuple(asked.thought or ()),
     }
-    options = {name: {key: one for key, one in some.items() if one is not None} for name, some in every.items()}
-    given = {"columns": asked.columns, "classifiers": _classifiers(asked.classifier or ())}
-    for name, value in (given | {"max_new_tokens": asked.max_new_tokens}).items():
-        takers = [taker for taker in SHARED[name] if taker in names]
-        if value and not takers:
-            verb = {"classifiers": "classifier"}.get(name, name.replace("_", "-"))
-            raise ConfigError(f"--{verb} is for {listed(SHARED[name])}, and none of these is asked.")
-        for taker in takers if value else ():
-            options[taker][name] = value
-    return options
+    found: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for name, value in given.items():
+        if not value:
+            continue
+        takers = [taker for taker in TAKERS[name] if taker in names]
+        if name == "file":  # BBQ reads its own data unless columns are named
+            others = [taker for taker in takers if taker != "bbq"]
+            takers = takers if asked.columns and not others else others
+        if not takers or (name == "file" and len(takers) > 1):
+            typed = {"classifiers": "classifier", "thoughts": "thought"}.get(name, name.replace("_", "-"))
+            what = "none of these is asked" if not takers else "two of these are asked: run one at a time"
+            raise ConfigError(f"--{typed} is for {listed(TAKERS[name])}, and {what}.")
+        value = read_terms(value) if name == "terms" else value
+        for taker in takers:
+            found[taker][name if (taker, name) != ("counterfactual", "file") else "templates"] = value
+    return found
 
 
 def _classifiers(texts: Sequence[str]) -> tuple[TextClassifier, ...]:
@@ -284,12 +262,9 @@ def _classifiers(texts: Sequence[str]) -> tuple[TextClassifier, ...]:
 
 
 def _chosen(names: list[str], options: dict[str, dict[str, Any]]) -> list[Benchmark]:
-    """Return the benchmarks of these names, or raise :class:`ConfigError` for options that belong to none of them."""
+    """Return the benchmarks of these names, or raise :class:`ConfigError` for two of one name, and for none."""
     from levelhead.lm.benchmarks import make_benchmark
 
-    for name, given in options.items():
-        if given and name not in names:
-            raise ConfigError(f"An option of {name} is given, and {name} is not among the benchmarks: add it.")
     chosen = [make_benchmark(name, options.get(name)) for name in names]
     called = [benchmark.name for benchmark in chosen]
     if len(set(called)) < len(called):
@@ -300,28 +275,22 @@ def _chosen(names: list[str], options: dict[str, dict[str, Any]]) -> list[Benchm
 
 
 def _score_predictions(asked: SimpleNamespace, chosen: Sequence[Benchmark]) -> None:
-    from levelhead.lm.benchmarks import recorded_class
-    from levelhead.lm.runner import score_predictions, scores_to_dict
+    """Score a file of answers; the folder goes unless it is named."""
+    from levelhead.lm.runner import Given
 
-    if len(chosen) > 1 or asked.out is not None:
-        raise ConfigError("--predictions scores one benchmark, and writes no folder: use --json, not --out.")
-    benchmark, name = chosen[0], asked.predictions.name
-    scores, count = score_predictions(benchmark, asked.predictions, asked.data_root, limit=asked.limit)
-    record = scores_to_dict(scores) | recorded_class(benchmark) | {"items": count, "limit": asked.limit}
-    _show([record], name)
-    _write(asked, {"kind": "scores", **record, "predictions": name}, [record], name)
+    if len(chosen) > 1:
+        raise ConfigError("--predictions holds answers to one benchmark: name that one.")
+    given = Given(asked.predictions)
+    with tempfile.TemporaryDirectory() as folder:
+        asked.folder = asked.out or Path(folder)
+        _run(asked, chosen, given)
 
 
 def _reached(asked: SimpleNamespace) -> Endpoint:
     """Return the endpoint; its key is read from the environment."""
     from levelhead.lm.endpoint import Endpoint
 
-    variable = asked.api_key_env
-    key = os.environ.get(variable or KEY, "")
-    if variable is not None and not key:
-        raise ConfigError(
-            f"--api-key-env {quoted(variable)}: no such variable is set: export it, without the key here."
-        )
+    key = os.environ.get(KEY, "")
     reached = Endpoint(
         asked.endpoint, str(asked.api_model), key=key, begin_with=asked.begin_with,
         concurrency=asked.concurrency, timeout=asked.timeout,
@@ -354,7 +323,7 @@ def _announce(asked: SimpleNamespace, chosen: Sequence[Benchmark], reached: Endp
         reached.probe()
 
 
-def _run(asked: SimpleNamespace, chosen: Sequence[Benchmark], model: LanguageModel | Endpoint) -> None:
+def _run(asked: SimpleNamespace, chosen: Sequence[Benchmark], model: LanguageModel | Endpoint | Given) -> None:
     """Ask, score, print, and write what is requested."""
     from levelhead.lm.prompts import prompt_noise, prompts_of
     from levelhead.lm.runner import run_benchmark, scores_file
@@ -375,15 +344,10 @@ def _run(asked: SimpleNamespace, chosen: Sequence[Benchmark], model: LanguageMod
         console.print("Stopped. The same command resumes from there.")
         raise typer.Exit(130) from None
     records = [read_json(scores_file(folder, one.name)) for one in chosen]
-    whole = {"kind": "scores", "model": model.fingerprint(), "limit": limit}
-    _write(asked, whole | {"benchmarks": [_scores(one) for one in records]}, records, asked.name)
-    console.print(f"Next: levelhead lm compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)
-
-
-def _scores(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what the JSON of all benchmarks holds of the scores of one."""
-    kept = ("benchmark", "class", "model", "items", "limit", "overall", "parts", "units", "notes", "tests", "usage")
-    return {key: record[key] for key in (*kept, "prompt_noise") if key in record}
+    whole = {"kind": "scores", "model": model.fingerprint(), "limit": limit, "benchmarks": records}
+    _write(asked, whole, records, asked.name)
+    if asked.predictions is None or asked.out is not None:
+        console.print(f"Next: levelhead lm compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)
 
 
 def _show(records: list[dict[str, Any]], name: str) -> None:

@@ -96,7 +96,6 @@ PAGES = {
     "regression audit": "report.one_page:one_page",
     "rule": "auditing.rule_page:rule_page",
     "scores": "lm.page:bench_page",
-    "sample logs": "lm.page:samples_page",
     "two models": "own.page:two_models_page",
 }
 """By the ``kind`` of a JSON, the function that makes its page: it takes the JSON, ``source`` and ``command``."""

@@ -24,6 +24,8 @@ _BENCHMARKS = {
     "BOLD": "bold",
     "Counterfactual": "counterfactual",
     "CrowSPairs": "crows_pairs",
+    "DiscrimEval": "discrim_eval",
+    "MBBQ": "mbbq",
     "Perplexity": "perplexity",
     "StereoSet": "stereoset",
 }

@@ -86,8 +86,8 @@ class Scores:
     finding: str = ""
 
 
-Headline = tuple[Literal["bias", "utility", "both"], Literal["high", "low", "half", "zero"], float | None]
-"""What a main score tells of, where its ideal lies, and the ideal if there is one."""
+Headline = tuple[Literal["bias", "utility", "both"], Literal["high", "low", "half", "zero", ""], float | None]
+"""What a main score tells of, where its ideal lies (empty: unknown), and the ideal if there is one."""
 
 
 def answers_by_id(items: Sequence[Item], answers: Sequence[Answer], benchmark: str) -> dict[str, Answer]:
@@ -102,8 +102,8 @@ def answers_by_id(items: Sequence[Item], answers: Sequence[Answer], benchmark: s
         ("no answer", [item.id for item in items if item.id not in counted]),
     ):
         if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise DataError(f"{benchmark}: {', '.join(names[:3])}{more} have {problem}. Give each item exactly one.")
+            which = f"{len(names):,} of {len(wanted):,} items have {problem}, first {', '.join(map(quoted, names[:3]))}"
+            raise DataError(f"{benchmark}: {which}. Give each item exactly one.")
     given = {answer.id: answer for answer in answers}
     return {item.id: given[item.id] for item in items}
 
@@ -155,7 +155,8 @@ class Benchmark(ABC):
     """Base of a bias benchmark: a frozen dataclass of its options.
 
     ``free_options`` names those that no answer depends on: they choose items, or act when answers are scored. Changing
-    them does not make the kept answers of a run worthless. ``category_key`` is where an item's content names its
+    them does not make the kept answers of a run worthless. ``caveat`` stands behind what is said of its scores.
+    ``category_key`` is where an item's content names its
     category, of each of which a run's ``limit`` takes the first items. Where ``cell_keys`` name what items are built
     from (such as BBQ's question templates), it draws them spread over these cells. Where ``whole_key`` is given, items
     of one such content belong together, and a limit counts contents instead of items. ``headlines`` are the main scores
@@ -170,6 +171,7 @@ class Benchmark(ABC):
     whole_key: ClassVar[str] = ""
     headlines: ClassVar[Mapping[str, Headline]] = {}
     causal_only: ClassVar[bool] = False
+    caveat: ClassVar[str] = ""
 
     @abstractmethod
     def read(self, root: Path | None) -> list[Item]:
@@ -200,6 +202,10 @@ class Benchmark(ABC):
         The first of all is the benchmark itself. Empty: no other wording is known, and prompt noise cannot be measured.
         """
         return {}
+
+    def prompt_shown(self, model: LanguageModel) -> str:
+        """Return the prompt with fields in place of an item's texts, which nobody should read; empty: none."""
+        return ""
 
     def choice(self, item: Item, answer: Answer) -> Hashable:
         """Return what an answer chose, in the same terms for every wording; None where it chose nothing."""
@@ -245,6 +251,38 @@ class SentenceBenchmark(Benchmark):
         """Return the options that answers depend on; without an empty lead, as answers are kept that know no leads."""
         needed = super().asking(options)
         return needed if needed.get("lead") else {name: value for name, value in needed.items() if name != "lead"}
+
+
+@dataclass(frozen=True)
+class Task(Benchmark):
+    """Base of those that choose between options behind a context: items, contexts, options, score.
+
+    A subclass reads items (:meth:`read`), makes the context and the options of one, and scores answers whose content
+    has ``log_likelihoods`` (nats, one an option) and ``tokens``.
+    """
+
+    causal_only: ClassVar[bool] = True
+
+    @abstractmethod
+    def context(self, item: Item) -> str:
+        """Return what a model reads before an option, without a blank at its end."""
+
+    @abstractmethod
+    def options(self, item: Item) -> Sequence[str]:
+        """Return the options as they are appended to the context."""
+
+    def contexts(self, model: LanguageModel, items: Sequence[Item]) -> list[str]:
+        """Return the contexts of items, as this model reads them."""
+        return [self.context(item) for item in items]
+
+    def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
+        """Yield the log-likelihoods of the options of each item, and their numbers of tokens."""
+        self.check(model)
+        contexts, options = self.contexts(model, items), [self.options(item) for item in items]
+        for index, found in model.option_log_likelihoods(contexts, options, [item.id for item in items]):
+            # Half precision can overflow: such an option has no number.
+            values = [value if math.isfinite(value) else None for value, _ in found]
+            yield Answer(items[index].id, {"log_likelihoods": values, "tokens": [count for _, count in found]})
 
 
 def answer_of(line: Mapping[str, Any], path: Path) -> Answer:

@@ -1,112 +1,189 @@
-"""Two runs of `lm bench` side by side as one plain dict, for a report page.
+"""Several models side by side as one plain dict, for a report page: run folders of `lm bench`, or logs of a harness.
 
 Figures are aggregates. Sentences, prompts and generations are never in the summary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from levelhead.arrays import checked
-from levelhead.lm.base import Benchmark, Scores
+from levelhead.lm.base import Benchmark, Headline, Scores
 from levelhead.lm.benchmarks import class_of
-from levelhead.lm.intervals import paired_difference
+from levelhead.lm.intervals import p_value, paired_difference
 from levelhead.lm.prompts import ONE_WORDING, prompt_differences, prompts_lacking
-from levelhead.lm.runner import rescored, scored, scores_file
-from levelhead.metrics import estimate_to_dict
+from levelhead.lm.runner import kept_answers, scored, scores_file, take
+from levelhead.metrics import estimate_to_dict, holm
+from levelhead.metrics.intervals import finite_or_none
 from levelhead.runs.recipe import build_options, refuse_own_code
 from levelhead.storage import read_json, refuse_strange_files
-from levelhead.types import DataError
+from levelhead.types import ConfigError, DataError, listed
+
+Record = dict[str, Any]
+ABOUT = ("title", "licence", "citation", "url", "caution")
 
 
 @checked
-def comparison_summary(before: Path | str, after: Path | str, root: Path | str | None = None) -> dict[str, Any]:
-    """Return what two run folders say, as plain JSON.
+def comparison_summary(
+    sources: Sequence[Path | str], root: Path | str | None = None, *, cluster: str = "", by: str = ""
+) -> Record:
+    """Return what run folders of `lm bench`, or logs of lm-evaluation-harness, say, as plain JSON.
 
     Keys::
 
         kind              "language models"
-        before, after     {"folder", "models": {benchmark: name}}
-        headlines         list of {"benchmark", "part", "score", "unit", "side": bias | utility | both, "better",
-                          "ideal", "before", "after", "difference"}: utility beside bias. "better" is where the ideal
-                          lies: high, low, half (0.5), zero. BOLD's gaps are here by domain (side bias, better low)
+        models            their names: those of the folders, or of the logs' models
         benchmarks        list of {"name", "title", "licence", "citation", "url", "caution", "items", "limit",
-                          "options", "units": {score: unit}, "notes": {"before": [...], "after": [...]},
-                          "overall": [figure, ...], "categories": {part: [figure, ...]}}
-                          with figure = {"score", "before", "after", "difference"}
-        prompt_noise      what levelhead.lm.prompts.prompt_differences finds where both have all wordings
-        notes             list of sentences: what has no score in common, or no difference over
-                          wordings, and why
+                          "options", "units": {score: unit}, "notes": {model: [...]}, "models": {model: its name},
+                          "scores": [score, ...]}
+                          with score = {"part", "score", "main", "figures": one a model, or null, "ranks"}; "main" is
+                          {"side": bias | utility | both, "better", "ideal"} of a main score, else null. "better" is
+                          where the ideal lies: high, low, half (0.5), zero. "ranks" of three or more models are
+                          [best, worst] that the pairs leave open, else null
+        pairs             list of {"benchmark", "part", "score", "side", "first", "second", "difference", "p",
+                          "p_holm"}: second minus first over the same items; "side" is null of a score that
+                          is no main one, and "p_holm" is adjusted over all pairs of main scores (Holm)
+        prompt_noise      of two folders: what levelhead.lm.prompts.prompt_differences finds
+        notes             list of sentences: first what is left out, then what has no score in common, and why
 
-    Every "before", "after" and "difference" of a figure is {"value", "low", "high", "n"}, plus "reason" where it, or
-    its interval, is undefined, and "corrected" where there is a value with less bias. Undefined numbers are null.
-    "difference" is after minus before, drawn over the same items: answers are scored again with the data below ``root``
-    (None: ``$LEVELHEAD_DATA``, then ``data``).
+    A figure or difference is {"value", "low", "high", "n"}, plus "reason" where it, or its interval, is undefined, and
+    "corrected" where there is a value with less bias. Undefined numbers are null. Answers of folders are scored again
+    with the data below ``root`` (None: ``$LEVELHEAD_DATA``, then ``data``), over the items that all have answered.
+    ``cluster`` and ``by`` are fields of logs, see :func:`levelhead.lm.samples.read_log`.
 
-    Raises :class:`~levelhead.types.DataError` if the folders share no benchmark, or if options or items differ.
+    Raises :class:`~levelhead.types.DataError` if the folders share no benchmark, or if their options differ.
     """
-    folders, root = (Path(before), Path(after)), None if root is None else Path(root)
+    paths = [Path(source) for source in sources]
+    logs = [path for path in paths if path.is_file()]
+    if not paths or (logs and len(logs) < len(paths)):
+        raise ConfigError(
+            "Compare folders of `lm bench`, or logs of lm-evaluation-harness: give one or more of a kind."
+        )
+    if (cluster or by) and not logs:
+        raise ConfigError("--cluster and --by are fields of logs: give samples_*.jsonl.")
+    found = _of_logs(paths, cluster, by) if logs else _of_runs(paths, None if root is None else Path(root))
+    main = [one for one in found["pairs"] if one["side"] is not None]
+    for one, adjusted in zip(main, holm([one["p"] for one in main]), strict=True):
+        one["p_holm"] = finite_or_none(adjusted)
+    for one in found["pairs"]:
+        one["p"] = finite_or_none(one["p"])
+    for block in found["benchmarks"]:
+        for score in block["scores"]:
+            score["ranks"] = _ranks(score, [one for one in main if _is_of(one, block["name"], score)], found["models"])
+    return {"kind": "language models", **found}
+
+
+def _of_logs(paths: Sequence[Path], cluster: str, by: str) -> Record:
+    from levelhead.lm.samples import common_documents, names_of, read_log
+
+    logs = [read_log(path, cluster=cluster, by=by) for path in paths]
+    common, notes = common_documents(logs)
+    names = names_of(logs)
+    scores = [log.rows.score(log.task, common) for log in logs]
+    known = {score: headline for log in logs for score, headline in log.rows.headlines.items()}
+    every = dict.fromkeys(score for one in scores for score in one.overall)
+    main = {score: known[score] for score in every if score in known} or dict.fromkeys(every, ("utility", "", None))
+    for log, name, one in zip(logs, names, scores, strict=True):
+        numbered = [] if name == log.name else [f"{log.path}."]
+        notes += [f"{name}: {note}" for note in (*numbered, *log.notes, *one.notes)]
+        if absent := [score for score in main if score not in one.overall]:
+            notes.append(f"{name} has no {listed(absent)} to compare.")
+    about = {"name": logs[0].task, "items": len(common), "notes": {}, "models": dict(zip(names, names, strict=True))}
+    block, pairs = _compared(about, lambda part, score: None if part else main.get(score), scores, names)
+    return {
+        "models": names,
+        "benchmarks": [block],
+        "pairs": pairs,
+        "prompt_noise": [],
+        "notes": [*dict.fromkeys(notes)],
+    }
+
+
+def _of_runs(folders: Sequence[Path], root: Path | None) -> Record:
     for folder in folders:
         refuse_strange_files(folder)
-    names = sorted(set(scored(folders[0])) & set(scored(folders[1])))
-    if not names:
-        theirs = " and ".join(", ".join(scored(folder)) or "none" for folder in folders)
+    there = [scored(folder) for folder in folders]
+    shared = [name for name in there[0] if all(name in names for names in there)]
+    if not shared:
+        theirs = "; ".join(", ".join(names) or "none" for names in there)
         raise DataError(
-            f"{before} and {after} have no scores of the same benchmark. There: {theirs}. Run `levelhead lm bench` "
-            "into both."
+            f"{listed(map(str, folders))} have no scores of the same benchmark. There: {theirs}. Run `levelhead lm "
+            "bench` into all."
         )
-    found: dict[str, Any] = {"headlines": [], "benchmarks": [], "prompt_noise": [], "notes": []}
-    models: tuple[dict[str, Any], ...] = ({}, {})
+    names = [folder.name for folder in folders]
+    names = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
+    found: Record = {"models": names, "benchmarks": [], "pairs": [], "prompt_noise": [], "notes": []}
+    only = sorted({name for some in there for name in some} - {*shared})
+    if only:
+        found["notes"].append(f"Not in every folder, and left out: {listed(only)}.")
     benchmarks = benchmarks_of(folders[0])
-    for name in names:
+    for name in shared:
         records = [read_json(scores_file(folder, name)) for folder in folders]
         _refuse_unlike(name, records, folders)
         if name not in benchmarks:
             found["notes"].append(f"{name}: there is no such benchmark to score with, so it is not compared.")
             continue
-        scores = [rescored(benchmarks[name], folder, root, records[0]["limit"])[1] for folder in folders]
-        differences = list(_differences(*scores))
-        if not differences:
+        benchmark = benchmarks[name]
+        scores, count, left = _rescored(benchmark, folders, root, [record["limit"] for record in records])
+        found["notes"] += left
+        common = set.intersection(*(set(one.overall) for one in scores)) if scores else set()
+        if scores and not common:
             theirs = "; ".join(", ".join(one.overall) or "none" for one in scores)
-            found["notes"].append(f"{name}: the two models have no score in common ({theirs}).")
+            found["notes"].append(f"{name}: the models have no score in common ({theirs}).")
+        if not common:
             continue
-        for model, record in zip(models, records, strict=True):
-            model[name] = record.get("model")
-        found["headlines"] += _headlines(benchmarks[name], differences, records[0]["units"])
-        found["benchmarks"].append(_benchmark(benchmarks[name], differences, records))
-        lacks = {str(folder): prompts_lacking(benchmarks[name], folder) for folder in folders}
-        if not any(lacks.values()):
-            found["prompt_noise"] += prompt_differences(benchmarks[name], *folders, root, records[0]["limit"])
-        elif set(lacks.values()) != {ONE_WORDING}:
-            reasons = " and ".join(f"{folder} {reason}" for folder, reason in lacks.items() if reason)
-            found["notes"].append(f"{name}: no difference over wordings, because {reasons}.")
-    named = ({"folder": folder.name, "models": model} for folder, model in zip(folders, models, strict=True))
-    return {"kind": "language models", **dict(zip(("before", "after"), named, strict=True)), **found}
+        about = {"name": name, **{field: getattr(benchmark.card, field) for field in ABOUT}, "items": count}
+        about |= {key: records[0].get(key) for key in ("limit", "options")}
+        about |= {"notes": {model: one["notes"] for model, one in zip(names, records, strict=True)}}
+        about |= {"models": {model: one.get("model") for model, one in zip(names, records, strict=True)}}
+        block, pairs = _compared(about, benchmark.headline, scores, names)
+        found["benchmarks"].append(block)
+        found["pairs"] += pairs
+        _add_prompt_noise(found, benchmark, folders, root, records)
+    return found
 
 
-def _refuse_unlike(name: str, records: Sequence[dict[str, Any]], folders: Sequence[Path]) -> None:
-    """Raise :class:`~levelhead.types.DataError` for runs with other options, or on other items."""
-    # Of one benchmark's items a smaller --limit takes some of those of a larger one: equal counts are equal items.
-    for key, text in (("options", "other options"), ("items", "another number of items")):
-        first, second = (record.get(key) for record in records)
-        if first != second:
+def _rescored(
+    benchmark: Benchmark, folders: Sequence[Path], root: Path | None, limits: Sequence[int | None]
+) -> tuple[list[Scores], int, list[str]]:
+    """Return the scores of each folder over the items that all have answered, their number, and what is left out."""
+    known = [limit for limit in limits if limit is not None]
+    items = take(benchmark, benchmark.read(root), max(known) if len(known) == len(limits) else None)
+    answers = [kept_answers(folder, benchmark, items) for folder in folders]
+    common = [item for item in items if all(item.id in own for own in answers)]
+    most = max(map(len, answers))
+    lacking = [folder.name for folder, own in zip(folders, answers, strict=True) if len(own) < most]
+    left = [f"{benchmark.name}: compared over {len(common):,} of {most:,} items; {listed(lacking)} lack the others."]
+    scores = [benchmark.score(common, [own[item.id] for item in common]) for own in answers] if common else []
+    return scores, len(common), left if len(common) < most else []
+
+
+def _add_prompt_noise(
+    found: Record, benchmark: Benchmark, folders: Sequence[Path], root: Path | None, records: Sequence[Record]
+) -> None:
+    """Add the differences of two models over wordings, or why there are none."""
+    if len(folders) != 2 or records[0]["limit"] != records[1]["limit"]:
+        return
+    lacks = {str(folder): prompts_lacking(benchmark, folder) for folder in folders}
+    if not any(lacks.values()):
+        found["prompt_noise"] += prompt_differences(benchmark, folders[0], folders[1], root, records[0]["limit"])
+    elif set(lacks.values()) != {ONE_WORDING}:
+        reasons = " and ".join(f"{folder} {reason}" for folder, reason in lacks.items() if reason)
+        found["notes"].append(f"{benchmark.name}: no difference over wordings, because {reasons}.")
+
+
+def _refuse_unlike(name: str, records: Sequence[Record], folders: Sequence[Path]) -> None:
+    """Raise :class:`~levelhead.types.DataError` for runs with other options."""
+    for record, folder in zip(records[1:], folders[1:], strict=True):
+        if record.get("options") != records[0].get("options"):
             raise DataError(
-                f"{name} was run with {text} in {folders[0]} ({first}) and in {folders[1]} ({second}): run one of them "
-                "again like the other."
+                f"{name} was run with other options in {folders[0]} ({records[0].get('options')}) and in {folder} "
+                f"({record.get('options')}): run one of them again like the other."
             )
-
-
-def _differences(first: Scores, second: Scores) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield part, score, and the figures of both sides with their difference, as JSON."""
-    for part in ["", *(part for part in first.parts if part in second.parts)]:
-        before = first.parts[part] if part else first.overall
-        after = second.parts[part] if part else second.overall
-        for score in (score for score in before if score in after):
-            a, b = before[score], after[score]
-            sides = {"before": a, "after": b, "difference": paired_difference(a, b)}
-            yield part, score, {side: estimate_to_dict(figure) for side, figure in sides.items()}
 
 
 def benchmarks_of(folder: Path) -> dict[str, Benchmark]:
@@ -121,25 +198,53 @@ def benchmarks_of(folder: Path) -> dict[str, Benchmark]:
     return found
 
 
-def _headlines(benchmark: Benchmark, differences: Sequence[Any], units: Mapping[str, str]) -> list[dict[str, Any]]:
-    found = []
-    for part, score, figures in differences:
-        if (known := benchmark.headline(part, score)) is not None:
-            about = {"benchmark": benchmark.name, "part": part, "score": score, "unit": units.get(score)}
-            found.append({**about, **dict(zip(("side", "better", "ideal"), known, strict=True)), **figures})
-    return found
+def _compared(
+    about: Record, headline: Callable[[str, str], Headline | None], scores: Sequence[Scores], names: Sequence[str]
+) -> tuple[Record, list[Record]]:
+    """Return the scores of all models in a benchmark, and the pairs of each two; of parts for two models alone."""
+    each = [{("", score): one for score, one in found.overall.items()} for found in scores]
+    for own, found in zip(each, scores, strict=True):
+        own |= {(part, score): one for part, some in found.parts.items() for score, one in some.items()}
+    rows, pairs = [], []
+    for part, score in dict.fromkeys(key for own in each for key in own):
+        known, figures = headline(part, score), [own.get((part, score)) for own in each]
+        rows.append({"part": part, "score": score, "main": main_of(known)}
+                    | {"figures": [None if one is None else estimate_to_dict(one) for one in figures]})  # fmt: skip
+        if known is None and len(names) > 2:
+            continue
+        for (first, a), (second, b) in itertools.combinations(zip(names, figures, strict=True), 2):
+            if a is not None and b is not None:
+                difference = paired_difference(a, b)
+                which = {"benchmark": about["name"], "part": part, "score": score, "side": known and known[0]}
+                which |= {"first": first, "second": second, "difference": estimate_to_dict(difference)}
+                pairs.append(which | {"p": p_value(difference), "p_holm": None})
+    units = {score: unit for one in scores for score, unit in one.units.items()}
+    return about | {"units": units, "scores": rows}, pairs
 
 
-def _benchmark(benchmark: Benchmark, differences: Sequence[Any], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    parts: dict[str, list[dict[str, Any]]] = {}
-    for part, score, figures in differences:
-        parts.setdefault(part, []).append({"score": score, **figures})
-    first, second = records
-    return {
-        "name": benchmark.name,
-        **{field: getattr(benchmark.card, field) for field in ("title", "licence", "citation", "url", "caution")},
-        **{key: first.get(key) for key in ("items", "limit", "options", "units")},
-        "notes": {"before": first["notes"], "after": second["notes"]},
-        "overall": parts.pop("", []),
-        "categories": parts,
+def main_of(known: Headline | None) -> Record | None:
+    """Return as JSON what a main score tells of, None for any other."""
+    return None if known is None else dict(zip(("side", "better", "ideal"), known, strict=True))
+
+
+def _is_of(pair: Record, benchmark: str, score: Record) -> bool:
+    return (pair["benchmark"], pair["part"], pair["score"]) == (benchmark, score["part"], score["score"])
+
+
+def _ranks(score: Record, pairs: Sequence[Record], names: Sequence[str]) -> list[list[int]] | None:
+    """Return the best and the worst rank of each model that the pairs leave open, at 5% after Holm."""
+    values = [math.nan if one is None or one["value"] is None else one["value"] for one in score["figures"]]
+    known: Mapping[str, Any] = score["main"] or {}
+    if len(names) < 3 or any(map(math.isnan, values)) or not known.get("better"):
+        return None
+    sign = 1.0 if known["better"] == "high" else -1.0
+    off = {"half": 0.5, "zero": 0.0}.get(known["better"])
+    worth = {
+        name: sign * (value if off is None else abs(value - off)) for name, value in zip(names, values, strict=True)
     }
+    decided = [sorted((one["first"], one["second"]), key=worth.__getitem__)
+               for one in pairs if one["p_holm"] is not None and one["p_holm"] < 0.05]  # fmt: skip
+    return [
+        [1 + sum(worse == name for worse, _ in decided), len(names) - sum(better == name for _, better in decided)]
+        for name in names
+    ]

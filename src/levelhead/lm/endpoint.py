@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from levelhead.lm.base import CUT, FILTERED, TOOL_CALL
 from levelhead.lm.batches import name_of
 from levelhead.lm.transport import RefusedError, Request, Transport, UnreadableAnswerError
-from levelhead.types import ConfigError, DataError, LevelheadError, quoted
+from levelhead.types import ConfigError, DataError, LevelheadError, printable, quoted
 
 PROBE = "The kettle stands on the table, and the lamp stands on the shelf."
 CHAT_SCORES = "--chat at an endpoint gives free answers, and scores no options: --choose generate."
@@ -111,6 +111,7 @@ class Endpoint:
             )
         self._transport = Transport(self.url, key, **options)
         self._usage, self._lock = Usage(), threading.Lock()
+        self._served = ""
         self._scores_first: bool | None = None  # whether the first token of a text has a score: the probe tells
         self._spelling: dict[str, str] = {}  # of optional fields that this server knows by another name, or not ("")
 
@@ -136,6 +137,11 @@ class Endpoint:
         left = [name for name in ("temperature", "seed", "top_p") if self._spelling.get(name) == ""]
         drawn = f" It takes no {' and no '.join(left)}: another run may get other answers." if left else ""
         return f"Asked at {self.place}, where the server makes the tokens{behind}.{drawn}"
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What results record of the endpoint: the model's name as the server gives it."""
+        return {"served": self._served or self.name}
 
     def probe(self) -> None:
         """Score a made-up sentence.
@@ -303,6 +309,7 @@ class Endpoint:
         usage = usage if isinstance(usage, dict) else {}
         prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens") or 0
         with self._lock:
+            self._served = printable(str(record.get("model") or self._served), 100)
             self._usage.requests += 1
             if type(prompt) is type(completion) is int and min(prompt, completion) >= 0:
                 self._usage.prompt_tokens += prompt
@@ -375,7 +382,7 @@ def _address(url: str) -> str:
         raise ConfigError(f"--endpoint {quoted(url)} is no address: give one such as http://localhost:8000/v1.")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(
-            "--endpoint holds a name, a password or a query: put the key into a variable (--api-key-env)."
+            "--endpoint holds a name, a password or a query: put the key into the variable LEVELHEAD_API_KEY."
         )
     path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
     return f"{parts.scheme}://{parts.netloc}{path}/"

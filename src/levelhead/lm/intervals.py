@@ -153,7 +153,7 @@ def paired_difference(first: Estimate, second: Estimate) -> Estimate:
     if a is None or b is None:
         return Estimate.undefined("the score keeps no items")
     if not _same_rows(a, b):
-        return Estimate.undefined("the two are on different items, or tokens of them")
+        return Estimate.undefined("the two are on different items, tokens or measures")
     figure = _difference(first, second, a, b)
     if not (a.arms or b.arms) or math.isnan(figure.low):
         return figure

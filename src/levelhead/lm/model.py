@@ -148,6 +148,12 @@ class LanguageModel:
         said = json.dumps([config, list(cut)], sort_keys=True, default=str)
         return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """What results record of the model beside its hash: the type of its numbers, and its revision on the Hub."""
+        revision = getattr(self.network.config, "_commit_hash", None)
+        return {"precision": str(self.network.dtype).removeprefix("torch."), "revision": revision}
+
     @cached_property
     def longest(self) -> int | None:
         """The number of tokens that the model can take, or None where it has no limit."""

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import fcntl
 import hashlib
 import itertools
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from levelhead._version import __version__
 from levelhead.lm.base import (
     Answer,
     Benchmark,
@@ -46,7 +48,7 @@ UNASKED_CHAT = "The model has a chat template that was not used: add --chat to a
 
 def run_benchmark(
     benchmark: Benchmark,
-    model: LanguageModel | Endpoint,
+    model: LanguageModel | Endpoint | Given,
     root: Path | None,
     folder: Path,
     *,
@@ -88,8 +90,7 @@ def run_benchmark(
         missing = [item for item in items if item.id not in answers]
         with _bar(console, benchmark.name, len(items), len(items) - len(missing)) as advance:
             hashes = {item.id: _hash(item) for item in missing}
-            # An endpoint answers the same calls.
-            for answer in benchmark.ask(cast("LanguageModel", model), missing) if missing else ():
+            for answer in _asked(benchmark, model, missing):
                 if answer.id not in hashes or answer.id in answers:
                     raise DataError(f"{benchmark.name} gave an unexpected answer: {quoted(answer.id)}.")
                 content = whole_characters(answer.content)
@@ -97,7 +98,7 @@ def run_benchmark(
                 answers[answer.id] = Answer(answer.id, content)
                 advance()
     scores = benchmark.score(items, [answers[item.id] for item in items if item.id in answers])
-    if model.causal:
+    if model.causal and not isinstance(model, Given):
         asked = [UNASKED_CHAT] if model.has_chat_template and not getattr(benchmark, "chat", True) else []
         scores = dataclasses.replace(scores, notes=(*scores.notes, str(model.beginning), *asked))
     used = None
@@ -108,12 +109,21 @@ def run_benchmark(
         scores = dataclasses.replace(scores, notes=(*scores.notes, str(used)))
     options = options_of(benchmark)
     about = {"model": header["name"], "fingerprint": header["model"], "options": options, "limit": limit}
-    about |= recorded_class(benchmark)
+    about |= {"version": __version__, "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
+    about |= getattr(model, "told", {}) | recorded_class(benchmark)
+    if not isinstance(model, Given) and (prompt := benchmark.prompt_shown(cast("LanguageModel", model))):
+        about["prompt"] = prompt
     seconds = round(time.monotonic() - began, 1)  # of this process alone; usage is that of all
     measured: dict[str, Any] = {"items": len(items), "asked": len(missing), "seconds": seconds}
     measured |= {} if used is None else {"usage": dataclasses.asdict(used)}
     write_json(file_of_scores, scores_to_dict(scores) | about | measured)
     return scores
+
+
+def _asked(benchmark: Benchmark, model: LanguageModel | Endpoint | Given, items: Sequence[Item]) -> Iterable[Answer]:
+    if isinstance(model, Given):
+        return model.answers(benchmark, items) if items else ()
+    return benchmark.ask(cast("LanguageModel", model), items) if items else ()  # an endpoint answers the same calls
 
 
 def usage_of(record: dict[str, Any]) -> Usage:
@@ -124,20 +134,26 @@ def usage_of(record: dict[str, Any]) -> Usage:
     return Usage(**{name: value for name, value in (record.get("usage") or {}).items() if name in names})
 
 
-def score_predictions(
-    benchmark: Benchmark, file: Path, root: Path | None, *, limit: int | None = None
-) -> tuple[Scores, int]:
-    """Score the answers of any system from a file; return the scores and the number of items.
+class Given:
+    """Answers of any system in a file, in the place of a model; the benchmark reads them.
 
-    The benchmark reads the file, see :meth:`~levelhead.lm.base.Benchmark.read_predictions`.
-
-    Raises :class:`~levelhead.types.DataError` for lines that cannot be read, naming the line, and for missing answers.
+    Raises :class:`~levelhead.types.DataError` if there is no file.
     """
-    items = take(benchmark, benchmark.read(root), limit)
-    if not file.is_file():
-        raise DataError(f"{file} is missing: --predictions names a file of answers, one JSON object per line.")
-    answers = [Answer(one.id, whole_characters(one.content)) for one in benchmark.read_predictions(file, items)]
-    return benchmark.score(items, answers), len(items)
+
+    causal = has_chat_template = False
+
+    def __init__(self, file: Path) -> None:
+        if not file.is_file():
+            raise DataError(f"{file} is missing: --predictions names a file of answers, one JSON object per line.")
+        self.file, self.name = file, file.name
+
+    def fingerprint(self) -> str:
+        """Return a hash of the file."""
+        return hashlib.blake2b(self.file.read_bytes(), digest_size=16).hexdigest()
+
+    def answers(self, benchmark: Benchmark, items: Sequence[Item]) -> list[Answer]:
+        """Return the answers to items, see :meth:`~levelhead.lm.base.Benchmark.read_predictions`."""
+        return benchmark.read_predictions(self.file, items)
 
 
 def kept_answers(folder: Path, benchmark: Benchmark, items: Sequence[Item]) -> dict[str, Answer]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import itertools
 import json
 import math
 import re
@@ -36,11 +35,9 @@ from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.data import SENTENCES
 from levelhead.lm.crows_pairs.score import FULL
 from levelhead.lm.crows_pairs.score import score_answers as score_crows_pairs
-from levelhead.lm.intervals import SHARE, estimated, p_value, paired_difference, ratio
-from levelhead.lm.runner import scores_to_dict
-from levelhead.metrics import estimate_to_dict, holm
-from levelhead.metrics.intervals import finite_or_none
-from levelhead.report.text import joined
+from levelhead.lm.discrim_eval import REFERENCES
+from levelhead.lm.discrim_eval import score_answers as score_discrimination
+from levelhead.lm.intervals import SHARE, estimated, ratio
 from levelhead.types import ConfigError, DataError, Estimate, quoted, reason_of
 
 NAMED = re.compile(r"samples_(.+?)_\d{4}-\d\d-\d\dT.+")
@@ -52,7 +49,6 @@ RIGHT = re.compile(r"(acc|exact_match|f1|em)\b|acc_")  # metrics of which more i
 MOST_CATEGORIES = 100
 UNNAMED = "an unnamed task"
 """The task of a log whose file was given another name; such logs are compared by their documents."""
-REFERENCES = {"race": "white", "gender": "male"}
 
 Keep = NDArray[np.int64] | None
 """The documents to score, or all."""
@@ -80,19 +76,38 @@ def read_log(path: Path, *, cluster: str = "", by: str = "") -> SampleLog:
     """
     named = NAMED.fullmatch(path.name.removesuffix(".gz").removesuffix(".jsonl"))
     model = path.resolve().parent.name.split("__")[-1] if named else path.stem
+    _refuse_others(path)
     rows: Rows | None = None
     notes: list[str] = []
-    lines = 0
+    lines, keys = 0, _Keys()
     for where, record in _records(path, notes):
         doc = record.get("doc")
         if not isinstance(doc, dict):
             raise DataError(f"{where} has no field doc: give a samples_*.jsonl that lm-eval --log_samples wrote.")
         rows = rows or _rows_for(record, cluster, by)
-        rows.add(record, _key(record), where)
+        rows.add(record, keys.of(record), where)
         lines += 1
     if rows is None:
         raise DataError(f"{path} holds no whole line of a log.")
     return SampleLog(model, path, named[1] if named else UNNAMED, rows, lines, notes)
+
+
+def _refuse_others(path: Path) -> None:
+    """Raise :class:`~levelhead.types.DataError` that names a log of another tool as what it is."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(2**16)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {reason_of(error)}.") from error
+    for tool, found in (
+        ("inspect_ai", head.startswith(b"PK") or (b'"eval"' in head and b'"eval_id"' in head)),
+        ("HELM", b'"request_states"' in head or b'"train_trial_index"' in head),
+    ):
+        if found:
+            raise DataError(
+                f"{path} is a log of {tool}: write its answers as lines of id and answer, and score them with "
+                "`lm bench BENCHMARK --predictions FILE`."
+            )
 
 
 def _records(path: Path, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -131,8 +146,25 @@ def _document(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _key(record: Mapping[str, Any]) -> int:
-    return _hashed(f"{record.get('doc_id')} {_document(record)}")
+class _Keys:
+    """Keys of documents: by their hash, and of several with one hash also by the order of their ids.
+
+    An id alone is no key: some versions of the harness write wrong ones beside right hashes.
+    """
+
+    def __init__(self) -> None:
+        self.first: dict[int, Any] = {}
+        self.more: dict[int, list[Any]] = {}
+
+    def of(self, record: Mapping[str, Any]) -> int:
+        """Return the key of a line's document."""
+        document, own = _hashed(_document(record)), record.get("doc_id")
+        if self.first.setdefault(document, own) == own:
+            return document
+        others = self.more.setdefault(document, [])
+        if own not in others:
+            others.append(own)
+        return _hashed(f"{document} {others.index(own)}")
 
 
 def _rows_for(record: Mapping[str, Any], cluster: str, by: str) -> Rows:
@@ -165,9 +197,11 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def _text(record: Mapping[str, Any]) -> str:
+def _text(record: Mapping[str, Any], where: str) -> str:
     text: Any = record.get("resps") or record.get("filtered_resps") or ""
     while isinstance(text, list):
+        if len(text) > 1:
+            raise DataError(f"{where} holds {len(text)} responses to one document: run the harness with `repeats: 1`.")
         text = text[0] if text else ""
     return str(text)
 
@@ -203,7 +237,7 @@ class _Bbq(_Items):
         content = {name: value for name, value in item.content.items() if name not in ("context", "question")}
         likelihoods = _likelihoods(record)
         if not likelihoods:
-            answer: dict[str, Any] = {"text": _text(record)}
+            answer: dict[str, Any] = {"text": _text(record, where)}
         else:
             del content["options"]
             answer = {"answer": self._option(likelihoods, content["unknown"])}
@@ -328,61 +362,25 @@ class _Metrics:
         return Scores(task, overall, parts, dict.fromkeys(overall, "mean over documents"), tuple(notes))
 
 
-class _Discrimination(_Metrics):
-    """discrim-eval: mean log odds of "yes" (or "Yes") against "no", a group minus the reference group."""
-
+class _Discrimination(_Items):
     def __init__(self) -> None:
-        super().__init__("decision_question_id", "")
-        self.filter: str | None = None
-
-    @property
-    def headlines(self) -> Mapping[str, Headline]:
-        return dict.fromkeys(self._contrasts(), ("bias", "zero", 0.0))
+        super().__init__()
+        self.headlines: dict[str, Headline] = {}
 
     def add(self, record: Mapping[str, Any], key: int, where: str) -> None:
-        kind = str(record.get("filter", "none"))
-        self.filter = self.filter or kind
-        if kind != self.filter:  # the same log-likelihoods again
-            return
-        doc, likelihoods = record["doc"], _likelihoods(record)
-        groups = tuple(sys.intern(str(doc.get(name)).lower()) for name in REFERENCES)
-        if len(likelihoods) != 4 or not np.isfinite(likelihoods).all():
-            self.not_finite += 1
-            return
-        odds = float(np.logaddexp.reduce(likelihoods[:2]) - np.logaddexp.reduce(likelihoods[2:]))
-        code = self.categories.setdefault("\n".join(groups), len(self.categories))
-        self.columns.setdefault("log odds", _Column()).add(key, odds, _hashed([doc["decision_question_id"]]), code)
-
-    def _contrasts(self) -> dict[str, tuple[int, str, str]]:
-        """Return position of the attribute, group and reference, by the name of the difference."""
-        names = [name.split("\n") for name in self.categories]
-        return {
-            f"log odds of yes, {group} minus {reference}": (at, group, reference)
-            for at, reference in enumerate(REFERENCES.values())
-            for group in sorted({each[at] for each in names} - {reference, "none"})
-        }
+        doc, values = record["doc"], [one if math.isfinite(one) else None for one in _likelihoods(record)]
+        values = values if len(values) == 4 else [None] * 4
+        content = {name: sys.intern(str(doc.get(name)).lower()) for name in REFERENCES}
+        content |= {"question": str(doc["decision_question_id"])}
+        self.keep(record, key, where, Item(str(key), content), Answer(str(key), {"log_likelihoods": values}))
 
     def score(self, task: str, keep: Keep) -> Scores:
-        values, clusters, codes, ids = self.columns["log odds"].arrays(keep)
-        names = [name.split("\n") for name in self.categories]
-        overall = {}
-        for name, (at, group, reference) in self._contrasts().items():
-            sides = [np.array([each[at] == one for each in names], float)[codes] for one in (group, reference)]
-            rows = np.stack([values * sides[0], sides[0], values * sides[1], sides[1]], axis=1)
-            absent = f"there is no document of {reference}"
-            overall[name] = estimated(rows, clusters, _difference, reason=absent, ids=ids)
-        notes = ["Differences of means over the same questions; the harness fits a mixed model, with age in it."]
-        if self.not_finite:
-            notes.append(f"{self.not_finite} documents have no finite log-likelihoods and are left out.")
-        return Scores(task, overall, {}, dict.fromkeys(overall, "log odds, 0: alike"), tuple(notes))
+        scores = score_discrimination(*self.kept(keep))
+        self.headlines = dict.fromkeys(scores.overall, ("bias", "zero", 0.0))
+        return scores
 
 
-def _difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the difference of two ratios; a function of this module, so that figures can be sent to a process."""
-    return ratio(sums[:, :2]) - ratio(sums[:, 2:])
-
-
-Rows = _Bbq | _CrowsPairs | _Metrics
+Rows = _Bbq | _CrowsPairs | _Discrimination | _Metrics
 """What is kept of the lines of one kind of task."""
 
 
@@ -394,7 +392,7 @@ def common_documents(logs: Sequence[SampleLog]) -> tuple[NDArray[np.int64], list
     """
     if len({(log.task, type(log.rows)) for log in logs}) > 1:
         tasks = ", ".join(dict.fromkeys(log.task for log in logs))
-        raise ConfigError(f"--samples are of several tasks ({tasks}): give the logs of one task at a time.")
+        raise ConfigError(f"The logs are of several tasks ({tasks}): give the logs of one task at a time.")
     keys = [log.rows.keys() for log in logs]
     if empty := [log.path.name for log, own in zip(logs, keys, strict=True) if not len(own)]:
         raise DataError(f"{empty[0]} has no document with a finite score: it cannot be scored.")
@@ -402,7 +400,7 @@ def common_documents(logs: Sequence[SampleLog]) -> tuple[NDArray[np.int64], list
     for more in keys[1:]:
         common = np.intersect1d(common, more)
     if not len(common):
-        raise DataError("The logs of --samples have no document in common: their tasks or versions differ.")
+        raise DataError("The logs have no document in common: their tasks or versions differ.")
     notes = [
         f"{log.name}: {len(own) - len(common):,} of {len(own):,} documents are not in every log and left out."
         for log, own in zip(logs, keys, strict=True)
@@ -411,56 +409,7 @@ def common_documents(logs: Sequence[SampleLog]) -> tuple[NDArray[np.int64], list
     return common, notes
 
 
-def samples_summary(logs: Sequence[SampleLog]) -> dict[str, Any]:
-    """Score the documents that all logs hold, and compare every two models over them.
-
-    Keys::
-
-        task, documents   name of the task, and number of common documents
-        logs              list of {"name", "file", "lines", "scores"}: scores of
-                          levelhead.lm.runner.scores_to_dict
-        headlines         names of the main scores of any log
-        differences       list of {"score", "first", "second", "difference", "p", "p_holm"}: second minus first over the
-                          same documents; ``p_holm`` is adjusted over the whole list (Holm)
-        notes             list of sentences
-
-    Raises the errors of :func:`common_documents`.
-    """
-    common, notes = common_documents(logs)
-    names = _names(logs)
-    scores = [log.rows.score(log.task, common) for log in logs]
-    every = dict.fromkeys(score for found in scores for score in found.overall)
-    known = {score: headline for log in logs for score, headline in log.rows.headlines.items()}
-    headlines = {score: headline for score, headline in known.items() if score in every}
-    main = list(headlines or every)
-    records = []
-    for log, name, found in zip(logs, names, scores, strict=True):
-        numbered = [] if name == log.name else [f"{log.path}."]
-        notes += [f"{name}: {note}" for note in (*numbered, *log.notes, *found.notes)]
-        if absent := [score for score in main if score not in found.overall]:
-            notes.append(f"{name} has no {joined(absent)} to compare.")
-        about = {"name": name, "file": log.path.name, "lines": log.lines}
-        records.append({**about, "scores": scores_to_dict(found)})
-    differences: list[dict[str, Any]] = []
-    for (first, one), (second, other) in itertools.combinations(list(zip(names, scores, strict=True)), 2):
-        for score in (score for score in main if score in one.overall and score in other.overall):
-            paired = paired_difference(one.overall[score], other.overall[score])
-            both = {"score": score, "first": first, "second": second, "difference": estimate_to_dict(paired)}
-            differences.append(both | {"p": p_value(paired)})
-    for found_p, adjusted in zip(differences, holm([each["p"] for each in differences]), strict=True):
-        found_p |= {"p": finite_or_none(found_p["p"]), "p_holm": finite_or_none(adjusted)}
-    return {
-        "kind": "sample logs",
-        "task": logs[0].task,
-        "documents": len(common),
-        "logs": records,
-        "headlines": main,
-        "differences": differences,
-        "notes": list(dict.fromkeys(notes)),
-    }
-
-
-def _names(logs: Sequence[SampleLog]) -> list[str]:
+def names_of(logs: Sequence[SampleLog]) -> list[str]:
     """Return the models' names, numbered where two are alike."""
     plain = [log.name for log in logs]
     return [name if plain.count(name) == 1 else f"{name}, log {at}" for at, name in enumerate(plain, start=1)]

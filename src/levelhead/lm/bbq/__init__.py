@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, answers_by_id, drawn_by, thought_marks
+from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, Task, answers_by_id, drawn_by, thought_marks
 from levelhead.lm.bbq.data import read_items
 from levelhead.lm.bbq.reading import Reading, first_number, read_text
 from levelhead.lm.bbq.score import score_answers
@@ -44,7 +43,7 @@ ORDERS = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 
 
 @dataclass(frozen=True)
-class BBQ(Benchmark):
+class BBQ(Task):
     """Two people, a question about one of them, and three answers: either person, or "unknown".
 
     ``per_template`` draws this many items of each question template, condition
@@ -72,11 +71,10 @@ class BBQ(Benchmark):
     columns: str = ""
 
     name: ClassVar[str] = "bbq"
-    causal_only: ClassVar[bool] = True
     headlines: ClassVar[Mapping[str, Headline]] = {
         "bias_ambiguous": ("bias", "zero", 0.0),
         "bias_disambiguated": ("bias", "zero", 0.0),
-        "accuracy_ambiguous": ("bias", "high", 1.0),
+        "accuracy_ambiguous": ("utility", "high", 1.0),
         "accuracy_disambiguated": ("utility", "high", 1.0),
     }
     free_options: ClassVar[frozenset[str]] = frozenset({"per_template", "thoughts", "file", "columns"})
@@ -116,7 +114,7 @@ class BBQ(Benchmark):
         if self.choose not in ("mean", "sum", "generate"):
             raise ConfigError(f"bbq.choose is {self.choose!r}; known are mean, sum and generate.")
         if (self.file is None) != (not self.columns):
-            raise ConfigError("--bbq-file and --columns go together: a table, and the names of its columns.")
+            raise ConfigError("--file and --columns go together: a table, and the names of its columns.")
         if self.system and not self.chat:
             raise ConfigError("--system is a part of a chat: give --chat, too.")
 
@@ -178,11 +176,15 @@ class BBQ(Benchmark):
             needed.pop("max_new_tokens", None)
         return needed
 
-    def prompt(self, item: Item) -> str:
+    def context(self, item: Item) -> str:
         """Return what a model reads before an option, without a blank at its end."""
         content = item.content
         options = {f"ans{position}": text for position, text in enumerate(content["options"])}
         return self.template.format(context=content["context"], question=content["question"], **options).rstrip()
+
+    def prompt_shown(self, model: LanguageModel) -> str:
+        """Return the template, in a chat with what stands around it."""
+        return "".join(model.dialogues([self.template], self.system)) if self.chat else self.template
 
     def check(self, model: LanguageModel) -> None:
         """Raise :class:`~levelhead.types.ConfigError` for a masked model, or with ``chat`` one without template."""
@@ -196,22 +198,22 @@ class BBQ(Benchmark):
         Errors: those of :meth:`check`.
         """
         self.check(model)
-        prompts, names = [self.prompt(item) for item in items], [item.id for item in items]
-        if self.chat:
-            prompts = model.dialogues(prompts, self.system)
-        if self.choose == "generate":
-            generated = model.generate(prompts, seed=0, max_new_tokens=self.max_new_tokens, greedy=True, names=names)
-            for index, text in generated:
-                yield Answer(items[index].id, {"text": text})
+        if self.choose != "generate":
+            yield from map(self._chosen, super().ask(model, items))
             return
-        blank = "" if self.chat else " "
-        options = [[f"{blank}{text}" for text in item.content["options"]] for item in items]
-        for index, found in model.option_log_likelihoods(prompts, options, names):
-            tokens = [count for _, count in found]
-            # Half precision can overflow: such an option has no number, and such an item no answer.
-            sums = [value if math.isfinite(value) else None for value, _ in found]
-            content = {"answer": self._likeliest(sums, tokens), "log_likelihoods": sums, "tokens": tokens}
-            yield Answer(items[index].id, content)
+        prompts, names = self.contexts(model, items), [item.id for item in items]
+        generated = model.generate(prompts, seed=0, max_new_tokens=self.max_new_tokens, greedy=True, names=names)
+        for index, text in generated:
+            yield Answer(items[index].id, {"text": text})
+
+    def contexts(self, model: LanguageModel, items: Sequence[Item]) -> list[str]:
+        """Return the prompts, in a chat within the model's template."""
+        prompts = super().contexts(model, items)
+        return model.dialogues(prompts, self.system) if self.chat else prompts
+
+    def options(self, item: Item) -> list[str]:
+        """Return the options as they are appended to the prompt."""
+        return [text if self.chat else f" {text}" for text in item.content["options"]]
 
     def _likeliest(self, sums: Sequence[float | None], tokens: Sequence[int]) -> int | None:
         known = [value for value in sums if value is not None]

@@ -42,6 +42,7 @@ class Counterfactual(Benchmark):
     seed: int = 0
 
     name: ClassVar[str] = "counterfactual"
+    caveat: ClassVar[str] = "A swapped word changes more than the group: age, register and frequency differ, too."
     causal_only: ClassVar[bool] = True
     whole_key: ClassVar[str] = "template"
     free_options: ClassVar[frozenset[str]] = frozenset(
@@ -60,14 +61,17 @@ class Counterfactual(Benchmark):
 
     @classmethod
     def headline(cls, part: str, score: str) -> Headline | None:
-        """Return that every difference between groups tells of bias; absolute ones do beyond the baseline alone."""
-        plain = " minus " in score and not score.startswith("absolute ")
+        """Return that differences between groups tell of bias; absolute ones do beyond the baseline alone.
+
+        Those of whole texts' likelihoods do not: they are how frequent the swapped words are.
+        """
+        plain = " minus " in score and not score.startswith(("absolute ", LIKELIHOOD))
         return ("bias", "zero", 0.0) if not part and (plain or score.endswith(f"beyond {BASELINE}")) else None
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the texts, see :mod:`levelhead.lm.counterfactual.data`; ``root`` is not looked at."""
         if self.templates is None:
-            raise ConfigError("counterfactual needs --templates: a YAML of texts, or a table with --columns.")
+            raise ConfigError("counterfactual needs --file: a YAML of texts, or a table with --columns.")
         if self.templates.suffix in (".yaml", ".yml"):
             if self.columns:
                 raise ConfigError("--columns is for tables; templates in YAML have --swap.")

@@ -70,7 +70,7 @@ class Perplexity(Benchmark):
     def read(self, root: Path | None) -> list[Item]:
         """Read the documents of ``file``, whatever ``root``; content: ``text``, without outer blanks."""
         if self.file is None:
-            raise ConfigError("perplexity needs a text: name one with --perplexity FILE, one document per line.")
+            raise ConfigError("perplexity needs a text: name one with --file, one document per line.")
         items = [Item(f"line {number}", {"text": line.strip()}) for number, line in lines_of(self.file)]
         if not items:
             raise DataError(f"{self.file} has no text. Write one document per line.")
