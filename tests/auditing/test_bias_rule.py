@@ -145,7 +145,7 @@ def test_a_rule_that_was_saved_decides_the_same_by_classes_of_the_same_type(kind
     rule = fit(rows.assign(repaid=y), positive=np.asarray(y)[y.argmax()], seed=7)
     decided = rule.predict(rows["p"], sensitive_features=rows["sex"])
     rule.save(saved)
-    assert read_json(saved)["rule"]["schema"] == 2
+    assert read_json(saved)["rule"]["schema"] == 3
     for again in (lh.BiasRule.load(saved), pickle.loads(pickle.dumps(rule))):
         assert again.positive == again.classes_[1] == rule.classes_[1]
         found = again.predict(rows["p"], sensitive_features=rows["sex"])

@@ -128,9 +128,6 @@ def test_the_share_is_undefined_where_base_rates_do_not_differ() -> None:
     assert "do not differ measurably" in str(rho.reason)
     assert result.pairs[0].implied.low == 0
     assert any("is undefined" in sentence for sentence in result.sentences())
-    # What another share would do cannot be said either.
-    assert result.pairs[0].trade_off == ()
-    assert "if the score used another share" not in result.text(all=True)
 
 
 def test_a_gap_that_cannot_be_said_stands_in_no_table() -> None:
@@ -140,7 +137,6 @@ def test_a_gap_that_cannot_be_said_stands_in_no_table() -> None:
     score = np.where(group == "b", chance.normal(size=len(score)) + 1e-2 * label, score)
     result = explain_columns(label, score, sensitive_features=group)
     assert not result.pairs[0].implied.defined
-    assert result.pairs[0].trade_off == ()
     for one in result.groups.values():
         assert np.isnan([*one.implied, *one.predicted]).all()
 

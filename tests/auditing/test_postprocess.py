@@ -45,9 +45,9 @@ def ruled(folder: Path, rows: pd.DataFrame, **options: Any) -> Postprocessed:
 
 
 def applied(folder: Path, rows: pd.DataFrame, rule: Any) -> Postprocessed:
-    """Return what a fitted rule does to rows with labels, which are written to the file that it was fitted on."""
-    rows.to_csv(folder / "p.csv", index=False)
-    return apply_rule(rule, folder / "p.csv", label="y")
+    """Return what a fitted rule does to rows with labels, which are written to another file."""
+    rows.to_csv(folder / "new.csv", index=False)
+    return apply_rule(rule, folder / "new.csv", label="y")
 
 
 def rates_by_group(decided: Any, group: np.ndarray, weight: Any = None) -> list[float]:
@@ -99,7 +99,9 @@ def test_rules_cost_what_the_program_costs_and_keep_the_bound(metric: str, group
     cost, plain = rule.costs(rows["p"].to_numpy(), codes, 0)
     rates = rates_of(rows["p"].to_numpy(), codes, rule.shares).toarray()
     keys = list(rule.shares)
-    flips = np.stack([rates[keys.index((a, one))] - rates[keys.index((b, one))] for a, b, one in rule.pairs], axis=1)
+    pairs = [(one, other) for one, (a, label) in enumerate(keys) for other, key in enumerate(keys)
+             if key[1] == label and a < key[0]]  # fmt: skip
+    flips = np.stack([rates[one] - rates[other] for one, other in pairs], axis=1)
     flips = flips * np.where(plain, 1, -1)[:, None]
     gaps = (flips * np.where(plain, 1, -1)[:, None])[plain].sum(0) / len(rows)
     program = optimize.linprog(
@@ -136,7 +138,7 @@ def test_bounds_that_are_met_before_and_those_that_no_flips_meet() -> None:
     assert (rule.decide(rows["p"], rows["g"].to_numpy()) == (rows["p"] >= 0.5)).all()
     group = np.array(["a", "b"] * 50)
     rule = fit_rule(np.full(100, 0.5), group, delta=0.0, shift={(0, 1): 0.2, (0, 0): -0.2})
-    assert np.isfinite(rule.multipliers).all()
+    assert np.isfinite(list(rule.prices.values())).all()
     assert rule.decide(np.full(100, 0.5), group).shape == (100,)
     sure = np.where(group == "a", 0.5, 0.0)
     decided = fit_rule(sure, group, metric="demographic_parity", delta=0.0).decide(sure, group)
@@ -190,7 +192,7 @@ def test_the_gap_falls_on_rows_that_were_not_used(tmp_path: Path, metric: str) -
     assert change.new < 0.09
     assert change.difference.high < 0
     assert changes["accuracy"].difference.value < 0
-    assert found.fitted_on + found.measured_on == 8000
+    assert found.saved.rows + found.measured_on == 8000
 
 
 def test_probabilities_that_are_off_in_one_group_are_calibrated_first(tmp_path: Path) -> None:
@@ -200,7 +202,7 @@ def test_probabilities_that_are_off_in_one_group_are_calibrated_first(tmp_path: 
     found = ruled(tmp_path, rows[6000:], fit=tmp_path / "validation.csv", metric="equal_opportunity")
     group, label = rows["g"][6000:].to_numpy(), rows["y"][6000:].to_numpy() == 1
     assert measured_gap(found.decisions, label, group, "equal_opportunity") < 0.07
-    assert (found.fitted_on, found.measured_on) == (6000, 6000)
+    assert (found.saved.rows, found.measured_on) == (6000, 6000)
 
 
 @pytest.mark.parametrize(("bar_from", "shown"), [(900, False), (100, True)])
@@ -222,23 +224,17 @@ def test_a_bound_of_almost_nothing_ends_at_once() -> None:
     assert time.process_time() - began < 10
 
 
-def test_rows_that_a_rule_was_fitted_on_are_marked_and_not_measured(
+def test_rows_that_a_rule_was_fitted_on_are_decided_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = ruled(tmp_path, made(1000, seed=1))
     (tmp_path / "rule.json").write_text(json.dumps(found.to_dict()))
-    out, count = tmp_path / "again.csv", int(found.fitted.sum())
-    assert run("apply", tmp_path / "rule.json", tmp_path / "p.csv", "--out", out, "--label", "y") == 0
-    assert f"The rule was fitted on {count} of these rows, by the file's SHA-256" in said(capsys)
-    assert pd.read_csv(out)["decision_fitted"].tolist() == found.fitted.tolist()
-    found = applied(tmp_path, made(1000, seed=1), tmp_path / "rule.json")
-    assert (found.fitted_on, found.measured_on) == (count, 1000 - count)
-    made(200, seed=2).to_csv(tmp_path / "test.csv", index=False)
-    whole = tmp_path / "whole.json"
-    assert run("postprocess", tmp_path / "test.csv", "--fit", tmp_path / "p.csv", *COLUMNS, "--rule", whole) == 0
-    found = applied(tmp_path, made(1000, seed=1), whole)
-    assert found.warnings == ["The rule was fitted on all of these rows: expect larger gaps on new ones."]
-    assert found.sentences()[0].startswith("On 1,000 rows that it was fitted on, ")
+    out = tmp_path / "again.csv"
+    assert run("apply", tmp_path / "rule.json", tmp_path / "p.csv", "--out", out) == 0
+    assert "The rule was fitted on rows of this file" in said(capsys)
+    assert pd.read_csv(out)["decision"].tolist() == found.decisions.astype(int).tolist()
+    assert run("apply", tmp_path / "rule.json", tmp_path / "p.csv", "--label", "y") == 2
+    assert "`levelhead postprocess` measured it on others" in said(capsys)
     alone = ruled(tmp_path, made(1000, seed=1), label=None)
     assert alone.fitted.all()
     assert alone.audit is None  # golden: rule_without_labels
@@ -293,7 +289,7 @@ def test_groups_that_the_measured_gap_leaves_out_are_named(tmp_path: Path) -> No
     few = pd.DataFrame({"y": [0, 1] * 14, "p": np.linspace(0.05, 0.3, 28), "g": "c"})
     rows = pd.concat([made(1000), few])
     fitted = ruled(tmp_path, rows)
-    for found in (fitted, applied(tmp_path, rows, fitted.saved)):
+    for found in (fitted, applied(tmp_path, rows[:-10], fitted.saved)):
         told = [one for one in found.to_dict()["warnings"] if one.startswith("g: group “c” has ")]
         assert told
         assert all("fewer than 10, and is left out of" in one and "equalized odds" in one for one in told)
@@ -307,14 +303,13 @@ def test_no_person_is_on_both_sides_and_intervals_take_people_together(tmp_path:
     found, alone = ruled(tmp_path, rows, **options), ruled(tmp_path, rows, metric="demographic_parity")
     sides = rows.assign(fitted=found.fitted).groupby("person")["fitted"].nunique()
     assert (sides == 1).all()
-    assert not found.repeated
+    assert not found.hints
     assert any("1,600 rows in 400 clusters" in one and "between the halves" in one for one in found.sentences())
     assert found.audit is not None
     assert alone.audit is not None
     wide, narrow = (one.by_attribute["g"].metrics["accuracy"].difference for one in (found.audit, alone.audit))
     assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
-    again = applied(tmp_path, rows, found.saved)
-    assert (again.fitted == found.fitted).all()
+    again = applied(tmp_path, rows[::-1], found.saved)
     assert "Intervals are clustered by person: 1,600 rows in 400 clusters." in again.sentences()
     assert not applied(tmp_path, made(200, seed=6), found.saved).clustered  # without people
     one, other = (ruled(tmp_path, people, **(options | {"cluster": cluster})) for cluster in ("person", None))

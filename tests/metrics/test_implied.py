@@ -16,7 +16,6 @@ from levelhead.metrics.implied import (
     regress,
     separation,
     threshold_for,
-    trade_off,
 )
 
 AREA, BASE, SHARE = [0.85, 0.80], [0.65, 0.25], [0.6, 0.4]
@@ -43,10 +42,8 @@ def test_leading_axes_are_replicates() -> None:
         assert gap_of(both)[row] == pytest.approx(float(gap_of(alone)))
 
 
-def test_equal_groups_have_no_gap_and_a_blind_score_one_from_ranking_alone() -> None:
+def test_equal_groups_have_no_gap() -> None:
     assert gap_of(implied_rates([0.8, 0.8], [0.3, 0.3], SHARE, 0.4)) == pytest.approx(0, abs=1e-12)
-    assert trade_off([0.8, 0.8], BASE, SHARE, 0.4, (0,))[0].gap == pytest.approx(0, abs=1e-12)
-    assert trade_off(AREA, BASE, SHARE, 0.4, (0,))[0].gap > 0.01
 
 
 @pytest.mark.parametrize("area", [0.5, 0.2, 1.0, np.nan])

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import any_array, array_of, checked, option
 from levelhead.auditing.postprocess import (
+    LABELS,
     FittedRule,
     FloatArray,
     IntArray,
@@ -47,9 +48,8 @@ SHOW_PROGRESS_FROM = 10_000  # rows; fewer take a few seconds
 class SavedRule:
     """A fitted rule and all that applying it needs: ``classes`` (negative, positive), and which rows it was fitted on.
 
-    ``file`` is the SHA-256 of the file that holds those rows, and ``seed`` draws the half of it that was used; None:
-    all rows were. ``rows`` is how many they are. ``scale`` is that of the scores; the rule itself takes probabilities.
-    ``columns`` are the names of the columns with the score, the group and, where the half was drawn by clusters, the
+    ``file`` is the SHA-256 of the file that holds those ``rows``. ``scale`` is that of the scores; the rule itself
+    takes probabilities. ``columns`` are the names of the columns with the score, the group and, if there are any, the
     ``cluster``; ``chance`` is the seed of decisions.
     ``values`` are the classes as numbers or booleans, where they were any: a file has only their texts. ``label_map``
     says which class each label of the fitted rows meant.
@@ -58,7 +58,6 @@ class SavedRule:
     rule: FittedRule
     classes: tuple[str, str]
     file: str = ""
-    seed: int | None = None
     scale: str = PROBABILITY
     columns: dict[str, str] = field(default_factory=dict)
     rows: int = 0
@@ -68,7 +67,7 @@ class SavedRule:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        fitted = {"sha256": self.file, "half_of_seed": self.seed, "rows": self.rows}
+        fitted = {"sha256": self.file, "rows": self.rows}
         return {
             "rule": self.rule.to_dict(),
             "classes": list(self.values or self.classes),
@@ -89,17 +88,15 @@ class SavedRule:
             values = tuple(record.get("classes", ("0", "1")))
             negative, positive = map(str, values)
             fitted: Any = record.get("fitted", {})
-            seed = fitted.get("half_of_seed")
             scale = record.get("scale", PROBABILITY)
             if not _is_whole(rule) or scale not in (PROBABILITY, LOG_ODDS):
                 raise ValueError
-            seed = None if seed is None else int(seed)
             columns = {str(role): str(name) for role, name in record.get("columns", {}).items()}
             rows = int(fitted.get("rows", record.get("rows_to_fit", 0)))
             chance = int(record.get("seed", 0))
             digest = str(fitted.get("sha256", ""))
             meant = {str(one): str(name) for one, name in record.get("label_map", {}).items()}
-            return cls(rule, (negative, positive), digest, seed, scale, columns, rows, chance, values, meant)
+            return cls(rule, (negative, positive), digest, scale, columns, rows, chance, values, meant)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
@@ -107,30 +104,17 @@ class SavedRule:
                 f"{path} holds no rule. Pass a file that `levelhead postprocess --rule` or BiasRule.save wrote."
             ) from None
 
-    def fitted_rows(self, file: str, rows: int, cluster: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-        """Return which rows (rows,) of a file with this SHA-256 the rule was fitted on; ``cluster`` as in half()."""
-        if file != self.file or not file:
-            return np.zeros(rows, bool)
-        return np.ones(rows, bool) if self.seed is None else half(self.seed, rows, cluster)
-
 
 def _is_whole(rule: FittedRule) -> bool:
     """Whether the parts of a rule that was read fit together."""
-    numbers = [rule.delta, rule.threshold, rule.fit_gap or 0.0, *rule.multipliers.ravel(), *rule.shares.values()]
-    numbers += np.ravel(rule.lines).tolist()
-    needed: dict[str, set[int | None]] = {
-        "demographic_parity": {None},
-        "equal_opportunity": {1},
-        "equalized_odds": {0, 1},
-    }
-    labels = needed.get(rule.metric, set())
+    labels = LABELS.get(rule.metric, ())
+    rates = {(a, label) for a in range(len(rule.groups)) for label in labels}
+    numbers = [rule.delta, rule.threshold, rule.fit_gap or 0.0, *rule.prices.values(), *rule.shares.values()]
     return (
-        bool(rule.pairs)
-        and bool(np.isfinite(np.array(numbers, np.float64)).all())
+        rates == rule.prices.keys() == rule.shares.keys() != set()
+        and bool(np.isfinite(np.array([*numbers, *np.ravel(rule.lines)], np.float64)).all())
         and len(rule.lines) == len(rule.groups) == len(set(rule.groups)) >= 2
-        and rule.multipliers.shape == (len(rule.pairs),)
-        and all(label in labels and rule.shares.get((one, label), 0) > 0 for *both, label in rule.pairs for one in both)
-        and all(0 <= one < len(rule.groups) for *both, _ in rule.pairs for one in both)
+        and min(rule.shares.values()) > 0
     )
 
 
@@ -168,11 +152,11 @@ def choose_rule(
         return fit_rule(probability, group, metric=metric, delta=delta, threshold=threshold, seed=seed)
     # Probabilities that are off in one group would bound another gap than the true one.
     names, codes = group_codes(group)
-    needed = {"equal_opportunity": {"positive": label}, "equalized_odds": {"positive": label, "negative": ~label}}
-    for kind, which in needed.get(metric, {}).items():
-        if (lacking := names[np.bincount(codes[which], minlength=len(names)) == 0]).size:
+    for one in LABELS[metric]:
+        rows = _of_label(label, one)
+        if (lacking := names[np.bincount(codes[rows], minlength=len(names)) == 0]).size:
             raise DataError(
-                f"Group {quoted(lacking[0])} has no {kind} row to fit on: its gap in "
+                f"Group {quoted(lacking[0])} has no {'positive' if one else 'negative'} row to fit on: its gap in "
                 f"{metric} cannot be measured. Pass rows that have both labels, or bound demographic_parity."
             )
     if one_threshold:
@@ -204,7 +188,7 @@ def choose_rule(
         shift = {}
         for a, one in rule.shares:
             own, expected = (codes == a) & decided, {None: None, 1: chance, 0: 1 - chance}[one]
-            inside = (codes == a) & (label == bool(one) if one is not None else True)
+            inside = (codes == a) & _of_label(label, one)
             if expected is not None and inside.sum() >= FEWEST_CORRECTED:
                 by_labels = (own & inside).sum() / inside.sum()
                 shift[a, one] = float(by_labels - expected[own].sum() / expected[codes == a].sum())
@@ -229,24 +213,26 @@ def _best_threshold(
     rows = np.bincount(places, minlength=np.prod(shape)).reshape(shape)
     size = rows.sum(-1, keepdims=True)
     positive = rows[..., ::-1].cumsum(-1)[..., -2::-1]  # (groups, labels, thresholds)
-    labels = {"demographic_parity": [[0, 1]], "equal_opportunity": [[1]], "equalized_odds": [[1], [0]]}[metric]
+    labels = [[0, 1] if one is None else [one] for one in LABELS[metric]]
     gap = np.max([np.ptp(positive[:, one].sum(1) / size[:, one].sum(1), axis=0) for one in labels], axis=0)
     cost = threshold * positive[:, 0].sum(0) + (1 - threshold) * (size - positive)[:, 1].sum(0)
     best = np.lexsort((np.abs(tried - threshold), cost, np.maximum(0, gap - delta)))[0]
     lines = ((0.0, 1.0),) * len(names)
-    return FittedRule(
-        metric, delta, tuple(map(str, names)), float(tried[best]), np.zeros(0), (), {}, lines, float(gap[best])
-    )
+    return FittedRule(metric, delta, tuple(map(str, names)), float(tried[best]), {}, {}, lines, float(gap[best]))
 
 
 def measured_gap(decided: NDArray[np.bool_], label: NDArray[np.bool_], group: NDArray[Any], metric: str) -> float:
     """Largest difference of the rates that a metric is about; NaN where a group lacks a label."""
-    which = {"demographic_parity": (label | True,), "equal_opportunity": (label,), "equalized_odds": (label, ~label)}
     gaps = []
-    for rows in which[metric]:
+    for rows in (_of_label(label, one) for one in LABELS[metric]):
         own = [decided[rows & (group == one)] for one in np.unique(group)]
         gaps.append(np.ptp([one.mean() if len(one) else np.nan for one in own]))
     return float(np.max(gaps))
+
+
+def _of_label(label: NDArray[np.bool_], one: int | None) -> NDArray[np.bool_]:
+    """Return which rows (rows,) have a label; None: all of them."""
+    return np.ones(len(label), bool) if one is None else label == bool(one)
 
 
 class BiasRule:

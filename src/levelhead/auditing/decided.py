@@ -16,14 +16,13 @@ from levelhead.storage import write_atomically
 from levelhead.tables.files import LOADERS, SEPARATORS, File
 from levelhead.types import ConfigError, DataError, listed, quoted
 
-BEFORE, FITTED = "_before_rule", "_fitted"
+BEFORE = "_before_rule"
 
 
 def check_decided(path: Path, out: Path, column: str) -> None:
     """Raise :class:`ConfigError` unless ``out`` can hold the rows of ``path`` with more columns; before any work.
 
-    ``column`` is the name of the decision; that before the rule has :data:`BEFORE` behind it, and the mark of rows that
-    the rule was fitted on :data:`FITTED`.
+    ``column`` is the name of the decision; that before the rule has :data:`BEFORE` behind it.
     """
     file = File(path)
     if file.kind in LOADERS:
@@ -31,7 +30,7 @@ def check_decided(path: Path, out: Path, column: str) -> None:
     kinds = tuple(SEPARATORS) if file.is_text else (".parquet",)
     if out.suffix.lower() not in kinds:
         raise ConfigError(f"--out {out}: the decisions need a {listed(kinds)} file.")
-    if taken := [name for name in (column, column + BEFORE, column + FITTED) if name in file.header()]:
+    if taken := [name for name in (column, column + BEFORE) if name in file.header()]:
         raise ConfigError(
             f"{path} has a column {quoted(taken[0])} already. Choose another name for the decision with --column."
         )
@@ -44,7 +43,6 @@ def write_decided(
     classes: tuple[str, str],
     after: NDArray[np.bool_],
     before: NDArray[np.bool_],
-    fitted: NDArray[np.bool_],
 ) -> None:
     """Write the rows of a file in their order, with all columns as they are, and the class before and after a rule.
 
@@ -55,18 +53,14 @@ def write_decided(
         classes: (negative, positive).
         after: (rows,) decisions of the rule.
         before: (rows,) those of the threshold.
-        fitted: (rows,) whether the rule was fitted on a row; a column of 0 and 1 where it was on some.
 
     Raises:
         DataError: the file has changed since it was read.
     """
     file, named = File(path), {column: after, column + BEFORE: before}
-    words = dict.fromkeys(named, classes)
-    if fitted.any():
-        named[column + FITTED], words[column + FITTED] = fitted, ("0", "1")
 
     def write_text(temporary: Path) -> None:
-        safe = [[harmless(one) for one in words[name]] for name in named]
+        safe = list(map(harmless, classes))
         form = file.form()
         # As the rows are divided, unless the name says otherwise: nobody reads a .csv for tabs.
         same = out.suffix.lower() == suffix_of(path) or form.decimal_commas
@@ -79,7 +73,7 @@ def write_decided(
             for row, places in itertools.zip_longest(rows, decided):
                 if row is None or places is None:
                     raise DataError(f"{path} changed while it was read. Run levelhead apply again.")
-                writer.writerow([*row, *(known[at] for known, at in zip(safe, places, strict=True))])
+                writer.writerow([*row, *(safe[at] for at in places)])
 
     def write_parquet(temporary: Path) -> None:
         at = 0
@@ -91,8 +85,7 @@ def write_decided(
                 for batch in source.iter_batches(use_threads=False):
                     part = slice(at, at := at + batch.num_rows)
                     more = [
-                        pyarrow.array(words[name]).take(pyarrow.array(one[part].astype(np.int8)))
-                        for name, one in named.items()
+                        pyarrow.array(classes).take(pyarrow.array(one[part].astype(np.int8))) for one in named.values()
                     ]
                     target.write_batch(pyarrow.RecordBatch.from_arrays([*batch.columns, *more], schema=schema))
         if at != len(after):

@@ -9,10 +9,9 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from levelhead.auditing.clusters import few_clusters
-from levelhead.auditing.explanation import CalibrationBin, ExplainedAttribute, ExplainedGroup, ExplainedPair
+from levelhead.auditing.explanation import ExplainedAttribute, ExplainedGroup, ExplainedPair
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.scale import OTHER, check_scale
 from levelhead.auditing.score_rows import check_thresholds
@@ -20,7 +19,7 @@ from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.between import shared
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.explained import Figures, ScoredCells, fieller, gap_estimate, quantile, replicates
-from levelhead.metrics.implied import Rates, gap_of, trade_off
+from levelhead.metrics.implied import gap_of
 from levelhead.metrics.intervals import check_options
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.metrics.weighted import weighted_estimates, weighted_proportion
@@ -34,7 +33,6 @@ MOST_GROUPS = 20
 """Most groups that are compared: 190 pairs."""
 FINE_BINS, BINS = 4096, 256
 """Bins of the score for figures, and for the bootstrap; scores with fewer values are not binned."""
-CALIBRATION_BINS = 5
 
 
 def check(options: AuditOptions) -> None:
@@ -213,9 +211,7 @@ class ExplainedColumn:
             half = quantile(level, fewest) * float(draws[np.isfinite(draws)].std())
             rest = Estimate(center, center - half, center + half, rows)
         rho = self._rho(seen, replicates, i, j, rows, fewest)
-        # What another share would do is a matter of these two figures: without them there is nothing to say.
-        trade = self._trade_off(seen, i, j) if implied.defined and rho.defined else ()
-        return ExplainedPair(pair, measured, implied, rho, predicted, rest, trade)
+        return ExplainedPair(pair, measured, implied, rho, predicted, rest)
 
     def _no_model(self, a: int, b: int) -> str | None:
         for c in (a, b):
@@ -243,14 +239,6 @@ class ExplainedColumn:
             shown = " and ".join(f"{100 * seen.base[c]:.1f}%" for c in (i, j))
             return Estimate.undefined(f"the base rates, {shown}, do not differ measurably", rows)
         return Estimate(used / base, *found, rows)
-
-    def _trade_off(self, seen: Figures, i: int, j: int) -> tuple[tuple[float, float, float], ...]:
-        two = [i, j]
-        share, base = seen.share[two] / seen.share[two].sum(), seen.base[two]
-        implied = Rates(*(rate[two] for rate in seen.implied))
-        rate = float((share * (base * implied.true_positive + (1 - base) * implied.false_positive)).sum())
-        line = trade_off(seen.area[two], base, share, rate)
-        return tuple((point.rho, point.accuracy - line[0].accuracy, point.gap) for point in line)
 
     def _group(
         self, a: int, table: IntArray, seen: Figures | None, place: int, said: tuple[bool, bool]
@@ -283,16 +271,4 @@ class ExplainedColumn:
             predicted,
             implied,
             seen is not None,
-            self._calibration(a),
         )
-
-    def _calibration(self, a: int) -> tuple[CalibrationBin, ...]:
-        """Return means of neighbouring scores, as probabilities, beside the shares of positives."""
-        score, truth = self.log_odds[self.group == a], self.truth[self.group == a]
-        edges = np.unique(np.quantile(score, np.arange(1, CALIBRATION_BINS) / CALIBRATION_BINS))
-        code = np.searchsorted(edges, score, side="right")  # equal scores stay together
-        found = []
-        for one in np.unique(code):
-            probability = float(special.expit(score[code == one]).mean())
-            found.append(CalibrationBin(int((code == one).sum()), probability, float(truth[code == one].mean())))
-        return tuple(found)

@@ -26,15 +26,6 @@ FIGURES = ("measured", "implied", "rho", "predicted", "rest")
 
 
 @dataclass(frozen=True)
-class CalibrationBin(Finding):
-    """``n`` rows of a group with neighbouring scores: their mean ``probability`` and the ``observed`` share."""
-
-    n: int
-    probability: float
-    observed: float
-
-
-@dataclass(frozen=True)
 class ExplainedGroup(Finding):
     """One group: ``n`` rows, ``positives`` among them, and its figures.
 
@@ -53,7 +44,6 @@ class ExplainedGroup(Finding):
     predicted: tuple[float, float] = (math.nan, math.nan)
     implied: tuple[float, float] = (math.nan, math.nan)
     included: bool = True
-    calibration: tuple[CalibrationBin, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -68,8 +58,7 @@ class ExplainedPair(Finding):
     ``measured``: the gap in equalized odds. ``implied``: that of a score which is calibrated inside both groups, at
     the same positive rate. ``rho``: the share of the base-rate difference that the score uses. ``predicted``: the
     gap that the formula gives with this share. ``rest``: measured less predicted; where its interval leaves out 0, the
-    formula fails, and neither sentences nor tables say ``rho``. ``trade_off``: by the formula,
-    accuracy (against the whole use) and gap if the score used less of the base rates, at the same positive rate.
+    formula fails, and neither sentences nor tables say ``rho``.
     """
 
     groups: tuple[str, str]
@@ -78,12 +67,6 @@ class ExplainedPair(Finding):
     rho: Estimate
     predicted: Estimate
     rest: Estimate
-    trade_off: tuple[tuple[float, float, float], ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        names = ("rho", "accuracy_change", "equalized_odds")
-        return {**super().to_dict(), "trade_off": [dict(zip(names, one, strict=True)) for one in self.trade_off]}
 
 
 @dataclass(frozen=True)

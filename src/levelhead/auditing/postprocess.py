@@ -46,8 +46,14 @@ from levelhead.types import ConfigError, DataError, listed, quoted
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+Rates = dict[tuple[int, int | None], float]
+"""A number for each rate: by the place of a group, and the label of its rows; None: all of them."""
 
-METRICS = ("demographic_parity", "equal_opportunity", "equalized_odds")
+LABELS: dict[str, tuple[int | None, ...]] = {
+    "demographic_parity": (None,), "equal_opportunity": (1,), "equalized_odds": (1, 0)
+}  # fmt: skip
+"""By metric, the labels of the rows whose rates it compares; None: all rows."""
+METRICS = tuple(LABELS)
 MOST_ROWS = 100_000
 """Most rows of the linear program."""
 MOST_PRICE = 1e4
@@ -55,7 +61,7 @@ MOST_PRICE = 1e4
 TIES = 2e-3
 CLEARLY = 5e-3
 """A gap this far above a bound is warned of: rows that are decided by chance move it by less."""
-SCHEMA = 2
+SCHEMA = 3
 """Schema version of a rule's JSON. It grows when the meaning changes, not when keys are added."""
 
 
@@ -63,21 +69,19 @@ SCHEMA = 2
 class FittedRule:
     """A fitted rule: which decisions are flipped. :class:`~levelhead.auditing.bias_rule.BiasRule` fits one.
 
-    ``multipliers`` (constraints,) are the dual variables; constraint k compares group ``pairs[k][0]`` with group
-    ``pairs[k][1]`` for the label ``pairs[k][2]`` (None: all rows). ``shares`` are the shares that a group's rows, or a
-    group's rows with a label, have of all rows. ``lines`` are intercept and slope of each group's log odds, which make
-    its probabilities calibrated. ``threshold`` decides rows before any flip. ``delta`` is the bound to meet, and
+    ``prices`` are the dual variables of the rates: what is paid for a lower one. ``shares`` are the shares that the
+    rows of each rate have of all rows. ``lines`` are intercept and slope of each group's log odds, which make its
+    probabilities calibrated. ``threshold`` decides rows before any flip. ``delta`` is the bound to meet, and
     ``fit_gap`` the gap of all groups on the rows that the rule was fitted on, by their labels; None without labels.
-    Without ``pairs`` the rule is that threshold alone, one for all rows, and reads no group.
+    Without ``prices`` the rule is that threshold alone, one for all rows, and reads no group.
     """
 
     metric: str
     delta: float
     groups: tuple[str, ...]
     threshold: float
-    multipliers: FloatArray
-    pairs: tuple[tuple[int, int, int | None], ...]
-    shares: dict[tuple[int, int | None], float]
+    prices: Rates
+    shares: Rates
     lines: tuple[tuple[float, float], ...]
     fit_gap: float | None = None
 
@@ -90,7 +94,7 @@ class FittedRule:
         """Say that the bound is not met on the rows that the rule was fitted on, and what to do."""
         gap, words = 100 * (self.fit_gap or 0.0), self.metric.replace("_", " ")
         found = f"labels show a gap in {words} of {gap:.1f} points over all groups"
-        if not self.pairs:
+        if not self.prices:
             return f"No threshold keeps the bound of {100 * self.delta:g} points: {found} at the best. Raise delta."
         return (
             f"On the rows that the rule was fitted on, {found}. That exceeds the bound of {100 * self.delta:g} points, "
@@ -105,7 +109,7 @@ class FittedRule:
         ``seed`` is of the chance that equalized odds need; other metrics need none.
         """
         values, members = rows_of_rule(probability, group)
-        if not self.pairs:
+        if not self.prices:
             return values >= self.threshold
         known = {name: place for place, name in enumerate(self.groups)}
         codes = np.array([known.get(name, -1) for name in members.tolist()])
@@ -130,13 +134,9 @@ class FittedRule:
         return cost if seed is None else cost + TIES * _chance(values, codes, seed), plain
 
     def _reach(self, values: FloatArray, codes: IntArray, plain: NDArray[np.bool_]) -> FloatArray:
-        """Return the multipliers' part in each row (rows,): it is flipped where that is more than it costs."""
-        owed = dict.fromkeys(self.shares, 0.0)
-        for multiplier, (a, b, label) in zip(self.multipliers, self.pairs, strict=True):
-            owed[a, label] += multiplier
-            owed[b, label] -= multiplier
+        """Return what a flip of each row is worth, (rows,): it is flipped where that is more than it costs."""
         weights = rates_of(self.calibrated(values, codes), codes, self.shares)
-        return np.where(plain, 1, -1) * (np.array(list(owed.values())) @ weights)
+        return np.where(plain, 1, -1) * (np.array(list(self.prices.values())) @ weights)
 
     def calibrated(self, values: FloatArray, codes: IntArray) -> FloatArray:
         """Return the probabilities (rows,) that the rule takes for those of ``values``, in groups ``codes``."""
@@ -147,7 +147,7 @@ class FittedRule:
 
         Each has its ends, and whether decisions in it are by chance. Before any flip it is one, from the threshold on.
         """
-        if not self.pairs:
+        if not self.prices:
             return {}
         # The centres of thousandths: none lies on a threshold of few digits.
         grid, found = (np.arange(1000) + 0.5) / 1000, {}
@@ -169,11 +169,10 @@ class FittedRule:
             "schema": SCHEMA,
             "metric": self.metric,
             "delta": self.delta,
-            "uses_groups": bool(self.pairs),
+            "uses_groups": bool(self.prices),
             "groups": list(self.groups),
             "threshold": self.threshold,
-            "multipliers": self.multipliers.tolist(),
-            "pairs": [list(pair) for pair in self.pairs],
+            "prices": [[*key, price] for key, price in self.prices.items()],
             "shares": [[*key, share] for key, share in self.shares.items()],
             "lines": [list(line) for line in self.lines],
             "fit_gap": self.fit_gap,
@@ -190,9 +189,8 @@ class FittedRule:
             record["delta"],
             tuple(record["groups"]),
             record["threshold"],
-            np.array(record["multipliers"], np.float64),
-            tuple((int(a), int(b), None if label is None else int(label)) for a, b, label in record["pairs"]),
-            {(int(a), None if label is None else int(label)): share for a, label, share in record["shares"]},
+            _rates(record["prices"]),
+            _rates(record["shares"]),
             tuple((float(intercept), float(slope)) for intercept, slope in record["lines"]),
             None if (gap := record.get("fit_gap")) is None else float(gap),
         )
@@ -237,11 +235,7 @@ def fit_rule(
     check_rule(metric, delta, threshold)
     values, members = rows_of_rule(probability, group)
     names, codes = group_codes(members)
-    labels: tuple[int | None, ...] = {
-        "demographic_parity": (None,),
-        "equal_opportunity": (1,),
-        "equalized_odds": (1, 0),
-    }[metric]
+    labels = LABELS[metric]
     drawn = tuple((lines or {}).get(str(name), (0.0, 1.0)) for name in names)
     calibrated = _calibrated(values, codes, drawn)
     expected = {None: np.ones(len(values)), 1: calibrated, 0: 1 - calibrated}
@@ -256,10 +250,13 @@ def fit_rule(
                     f"{own}. Calibrate them, merge the group with another, or bound demographic_parity."
                 )
             shares[(a, label)] = size / len(values)
-    # All pairs: with three groups, two that are within delta of a third can be 2 delta apart.
-    pairs = tuple((a, b, label) for label in labels for a in range(len(names)) for b in range(a + 1, len(names)))
-    rule = FittedRule(metric, delta, tuple(map(str, names)), threshold, np.zeros(len(pairs)), pairs, shares, drawn)
-    return replace(rule, multipliers=_multipliers(rule, values, codes, shift or {}, seed))
+    rule = FittedRule(metric, delta, tuple(map(str, names)), threshold, dict.fromkeys(shares, 0.0), shares, drawn)
+    return replace(rule, prices=_prices(rule, values, codes, shift or {}, seed))
+
+
+def _rates(rows: Sequence[Any]) -> Rates:
+    """Read what :meth:`FittedRule.to_dict` wrote for each rate."""
+    return {(int(a), None if label is None else int(label)): float(value) for a, label, value in rows}
 
 
 def group_codes(group: NDArray[Any]) -> tuple[NDArray[np.str_], IntArray]:
@@ -271,10 +268,10 @@ def group_codes(group: NDArray[Any]) -> tuple[NDArray[np.str_], IntArray]:
     return names, codes
 
 
-def _multipliers(
+def _prices(
     rule: FittedRule, values: FloatArray, codes: IntArray, shift: Mapping[tuple[int, int | None], float], seed: int
-) -> FloatArray:
-    """Return a multiplier for each pair of a ``rule`` that has none yet."""
+) -> Rates:
+    """Return the price of each rate of a ``rule`` that has none yet."""
     rows, keys = len(values), list(rule.shares)
     cost, plain = rule.costs(values, codes, seed)
     chances = rule.calibrated(values, codes)
@@ -285,19 +282,9 @@ def _multipliers(
         order = np.lexsort((chances, cost - rule.costs(values, codes, None)[0], chances // 0.01, plain, codes))
         some = order[:: -(-rows // MOST_ROWS)]
         flips, cost = sparse.csc_array(flips)[:, some], cost[some]
-    prices = dict(zip(keys, solve_rates(flips, cost, rates, [label for _, label in keys], rule.delta), strict=True))
-    multipliers = np.zeros(len(rule.pairs))
-    places = {pair: place for place, pair in enumerate(rule.pairs)}
-    for label in dict.fromkeys(label for _, label in keys):
-        # What a group with a positive price gives to those with negative ones, as multipliers of pairs.
-        owed = {a: prices[a, label] for a, known in keys if known == label}
-        for a in [one for one, price in owed.items() if price > 0]:
-            for b in [one for one, price in owed.items() if price < 0]:
-                moved = min(owed[a], -owed[b])
-                owed[a], owed[b] = owed[a] - moved, owed[b] + moved
-                multipliers[places[min(a, b), max(a, b), label]] += moved if a < b else -moved
+    prices = solve_rates(flips, cost, rates, [label for _, label in keys], rule.delta)
     # A group has at most one row that only a part of a flip would bring to the bound: it is flipped.
-    return multipliers * (1 + 1e-7)
+    return dict(zip(keys, (prices * (1 + 1e-7)).tolist(), strict=True))
 
 
 def solve_rates(

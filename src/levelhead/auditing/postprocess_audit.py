@@ -22,7 +22,7 @@ from levelhead.auditing.exclusions import RULE
 from levelhead.auditing.of_run import paths_of, table_of
 from levelhead.auditing.options import AS_GROUP, AuditOptions, Roles
 from levelhead.auditing.paired_answer import PairedAudit
-from levelhead.auditing.postprocess import FittedRule, check_rule
+from levelhead.auditing.postprocess import LABELS, FittedRule, check_rule
 from levelhead.auditing.rule_page import rule_page
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, SLACK, Scale, check_scale
 from levelhead.auditing.scored_table import ScoredTable, open_scored
@@ -34,12 +34,8 @@ from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quo
 
 FEWEST_SURE = 10
 """Ten log odds or more hardly all lie in 0 to 1."""
-RATES = {
-    "demographic_parity": ["selection_rate"],
-    "equal_opportunity": ["true_positive_rate"],
-    "equalized_odds": ["true_positive_rate", "false_positive_rate"],
-}
-"""The rates that a metric compares."""
+RATES = {None: "selection_rate", 1: "true_positive_rate", 0: "false_positive_rate"}
+"""The rates that a metric compares, by the label of their rows."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +65,9 @@ class Postprocessed(Report):
 
     ``saved`` is the rule with its classes; ``decisions`` (rows,) are those of it for every row of the table, and
     ``before`` those of the threshold ``plain``, a probability. ``fitted`` (rows,) marks rows that the rule was fitted
-    on, of ``fitted_on`` in all; ``applied`` says that it was fitted before. ``audit`` compares the decisions on the
-    other rows by ``column``; None without labels. ``clustered`` says that clusters of rows are taken together,
-    ``repeated`` that rows may be several of one person, ``reading`` how a file was read that is not a plain csv.
+    on. ``audit`` compares the decisions on the other rows by ``column``; None without labels. ``clustered`` says that
+    clusters of rows are taken together, ``hints`` what else to know of the rows, ``reading`` how a file was read that
+    is not a plain csv.
     """
 
     kind: ClassVar[str] = "rule"
@@ -85,10 +81,8 @@ class Postprocessed(Report):
     column: str
     scale: Scale
     plain: float
-    fitted_on: int
-    applied: bool = False
     clustered: tuple[str, ...] = ()
-    repeated: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
     reading: tuple[str, ...] = ()
 
     @property
@@ -109,7 +103,7 @@ class Postprocessed(Report):
     @property
     def one_threshold(self) -> float | None:
         """That for all rows, in the units of the scores; None: the rule reads groups."""
-        return None if self.rule.pairs else self._of_scores(self.rule.threshold)
+        return None if self.rule.prices else self._of_scores(self.rule.threshold)
 
     def _of_scores(self, probability: float) -> float:
         return probability if self.scale.probabilities else float(special.logit(probability))
@@ -122,16 +116,10 @@ class Postprocessed(Report):
     @property
     def warnings(self) -> list[str]:
         """Full sentences."""
-        known, said = int(self.fitted.sum()), self.scale.warnings()
+        said = self.scale.warnings()
         if self.rule.missed:
             said.append(self.rule.missed_sentence())
-        if self.applied and self.fitted.all():
-            said.append("The rule was fitted on all of these rows: expect larger gaps on new ones.")
-        elif self.applied and known:
-            said.append(
-                f"The rule was fitted on {known:,} of these rows, by the file's SHA-256: measured gaps leave them out."
-            )
-        return [*said, *([] if self.audit is None else self.audit.warnings), *self.repeated]
+        return [*said, *([] if self.audit is None else self.audit.warnings), *self.hints]
 
     def reversals(self) -> Iterator[Reversal]:
         """Yield the largest gap of each rate of the metric, where the group that was ahead is behind after the flips.
@@ -139,7 +127,7 @@ class Postprocessed(Report):
         Groups with too few rows of a rate are left out.
         """
         groups = {} if self.audit is None else self.audit.by_attribute[self.column].groups
-        for name in RATES[self.rule.metric]:
+        for name in (RATES[label] for label in LABELS[self.rule.metric]):
             rates = {str(group): one.rates[name] for group, one in groups.items()}
             rates = {group: rate for group, rate in rates.items() if not math.isnan(rate.p_value)}
             if len(rates) < 2:
@@ -163,7 +151,7 @@ class Postprocessed(Report):
             "threshold": self.threshold,
             **({} if self.one_threshold is None else {"one_threshold": self.one_threshold}),
             "clipped": self.scale.outside,
-            "rows_to_fit": self.fitted_on,
+            "rows_to_fit": self.saved.rows,
             "rows_to_measure": self.measured_on,
             "flipped": self.flipped,
             "reversed": [{**vars(one), "groups": list(one.groups)} for one in self.reversals()],
@@ -186,7 +174,7 @@ class Postprocessed(Report):
             )
         if MISSING_GROUP in self.rule.groups:
             lines.append(f"The rule treats rows without a group as a group of their own, {in_quotes(MISSING_GROUP)}.")
-        if self.fitted.all() and not self.applied:
+        if self.fitted.all():
             lines.append("It was fitted on these rows; the gap can be larger on new ones.")
         lines += self.clustered
         if self.audit is None:
@@ -314,15 +302,14 @@ def postprocess(
         chosen.probability, chosen.members(column), chosen.label, metric=metric, delta=delta, threshold=plain,
         seed=seed, one_threshold=one_threshold,
     )  # fmt: skip
-    halved = fit is None and rows.label is not None
     columns = {"score": str(roles.score), "group": column}
-    if halved and roles.cluster is not None:
+    if roles.cluster is not None:
         columns["cluster"] = roles.cluster
     saved = SavedRule(
-        rule, _classes(rows), digest, seed if halved else None, rows.scale.name, columns, len(chosen.score), seed,
+        rule, _classes(rows), digest, rows.scale.name, columns, len(chosen.score), seed,
         label_map=dict(options.label_map.targets),
     )  # fmt: skip
-    if halved and chosen.label is not None:  # of the decisions among all rows, by chance too
+    if fit is None and chosen.label is not None:  # of the decisions among all rows, by chance too
         decided = rule.decide(rows.probability, rows.members(column), seed=seed)[fitted]
         gap = measured_gap(decided, chosen.label, chosen.members(column), metric)
         saved = replace(saved, rule=replace(rule, fit_gap=gap))
@@ -356,11 +343,11 @@ def apply_rule(
         level: confidence level of the intervals.
 
     Returns:
-        the rule, all decisions, and what changed on the rows that it was not fitted on.
+        the rule, all decisions, and what changed.
 
     Raises:
         DataError: as :func:`postprocess`; a group that the rule does not know, or labels of other classes.
-        ConfigError: as there.
+        ConfigError: as there; labels of the file that the rule was fitted on.
     """
     given = rule if isinstance(rule, SavedRule) else SavedRule.read(rule)
     known, source = given.columns, table_of(data)
@@ -378,6 +365,12 @@ def apply_rule(
         }
     )  # fmt: skip
     source, roles = open_scored(asked, RULE)
+    known_rows = bool(given.file) and given.file == _sha256(source, None)
+    if known_rows and label is not None:
+        raise ConfigError(
+            f"{source} holds the rows that the rule was fitted on, and `levelhead postprocess` measured it on others. "
+            "Measure new rows, or leave --label out."
+        )
     rows = _rows(source, roles, options)
     if scale == AUTO and _like_probabilities(rows.scale, given, str(roles.score)):
         raise DataError(
@@ -386,8 +379,11 @@ def apply_rule(
         )
     if label is not None and _classes(rows) != given.classes:
         raise DataError(f"{source} has the labels {_classes(rows)}, and the rule was fitted on {given.classes}.")
-    fitted = given.fitted_rows(_sha256(source, None), len(rows.score), rows.cluster)
-    return _measured(source, roles, rows, given, fitted, options, plain=given.rule.threshold, applied=True)
+    found = _measured(source, roles, rows, given, np.zeros(len(rows.score), bool), options, plain=given.rule.threshold)
+    if known_rows:
+        hint = "The rule was fitted on rows of this file, so it says little of new ones."
+        found = replace(found, hints=(hint, *found.hints))
+    return found
 
 
 def _options(asked: Mapping[str, Any]) -> AuditOptions:
@@ -438,23 +434,21 @@ def _measured(
     options: AuditOptions,
     *,
     plain: float,
-    applied: bool = False,
 ) -> Postprocessed:
     """Decide all rows, and compare decisions before and after on those that the rule was not fitted on."""
     (column,) = roles.groups
     before = rows.probability >= plain
     decisions = saved.rule.decide(rows.probability, rows.members(column), seed=saved.chance)
-    compared, clustered, repeated = None, list[str](), list[str]()
+    compared, clustered, hints = None, list[str](), list[str]()
     if rows.label is not None:
         others = _others(fitted)
         compared = _compared(rows.only(others), before[others], decisions[others], column, options)
         if roles.cluster is None:
-            repeated = repeating_id(source, roles.columns, "add --cluster {name}")
+            hints = repeating_id(source, roles.columns, "add --cluster {name}")
         else:
-            clustered = _clusters(rows, roles.cluster, halves=not applied and saved.seed is not None)
+            clustered = _clusters(rows, roles.cluster, halves=bool(fitted.any()))
     return Postprocessed(
-        saved, before, decisions, fitted, compared, column, rows.scale, plain,
-        int(fitted.sum()) if applied else saved.rows, applied, tuple(clustered), tuple(repeated),
+        saved, before, decisions, fitted, compared, column, rows.scale, plain, tuple(clustered), tuple(hints),
         (*source.taken(roles.columns), *rows.said),
     )  # fmt: skip
 

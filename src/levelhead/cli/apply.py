@@ -20,10 +20,7 @@ def apply_command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Write the decisions here: all columns of FILE, and the class before and after. Rows that the rule "
-            "was fitted on are marked."
-        ),
+        typer.Option(help="Write the decisions here: all columns of FILE, and the class before and after."),
     ] = None,
     column: Annotated[str, typer.Option(help="Name of the column with the decision.")] = "decision",
     score: Annotated[str | None, typer.Option(help="Column with the score. Default: that of the rule.")] = None,
@@ -52,6 +49,6 @@ def apply_command(
         check_decided(rows, out, column)
     found = apply_rule(saved, rows, score=score, groups=[group] if group else (), label=label, scale=scale)
     if out is not None:
-        write_decided(rows, out, column, saved.classes, found.decisions, found.before, found.fitted)
+        write_decided(rows, out, column, saved.classes, found.decisions, found.before)
     written = [] if out is None else [out]
     finish(found, json_file, html_file, source=rows.name, written=written, inputs=[rule, rows])

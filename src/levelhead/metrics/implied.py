@@ -16,7 +16,6 @@ All arrays may have leading axes, for example of bootstrap replicates; the last 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,15 +35,6 @@ class Rates(NamedTuple):
 
     true_positive: FloatArray
     false_positive: FloatArray
-
-
-class TradeOff(NamedTuple):
-    """A score that uses the share ``rho`` of the base rates: its ``accuracy``, ``gap`` in equalized odds and rates."""
-
-    rho: float
-    accuracy: float
-    gap: float
-    rates: Rates
 
 
 class Regression(NamedTuple):
@@ -78,12 +68,6 @@ def positive_rate(rates: Rates, base: ArrayLike, share: ArrayLike) -> FloatArray
     """Return the share of rows decided positive, from base rates and the groups' shares of the rows."""
     base, share = np.asarray(base, np.float64), np.asarray(share, np.float64)
     return np.asarray((share * (base * rates.true_positive + (1 - base) * rates.false_positive)).sum(-1))
-
-
-def accuracy_of(rates: Rates, base: ArrayLike, share: ArrayLike) -> FloatArray:
-    """Return the share of rows decided rightly."""
-    base, share = np.asarray(base, np.float64), np.asarray(share, np.float64)
-    return np.asarray((share * (base * rates.true_positive + (1 - base) * (1 - rates.false_positive))).sum(-1))
 
 
 def threshold_for(d: ArrayLike, offset: ArrayLike, base: ArrayLike, share: ArrayLike, rate: ArrayLike) -> FloatArray:
@@ -121,31 +105,6 @@ def implied_rates(area: ArrayLike, base: ArrayLike, share: ArrayLike, rate: Arra
     """
     d, offset = separation(area), special.logit(np.asarray(base, np.float64))
     return model_rates(d, offset, threshold_for(d, offset, base, share, rate))
-
-
-def trade_off(
-    area: ArrayLike, base: ArrayLike, share: ArrayLike, rate: float, rho: Sequence[float] = (1, 0.75, 0.5, 0.25, 0)
-) -> list[TradeOff]:
-    """Say what two groups' gap and accuracy would be if the score used the share ``rho`` of the base rates.
-
-    The positive rate stays at ``rate``, and so does what the score knows inside each group. What is left at 0 comes
-    from unequal areas under the curve.
-
-    Args:
-        area: (2,) area under the ROC curve in each group.
-        base: (2,) base rates.
-        share: (2,) shares of the rows, of sum 1.
-        rate: the share of rows that are decided positive.
-        rho: shares to try.
-    """
-    d, base, share = separation(area), np.asarray(base, np.float64), np.asarray(share, np.float64)
-    common = special.logit((share * base).sum())
-    found = []
-    for one in rho:
-        offset = one * special.logit(base) + (1 - one) * common
-        rates = model_rates(d, offset, threshold_for(d, offset, base, share, rate))
-        found.append(TradeOff(one, float(accuracy_of(rates, base, share)), float(gap_of(rates)), rates))
-    return found
 
 
 def area_of_counts(positives: FloatArray, negatives: FloatArray) -> FloatArray:
