@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import levelhead as lh
-from levelhead.auditing.continuous import continuous_gap
 from levelhead.auditing.postprocess import fit_rule
 from levelhead.metrics import Counts, joint
 from levelhead.types import DataError
@@ -106,8 +105,6 @@ def test_other_functions_align_by_index():
         assert fit_rule(pd.Series(SCORE), shuffled(SEX), metric="demographic_parity").to_dict() == rule.to_dict()
     with told():
         assert (rule.decide(pd.Series(SCORE), shuffled(SEX)) == rule.decide(SCORE, SEX)).all()
-    with told():
-        assert continuous_gap(LABELS, shuffled(AGE)) == continuous_gap(LABEL, AGE)
     with told():
         assert (Counts.from_rows(LABELS, shuffled(PREDICTION), shuffled(SEX, 5)).table == counts.table).all()
     with told():

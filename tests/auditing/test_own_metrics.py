@@ -113,7 +113,7 @@ def test_resamplings_without_a_figure_take_the_interval_away():
             raise ValueError("no positives")
         return float(p[y == 1].mean())
 
-    found = own_metrics({"r": recall}, label, label, np.zeros(30, np.int64), ["a"], compared=[True], replicates=200)
+    found = own_metrics({"r": recall}, label, label, np.zeros(30, np.int64), ["a"], compared=[0], replicates=200)
     assert "resamplings of its 30 rows have no figure" in found["r"].groups["a"].reason
 
 

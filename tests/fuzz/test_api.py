@@ -32,7 +32,6 @@ from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
 import levelhead as lh
 from levelhead import metrics
-from levelhead.auditing.continuous import continuous_gap
 from levelhead.auditing.door import Options
 from levelhead.auditing.postprocess import fit_rule
 from levelhead.auditing.unknown import privacy
@@ -271,9 +270,6 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "BiasRule.predict": (
         lh.BiasRule("demographic_parity").fit(SCORE, LABEL, sensitive_features=SEX).predict,
         lambda: {"probability": SCORE, "sensitive_features": SEX},
-    ),
-    "continuous_gap": (
-        continuous_gap, lambda: {"prediction": LABEL, "attribute": np.arange(ROWS), "permutations": 20},
     ),
     "area_under_roc": (
         area_under_roc, lambda: {"y_true": LABEL, "group": SEX, "scores": {"a": SCORE}, "positive": 1},

@@ -22,16 +22,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import special
 
-from levelhead.arrays import checked
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics.names import Key
 from levelhead.report.record import Finding, as_json
 from levelhead.report.text import digits, number
-from levelhead.tables.columns import numbers_of_array
-from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
+from levelhead.types import ConfigError, Estimate, printable
 
 FloatArray = NDArray[np.float64]
 
@@ -80,10 +78,9 @@ class ContinuousGap(Finding):
         return found | {"points": as_json(self.points)}
 
 
-@checked
 def continuous_gap(
-    prediction: ArrayLike,
-    attribute: ArrayLike,
+    prediction: FloatArray,
+    attribute: FloatArray,
     *,
     title: str = "attribute",
     level: float = 0.95,
@@ -95,16 +92,13 @@ def continuous_gap(
     Args:
         prediction: (rows,) a score, or 1 for a positive decision and 0 for a negative one.
         attribute: (rows,) numbers, for example ages; finite.
-        title: what errors and sentences call it.
+        title: what reasons call it.
         level: confidence level of the slope's interval.
         permutations: of the test of the range.
         seed: of the permutations.
 
     Returns:
         the figures, in the units of the prediction; NaN with a reason where there are too few rows or values.
-
-    Raises:
-        DataError: unequal lengths, or values that are no finite numbers.
 
     Examples:
         >>> from levelhead.auditing.continuous import continuous_gap
@@ -113,16 +107,7 @@ def continuous_gap(
         >>> round(found.slope.value, 2)
         0.68
     """
-    values, along = numbers_of_array(prediction, "The prediction"), numbers_of_array(attribute, f"The {title}")
-    if len(values) != len(along):
-        raise DataError(
-            f"{len(values)} predictions and {len(along)} values of {quoted(title)}. Pass one for every row."
-        )
-    for what, one in (("The prediction", values), (f"The {title}", along)):
-        if not np.isfinite(one).all():
-            raise DataError(
-                f"{what} has missing or infinite values, first in row {np.flatnonzero(~np.isfinite(one))[0] + 1}."
-            )
+    values, along = np.asarray(prediction, np.float64), np.asarray(attribute, np.float64)
     order = np.lexsort((values, along))  # the permutations must not depend on the order of the rows
     rows, values, along = len(values), values[order], along[order]
     low, high = (float(along.min()), float(along.max())) if rows else (np.nan, np.nan)

@@ -88,8 +88,7 @@ class CostPart(Part):
         errors, usable, to, found = {}, {}, {}, {}
         for key, counts in frame.counts.items():
             errors[key] = _errors(counts.table, frame.compared[0])
-            enough, kept = counts.group_sizes >= max(1, options.min_count), frame.kept(key)
-            usable[key] = [at for at, group in enumerate(frame.groups[key]) if enough[at] and group in kept]
+            usable[key] = options.compared(frame.groups[key], counts.group_sizes)
             largest = max(usable[key], key=lambda at: counts.group_sizes[at], default=None)
             to[key] = list(frame.groups[key]).index(frame.reference[key]) if key in frame.reference else largest
         comparisons = max(1, sum(max(0, len(one) - 1) for one in usable.values()))

@@ -155,13 +155,12 @@ def decisions_of(source: Source, roles: Roles, options: AuditOptions) -> Decisio
     chosen = positive_index(classes, options.favourable, "favourable")
     assert chosen is not None
     members, named, names = frame.groups, frame.reference, frame.names
-    usable = {key: _usable(one, members[key], options) for key, one in frame.counts.items()}
+    usable = {key: options.compared(members[key], one.group_sizes) for key, one in frame.counts.items()}
     comparisons = max(1, sum(_comparisons(one, members[key], named.get(key)) for key, one in usable.items()))
     found = {}
     for key, one in frame.counts.items():
         found[key] = _column(one, members[key], usable[key], chosen, named.get(key), comparisons, options)
-        sizes = {group: one.n for group, one in found[key].groups.items()}
-        frame.warnings.extend(left_out(names[key], sizes, options, found[key].reference))
+        frame.warnings.extend(left_out(names[key], members[key], one.group_sizes, options, found[key].reference))
     over_time = None
     if Time.name in counts.ours:
         # The reference of the whole table says nothing of a change.
@@ -174,12 +173,6 @@ def decisions_of(source: Source, roles: Roles, options: AuditOptions) -> Decisio
         found, overall, str(classes[chosen]), source.called(str(roles.prediction)), frame.warnings, comparisons,
         options.level, options.about, tuple(counts.reading), told, over_time,
     )  # fmt: skip
-
-
-def _usable(counts: Counts, groups: Sequence[Key], options: AuditOptions) -> list[int]:
-    """Return the places of the groups that are compared."""
-    rows = counts.table.sum((1, 2))
-    return [at for at, group in enumerate(groups) if rows[at] >= options.min_count and not options.leaves_out(group)]
 
 
 def _comparisons(usable: Sequence[int], groups: Sequence[Key], named: Key | None) -> int:

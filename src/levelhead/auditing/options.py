@@ -144,26 +144,31 @@ def no_level_error(levels: Sequence[str]) -> DataError:
     return DataError(f"{listed(levels)} is empty in every row. Name another control column, or remove it.")
 
 
-def left_out(name: str, sizes: Mapping[Key, int], options: AuditOptions, reference: Key | None = None) -> list[str]:
+def left_out(
+    name: str,
+    groups: Sequence[Key],
+    sizes: Sequence[int] | NDArray[np.int64],
+    options: AuditOptions,
+    reference: Key | None = None,
+) -> list[str]:
     """Say which groups of a sensitive column are not compared, and why.
 
     Args:
         name: what the column is called.
-        sizes: the rows of each group.
+        groups: its groups.
+        sizes: the rows of each, (groups,).
         options: those of the audit.
         reference: the group that the others are compared with; None: the largest figure's, or none.
     """
-    said, compared = [], []
-    for group, rows in sizes.items():
+    said, compared = [], [groups[at] for at in options.compared(groups, sizes)]
+    for group, rows in zip(groups, sizes, strict=True):
         if options.leaves_out(group):
             said.append(
-                f"{printable(name)}: {counted(rows, 'row')} without a group are not compared; missing='group' compares "
-                "them as a group."
+                f"{printable(name)}: {counted(int(rows), 'row')} without a group are not compared; missing='group' "
+                "compares them as a group."
             )
-        elif rows < options.min_count:
-            said.append(few_sentence(name, group, rows, options.min_count))
-        else:
-            compared.append(group)
+        elif group not in compared:
+            said.append(few_sentence(name, group, int(rows), options.min_count))
     if len(compared) < 2:
         large = listed(in_quotes(group_name(group)) for group in compared) or "none"
         said.append(
@@ -265,6 +270,13 @@ class AuditOptions:
         own = {one.name for one in fields(cls)} - {"other", "metrics", "label", "cluster"}
         kept = {name: read[name](value) if name in read else value for name, value in named.items() if name in own}
         return cls(**kept, other=other, metrics=metrics)
+
+    def compared(self, groups: Sequence[Key], sizes: Sequence[int] | NDArray[np.int64]) -> list[int]:
+        """Return the places of the groups that have enough rows to be compared; ``sizes`` (groups,) are their rows."""
+        return [
+            at for at, (group, rows) in enumerate(zip(groups, sizes, strict=True))
+            if rows >= max(1, self.min_count) and not self.leaves_out(group)
+        ]  # fmt: skip
 
     def leaves_out(self, group: Key) -> bool:
         """Whether no gap compares a group, because it represents rows without one."""

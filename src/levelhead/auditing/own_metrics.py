@@ -63,7 +63,7 @@ def own_metrics(
     codes: NDArray[Any],
     groups: Sequence[Key],
     *,
-    compared: Sequence[bool],
+    compared: Sequence[int],
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
@@ -77,7 +77,7 @@ def own_metrics(
         predictions: (rows,).
         codes: (rows,) each row's place in ``groups``.
         groups: the groups.
-        compared: which of them differences are of.
+        compared: places of those that differences are of.
         level: confidence level of groups, and of all differences of a metric together.
         replicates: resamplings of the rows of each group.
         seed: of the resampling, which is the same for every metric.
@@ -148,7 +148,7 @@ def _measured(
     sizes: Sequence[int],
     values: Sequence[float],
     drawn: Sequence[FloatArray],
-    compared: Sequence[bool],
+    compared: Sequence[int],
     level: float,
     replicates: int,
 ) -> OwnMetric:
@@ -166,7 +166,7 @@ def _measured(
             figures[group] = Estimate.without_interval(value, rows)  # not an interval of width 0
         else:
             figures[group] = Estimate(value, *_ends(value, own, rows, level), rows)
-    kept = [at for at, one in enumerate(figures.values()) if compared[at] and not np.isnan(one.low)]
+    kept = [at for at, one in enumerate(figures.values()) if at in compared and not np.isnan(one.low)]
     measured = np.array([values[at] for at in kept])
 
     def at_level(one: float) -> Differences:
@@ -228,17 +228,13 @@ class OwnPart(Part):
         options, (labels, predictions) = frame.options, self._given(frame)
         found = OwnMetrics(names=frame.names)
         for key, groups in frame.groups.items():
-            rows = frame.counts[key].group_sizes.tolist()
             own = own_metrics(
                 options.metrics or {},
                 labels,
                 predictions,
                 frame.members(key),
                 groups,
-                compared=[
-                    number >= options.min_count and not options.leaves_out(group)
-                    for group, number in zip(groups, rows, strict=True)
-                ],
+                compared=options.compared(groups, frame.counts[key].group_sizes),
                 level=options.level,
                 replicates=options.replicates,
                 seed=options.seed,

@@ -178,9 +178,8 @@ def ranking_of(source: Source, roles: Roles, options: AuditOptions) -> RankingAu
     shown = sum(one.figures for one in held.values())
     pairs = sum(one.comparisons for one in held.values())
     found = {key: one.found(max(1, shown), max(1, pairs)) for key, one in held.items()}
-    for key, one in found.items():
-        of_group = {group: own.n for group, own in one.groups.items()}
-        warnings += left_out(names[key], of_group, options, one.reference)
+    for key, one in held.items():
+        warnings += left_out(names[key], one.groups, one.sizes, options, found[key].reference)
     first, last = next(iter(held.values())).places.run_at(top)
     tied, left = last - first, top - first
     if left < tied:
@@ -214,9 +213,7 @@ class _Column:
     @property
     def usable(self) -> list[int]:
         """Places of the groups that are compared; none where there is only one."""
-        options = self.options
-        enough = self.sizes >= options.min_count
-        large = [at for at, one in enumerate(self.groups) if enough[at] and not options.leaves_out(one)]
+        large = self.options.compared(self.groups, self.sizes)
         return large if len(large) > 1 else []
 
     @property

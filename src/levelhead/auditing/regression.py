@@ -156,15 +156,13 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
     names, named = attribute_names(rows.groups), references(options.reference, rows.groups)
     by_attribute, columns = {}, {}
     for key, groups in rows.groups.items():
-        figures = dict(zip(groups, _figures(by_group[key], options.level), strict=True))
-        included = [one.n >= options.min_count and not options.leaves_out(group) for group, one in figures.items()]
-        by_attribute[key] = {
-            group: replace(one, included=kept) for (group, one), kept in zip(figures.items(), included, strict=True)
-        }
-        kept = np.flatnonzero(included)
+        sizes, figures = by_group[key].rows, _figures(by_group[key], options.level)
+        kept = np.array(options.compared(groups, sizes), np.int64)
+        included = [replace(one, included=at in kept) for at, one in enumerate(figures)]
+        by_attribute[key] = dict(zip(groups, included, strict=True))
         reference = group_name(named[key]) if key in named else None
         columns[key] = Column(names[key], [group_name(groups[at]) for at in kept.tolist()], kept, reference)
-        warnings += left_out(names[key], {group: one.n for group, one in figures.items()}, options, named.get(key))
+        warnings += left_out(names[key], groups, sizes, options, named.get(key))
         warnings += _told(columns[key], by_group[key])
     found = compare(
         [one for key, column in columns.items() for one in column.means(by_group[key])], level=options.level
