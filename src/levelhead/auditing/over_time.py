@@ -17,13 +17,14 @@ from levelhead.auditing.engine import Lead, headline
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.rates import plain_pair
-from levelhead.auditing.two_periods import Cells, RateChange, few_sentences, rate_changes, rate_sentence
+from levelhead.auditing.two_periods import Cells, RateChange, few_sentences, rate_changes
 from levelhead.metrics import trend as trends
 from levelhead.metrics.between import clearest
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
 from levelhead.report.record import Finding
+from levelhead.report.sentences import change_sentence
 from levelhead.report.text import Record, counted, estimate_from_dict, number, percent_ends
 from levelhead.report.wide import Fraction, GapSlope
 from levelhead.tables.files import FILE
@@ -114,10 +115,18 @@ class OverTime(Answer):
 
     def said_of(self, name: str, found: Sequence[GapTrend]) -> list[str]:
         """Return the sentences on one sensitive column."""
-        two = len(self.periods) == 2
-        tell = _change_sentence if two else _trend_sentence
-        said = [tell(name, one) for one in found if one.slope.excludes_zero]
-        said += [rate_sentence(name, one) for one in self.changes_of(name) if one.change.excludes_zero]
+        two, periods = len(self.periods) == 2, self.periods
+        said = []
+        for one in found:
+            if one.slope.excludes_zero and two:
+                more: dict[str, Any] = {"unit": " points", "periods": periods, "end": f": {_way(one)}"}
+                said.append(change_sentence(_subject(name, one), *one.line, one.slope, **more))
+            elif one.slope.excludes_zero:
+                said.append(_trend_sentence(name, one))
+        for own in self.changes_of(name):
+            if own.change.excludes_zero:
+                subject = f"By {printable(name)}, the {RATE_TITLES[own.rate].lower()} of {in_quotes(own.group)}"
+                said.append(change_sentence(subject, own.first, own.last, own.change, periods=periods))
         said += [_outside_sentence(name, one) for one in found if one.first_outside is not None]
         if said:
             return said
@@ -158,17 +167,6 @@ def _subject(name: str, one: GapTrend) -> str:
 
 def _way(one: GapTrend) -> str:
     return "the gap grows" if abs(one.line[1]) > abs(one.line[0]) else "the gap shrinks"
-
-
-def _change_sentence(name: str, one: GapTrend) -> str:
-    first, last = (
-        f"{number(100 * end, signed=True)}{unit}" for end, unit in zip(one.line, (" points", ""), strict=True)
-    )
-    return (
-        f"{_subject(name, one)} changes from {first} in {printable(one.gaps[0].period)} to {last} in "
-        f"{printable(one.gaps[-1].period)}, by {number(100 * one.slope.value, signed=True)} points (interval "
-        f"{percent_ends(one.slope, signed=True)}): {_way(one)}."
-    )
 
 
 def _trend_sentence(name: str, one: GapTrend) -> str:

@@ -28,6 +28,7 @@ from scipy import special
 from levelhead.auditing.engine import Lead, headline
 from levelhead.auditing.options import AuditOptions, Other
 from levelhead.auditing.paired_answer import (
+    GAP,
     Change,
     GroupChange,
     PairedAttribute,
@@ -45,7 +46,7 @@ from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.names import Key, attribute_names, group_name, metric_of
 from levelhead.metrics.paired import Paired, paired_interval
 from levelhead.metrics.scores import student
-from levelhead.report.text import Record, estimate_from_dict, number, percent_ends, short
+from levelhead.report.text import Record, estimate_from_dict
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import OTHER_SCORE, Rows, matched
 from levelhead.tables.vocabulary import agree, check_predictions, in_order
@@ -316,19 +317,15 @@ class Against(Part):
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:
-        """Return the change of the gap by each column, and who gained or lost most."""
-        leads = []
+        """Return the change of the gap by each column, and then who gained or lost most."""
+        leads, more = [], []
         for name, one in (result.get(cls.name) or {}).get("by_attribute", {}).items():
-            gap = one["metrics"].get("equalized_odds_worst")
+            gap, said = one["metrics"].get(GAP), list(one["sentences"])
             change = estimate_from_dict(gap["difference"] if gap else {})
-            if gap and change.defined:
-                ends = percent_ends(change, signed=True)
-                told = f"{number(100 * change.value, signed=True)}, {f'interval {ends}' if ends else 'no interval'}"
-                told += "; inconclusive" if change.low <= 0 <= change.high else ""
-                both = f"from {number(100 * gap['old'])} to {number(100 * gap['new'])} points"
-                said = f"By {short(name)}, the equalized-odds gap (larger part) changed {both}: {told}."
-                leads.append(Lead(said, name, decided=change.excludes_zero, size=change.value))
-        return headline(leads, plain_pair(result)) + super().brief(result)
+            if change.defined:
+                leads.append(Lead(said.pop(0), name, decided=change.excludes_zero, size=change.value))
+            more += said[:1]
+        return headline(leads, plain_pair(result)) + more
 
     def find(self, frame: Frame) -> PairedAudit:
         """Return the changes from the other model."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +10,13 @@ from levelhead.auditing.part import Answer
 from levelhead.auditing.score_changes import AreaChange, area_sentences
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report.record import Finding
-from levelhead.report.text import number, short
+from levelhead.report.sentences import change_sentence, turned
+from levelhead.report.text import short
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, in_quotes, printable
+
+GAP = "equalized_odds_worst"
+"""The gap whose change is said first."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class PairedAudit(Answer):
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every change, new less old."""
         for name, part in by_names(self.by_attribute).items():
-            found = [(None, metric, one) for metric, one in part.metrics.items()]
+            found: list[tuple[Key | None, str, Change]] = [(None, metric, one) for metric, one in part.metrics.items()]
             found += [(group, rate, one) for group, own in part.groups.items() for rate, one in own.rates.items()]
             for group, figure, one in found:
                 for which, value in (("old", one.old), ("new", one.new)):
@@ -103,64 +106,36 @@ class PairedAudit(Answer):
         return {"old": self.old, "new": self.new, "by_attribute": by_attribute}
 
 
-def _changed(part: PairedAttribute, level: float, direction: int) -> list[tuple[Key, Change]]:
-    """Return the groups whose accuracy rose (1) or fell (-1), decided with all changes allowed for, largest first."""
-    changes = [(key, group.rates["accuracy"]) for key, group in part.groups.items() if group.included]
-    decided = [(key, one) for key, one in changes if one.p_holm <= 1 - level and direction * one.difference.value > 0]
-    return sorted(decided, key=lambda item: -abs(item[1].difference.value))
+def _changed(part: PairedAttribute, rate: str, level: float) -> list[tuple[str, Change]]:
+    """Return the groups whose rate changed, decided with all changes allowed for, the five largest changes first."""
+    changes = [(in_quotes(group_name(key)), one.rates[rate]) for key, one in part.groups.items() if one.included]
+    decided = [(group, one) for group, one in changes if one.p_holm <= 1 - level]
+    return sorted(decided, key=lambda item: -abs(item[1].difference.value))[:5]
 
 
 def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> list[str]:
-    """Say which groups gained and lost, and whether a gap changed."""
-    if not any(group.included for group in part.groups.values()):
-        return [_nothing(name)]
-    lines = []
-    for direction, verb in ((1, "gained"), (-1, "lost")):
-        for key, change in _changed(part, level, direction)[:5]:
-            group = in_quotes(group_name(key))
-            one = change.difference
-            lines.append(
-                f"Group {group} of {printable(name)} {verb}: the new model is right for {100 * change.new:.1f}% of its "
-                f"rows, the old one for {100 * change.old:.1f}%, a change of {_points(one.value)} points, interval "
-                f"{_points(one.low)} to {_points(one.high)}."
-            )
-    if not lines:
-        lines.append(f"By {printable(name)}, no group’s accuracy changed measurably.")
-    gap = part.metrics.get("equalized_odds_worst")
+    """Say whether the gap changed, and then which groups' accuracy did."""
+    by, lines = f"By {printable(name)}", []
+    gap = part.metrics.get(GAP)
     if gap is not None and gap.difference.defined:
-        low, high = _points(gap.difference.low), _points(gap.difference.high)
-        what = f"The measured gap in equalized odds changed from {100 * gap.old:.1f} to {100 * gap.new:.1f} points"
-        if math.isnan(gap.difference.low):
-            lines.append(f"{what}; {gap.difference.reason or 'no interval'}.")
-        elif gap.difference.excludes_zero:
-            lines.append(f"{what}: a change of {_points(gap.difference.value)}, interval {low} to {high}.")
-        else:
-            lines.append(f"{what}; inconclusive: interval of the change {low} to {high}.")
-    return lines
+        subject = f"{by}, the equalized-odds gap (larger part)"
+        lines.append(change_sentence(subject, gap.old, gap.new, gap.difference, unit=" points"))
+    if not any(group.included for group in part.groups.values()):
+        return [*lines, f"{by}, no group has enough rows to be compared, so no change of accuracy was measured."]
+    changed = [
+        change_sentence(f"{by}, the accuracy of {group}", one.old, one.new, one.difference)
+        for group, one in _changed(part, "accuracy", level)
+    ]
+    return [*lines, *(changed or [f"{by}, no group’s accuracy changed measurably."])]
 
 
-def _nothing(name: str) -> str:
-    return f"By {printable(name)}, no group has enough rows to be compared, so no change of accuracy was measured."
-
-
-def outcome_sentences(
-    name: str, part: PairedAttribute, favourable: str, turned: bool, level: float = 0.95
-) -> list[str]:
+def outcome_sentences(name: str, part: PairedAttribute, favourable: str, other: bool, level: float = 0.95) -> list[str]:
     """Say which groups get the favourable outcome more or less often from the new model, the largest change first."""
-    changes = [(key, one.rates["selection_rate"]) for key, one in part.groups.items() if one.included]
-    decided = [(key, one) for key, one in changes if one.p_holm <= 1 - level]
     said = []
-    for key, one in sorted(decided, key=lambda each: -abs(each[1].difference.value))[:5]:
-        old, new, low, high = one.old, one.new, one.difference.low, one.difference.high
-        if turned:
-            old, new, low, high = 1 - old, 1 - new, -high, -low
-        said.append(
-            f"By {printable(name)}, “{short(favourable, 40)}” is the prediction for {100 * new:.1f}% of "
-            f"{in_quotes(group_name(key))} and was for {100 * old:.1f}%: a change of {_points(new - old)} points, "
-            f"interval {_points(low)} to {_points(high)}."
-        )
+    for group, one in _changed(part, "selection_rate", level):
+        old, new, change = one.old, one.new, one.difference
+        if other:
+            old, new, change = 1 - old, 1 - new, turned(change, 0)
+        subject = f"By {printable(name)}, the share of {group} with the prediction “{short(favourable, 40)}”"
+        said.append(change_sentence(subject, old, new, change))
     return said
-
-
-def _points(value: float) -> str:
-    return number(100 * value, signed=True)

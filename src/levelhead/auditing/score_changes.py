@@ -15,7 +15,7 @@ from levelhead.metrics.between import difference_of, shared
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.report.record import Finding
-from levelhead.report.text import number, percent_ends
+from levelhead.report.sentences import change_sentence
 from levelhead.types import Estimate, in_quotes, printable
 
 
@@ -85,9 +85,7 @@ def area_sentences(name: str, areas: dict[Key, AreaChange]) -> list[str]:
     """Say for which groups the scores order better or worse than before."""
     decided = [(key, one) for key, one in areas.items() if one.change.excludes_zero]
     said = [
-        f"For group {in_quotes(group_name(key))} of {printable(name)} the AUC changed from {number(100 * one.old)}% to "
-        f"{number(100 * one.new)}%: {number(100 * one.change.value, signed=True)} points, interval "
-        f"{percent_ends(one.change, signed=True)}."
+        change_sentence(f"By {printable(name)}, the AUC of {in_quotes(group_name(key))}", one.old, one.new, one.change)
         for key, one in sorted(decided, key=lambda pair: -abs(pair[1].change.value))[:5]
     ]
     if areas and not said:

@@ -10,9 +10,9 @@ import numpy as np
 from levelhead.metrics import trend as trends
 from levelhead.metrics.between import clearest
 from levelhead.metrics.counts import IntArray
-from levelhead.metrics.names import RATE_TITLES, Key, group_name
+from levelhead.metrics.names import Key, group_name
 from levelhead.report.record import Finding
-from levelhead.report.text import counted, number, percent_ends
+from levelhead.report.text import counted
 from levelhead.types import Estimate, in_quotes, listed, printable
 
 Cells = Mapping[str, tuple[IntArray, IntArray]]
@@ -41,15 +41,6 @@ def rate_changes(
             name, (first, last) = group_name(groups[at]), share[:, at].tolist()
             found.append(RateChange(name, rate, first, last, change.at(at, int(rows[:, at].sum()))))
     return tuple(sorted(found, key=lambda one: clearest(one.change)))
-
-
-def rate_sentence(name: str, one: RateChange) -> str:
-    """Say how a rate changes."""
-    return (
-        f"By {printable(name)}, the {RATE_TITLES[one.rate].lower()} of {in_quotes(one.group)} changes from "
-        f"{number(100 * one.first)}% to {number(100 * one.last)}%, by {number(100 * one.change.value, signed=True)} "
-        f"points (interval {percent_ends(one.change, signed=True)})."
-    )
 
 
 def few_sentences(

@@ -49,7 +49,7 @@ INTERVALS = {
 }
 """By a key of a result's JSON, how its intervals were made."""
 RATIOS = ("selection_ratio", "ratio_of_rates")
-_ENDS = re.compile(r": | \((?=interval|\d+(?:\.\d+)?% interval)|, (?=interval )|; | by (?=[+−][\d.]+ points)")
+_ENDS = re.compile(r": | \((?=interval|\d+(?:\.\d+)?% interval)|, (?=interval )|; |,? by (?=[+−][\d.]+ points)")
 """Where the headline of a finding ends, and its size and uncertainty begin."""
 
 

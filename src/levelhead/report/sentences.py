@@ -26,7 +26,7 @@ from levelhead.report.text import (
     percent_ends,
     short,
 )
-from levelhead.types import Estimate
+from levelhead.types import Estimate, printable
 
 NAMED = 2
 """Methods that a headline names; it counts the others."""
@@ -591,3 +591,34 @@ def _some(names: list[str]) -> str:
 def _ends(reason: str | None) -> str:
     """Return a reason as the end of a sentence."""
     return f"{short(reason or 'no reason was recorded', 300).rstrip('.')}."
+
+
+def change_sentence(
+    subject: str,
+    old: float,
+    new: float,
+    change: Estimate,
+    *,
+    unit: str = "%",
+    periods: Sequence[str] = (),
+    end: str = "",
+) -> str:
+    """Say how a fraction changed.
+
+    Args:
+        subject: what changed, with its sensitive column.
+        old: the fraction before.
+        new: the fraction after.
+        change: new less old, with its interval.
+        unit: of both: percent of a rate, or " points" of a gap.
+        periods: what before and after are called, where they are periods.
+        end: what follows from it.
+    """
+    first, last = (number(100 * one, signed=min(old, new) < 0) for one in (old, new))
+    when = [f" in {printable(one)}" for one in periods] or ["", ""]
+    size = f"{number(100 * change.value, signed=True)} points"
+    said = f"{subject} changed from {first}{'%' if unit == '%' else ''}{when[0]} to {last}{unit}{when[1]}, by {size}"
+    if math.isnan(change.low):
+        return f"{said}; {change.reason or 'no interval'}."
+    sure = "" if change.excludes_zero else "; inconclusive"
+    return f"{said} (interval {percent_ends(change, signed=True)}){sure}{end}."
