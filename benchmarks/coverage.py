@@ -277,33 +277,6 @@ def plain_designs() -> Iterator[Design]:
     return (audited(cell, place, True) for place, cell in enumerate(cells, first))
 
 
-def time_audit(repeats: int = 20) -> dict[str, Any]:
-    """Milliseconds for 1,000 replicates of the counts of 200,000 rows in 8 groups; the best of some repeats."""
-    rng = np.random.default_rng(0)
-    rows = 200_000
-    label = rng.integers(0, 2, rows)
-    prediction = np.where(rng.random(rows) < 0.8, label, 1 - label)
-    group, many = rng.integers(0, 8, rows), rng.integers(0, 300, rows)
-    counts, wide = Counts.from_rows(label, prediction, group), Counts.from_rows(label, prediction, many)
-
-    def best(call: Callable[[], Any], repeats: int) -> float:
-        times = []
-        for _ in range(repeats):
-            start = time.process_time()
-            call()
-            times.append(time.process_time() - start)
-        return round(1000 * min(times), 2)
-
-    return {
-        "rows": rows,
-        "groups": 8,
-        "replicates": 1000,
-        "counting_rows_ms": best(lambda: Counts.from_rows(label, prediction, group), repeats),
-        "all_metrics_ms": best(lambda: estimate_all(counts), repeats),
-        "all_metrics_of_300_groups_ms": best(lambda: estimate_all(wide), 3),
-    }
-
-
 STYLES = {
     "accuracy": ("x", "none", "0.4"),
     "worst_group_accuracy": ("+", "none", "0.4"),
@@ -531,7 +504,6 @@ def main() -> int:
             "required": {"at_least": LOWEST, "at_most_beyond_three_standard_errors": HIGHEST},
             "missed": missed,
             "seconds": round(time.perf_counter() - start),
-            "time": time_audit(),
             **found,
         }
         draw(found["cells"], [*found["small_cells"], *found["differences"]], options.figure)
