@@ -172,13 +172,13 @@ class Comparison:
             if method != self.table.baseline
         ]
 
-    def findings(self, metric: str = MAIN) -> list[str]:
+    def findings(self) -> list[str]:
         """Return what was found of each method: the measured difference to the baseline, and whether it is decided."""
-        return [" ".join(difference_sentences(each, self.table.baseline, metric)) for each in self.differences(metric)]
+        return [" ".join(difference_sentences(each, self.table.baseline)) for each in self.differences()]
 
-    def sentences(self, metric: str = MAIN) -> list[str]:
+    def sentences(self) -> list[str]:
         """Return what was found of all methods together: the headline first."""
-        return comparison_sentences(self.differences(metric), self.table.baseline, metric)
+        return comparison_sentences(self.differences(), self.table.baseline)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict of aggregates: no row of the data is in it."""

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -257,8 +257,7 @@ class RunSet:
     @property
     def classes(self) -> list[str]:
         """Names of the classes in the data set's order; of two, the second is the positive one."""
-        columns = [str(column) for column in self.runs[0].predictions.columns]
-        return [column.removeprefix("probability_") for column in columns if column.startswith("probability_")]
+        return _classes(self.runs[0])
 
     @property
     def positive(self) -> int | None:
@@ -389,7 +388,19 @@ def choose_epoch(group: RunSet, run: Run, selection: str) -> tuple[int, np.ndarr
 
     A gap that chooses is over the groups that the tables of ``group`` compare.
     """
-    split = group.split
+    _refuse_fixed_epochs(run)
+    by_epoch = _by_epoch(run, group.split)
+    scores = {epoch: -np.inf if math.isnan(one) else one for epoch, one in _scored(group, run, selection, by_epoch)}
+    if max(scores.values()) == -np.inf:
+        logger.warning("%s: %s is undefined in every epoch: the last one is taken.", run.folder, selection)
+        return max(by_epoch), by_epoch[max(by_epoch)]
+    # As in training: the first epoch with the highest score; an undefined score is never preferred.
+    chosen = max(scores, key=lambda epoch: (scores[epoch], -epoch))
+    return chosen, by_epoch[chosen]
+
+
+def _refuse_fixed_epochs(run: Run) -> None:
+    """Raise :class:`DataError` for a run whose epoch cannot be chosen again."""
     method = named(run.experiment.method)
     if isinstance(method, StandInMethod) and method.ends_with_change is None:
         raise DataError(
@@ -401,9 +412,13 @@ def choose_epoch(group: RunSet, run: Run, selection: str) -> tuple[int, np.ndarr
             f"{run.folder}: {run.experiment.method_name} changes the network after its last epoch, so its "
             "epoch is fixed. Leave it out, or leave out --select."
         )
-    columns = [column for column in run.predictions.columns if str(column).startswith("probability_")]
     if run.folds:
         raise DataError(f"{run.folder} is one of several folds, whose epochs are fixed: leave out --select.")
+
+
+def _by_epoch(run: Run, split: Split) -> dict[int, np.ndarray]:
+    """Return what each epoch of a run predicted, probabilities (rows, classes)."""
+    columns = [f"probability_{name}" for name in _classes(run)]
     file = run.folder / f"predictions-{split}-epochs.parquet"
     if not file.exists():
         raise DataError(
@@ -412,48 +427,47 @@ def choose_epoch(group: RunSet, run: Run, selection: str) -> tuple[int, np.ndarr
         )
     with as_written(file):
         frame = pd.read_parquet(file)
-        epochs = sorted(frame["epoch"].unique())
-        by_epoch = {epoch: part[columns].to_numpy() for epoch, part in frame.groupby("epoch")}
-        if any(part.shape != (len(run.predictions), len(columns)) for part in by_epoch.values()):
+        epochs = sorted({*frame["epoch"].tolist()})
+        found = {epoch: frame.loc[frame["epoch"] == epoch, columns].to_numpy() for epoch in epochs}
+        if any(part.shape != (len(run.predictions), len(columns)) for part in found.values()):
             raise ValueError("an epoch has another number of rows than the run")
     rounding = 0.02  # of probabilities on another device, in mixed precision
     kept = run.predictions[columns].to_numpy()  # what the kept network says is what it said at the end of an epoch
-    if min(float(np.abs(part - kept).mean()) for part in by_epoch.values()) > rounding:
+    if min(float(np.abs(part - kept).mean()) for part in found.values()) > rounding:
         raise DataError(
             f"{file} holds other rows than {run.folder}'s predictions, which were made later: train again with "
             "train.keep_epochs=true, or leave out --select."
         )
-    if selection == LEAKING:
-        names = np.array([str(column).removeprefix("probability_") for column in columns])
-        members, left_out = group.members(run)
+    return found
+
+
+def _scored(group: RunSet, run: Run, selection: str, by_epoch: Mapping[int, np.ndarray]) -> Iterator[tuple[int, float]]:
+    """Yield each epoch with its score by a rule, higher is better; NaN where it is undefined."""
+    if selection == "last":
+        yield from ((epoch, float(epoch)) for epoch in by_epoch)
+    elif selection == LEAKING:
+        names, (members, left_out) = np.array(_classes(run)), group.members(run)
         known = ~np.isin(members, left_out)
         labels, members = run.predictions["label"].to_numpy()[known], members[known]
-        scores = {
-            epoch: -measured_gap(
-                Counts.from_rows(labels, names[by_epoch[epoch].argmax(-1)][known], members), group.min_count
-            )
-            for epoch in epochs
-        }
-    elif selection == "last":
-        scores = {epoch: float(epoch) for epoch in epochs}
-    else:
-        if selection not in FOR_ANY_METHOD:
-            raise ConfigError(f"Unknown selection {selection!r}. {nearest(selection, [*FOR_ANY_METHOD, LEAKING])}")
+        for epoch, part in by_epoch.items():
+            counts = Counts.from_rows(labels, names[part.argmax(-1)][known], members)
+            yield epoch, -measured_gap(counts, group.min_count)
+    elif selection in FOR_ANY_METHOD:
         with as_written(run.folder / "metrics.json"):
-            history = read_metrics(run.folder)["history"]
-            stage = max(row["stage"] for row in history)
-            of_stage = {row["epoch"]: row[selection] for row in history if row["stage"] == stage}
-            scores = {
-                epoch: -np.inf if of_stage[epoch] is None else score_of(selection, float(of_stage[epoch]))
-                for epoch in epochs
-            }
-    # As in training: the first epoch with the highest score; an undefined score is never preferred.
-    known_scores = {epoch: -np.inf if score is None or np.isnan(score) else score for epoch, score in scores.items()}
-    if max(known_scores.values()) == -np.inf:
-        logger.warning("%s: %s is undefined in every epoch: the last one is taken.", run.folder, selection)
-        return int(max(epochs)), by_epoch[max(epochs)]
-    chosen = max(epochs, key=lambda epoch: (known_scores[epoch], -epoch))
-    return int(chosen), by_epoch[chosen]
+            history = last_stage(read_metrics(run.folder))
+            figures = {epoch: history[epoch][selection] for epoch in by_epoch}
+        yield from (
+            (epoch, math.nan if one is None else score_of(selection, float(one))) for epoch, one in figures.items()
+        )
+    else:
+        raise ConfigError(f"Unknown selection {selection!r}. {nearest(selection, [*FOR_ANY_METHOD, LEAKING])}")
+
+
+def last_stage(metrics: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """Return what a run's ``metrics.json`` says of each epoch of its last stage."""
+    history = metrics["history"]
+    stage = max(row["stage"] for row in history)
+    return {row["epoch"]: row for row in history if row["stage"] == stage}
 
 
 def measured_gap(counts: Counts, min_count: int) -> float:
@@ -523,7 +537,30 @@ def collect(
     variants.
     """
     check_grouping(1, min_count, False, missing)
-    folders = list(folders)
+    found, ordered, said = _run_folders(list(folders), split)
+    groups: dict[str, RunSet] = {}
+    folds: dict[str, tuple[dict[str, Any], str, list[tuple[Run, dict[str, Any]]]]] = {}
+    for folder in found:
+        run, evaluated = _read_evaluated(folder, split)
+        data, attribute = _data_of(run.experiment), str(evaluated.get("attribute"))
+        if isinstance(run.experiment.data, Fold):
+            whose = str([data, run.settings, run.experiment.seed, run.experiment.name])
+            folds.setdefault(whose, (data, attribute, []))[2].append((run, evaluated))
+        else:
+            _add(groups, data, run, attribute, RunSet(split, [], ordered))
+    for data, attribute, parts in folds.values():
+        if isinstance(whole := _put_together(parts), Run):
+            _add(groups, data, whole, attribute, RunSet(split, [], ordered))
+        else:
+            said.append(whole)
+    if not groups:
+        raise DataError("No seed of any variant has all its folds yet: finish the comparison, compare OUT --resume.")
+    who: dict[str, Any] = {"left_out": tuple(said), "min_count": min_count, "missing": missing, "margin": margin}
+    return [dataclasses.replace(group, **who) for group in groups.values()]
+
+
+def _run_folders(folders: Sequence[Path], split: Split) -> tuple[list[Path], bool, list[str]]:
+    """Return the run folders to read, whether their order was requested, and a sentence on those left out."""
     for folder in folders:
         refuse_strange_files(folder)
     found, ordered, said = [], True, []
@@ -545,50 +582,31 @@ def collect(
         found += ready or runs
     if not found:
         raise DataError("No run folder found: give folders that `levelhead train` made, or a folder of them.")
-    groups: dict[str, RunSet] = {}
-    folds: dict[str, tuple[dict[str, Any], str, list[tuple[Run, dict[str, Any]]]]] = {}
-    for folder in found:
-        if not (folder / f"evaluation-{split}.json").exists():
-            require_finished(folder)
-            raise DataError(f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first.")
-        experiment = read_run(folder)
-        evaluated = read_record(folder / f"evaluation-{split}.json", run=dict)["run"]
-        if evaluated.get("attribute", "") is None:
-            raise DataError(
-                f"{folder} was evaluated without groups; a table compares gaps between groups. Name a column in "
-                "data.sensitive, and evaluate again."
-            )
-        attribute, recorded = str(evaluated.get("attribute")), evaluated.get("predictions_sha256")
-        with as_written(folder):
-            found_now = digest(folder / f"predictions-{split}.parquet")
-        if recorded not in (None, found_now):
-            raise DataError(
-                f"{folder}/predictions-{split}.parquet was changed after it was evaluated: run `levelhead evaluate "
-                f"{folder} --split {split}` again."
-            )
-        run = Run(
-            folder,
-            experiment,
-            _read_predictions(folder / f"predictions-{split}.parquet", attribute),
-            read_record(folder / "environment.json", packages=dict),
-            _read_cost(folder / "cost.json"),
+    return found, ordered, said
+
+
+def _read_evaluated(folder: Path, split: Split) -> tuple[Run, dict[str, Any]]:
+    """Return a run and what its evaluation says of itself; errors say how to evaluate it."""
+    if not (folder / f"evaluation-{split}.json").exists():
+        require_finished(folder)
+        raise DataError(f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first.")
+    experiment = read_run(folder)
+    evaluated: dict[str, Any] = read_record(folder / f"evaluation-{split}.json", run=dict)["run"]
+    if evaluated.get("attribute", "") is None:
+        raise DataError(
+            f"{folder} was evaluated without groups; a table compares gaps between groups. Name a column in "
+            "data.sensitive, and evaluate again."
         )
-        data = _data_of(experiment)
-        if isinstance(experiment.data, Fold):
-            whose = str([data, run.settings, experiment.seed, experiment.name])
-            folds.setdefault(whose, (data, attribute, []))[2].append((run, evaluated))
-        else:
-            _add(groups, data, run, attribute, RunSet(split, [], ordered))
-    for data, attribute, parts in folds.values():
-        if isinstance(whole := _put_together(parts), Run):
-            _add(groups, data, whole, attribute, RunSet(split, [], ordered))
-        else:
-            said.append(whole)
-    if not groups:
-        raise DataError("No seed of any variant has all its folds yet: finish the comparison, compare OUT --resume.")
-    return [
-        RunSet(split, group.runs, group.ordered, tuple(said), min_count, missing, margin) for group in groups.values()
-    ]
+    file, recorded = folder / f"predictions-{split}.parquet", evaluated.get("predictions_sha256")
+    with as_written(folder):
+        changed = recorded not in (None, digest(file))
+    if changed:
+        raise DataError(
+            f"{file} was changed after it was evaluated: run `levelhead evaluate {folder} --split {split}` again."
+        )
+    predictions = _read_predictions(file, str(evaluated.get("attribute")))
+    environment = read_record(folder / "environment.json", packages=dict)
+    return Run(folder, experiment, predictions, environment, _read_cost(folder / "cost.json")), evaluated
 
 
 def _data_of(experiment: Experiment) -> dict[str, Any]:
@@ -609,7 +627,9 @@ def by_data(cells: Iterable[Cell]) -> list[list[Cell]]:
 
 
 def _classes(run: Run) -> list[str]:
-    return [name for name in map(str, run.predictions) if name.startswith("probability_")]
+    """Return the names of the classes that a run predicts, in the data set's order."""
+    columns = map(str, run.predictions.columns)
+    return [name.removeprefix("probability_") for name in columns if name.startswith("probability_")]
 
 
 def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: str, new: RunSet) -> None:

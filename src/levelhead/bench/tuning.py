@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from levelhead.auditing.options import LEAVE_OUT
 from levelhead.bench.comparison import Comparison
-from levelhead.bench.tables import Run, RunSet, choose_epoch, measured_gap
+from levelhead.bench.tables import Run, RunSet, choose_epoch, last_stage, measured_gap
 from levelhead.metrics import Counts, estimate_to_dict
 from levelhead.runs.stand_in import StandIn, named
 from levelhead.storage import as_written, read_metrics
@@ -42,9 +42,7 @@ def _label_only(group: RunSet, runs: list[Run], criterion: str, selection: str |
         if selection is not None:
             epoch = choose_epoch(group, part, selection)[0]
             with as_written(part.folder / "metrics.json"):
-                history = metrics["history"]
-                stage = max(row["stage"] for row in history)
-                kept = {row["epoch"]: row for row in history if row["stage"] == stage}[epoch]
+                kept = last_stage(metrics)[epoch]
         score = kept.get(criterion)
         scores.append(-np.inf if score is None else score_of(criterion, score))
     return float(np.mean(scores))

@@ -28,6 +28,8 @@ from levelhead.report.text import (
 )
 from levelhead.types import Estimate, printable
 
+GAP = "the gap in equalized odds"
+"""What comparisons speak of."""
 NAMED = 2
 """Methods that a headline names; it counts the others."""
 NARROW = 0.05
@@ -100,20 +102,13 @@ def quoted_name(name: str) -> str:
     return plain if re.fullmatch(r"[\w+\-]{1,24}( [A-Z]+)*", plain) else f"“{plain}”"
 
 
-def _subject(metric: str) -> str:
-    """Return ``the gap in equalized odds``, or ``accuracy``."""
-    subject = METRICS[metric].subject
-    return subject if METRICS[metric].larger_is_better else f"the gap in {subject}"
+def _changed(value: float) -> str:
+    return "increased" if value > 0 else "reduced"
 
 
-def _changed(metric: str, value: float) -> str:
-    up, down = ("raised", "lowered") if METRICS[metric].larger_is_better else ("increased", "reduced")
-    return up if value > 0 else down
-
-
-def difference_sentences(difference: Difference, baseline: str, metric: str = "equalized_odds") -> list[str]:
+def difference_sentences(difference: Difference, baseline: str) -> list[str]:
     """Say how a method changed a figure relative to the baseline, then its interval and what it leaves open."""
-    figure, what = difference.estimate, _subject(metric)
+    figure, what = difference.estimate, GAP
     method, other = quoted_name(difference.label), quoted_name(baseline)
     if not difference.learned:
         return not_learned(baseline)
@@ -122,17 +117,17 @@ def difference_sentences(difference: Difference, baseline: str, metric: str = "e
     if figure.value == 0 and (math.isnan(figure.low) or figure.low == figure.high == 0):
         said = f"{method} and {other} have the same {what.removeprefix('the ')} on these data."
         return [said, *([_sentence(figure.reason)] if math.isnan(figure.low) else [])]
-    if difference.at_chance and not METRICS[metric].larger_is_better:
+    if difference.at_chance:
         return [f"{quoted_name(difference.method)} is at chance, so {what} says nothing of it."]
     margin, change = number(100 * difference.margin), _range([difference])
     if difference.on_one_seed:
-        return [_on_one_seed(difference, baseline, metric), f"Over these rows alone: {_measured(difference, metric)}."]
+        return [_on_one_seed(difference, baseline), f"Over these rows alone: {_measured(difference)}."]
     if difference.decided:
         within = f", which is less than the margin of {margin} points" if difference.within else ""
-        return [_changes([difference], baseline, metric), f"{_measured(difference, metric)}{within}."]
+        return [_changes([difference], baseline), f"{_measured(difference)}{within}."]
     if difference.within:
         equal = f"{method} and {other} have an equivalent {what.removeprefix('the ')} (within {margin} points)."
-        return [equal, f"{_measured(difference, metric)}."]
+        return [equal, f"{_measured(difference)}."]
     if difference.uncorrected:
         return _not_established([difference], f"{what} relative to {other}", 0)
     why = f" ({_ends(figure.reason)[:-1]})" if figure.reason is not None else ""
@@ -147,27 +142,27 @@ def not_learned(baseline: str) -> list[str]:
     ]
 
 
-def comparison_sentences(differences: Sequence[Difference], baseline: str, metric: str = "equalized_odds") -> list[str]:
+def comparison_sentences(differences: Sequence[Difference], baseline: str) -> list[str]:
     """Say what a whole comparison found about one metric: the headline, then its intervals and the other methods.
 
     A method at chance is counted and never named: constant and random answers have small gaps.
     """
-    what, count = f"{_subject(metric)} relative to {quoted_name(baseline)}", len(differences)
+    what, count = f"{GAP} relative to {quoted_name(baseline)}", len(differences)
     if not differences:
         return [f"There is nothing to compare {short(baseline)} with: a comparison needs a second variant."]
     if count == 1 or not differences[0].learned:
-        return difference_sentences(differences[0], baseline, metric)
+        return difference_sentences(differences[0], baseline)
     defined = [one for one in differences if one.estimate.defined]
     if not defined:
         return [f"The change of {what} is undefined for every method: {_ends(differences[0].estimate.reason)}"]
     able = sorted((one for one in defined if not one.at_chance), key=_without_groups_first)
     counts = _counted_rest(differences, able, count)
     if decided := [one for one in able if one.decided]:
-        shown = "; ".join(f"{quoted_name(one.label)} {_measured(one, metric)}" for one in decided[:NAMED])
-        return [_changes(decided, baseline, metric), f"{shown}.", *counts]
+        shown = "; ".join(f"{quoted_name(one.label)} {_measured(one)}" for one in decided[:NAMED])
+        return [_changes(decided, baseline), f"{shown}.", *counts]
     if alone := [one for one in able if one.on_one_seed]:
-        first = f"Over these rows alone: {quoted_name(alone[0].label)} {_measured(alone[0], metric)}"
-        return [_on_one_seed(alone[0], baseline, metric), f"{first}; {len(alone)} of {count} differ.", *counts]
+        first = f"Over these rows alone: {quoted_name(alone[0].label)} {_measured(alone[0])}"
+        return [_on_one_seed(alone[0], baseline), f"{first}; {len(alone)} of {count} differ.", *counts]
     if not able:
         return [f"None of the {count} methods is above chance, so their gaps say nothing."]
     if all(one.estimate.value == 0 and math.isnan(one.estimate.low) for one in able):
@@ -182,37 +177,36 @@ def _without_groups_first(each: Difference) -> tuple[bool, float]:
     return bool(each.marks), each.estimate.value
 
 
-def _changes(decided: Sequence[Difference], baseline: str, metric: str) -> str:
+def _changes(decided: Sequence[Difference], baseline: str) -> str:
     """Say which methods changed a figure, and by how much."""
     said: list[str] = []
-    for verb in dict.fromkeys(_changed(metric, one.estimate.value) for one in decided):
-        those = [one for one in decided if _changed(metric, one.estimate.value) == verb]
+    for verb in dict.fromkeys(_changed(one.estimate.value) for one in decided):
+        those = [one for one in decided if _changed(one.estimate.value) == verb]
         named, more = [quoted_name(one.label) for one in those[:NAMED]], len(those) - NAMED
         names = joined([*named, *([f"{more} more"] if more > 0 else [])])
         sizes = [100 * abs(one.estimate.value) for one in those]
         size = f"up to {number(max(sizes))}" if more > 0 else joined([number(one) for one in sizes])
-        whose = "it" if said else _subject(metric)
+        whose = "it" if said else GAP
         said.append(f"{names} {verb} {whose} by {size} points" + f" relative to {quoted_name(baseline)}" * (not said))
-    dear = [one for one in decided if one.accuracy and not METRICS[metric].larger_is_better]
+    dear = [one for one in decided if one.accuracy]
     if dear:
         said.append(f"{'it' if len(decided) == 1 else len(dear)} lowered accuracy")
     return f"{'; '.join(said)}."
 
 
-def _on_one_seed(difference: Difference, baseline: str, metric: str) -> str:
+def _on_one_seed(difference: Difference, baseline: str) -> str:
     """Say what one seed shows, and that it decides nothing."""
-    less = difference.estimate.value < 0
-    more = ("lower" if less else "higher") if METRICS[metric].larger_is_better else ("smaller" if less else "larger")
+    more = "smaller" if difference.estimate.value < 0 else "larger"
     size = number(100 * abs(difference.estimate.value))
     return (
-        f"One seed cannot decide. On these rows {_subject(metric)} is {size} points {more} with "
+        f"One seed cannot decide. On these rows {GAP} is {size} points {more} with "
         f"{quoted_name(difference.label)} than with {quoted_name(baseline)}."
     )
 
 
-def _measured(difference: Difference, metric: str) -> str:
+def _measured(difference: Difference) -> str:
     """Return a change with its interval and, of a gap, what accuracy was measurably lost."""
-    lost = None if METRICS[metric].larger_is_better else difference.accuracy
+    lost = difference.accuracy
     return _range([difference]) + ("" if lost is None else f", accuracy {percent(lost, signed=True)} points")
 
 
@@ -236,7 +230,7 @@ def _counted_rest(differences: Sequence[Difference], able: Sequence[Difference],
 def _not_established(those: Sequence[Difference], what: str, count: int) -> list[str]:
     """Say that no change is established where intervals without 0 do not survive the correction; 0: of any count."""
     closest = min(those, key=lambda one: one.p or 0)
-    changes = {_changed("equalized_odds", one.estimate.value) for one in those}
+    changes = {_changed(one.estimate.value) for one in those}
     change = {"reduced": "reduction", "increased": "increase"}[changes.pop()] if len(changes) == 1 else "change"
     methods = counted(count, "method") if count else "the number of methods"
     return [
@@ -543,14 +537,12 @@ def one_run_sentence(figure: Estimate, attribute: str, metric: str = "equalized_
     )
 
 
-def several_sentences(
-    findings: Sequence[tuple[str, list[Difference]]], baseline: str, metric: str = "equalized_odds"
-) -> list[str]:
+def several_sentences(findings: Sequence[tuple[str, list[Difference]]], baseline: str) -> list[str]:
     """Say what several comparisons, each a title and its differences, found together: the headline first.
 
     ``baseline`` is empty where they differ.
     """
-    what = _subject(metric) + (f" relative to {quoted_name(baseline)}" if baseline else "")
+    what = GAP + (f" relative to {quoted_name(baseline)}" if baseline else "")
     count = counted(len(findings), "comparison")
     every = [one for _, differences in findings for one in differences]
     defined = [one for one in every if one.estimate.defined and one.learned and not one.at_chance]
@@ -566,8 +558,8 @@ def several_sentences(
             return [*_not_established(found, f"{what} in any of {count}", most), *last]
         return [f"No method measurably changed {what} in any of {count}.", _sentence(_range(defined)), *last]
     said: list[str] = []
-    for verb in dict.fromkeys(_changed(metric, one.estimate.value) for one in decided):
-        hits = Counter(quoted_name(one.label) for one in decided if _changed(metric, one.estimate.value) == verb)
+    for verb in dict.fromkeys(_changed(one.estimate.value) for one in decided):
+        hits = Counter(quoted_name(one.label) for one in decided if _changed(one.estimate.value) == verb)
         most, *fewer = sorted({*hits.values()}, reverse=True)
         subject, *others = (_some([who for who in hits if hits[who] == times]) for times in (most, *fewer))
         more = "".join(f", {names} in {times}" for names, times in zip(others, fewer, strict=True))
@@ -578,7 +570,7 @@ def several_sentences(
     if never:
         said.append(f"{_some(never)} did not change it measurably in any.")
     dear = dict.fromkeys(quoted_name(one.label) for one in decided if one.accuracy and one.estimate.value < 0)
-    if dear and not METRICS[metric].larger_is_better:
+    if dear:
         said.append(f"{_some([*dear])} lowered accuracy with it.")
     return [*said, *last]
 
