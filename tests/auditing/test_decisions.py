@@ -14,7 +14,7 @@ import pytest
 
 import levelhead as lh
 from command_line import written
-from levelhead.auditing.decisions import _compared, decision_sentences
+from levelhead.auditing.decisions import _compared
 from levelhead.auditing.rates import Share
 from levelhead.cli.report import page_of
 from levelhead.metrics.weighted import WeightedRate
@@ -88,7 +88,7 @@ def test_the_lowest_ratio_goes_before_a_larger_difference_of_a_favoured_group_an
     group, decisions = zip(*((one, k < hits) for one, (n, hits) in rows.items() for k in range(n)), strict=True)
     audit = audited(decisions, group, favourable=True, reference="base")
     assert not audit.by_attribute["group"].groups["few"].difference.excludes_zero
-    sentences = decision_sentences(audit.to_dict())
+    sentences = audit.said()
     assert [one.split("% of ")[1].split(" and")[0] for one in sentences] == ["less", "more", "few"]
     assert "; inconclusive. The impact ratio is 0.40" in sentences[2]
 
@@ -126,7 +126,7 @@ def test_what_is_missing_or_small_is_shown_and_not_compared() -> None:
     assert "No two groups have enough rows to be compared." in str(alone)
     to_few = audited(decisions, group, reference="c")
     assert "the reference group “c” is too small" in " ".join(to_few.warnings)
-    (said,) = decision_sentences(to_few.to_dict())
+    (said,) = to_few.said()
     assert said.startswith("By race, nothing was compared: the reference group “c” has 4 rows")
     assert audited(["yes"], ["a"]).overall.value == 1
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.sentences import named_group
-from levelhead.report.text import Record, counted, estimate_from_dict, number, percent, percent_ends, short
+from levelhead.report.text import counted, number, percent, percent_ends, short
 from levelhead.report.wide import Fraction, Pair
 from levelhead.tables.columns import positive_index
 from levelhead.tables.source import Source
@@ -117,7 +117,44 @@ class DecisionAudit(Report):
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
         found = super().to_dict()
-        return found | {"sentences": [*answers(found), *decision_sentences(found)]}
+        return found | {"sentences": [*answers(found), *self.said()]}
+
+    def said(self) -> list[str]:
+        """Return one sentence for each group that differs from its reference or is below four fifths.
+
+        Groups that differ measurably come first, then the lowest ratio. Where no group does, one sentence says so.
+        """
+        told = sorted(self._beside(), key=lambda one: (not one[0].excludes_zero, *lowest(one[1])))
+        shown = [said for apart, ratio, said in told if apart.excludes_zero or ratio.value < FOUR_FIFTHS]
+        if told:
+            return shown or [f"No group’s selection rate differs measurably from its reference. {told[0][2]}"]
+        small = [
+            f"By {printable(name)}, nothing was compared: the reference group {in_quotes(group_name(to))} has "
+            f"{counted(column.groups[to].n, 'row')}, too few to be compared."
+            for name, column in by_names(self.by_attribute).items()
+            if (to := column.reference) is not None and column.reference_is_given and not column.groups[to].included
+        ]
+        return small or ["No two groups have enough rows to be compared."]
+
+    def _beside(self) -> Iterator[tuple[Estimate, Estimate, str]]:
+        """Yield each group's difference to its reference, its ratio, and a sentence on both."""
+        for name, column in by_names(self.by_attribute).items():
+            by = f"By {printable(name)}, " if len(self.by_attribute) > 1 else ""
+            for group, found in column.groups.items():
+                apart, ratio, to = found.difference, found.selection_ratio, column.reference
+                if apart is None or ratio is None or to is None:
+                    continue
+                rates = {group: found.selection_rate, to: column.groups[to].selection_rate}
+                whom = [f"{percent(one)}% of {named_group(name, group_name(key))}" for key, one in rates.items()]
+                size = f"{percent(apart, signed=True)} percentage points, interval {percent_ends(apart, signed=True)}"
+                yield (
+                    apart,
+                    ratio,
+                    (
+                        f"{by}“{short(self.favourable, 40)}” is the decision for {' and '.join(whom)}: a difference of "
+                        f"{size}{'' if apart.excludes_zero else '; inconclusive'}. {_verdict(ratio)}"
+                    ),
+                )
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""
@@ -231,60 +268,6 @@ def _compared(
         at: (apart.at(place, rate.rows[[at, to]].sum()), ratios[at], float(p_values[place]))
         for place, at in enumerate(others)
     }
-
-
-class _Told(NamedTuple):
-    """A group beside its reference: the difference, the ratio and the sentence."""
-
-    apart: Estimate
-    ratio: Estimate
-    sentence: str
-
-    @property
-    def notable(self) -> bool:
-        """Whether the group differs from its reference or is below four fifths."""
-        return self.apart.excludes_zero or self.ratio.value < FOUR_FIFTHS
-
-
-def decision_sentences(result: Record) -> list[str]:
-    """Return one sentence for each group that differs from its reference or is below four fifths, the clearest first.
-
-    Where no group does, one sentence says so, with the largest difference.
-    """
-    told = _every(result)
-    if not told:
-        small = [
-            f"By {printable(name)}, nothing was compared: the reference group {in_quotes(column['reference'])} has "
-            f"{counted(column['groups'][column['reference']]['n'], 'row')}, too few to be compared."
-            for name, column in result["by_attribute"].items()
-            if column["reference_is_given"] and not column["groups"][column["reference"]]["included"]
-        ]
-        return small or ["No two groups have enough rows to be compared."]
-    shown = [one.sentence for one in told if one.notable]
-    return shown or [f"No group’s selection rate differs measurably from its reference. {told[0].sentence}"]
-
-
-def _every(result: Record) -> list[_Told]:
-    """Return all groups beside their references: those that differ measurably first, then the lowest ratio."""
-    told = [one for name, column in result["by_attribute"].items() for one in _told(name, column, result)]
-    return sorted(told, key=lambda one: (not one.apart.excludes_zero, *lowest(one.ratio)))
-
-
-def _told(name: str, column: Record, result: Record) -> Iterator[_Told]:
-    groups, reference = column["groups"], column["reference"]
-    for group, found in groups.items():
-        if found["selection_ratio"] is None:
-            continue
-        ratio, apart = estimate_from_dict(found["selection_ratio"]), estimate_from_dict(found["difference"])
-        own, other = (estimate_from_dict(groups[one]["selection_rate"]) for one in (group, reference))
-        by = f"By {printable(name)}, " if len(result["by_attribute"]) > 1 else ""
-        whom = f"{percent(own)}% of {named_group(name, group)} and {percent(other)}% of {named_group(name, reference)}"
-        sentence = (
-            f"{by}“{short(result['favourable'], 40)}” is the decision for {whom}: a difference of "
-            f"{percent(apart, signed=True)} percentage points, interval {percent_ends(apart, signed=True)}"
-            f"{'' if apart.excludes_zero else '; inconclusive'}."
-        )
-        yield _Told(apart, ratio, f"{sentence} {_verdict(ratio)}")
 
 
 def _verdict(ratio: Estimate) -> str:
