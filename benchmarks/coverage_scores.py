@@ -33,12 +33,12 @@ def _top(sizes: tuple[int, ...], shifts: tuple[float, ...], spreads: tuple[float
         many = np.random.default_rng(12345)
         drawn = [draw(many) for _ in range(4000)]
         exposed = np.mean([one.exposure(len(sizes), top) for one in drawn], 0)
-        return np.mean([one.counts(len(sizes), [top])[0] for one in drawn], 0), exposed / exposed.sum()
+        return np.mean([one.counts(len(sizes), top) for one in drawn], 0), exposed / exposed.sum()
 
     def once(rng: np.random.Generator) -> list[bool | None]:
         truth, exposed = truths()
         places = draw(rng)
-        hits, worth = places.counts(len(sizes), [top])[0], places.exposure(len(sizes), top)
+        hits, worth = places.counts(len(sizes), top), places.exposure(len(sizes), top)
         held = [TopLaw(n, rows, top).expected(own, 0.05) for n, own in zip(sizes, hits, strict=True)]
         low, high = exposure_ends(worth / worth.sum(), rows, top, 0.05)
         ratio: bool | None = None

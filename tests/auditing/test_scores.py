@@ -98,7 +98,7 @@ def test_no_group_is_called_miscalibrated_by_chance(sizes: np.ndarray) -> None:
         keys = [f"g{at}" for at in range(len(sizes))]
         scale = Scale("probability", len(group), 0, 0.0, 1.0)
         column = _Column(counts, keys, np.ones(len(sizes), bool), scale, 5, 0.95)
-        found = column._groups(counts.tables(counts.grid(3)), (counts.sizes >= 5).all(-1))
+        found = column._groups((counts.sizes >= 5).all(-1))
         named += any(one.miscalibrated is not None for one in found.values())
     assert named <= 4
 

@@ -25,13 +25,11 @@ from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.sentences import named_group
-from levelhead.report.text import Record, counted, estimate_from_dict, number, percent
+from levelhead.report.text import counted, number, percent
 from levelhead.report.wide import Fraction
 from levelhead.tables.source import Source
 from levelhead.types import ConfigError, Estimate, printable, quoted
 
-CURVE = 40
-"""Number of log-spaced sizes of the top at which representation is drawn."""
 LOWEST = "lowest:"
 OF_RANKS = "Pass the number that the rows are ranked by."
 
@@ -60,16 +58,11 @@ class GroupPlaces(Finding):
 
 @dataclass(frozen=True)
 class ColumnPlaces(Finding):
-    """One sensitive column: its groups, the reference, and representation over the size of the top.
-
-    ``curve`` has the sizes under ``top``, and for each compared group its ``representation`` there with the ``low`` and
-    ``high`` that chance makes at each size alone.
-    """
+    """One sensitive column: its groups, and the reference."""
 
     groups: dict[Key, GroupPlaces]
     reference: Key | None
     reference_is_given: bool
-    curve: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -108,8 +101,7 @@ class RankingAudit(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        found = super().to_dict()
-        return found | {"sentences": ranking_sentences(found)}
+        return super().to_dict() | {"sentences": ranking_sentences(self)}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group and its name."""
@@ -230,16 +222,14 @@ class _Column:
     def found(self, shown: int, pairs: int) -> ColumnPlaces:
         """Return the figures; intervals allow for this many groups and pairs."""
         rows, usable, level = len(self.places.group), self.usable, self.options.level
-        tops = sorted({*np.unique(np.geomspace(min(5, rows - 1), rows - 1, CURVE).astype(int)).tolist(), self.top})
-        counts = self.places.counts(len(self.groups), tops)
-        hits, share = counts[tops.index(self.top)], self.sizes / rows
+        hits, share = self.places.counts(len(self.groups), self.top), self.sizes / rows
         to = max(usable, key=lambda at: hits[at] / self.sizes[at], default=None)
         to = to if self.named is None else self.groups.index(self.named)
         worth = self.places.exposure(len(self.groups), self.top)
         exposed = worth / worth.sum()
         low, high = exposure_ends(exposed, rows, self.top, (1 - level) / shown)
         few = Estimate.undefined("too few rows to be compared")
-        found, lines = {}, {}
+        found = {}
         for at, group in enumerate(self.groups):
             n, own = int(self.sizes[at]), float(hits[at])
             if at not in usable:
@@ -255,15 +245,8 @@ class _Column:
             ratio = None if at == to or to not in usable else self._ratio(at, int(to), hits, (1 - level) / pairs)
             chance, p_value = law.by_chance((1 - level) / shown), min(1.0, shown * law.p_value(own))
             found[group] = GroupPlaces(n, own, float(share[at]), *kept, ratio, chance, p_value)
-            spans = [TopLaw(n, rows, one).by_chance(1 - level) for one in tops]
-            scale = share[at] * np.array(tops)
-            lines[group_name(group)] = {
-                "representation": (counts[:, at] / scale).tolist(),
-                "low": (np.array(spans)[:, 0] / scale).tolist(),
-                "high": (np.array(spans)[:, 1] / scale).tolist(),
-            }
         reference = None if to is None else self.groups[to]
-        return ColumnPlaces(found, reference, self.named is not None, {"top": tops, "groups": lines})
+        return ColumnPlaces(found, reference, self.named is not None)
 
     def _ratio(self, at: int, to: int, hits: np.ndarray, error: float) -> Estimate:
         """Return the impact ratio of two groups."""
@@ -278,40 +261,36 @@ def _divided(value: float, ends: tuple[float, float], n: int, scale: float) -> E
     return Estimate(float(value / scale), float(ends[0] / scale), float(ends[1] / scale), n)
 
 
-def ranking_sentences(result: Record) -> list[str]:
+def ranking_sentences(result: RankingAudit) -> list[str]:
     """Return one sentence for each group whose count in the top chance does not explain, the clearest first.
 
     Of two groups that are all rows, the one with fewer rows in the top than its share is named: the other has the rest.
     Where no group stands out, one sentence says so.
     """
-    told: list[tuple[bool, float, str, str]] = []
-    for name, column in result["by_attribute"].items():
-        compared = {group: one for group, one in column["groups"].items() if one["included"]}
-        each = len(compared) != 2 or sum(one["n"] for one in compared.values()) < result["rows"]
+    told: list[tuple[bool, float, str]] = []
+    for name, column in by_names(result.by_attribute).items():
+        compared = {group: one for group, one in column.groups.items() if one.included}
+        each = len(compared) != 2 or sum(one.n for one in compared.values()) < result.rows
         for group, one in compared.items():
-            figure = estimate_from_dict(one["representation"])
-            if each or figure.value < 1 or (figure.value == 1 and not told):
-                told.append((1 - result["level"] < one["p_value"], abs(math.log(max(figure.value, 1e-9))), name, group))
+            value = one.representation.value
+            if each or value < 1 or (value == 1 and not told):
+                sentence = _told(name, group_name(group), one, result)
+                told.append((1 - result.level < one.p_value, -abs(math.log(max(value, 1e-9))), sentence))
     if not told:
         return ["No two groups have enough rows to be compared."]
-    told.sort(key=lambda one: (one[0], -one[1]))
-    decided = [_told(*one[2:], result) for one in told if not one[0]]
-    if decided:
-        return decided
-    none = f"No group’s share of the top {result['top']:,} differs measurably from its share of all rows."
-    return [f"{none} {_told(*told[0][2:], result)}"]
+    told.sort(key=lambda one: one[:2])
+    none = f"No group’s share of the top {result.top:,} differs measurably from its share of all rows."
+    return [said for undecided, _, said in told if not undecided] or [f"{none} {told[0][2]}"]
 
 
-def _told(name: str, group: str, result: Record) -> str:
-    one = result["by_attribute"][name]["groups"][group]
-    by = f"By {printable(name)}, " if len(result["by_attribute"]) > 1 else ""
-    figure, share = estimate_from_dict(one["representation"]), estimate_from_dict(one["share_of_top"])
-    low, high = (number(end, 0) for end in one["chance"])
+def _told(name: str, group: str, one: GroupPlaces, result: RankingAudit) -> str:
+    by = f"By {printable(name)}, " if len(result.by_attribute) > 1 else ""
+    low, high = (number(end, 0) for end in one.chance)
     return (
-        f"{by}{named_group(name, group)} holds {percent(share)}% of the first {result['top']:,} places and "
-        f"{number(100 * one['share_of_rows'])}% of all rows: representation {number(figure.value, 2)}, interval "
-        f"{ratio_span(figure)}. It has {_count(one['in_top'])} of these places; by chance, {low} to {high} would be "
-        "expected."
+        f"{by}{named_group(name, group)} holds {percent(one.share_of_top)}% of the first {result.top:,} places and "
+        f"{number(100 * one.share_of_rows)}% of all rows: representation {number(one.representation.value, 2)}, "
+        f"interval {ratio_span(one.representation)}. It has {_count(one.in_top)} of these places; by chance, {low} to "
+        f"{high} would be expected."
     )
 
 

@@ -51,7 +51,6 @@ class GroupScores(Finding):
     ``area`` is the area under the ROC curve. Where scores are probabilities, ``residual`` is the mean of label less
     score: above 0, the score is too low for this group. ``squared_calibration_error`` has the noise of its bins taken
     off, ``slope`` and ``intercept`` are those of the label on the log odds of the score (1 and 0 if calibrated).
-    ``roc`` has pairs of false and true positive rate over the thresholds, from strict to lenient.
     ``miscalibrated`` is the residual with an interval that allows for all groups that are compared; None unless the
     interval leaves out 0 and an exact test agrees, with the same allowance, that this is no chance.
     """
@@ -64,7 +63,6 @@ class GroupScores(Finding):
     squared_calibration_error: float
     slope: Estimate
     intercept: Estimate
-    roc: tuple[tuple[float, float], ...] = ()
     miscalibrated: Estimate | None = None
 
 
@@ -317,7 +315,7 @@ class _Column:
         grid = counts.grid(CURVE_POINTS if enough.sum() <= FEW else FEW_POINTS)
         tables = counts.tables(grid)
         at = {threshold: self._at(threshold, enough, replicates, seed) for threshold in thresholds}
-        groups = self._groups(tables, included)
+        groups = self._groups(included)
         # A gap at a threshold compares the groups that it compares in an audit's table, rate by rate.
         curves = self._curves(grid, tables[:, enough]) if self.rows is None else self._clustered_curves(enough)
         few = f"fewer than two groups have {least} positives and {least} negatives"
@@ -359,7 +357,7 @@ class _Column:
                 curves[name] = GapCurve(tuple(grid.tolist()), *map(tuple, points))
         return curves
 
-    def _groups(self, tables: IntArray, included: NDArray[np.bool_]) -> dict[Key, GroupScores]:
+    def _groups(self, included: NDArray[np.bool_]) -> dict[Key, GroupScores]:
         sizes, every = self.counts.sizes, np.arange(len(self.keys))
         value, ends = self._ends(every, every, self.level)
         known = self.areas.enough.all(-1) & ~np.isnan(ends[0])
@@ -380,11 +378,9 @@ class _Column:
             if self.probabilities and n > 1 and self.means.freedom[i] > 0 and positives not in (0, n):
                 mean = self._residual(i, self.level)
                 named = self._miscalibrated(i, int(included.sum())) if included[i] else None
-            rates = tables[:, i, :, 1] / np.maximum(1, tables[:, i].sum(-1))
-            roc = [(0.0, 0.0), *map(tuple, rates[::-1].tolist())] if included[i] else []
             found[key] = GroupScores(
                 n, positives, bool(included[i]), area.at(i, n, few), mean, float(squared[i]), slope.at(i, n, why),
-                intercept.at(i, n, why), tuple(dict.fromkeys(roc)), named,
+                intercept.at(i, n, why), named,
             )  # fmt: skip
         return found
 

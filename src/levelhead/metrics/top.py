@@ -19,7 +19,6 @@ represent, with the finite number of rows allowed for.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,18 +57,11 @@ class Places(NamedTuple):
         at = int(np.searchsorted(self.ends, place))
         return int(self.ends[at - 1]) if at else 0, int(self.ends[at])
 
-    def counts(self, groups: int, tops: Sequence[int]) -> FloatArray:
-        """Return the expected rows of each group in the first this many places, (tops, groups); ``tops`` ascend."""
-        found = np.empty((len(tops), groups))
-        whole, done, begin, tied = np.zeros(groups), 0, -1, np.zeros(groups)
-        for at, top in enumerate(tops):
-            first, last = self.run_at(top)
-            if first != begin:
-                whole += np.bincount(self.group[done:first], minlength=groups)
-                done = begin = first
-                tied = np.bincount(self.group[first:last], minlength=groups) / (last - first)
-            found[at] = whole + tied * (top - first)
-        return found
+    def counts(self, groups: int, top: int) -> FloatArray:
+        """Return the expected rows of each group in the first places, (groups,)."""
+        first, last = self.run_at(top)
+        sure, tied = (np.bincount(self.group[one], minlength=groups) for one in (slice(first), slice(first, last)))
+        return sure + tied / (last - first) * (top - first)
 
     def exposure(self, groups: int, top: int) -> FloatArray:
         """Return the exposure of each group in the first places, (groups,)."""
