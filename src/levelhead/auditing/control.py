@@ -33,13 +33,13 @@ from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import RATE_TITLES, Key, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report import wide
-from levelhead.report.sentences import named_group
-from levelhead.report.text import Record, counted, interval, joined, number, short
+from levelhead.report.sentences import gap_words, named_group
+from levelhead.report.text import Record, counted, interval, number, short
 from levelhead.report.wide import Fraction
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.repeated import kept
 from levelhead.tables.tally import Tally
-from levelhead.types import Estimate
+from levelhead.types import Estimate, in_quotes, listed
 
 NAMED_LEVELS = 40
 """Strata shown in tables; the JSON has all."""
@@ -240,19 +240,13 @@ def control_sentences(result: Record, lacking: Pair | None = None) -> list[str]:
         ]
     pair = result["pairs"][0]
     first, second = (named_group(pair["attribute"], pair[side]["group"]) for side in ("first", "second"))
-    rates = [number(100 * pair[side]["value"]) for side in ("first", "second")]
+    shares = [f"{number(100 * pair[side]['value'])}%" for side in ("first", "second")]
     rate = str(RATE_TITLES[pair["rate"]]).lower()
-    value, low, high = pair["difference"], pair["low"], pair["high"]
-    start = (
-        f"{within}, the {rate} of “{short(pair['class'], 40)}” is {rates[0]}% for {first} and {rates[1]}% for {second}"
-    )
-    sign = 1 if value > 0 else -1
-    ends = sorted((sign * low, sign * high))
-    size = f"{number(100 * abs(value))} points {'higher' if value > 0 else 'lower'}"
-    span = f"interval {number(100 * ends[0])} to {number(100 * ends[1])}"
+    figure = Estimate(pair["difference"], pair["low"], pair["high"], 0)
     told = (
-        f"{start}: {size}, {span}{'' if ends[0] > 0 else '; inconclusive'}. Without strata, over the same rows, the "
-        f"difference is {number(100 * pair['plain'], signed=True)} points."
+        f"{within}, the {rate} of “{short(pair['class'], 40)}” is {shares[0]} for {first} and {shares[1]} for "
+        f"{second}: {gap_words(figure)}. Without strata, over the same rows, the difference is "
+        f"{number(100 * pair['plain'], signed=True)} points."
     )
     levels = len(pair["levels"]) + len(pair["left_out"])
     over = (
@@ -260,11 +254,8 @@ def control_sentences(result: Record, lacking: Pair | None = None) -> list[str]:
         f"{number(100 * pair['covered'])}% of the rows, weighted by size."
     )
     if pair["left_out"]:
-        named = [f"“{short(name, 40)}”" for name in pair["left_out"][:3]]
-        if rest := len(pair["left_out"]) - 3:
-            named += [f"{rest} more"] if rest > 0 else []
-        few = counted(result["min_count"], "row")
-        over += f" Left out, because one of the two groups has fewer than {few} there: {joined(named)}."
+        few, named = counted(result["min_count"], "row"), listed(map(in_quotes, pair["left_out"]), 3)
+        over += f" Left out, because one of the two groups has fewer than {few} there: {named}."
     if result["comparisons"] > 1:
         over += f" The interval is adjusted for {result['comparisons']:,} comparisons."
     return [told, over]

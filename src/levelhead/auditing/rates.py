@@ -35,7 +35,6 @@ from levelhead.metrics.weighted import (
     LEAST,
     WeightedCounts,
     WeightedRate,
-    two_by_two,
     weighted_estimates,
     weighted_proportion,
 )
@@ -223,12 +222,12 @@ def more_rates(
         outcomes.append(OutcomeRatios(outcome, None if to is None else keys[to], each))
     own_options: dict[str, Any] = {"positive": 1, "level": level, "min_count": min_count}
     used = [names[i] for i in usable]
-    # One class against the rest, with label and prediction changed over.
+    # Precision is the true positive rate with label and prediction changed over.
     if weighted is not None:
-        gap = weighted_estimates(weighted.swapped(positive).keep(used), **own_options)["equal_opportunity"]
+        gap = weighted_estimates(turned.keep(used), **own_options)["equal_opportunity"]
     else:
-        swapped = Counts(two_by_two(counts.table[usable], positive).swapaxes(1, 2), tuple(used), (0, 1))
-        gap = estimate(swapped, "equal_opportunity", replicates=options.replicates, seed=options.seed, **own_options)
+        of_plain = {"replicates": options.replicates, "seed": options.seed}
+        gap = estimate(turned.keep(used).counts, "equal_opportunity", **of_plain, **own_options)
     if not gap.defined:
         few = f"fewer than two groups have {min_count} rows that are predicted positive"
         gap = Estimate.undefined(few, gap.n)

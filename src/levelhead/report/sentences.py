@@ -375,18 +375,19 @@ def pair_sentence(pair: Record, words: Words, *, at_most: float | None = None, c
     else:
         wrongly = pair["rate"] != "true_positive_rate"
         start = words.found(pair["class"], rates, (first, second), wrongly=wrongly)
-    more = "higher" if figure.value > 0 else "lower"
-    sign = 1 if figure.value > 0 else -1
-    low, high = sorted((sign * figure.low, sign * figure.high))
-    points, span = number(100 * abs(figure.value)), f"interval {number(100 * low)} to {number(100 * high)}"
-    if low > 0:
-        return f"{start}: {points} points {more}, {span}."
-    most = max(-low, high) if at_most is None else at_most
-    if most <= NARROW:
+    most = figure.size.high if at_most is None else at_most
+    if not figure.excludes_zero and most <= NARROW:
         whole = "no two groups differ by more than" if comparisons > 2 else "a gap of at most"
         return f"{start}: {whole} {number(100 * most)} points."
-    found = f"{points} points {more}" if points != "0.0" else "no measured difference"
-    return f"{start}: {found}, {span}; inconclusive."
+    return f"{start}: {gap_words(figure)}."
+
+
+def gap_words(figure: Estimate) -> str:
+    """Say how much larger a first share is than a second, and how sure that is."""
+    size = figure if figure.value > 0 else turned(figure, 0)
+    points, way = number(100 * size.value), "higher" if figure.value > 0 else "lower"
+    found = f"{points} points {way}" if points != "0.0" else "no measured difference"
+    return f"{found}, interval {percent_ends(size)}{'' if size.low > 0 else '; inconclusive'}"
 
 
 class Words:
