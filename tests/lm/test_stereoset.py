@@ -13,7 +13,7 @@ import pytest
 from speakers import Speaker, ends
 
 from levelhead.lm.base import Answer, Item, Scores
-from levelhead.lm.intervals import estimated
+from levelhead.lm.intervals import SHARE, estimated, ratio
 from levelhead.lm.stereoset import StereoSet
 from levelhead.lm.stereoset.data import SENTENCES, TASKS, read_terms
 from levelhead.lm.stereoset.score import score_answers
@@ -149,47 +149,29 @@ def test_all_parts_agree_with_counters_per_term(tmp_path: Path) -> None:
         assert found == pytest.approx(reference(chosen, values)), name
         assert set(part) == set(scores.units)
     assert set(scores.units.values()) == {"share"}
-    icat = scores.parts["furniture"]["icat"]
-    assert math.isnan(icat.low)  # one term has no interval
-    assert math.isnan(icat.high)
+    assert math.isnan(scores.parts["furniture"]["stereotype_score"].low)  # one term has no interval
 
 
-@pytest.mark.parametrize("turned", [False, True])  # so that each of the two arms is the smaller one in its turn
-def test_the_arms_of_icat_give_its_interval(turned: bool) -> None:
+def test_averages_are_over_terms_and_icat_has_no_interval() -> None:
     """Term t prefers the stereotype in t modulo 4 of its 3 items; every third term loses one comparison of two."""
     items, answers = items_of({f"term{term:02}": 3 for term in range(11)}), []
     for item in items:
         term, row = int(item.id[4:6]), int(item.id[6:])
-        values = [-1.0, -3.0] if (row < term % 4) != turned else [-3.0, -1.0]
+        values = [-1.0, -3.0] if row < term % 4 else [-3.0, -1.0]
         answers.append(answer(item, *values, -9.0 if term % 3 else -2.0))
     # SS by term 0, 1/3, 2/3, 1 and again, in all 5/11; LMS 1/2 of terms 0, 3, 6, 9, in all 9/11.
-    rates = [term % 4 / 3 for term in range(11)]
-    terms = [[1 - ss if turned else ss, 1 if term % 3 else 1 / 2, 1] for term, ss in enumerate(rates)]
-
-    def drawn(statistic: Any, highest: float = 1.0) -> tuple[float, float, float]:
-        scale = (0.0, highest)
-        return ends(estimated(terms, None, lambda sums: statistic(*(sums[:, :2] / sums[:, 2:]).T), ends=scale))
-
+    terms = [[term % 4 / 3, 1 if term % 3 else 1 / 2, 1] for term in range(11)]
     scores = score_answers(items, answers)
-    overall = scores.overall
     assert list(scores.parts) == ["intrasentence", "fruit", "intrasentence/fruit"]
-    assert all(ends(part["icat"]) == ends(overall["icat"]) for part in scores.parts.values())  # each holds all items
-    assert ends(overall["stereotype_score"]) == pytest.approx(drawn(lambda ss, lms: ss))
-    assert ends(overall["language_modeling_score"]) == pytest.approx(drawn(lambda ss, lms: lms))
-    upper, lower = drawn(lambda ss, lms: 2 * lms * ss, 2.0), drawn(lambda ss, lms: 2 * lms * (1 - ss), 2.0)
-    icat: Any = overall["icat"]
-    assert ends(icat) == pytest.approx((2 * 9 / 11 * 5 / 11, min(upper[1], lower[1]), min(1, upper[2], lower[2])))
-    assert icat.sample.ids == tuple(("None", f"term{term:02}") for term in range(11))
-
-
-@pytest.mark.usefixtures("few_are_enough")
-def test_icat_is_never_said_to_be_above_one() -> None:
-    """Eight terms, half of them stereotypical: replicates of both arms reach above 1, which no ICAT can."""
-    items = items_of({f"term{term}": 1 for term in range(8)})
-    answers = [ranked(item, row % 2 == 1, 2) for row, item in enumerate(items)]
-    icat = score_answers(items, answers).overall["icat"]
-    assert icat.value == icat.high == 1
-    assert icat.low < 1
+    for place, name in enumerate(("stereotype_score", "language_modeling_score")):
+        expected = estimated([[term[place], 1] for term in terms], None, ratio, ends=SHARE)
+        assert ends(scores.overall[name]) == pytest.approx(ends(expected))
+    found: Any = scores.overall["stereotype_score"]
+    assert found.sample.ids == tuple(("None", f"term{term:02}") for term in range(11))
+    icat = scores.overall["icat"]
+    assert icat.value == pytest.approx(2 * 9 / 11 * 5 / 11)
+    assert math.isnan(icat.low)
+    assert icat.reason == "no interval: ICAT is a minimum, see the intervals of SS and LMS"
 
 
 @pytest.mark.parametrize("name", ["dev.json", "dev.json.gz", "stereoset_dev.jsonl", "stereoset_dev.jsonl.gz"])

@@ -15,12 +15,12 @@ from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
 console = Terminal()
-RESULT, PICTURE = "result.json", "attention-gap"
+RESULT = "result.json"
 
 
 def gap_command(
     model: Annotated[str, typer.Option(help="A causal language model: a folder, or a name on the Hub.")],
-    out: Annotated[Path, typer.Option(help="Folder of the result and the picture.")],
+    out: Annotated[Path, typer.Option(help="Folder of the result.")],
     against: Annotated[str | None, typer.Option(help="The model before, to compare with.")] = None,
     data_root: DataRoot = None,
     triplets: Annotated[
@@ -51,9 +51,8 @@ def gap_command(
 
     Example: levelhead lm gap --model runs/klaad --against MODEL --data-root DATA --out runs/gap
     """
-    pictures = {f"--out {PICTURE}.{ending}": out / f"{PICTURE}.{ending}" for ending in ("png", "svg")}
     check_outputs(
-        {f"--out {RESULT}": out / RESULT, **pictures, "--html": html_file},
+        {f"--out {RESULT}": out / RESULT, "--html": html_file},
         folders={"--out": out},
         inputs=[triplets, terms],
         runs=[model, against],
@@ -73,9 +72,8 @@ def gap_command(
     options: Any = {"dtype": precision.value, "allow_mismatched_weights": allow_mismatched_weights}
     after = LanguageModel.load(model, device, **options)
     before = None if against is None else LanguageModel.load(against, device, **options)
-    report = gap_report(after, chosen, against=before, selection=selection, limit=limit)
-    write_json(out / RESULT, report.to_dict())
-    images = report.save(out / PICTURE)
-    write_files(None, None, html_file, lambda: gap_page(report.to_dict(), picture=images[0]))
-    console.print(drawn(gap_page(report.to_dict())))
-    console.print(f"Written: {escape(str(out / RESULT))}, {', '.join(path.name for path in images)}", soft_wrap=True)
+    report = gap_report(after, chosen, against=before, selection=selection, limit=limit).to_dict()
+    write_json(out / RESULT, report)
+    write_files(None, None, html_file, lambda: gap_page(report))
+    console.print(drawn(gap_page(report)))
+    console.print(f"Written: {escape(str(out / RESULT))}", soft_wrap=True)

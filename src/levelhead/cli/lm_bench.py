@@ -29,7 +29,7 @@ console = Terminal()
 
 
 KEY = "LEVELHEAD_API_KEY"
-ENDPOINT, ANSWERS, ONE = "An endpoint", "How answers are asked for", "Options of one benchmark"
+ENDPOINT, ANSWERS, ONE = "An endpoint", "How the model is asked", "Options of one benchmark"
 
 
 def bench_command(

@@ -47,7 +47,7 @@ THOUGHTS = (
 )
 """How models mark their thoughts: begin and end."""
 CUT, FILTERED, TOOL_CALL = WORDLESS = ("<|cut|>", "<|filtered|>", "<|tool call|>")
-"""Texts that stand for an answer without words."""
+"""Texts kept of answers without words."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Benchmark(ABC):
         return {}
 
     def prompt_shown(self, model: LanguageModel) -> str:
-        """Return the prompt with fields in place of an item's texts, which nobody should read; empty: none."""
+        """Return the prompt, with fields for an item's texts, which nobody should read; empty: none."""
         return ""
 
     def choice(self, item: Item, answer: Answer) -> Hashable:

@@ -1,4 +1,4 @@
-"""The attention gap of a language model on target terms that it was not trained on, with intervals, and its picture.
+"""The attention gap of a language model on target terms that it was not trained on, with intervals.
 
 Beside the gap stand two guards. Equal attention everywhere has no gap and has learnt nothing: entropy shows it. A model
 that now prefers the anti-stereotype as strongly as the stereotype before is polarised the other way: the difference of
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.inspecting.source import RunFigure
 from levelhead.lm.base import model_name
 from levelhead.lm.gap_analysis import PairGaps, pair_gaps
 from levelhead.lm.intervals import estimated, paired_difference, ratio
@@ -27,8 +26,6 @@ from levelhead.metrics import estimate_to_dict
 from levelhead.types import ConfigError, DataError, Estimate, listed, quoted
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from levelhead.lm.model import LanguageModel
 
 PUBLISHED: Mapping[str, Any] = {
@@ -55,7 +52,7 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class GapReport(RunFigure):
+class GapReport:
     """The figures of a model, and of the model before it was trained, if that was requested.
 
     ``after`` and ``before`` map the names of :data:`UNITS` to estimates whose intervals draw target terms again;
@@ -93,41 +90,6 @@ class GapReport(RunFigure):
             "published": dict(PUBLISHED),
             "notes": list(self.notes),
         }
-
-    def draw(self) -> Figure:
-        """Return the mean gaps of bias-bearing and of other tokens, before and after, with intervals."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(4.8, 3.4), layout="constrained")
-        axes = figure.subplots()
-        series = {"before": (self.before, "o", "white"), "after": (self.after, "s", "0.2")}
-        shown = {name: entry for name, entry in series.items() if entry[0]}
-        for position, (name, (figures, marker, shade)) in enumerate(shown.items()):
-            places = np.arange(2) + 0.16 * (position - (len(shown) - 1) / 2)
-            gaps = [figures["bearing_gap"], figures["other_gap"]]
-            values = np.array([gap.value for gap in gaps])
-            ends = np.array([[gap.value - gap.low, gap.high - gap.value] for gap in gaps]).T
-            axes.errorbar(
-                places,
-                values,
-                yerr=None if np.isnan(ends).any() else np.maximum(ends, 0),
-                fmt=marker,
-                color="0.2",
-                markerfacecolor=shade,
-                markersize=7,
-                capsize=4,
-                label=name if len(shown) > 1 else self.names["after"],
-            )
-        axes.set_xticks(range(2), ["bias-bearing tokens", "other tokens"])
-        axes.set_xlim(-0.5, 1.5)
-        axes.set_ylim(bottom=0)
-        axes.set_ylabel("attention gap within a pair")
-        axes.grid(axis="y", color="0.9")
-        axes.set_axisbelow(True)
-        axes.legend(frameon=False)
-        figure.suptitle("Difference in attention received, stereotype and anti-stereotype", fontsize=9)
-        figure.supxlabel(f"{self.pairs:,} pairs; 95% intervals, {self.terms} target terms resampled", fontsize=8)
-        return figure
 
 
 def gap_report(

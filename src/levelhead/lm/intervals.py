@@ -48,7 +48,7 @@ class Sample:
 
     ``sums`` (clusters, terms); ``pulls`` (clusters,): their squares add up to the variance of the figure; ``informed``:
     the clusters that the figure is divided by; ``rows`` and ``ids`` say which items these are; ``ends`` of the scale,
-    or None; ``arms``: samples of the figures of which this one is the smallest, see :func:`least`.
+    or None.
     """
 
     sums: NDArray[np.float64]
@@ -57,7 +57,6 @@ class Sample:
     rows: NDArray[Any]
     ids: tuple[Hashable, ...] | None = None
     ends: Ends | None = None
-    arms: tuple[Estimate, ...] = ()
 
     @property
     def error(self) -> float:
@@ -144,42 +143,21 @@ def estimated(
 def paired_difference(first: Estimate, second: Estimate) -> Estimate:
     """Estimate ``second - first`` on the same items.
 
-    Undefined, with a reason, where an estimate does not come from :func:`estimated`, where one is undefined, or where
-    the two are not based on the same rows.
+    Undefined, with a reason, where one is undefined, or where the two are not based on the same rows. Without an
+    interval where one does not come from :func:`estimated`.
     """
     a, b = getattr(first, "sample", None), getattr(second, "sample", None)
     if not (first.defined and second.defined):
         return Estimate.undefined("one of the two is undefined")
     if a is None or b is None:
-        return Estimate.undefined("the score keeps no items")
+        apart = second.value - first.value
+        return Estimate.without_interval(apart, min(first.n, second.n), "the score keeps no items")
     if not _same_rows(a, b):
         return Estimate.undefined("the two are on different items, tokens or measures")
-    figure = _difference(first, second, a, b)
-    if not (a.arms or b.arms) or math.isnan(figure.low):
-        return figure
-    # min(b) - min(a) is the smallest over b's arms of the largest difference to one of a's.
-    pairs = [[paired_difference(one, other) for one in a.arms or (first,)] for other in b.arms or (second,)]
-    low, high = (min(max(getattr(pair, end) for pair in row) for row in pairs) for end in ("low", "high"))
-    return replace(figure, low=low, high=high).within(*(_less(b.ends, a.ends) or (-math.inf, math.inf)))
-
-
-def _difference(first: Estimate, second: Estimate, a: Sample, b: Sample) -> Estimate:
     sums = b.sums - a.sums
-    sample = replace(b, sums=sums, pulls=b.pulls - a.pulls, informed=min(a.informed, b.informed), arms=())
+    sample = replace(b, sums=sums, pulls=b.pulls - a.pulls, informed=min(a.informed, b.informed))
     sample = replace(sample, ends=_less(b.ends, a.ends))
     return _bounded(second.value - first.value, sample, min(first.n, second.n), "cluster", differ=True)
-
-
-def least(figure: Estimate, arms: Sequence[Estimate]) -> Estimate:
-    """Return a figure that is the smallest of ``arms``, all of :func:`estimated`, with the interval of these.
-
-    A minimum of noisy values is too small, so its own interval lies too low where two arms are close.
-    """
-    if not isinstance(figure, SampledEstimate) or figure.sample is None or math.isnan(figure.low):
-        return figure
-    low, high = min(arm.low for arm in arms), min(arm.high for arm in arms)
-    kept = replace(figure.sample, arms=tuple(arms))
-    return replace(figure, low=low, high=high, sample=kept).within(*(kept.ends or (-math.inf, math.inf)))
 
 
 def p_value(difference: Estimate) -> float:
@@ -311,7 +289,6 @@ def _mean(figures: Sequence[Estimate]) -> Sample | None:
         pulls=np.mean([one.pulls for one in samples], axis=0),
         informed=min(one.informed for one in samples),
         ends=None if math.isnan(low) else (float(low), float(high)),
-        arms=(),
     )
 
 

@@ -284,62 +284,36 @@ class Klaad:
         ``likelihood_gap``; with ``kl`` also ``entropy`` of the attention, and ``shared``, the share of the tokens that
         is compared. Means run over the tokens (``ce``), rows (``kl``) or triplets of the whole batch.
         """
-        return self.combined(self.sums(model, batch))
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The names of the means that :meth:`sums` takes apart, in its order."""
-        of_ce, of_kl, of_triplet = self.weights
-        return (
-            *(("ce_stereotype", "ce_anti", "likelihood_gap") if of_ce else ()),
-            *(("kl", "entropy", "shared") if of_kl else ()),
-            *(("triplet",) if of_triplet else ()),
-        )
-
-    def sums(self, model: nn.Module, batch: TripletBatch) -> Tensor:
-        """Return the sums (parts, 2) float32 that the loss is made of: each mean's numerator and its count.
-
-        Sums of the parts of a batch can be added, so that several processes get the loss of all their triplets.
-        """
         of_ce, of_kl, of_triplet = self.weights
         pairs = 2 * len(batch)
         count = 3 * len(batch) if of_triplet else pairs  # the unrelated sentences serve the triplet loss alone
         ids, mask = batch.input_ids[:count], batch.attention_mask[:count]
         with captured(model, ids, attention=of_kl > 0, hidden=of_triplet > 0) as seen:
             logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-        found: list[tuple[Tensor, Tensor | int]] = []
+        means: dict[str, Tensor] = {}
         if of_ce:
             labels = batch.labels[:pairs]
             if self.target_only:
                 labels = labels.masked_fill(~batch.target[:pairs], IGNORED)
             costs, counts = cross_entropies(logits[:pairs], labels)
-            found += [
-                (total.sum(), number.sum()) for total, number in zip(costs.chunk(2), counts.chunk(2), strict=True)
-            ]
-            found.append((likelihood_gap(costs.detach(), counts).sum(), len(batch)))
+            both = zip(costs.chunk(2), counts.chunk(2), strict=True)
+            means["ce"] = torch.stack([total.sum() / number.sum().clamp(min=1) for total, number in both]).mean()
+            means["likelihood_gap"] = likelihood_gap(costs.detach(), counts).mean()
         if of_kl:
             assert seen.attention is not None
             weights = seen.attention[:pairs]
             divergences, counted = self._divergences(weights, batch.shared)
-            found.append((divergences.sum(), counted.sum()))
+            means["kl"] = divergences.sum() / counted.sum().clamp(min=1)
             with torch.no_grad():
-                found.append((attention_entropy(weights, mask[:pairs]).sum(), pairs))
-                found.append(((batch.shared >= 0).sum().float(), mask[:pairs].sum()))
+                means["entropy"] = attention_entropy(weights, mask[:pairs]).mean()
+                means["shared"] = (batch.shared >= 0).sum() / mask[:pairs].sum()
         if of_triplet:
             assert seen.hidden is not None
             vectors = pooled(seen.hidden, mask, self.pooling, normalized=self.normalize)
             first, second, third = vectors.chunk(3)
-            found.append((triplet_losses(first, second, third, self.margin).sum(), len(batch)))
-        tops = torch.stack([top for top, _ in found])
-        return torch.stack([tops, torch.stack([tops.new_tensor(float(number)) for _, number in found])], dim=1)
-
-    def combined(self, sums: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return loss and log of what :meth:`sums` gave, added up over parts of the batch."""
-        means = dict(zip(self.parts, sums[:, 0] / sums[:, 1].clamp(min=1), strict=True))
-        if "ce_stereotype" in means:
-            means = {"ce": (means.pop("ce_stereotype") + means.pop("ce_anti")) / 2, **means}
-        weights = zip(("ce", "kl", "triplet"), self.weights, strict=True)
-        loss = torch.stack([weight * means[name] for name, weight in weights if weight]).sum()
+            means["triplet"] = triplet_losses(first, second, third, self.margin).mean()
+        parts = zip(("ce", "kl", "triplet"), self.weights, strict=True)
+        loss = torch.stack([weight * means[name] for name, weight in parts if weight]).sum()
         return loss, {name: value.detach() for name, value in means.items()}
 
     def _divergences(self, weights: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:

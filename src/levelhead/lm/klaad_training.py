@@ -11,16 +11,15 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from levelhead.arrays import check_fields, checked
-from levelhead.distributed import gather_rows, shares
 from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletBatch, check_triplets, collate
 from levelhead.lm.loading import Beginning, load_checkpoint, place_of
@@ -32,12 +31,11 @@ from levelhead.storage import read_json, writing
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper
 from levelhead.training.config import TrainConfig, check_step_size
-from levelhead.training.loop import Loop, epoch_generator, mixed_seed
+from levelhead.training.loop import Loop, epoch_generator
 from levelhead.training.processes import make_accelerator
 from levelhead.training.work import Work
 from levelhead.types import ConfigError, DataError, check_numbers, check_seed
 
-BUCKET = 2**24  # numbers that processes exchange at once
 FREE = ("train.checkpoint_seconds", "train.log_every", "train.device")
 """Settings that a training may be continued with another value of."""
 
@@ -197,12 +195,8 @@ def train_klaad(
     *untrained* model, a killed training continues, and a finished one is loaded. No checkpoint is selected: the last
     one is kept.
 
-    Started in several processes (``torchrun``), each runs its share of the triplets of every batch; sums and counts of
-    all parts of the loss are gathered before they are divided, so that loss and gradient are those of one process, also
-    where shares are uneven. ``batch_size`` is that of all together; the main process alone writes. Each process calls
-    this with the same arguments and an equal model.
-
-    Errors: :class:`~levelhead.types.ConfigError` for a folder of another training, and for FSDP and the like;
+    Errors: :class:`~levelhead.types.ConfigError` for a folder of another training, and for several
+    processes;
     :class:`~levelhead.types.DataError` for target terms on both sides of the split;
     :class:`~levelhead.types.LevelheadError` for a loss, a gradient or weights that are not finite.
     """
@@ -213,26 +207,25 @@ def train_klaad(
     refuse_shared_terms(triplets, held_out)
     _refuse_cut_pairs(tokenizer, [*triplets, *held_out], config.train.max_length)
     accelerator = make_accelerator(TrainConfig(device=config.train.device, precision=config.train.precision))
+    if accelerator.num_processes > 1:
+        raise ConfigError("KLAAD trains in one process: start it without torchrun or accelerate launch.")
     work = folder and Work(folder, "model", lambda begun: read_json(begun / TRAINING), TRAINING, FREE)
-    with work.locked() if work and accelerator.is_main_process else contextlib.nullcontext():
+    with work.locked() if work else contextlib.nullcontext():
         if work:
             settings = _settings(config, triplets, Beginning.of(tokenizer))
             work.refuse_changes(settings)
-            accelerator.wait_for_everyone()  # all have looked before one writes
-            if accelerator.is_main_process:
-                work.keep(settings, {})
-                if held_out:
-                    write_terms(work.folder / HELD_OUT_TERMS, TermSplit((), tuple(held_out)).held_out_terms)
+            work.keep(settings, {})
+            if held_out:
+                write_terms(work.folder / HELD_OUT_TERMS, TermSplit((), tuple(held_out)).held_out_terms)
         training = _Training(model, tokenizer, triplets, held_out, config, folder, accelerator, progress)
         try:
             training.run()
         finally:
             release(model)
-        if folder is not None and accelerator.is_main_process:
+        if folder is not None:
             with without_bars(), writing(folder / "model"):
                 getattr(model, "save_pretrained")(folder / "model")  # noqa: B009  (nn.Module does not declare it)
                 tokenizer.save_pretrained(folder / "model")
-        accelerator.wait_for_everyone()  # whoever reads the folder next finds it whole
         return model.eval()
 
 
@@ -284,7 +277,7 @@ class _Training:
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: min(1.0, (step + 1) / max(1, train.warmup_steps))
         )
-        self._begin_alike()
+        torch.manual_seed(self.config.seed)
         total = train.epochs * self.steps
         loop = Loop("KLAAD", self.model, optimizer, schedule, self.keeper, train, total, self.progress)
         position = loop.position
@@ -294,7 +287,6 @@ class _Training:
             rows = self._order(epoch)[number * self.per_step : (number + 1) * self.per_step]
             optimizer.zero_grad()
             loss, logs = self._accumulate(rows)
-            self._average_gradients(learnt)
             parts = ", ".join(f"{name} {value:.4g}" for name, value in logs.items())
             loop.step(loss, f"epoch {epoch}; {parts}; first triplets {rows[:5]}")
             last_of_epoch = number == self.steps - 1
@@ -315,35 +307,9 @@ class _Training:
         return collate(self.tokenizer, triplets, self.config.train.max_length).to(self.accelerator.device)
 
     def _loss(self, triplets: Sequence[Triplet]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return loss and parts of a batch, on every process the same; each runs its share of the triplets."""
-        klaad, counts = self.config.klaad, shares(len(triplets))
-        start = sum(counts[: self.accelerator.process_index])
-        own = triplets[start : start + counts[self.accelerator.process_index]]
+        """Return loss and parts of a batch."""
         with self.accelerator.autocast():
-            if own:
-                sums = klaad.sums(self.model, self._batch(own))
-            else:  # fewer triplets than processes: nothing to add, but the exchanges are made together
-                sums = torch.zeros(len(klaad.parts), 2, device=self.accelerator.device, requires_grad=True)
-        return klaad.combined(gather_rows(sums[None], [1] * len(counts)).sum(0))
-
-    def _begin_alike(self) -> None:
-        """Give all processes the weights of the main one, and each random numbers of its own (dropout)."""
-        torch.manual_seed(self.config.seed)
-        if self.accelerator.num_processes == 1:
-            return
-        everything = [*self.model.parameters(), *self.model.buffers()]
-        _exchange([tensor.data for tensor in everything], lambda bucket: distributed.broadcast(bucket, 0))
-        torch.manual_seed(mixed_seed(self.config.seed, 0, self.accelerator.process_index))
-
-    def _average_gradients(self, learnt: Sequence[nn.Parameter]) -> None:
-        """Put the gradient of the whole batch on every process: the mean over processes, as ADR 0009 shows."""
-        if self.accelerator.num_processes == 1:
-            return
-        for parameter in learnt:
-            if parameter.grad is None:  # a process without triplets in this step
-                parameter.grad = torch.zeros_like(parameter)
-        gradients = [parameter.grad for parameter in learnt if parameter.grad is not None]
-        _exchange(gradients, lambda bucket: distributed.all_reduce(bucket.div_(self.accelerator.num_processes)))
+            return self.config.klaad(self.model, self._batch(triplets))
 
     def _accumulate(self, rows: list[int]) -> tuple[float, dict[str, float]]:
         """Add up the gradients of one step, and return the mean loss and its parts."""
@@ -369,23 +335,6 @@ class _Training:
             _add(figures, {"loss": loss, **logs}, len(part) / len(self.held_out))
         self.model.train()
         return {f"held_out_{name}": value for name, value in figures.items()}
-
-
-def _exchange(tensors: Sequence[Tensor], exchange: Callable[[Tensor], Any]) -> None:
-    """Let ``exchange`` change tensors between processes, in a few large buckets instead of one by one."""
-    buckets: list[list[Tensor]] = []
-    size = 0
-    for tensor in tensors:
-        if not buckets or buckets[-1][0].dtype != tensor.dtype or size + tensor.numel() > BUCKET:
-            buckets.append([])
-            size = 0
-        buckets[-1].append(tensor)
-        size += tensor.numel()
-    for bucket in buckets:
-        flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-        exchange(flat)
-        for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
-            tensor.copy_(part.view_as(tensor))
 
 
 def _add(figures: dict[str, float], logs: dict[str, Tensor], share: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from levelhead.report import blocks
 from levelhead.report.definitions import STATISTICS
@@ -351,12 +350,11 @@ def _prompt_noise(noise: Record | None) -> list[Record]:
     ]
 
 
-def gap_page(record: Record, *, picture: Path | None = None, source: str = "") -> Record:
+def gap_page(record: Record, *, source: str = "") -> Record:
     """Summarise what ``levelhead lm gap`` found.
 
     Args:
         record: of :meth:`levelhead.lm.gap_report.GapReport.to_dict`.
-        picture: of the mean gaps, a PNG, if the page is to show it.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -379,10 +377,6 @@ def gap_page(record: Record, *, picture: Path | None = None, source: str = "") -
     about = f"{counted(record['pairs'], 'pair')} of {record['terms']} terms ({record['selection']})"
     caption = f"Where attention differs within pairs: {about}"
     found = [blocks.table(caption, columns, rows, notes=notes, where=blocks.BOTH)]
-    if picture is not None:
-        found.append(
-            blocks.picture(picture, "Mean attention gaps with intervals", "Mean gaps of the two kinds of tokens")
-        )
     share, chance = (estimate_from_dict(record["figures"][name]["after"]) for name in ("share", "chance"))
     beyond = estimate_from_dict(record["figures"]["share_minus_chance"]["after"])
     model = short(record["models"]["after"], 60)
