@@ -99,7 +99,7 @@ def test_resuming_a_finished_run_changes_nothing(finished: Path) -> None:
 
 
 def test_the_cost_of_an_attempt_with_another_recipe_is_no_part_of_a_run(tmp_path: Path) -> None:
-    begun = {"parts": 1, "killed_parts": 0, "running": True, "seconds": 900.0, "energy_wh": 1.0, "cpu_energy_wh": 1.0}
+    begun = {"parts": 1, "killed_parts": 0, "running": True, "seconds": 900.0, "energy_wh": 1.0}
     for name, epochs in (("same", 2), ("other", 3)):
         folder = tmp_path / name
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""What a training costs: a played NVML and RAPL, parts of a killed run, and the table's cost columns."""
+"""What a training costs: a played NVML, parts of a killed run, and the table's cost columns."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_no_counter_is_a_reason_and_no_figure(nvml: PlayedNvml, monkeypatch: pyt
     assert "nvidia-ml-py is not installed" in measure()["energy_reason"]
     result = measure(energy="off")
     assert result["energy_wh"] is None
-    assert result["energy_reason"] == result["cpu_energy_reason"] == "switched off"
+    assert result["energy_reason"] == "switched off"
 
 
 @pytest.mark.parametrize("seen_as", [{"mig": 1}, {"known": {f"MIG-{UUID}": "slice"}}])
@@ -149,17 +149,15 @@ def test_each_reading_between_counts(nvml: PlayedNvml) -> None:
 def test_several_processes_are_not_measured_as_one(nvml: PlayedNvml) -> None:
     result = measure(processes=2)
     assert result["processes"] == 2
-    assert result["energy_wh"] is result["cpu_energy_wh"] is None
-    assert result["energy_reason"] == result["cpu_energy_reason"]
+    assert result["energy_wh"] is None
     assert result["energy_reason"].startswith("training ran in 2 processes")
     assert result["peak_gpu_memory_mib"] == 3
     _, notes = table(ERM=[{**WHOLE, **result}])
     assert "several processes trained, memory is the first one's: ERM" in notes
 
 
-def test_on_a_cpu_nothing_of_cuda_or_nvml_is_touched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_on_a_cpu_nothing_of_cuda_or_nvml_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setattr(cost, "POWERCAP", tmp_path)
     for name in ("synchronize", "max_memory_allocated", "get_device_properties", "reset_peak_memory_stats"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: pytest.fail("CUDA was touched"))
     with measured_cost(CPU) as meter:
@@ -171,7 +169,6 @@ def test_on_a_cpu_nothing_of_cuda_or_nvml_is_touched(monkeypatch: pytest.MonkeyP
     assert "peak_gpu_memory_mib" not in result
     assert result["energy_wh"] is None
     assert result["energy_reason"] == "training ran on cpu, not on a GPU with an energy counter"
-    assert result["cpu_energy_reason"] == "this system shows no RAPL energy counter of the CPU"
     json.dumps(result, allow_nan=False)
 
 
@@ -184,45 +181,6 @@ def test_the_peak_is_this_process_and_not_the_one_that_started_it() -> None:
     assert process_peak_memory_mib() > 150, "this process, with torch, is the large one"
     assert before < 60
     assert before + 60 < after < 150
-
-
-def zones(root: Path, **microjoules: int) -> Path:
-    for zone, (name, value) in {
-        "intel-rapl:0": ("package-0", microjoules["first"]),
-        "intel-rapl:1": ("package-1", microjoules["second"]),
-        "intel-rapl:2": ("psys", 10**9 * microjoules["first"]),
-        "intel-rapl:0:0": ("core", 10**9 * microjoules["first"]),
-        "intel-rapl-mmio:0": ("package-0", 10**9 * microjoules["first"]),
-    }.items():
-        (root / zone).mkdir(exist_ok=True)
-        (root / zone / "name").write_text(f"{name}\n")
-        (root / zone / "energy_uj").write_text(f"{value}\n")
-        (root / zone / "max_energy_range_uj").write_text("262143328850\n")
-    return root
-
-
-def test_cpu_packages_add_up_and_may_wrap_around(tmp_path: Path) -> None:
-    moments = iter([0.0, 10.0, 20.0, 20.0 + 263])
-    source = cost._Packages(zones(tmp_path, first=0, second=262_143_328_850 - 3600), clock=lambda: next(moments))
-    zones(tmp_path, first=7_200_000_000, second=3_600_000_000 - 3600)
-    assert source.read() == pytest.approx(3.0)
-    zones(tmp_path, first=7_200_000_000, second=7_200_000_000 - 3600)
-    assert source.read() == pytest.approx(4.0)
-    with pytest.raises(cost.NotMeasured, match="not read often enough"):
-        source.read()
-
-
-def test_a_counter_for_root_alone_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = Path.read_text
-
-    def refuse(path: Path, *args: Any, **kwargs: Any) -> str:
-        if path.name == "energy_uj":
-            raise PermissionError
-        return read(path, *args, **kwargs)
-
-    monkeypatch.setattr(Path, "read_text", refuse)
-    with pytest.raises(cost.NotMeasured, match="by root alone"):
-        cost._Packages(zones(tmp_path, first=0, second=0))
 
 
 def test_parts_add_up_and_peaks_do_not() -> None:
@@ -359,7 +317,6 @@ HIDDEN = on_gpu(gpu_other_processes=None, gpu_other_processes_reason="hidden")
         ),
         ([on_gpu(), OLD], ("samples/s",), "no samples/s"),  # a row of which one seed lacks a figure has no mean
         ([LOST], ("seconds", "samples/s"), "no seconds, samples/s of DAM: no cost file"),
-        ([on_gpu(cpu_energy_wh=30.0)], (), "every other process included"),
         ([on_gpu(gpu_other_processes=2)], (), "held the GPU too, and its energy includes theirs: DAM"),
         ([on_gpu(parts=3)], (), "resumed after a stop, repeated work counted again: DAM"),
         ([HIDDEN], (), "other processes on the GPU could not be detected: DAM"),

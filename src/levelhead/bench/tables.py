@@ -35,7 +35,6 @@ from levelhead.runs.folder import digest, read_run, require_finished
 from levelhead.runs.recipe import Experiment, read_recipe
 from levelhead.runs.stand_in import StandIn, StandInMethod, named
 from levelhead.storage import REHEARSED, as_written, read_metrics, read_record, refuse_strange_files
-from levelhead.training.cost import REASONS
 from levelhead.training.select import FOR_ANY_METHOD, score_of
 from levelhead.training.work import CONFIG, flatten
 from levelhead.types import (
@@ -515,7 +514,7 @@ def _read_cost(file: Path) -> dict[str, Any]:
     cost = read_record(file)
     with as_written(file):
         for name, value in cost.items():
-            if not (value is None or isinstance(value, str if name in REASONS.values() else int | float)):
+            if not (value is None or isinstance(value, str if "_reason" in name else int | float)):
                 raise TypeError(f"{name} is a {type(value).__name__}")
     return cost
 

@@ -24,9 +24,6 @@ COLUMNS = {
 PAGE_ONLY = ("samples_per_second", "steps", "parameters")
 """Columns that a terminal of 80 columns has no room for."""
 
-EXTRA = {"cpu_energy_wh": ("CPU energy, Wh", 2)}
-"""Shown only where a row has the figure."""
-
 GPU_MEMORY = "peak_gpu_memory_mib"
 
 
@@ -64,30 +61,25 @@ def cost_table(
 
     What was not measured says so, and the notes below say why.
     """
-    columns = COLUMNS | {
-        key: column for key, column in EXTRA.items() if any(cost.get(key) is not None for cost in costs.values())
-    }
-    rows = [(name, [_cell(key, digits, cost) for key, (_, digits) in columns.items()]) for name, cost in costs.items()]
+    rows = [(name, [_cell(key, digits, cost) for key, (_, digits) in COLUMNS.items()]) for name, cost in costs.items()]
     return blocks.table(
         caption or "Cost of training, mean over seeds",
-        [head, *(title for title, _ in columns.values())],
+        [head, *(title for title, _ in COLUMNS.values())],
         rows,
-        notes=_notes(costs, columns),
-        page_columns=[at for at, key in enumerate(columns, start=1) if key in PAGE_ONLY],
+        notes=_notes(costs),
+        page_columns=[at for at, key in enumerate(COLUMNS, start=1) if key in PAGE_ONLY],
         where=where,
     )
 
 
-def _notes(costs: dict[str, dict[str, Any]], columns: dict[str, tuple[str, int]]) -> list[str]:
+def _notes(costs: dict[str, dict[str, Any]]) -> list[str]:
     notes = [
         "one pass is one run of the kept network over all training rows",
         "peak memory: of torch on the GPU if marked GPU, otherwise of the whole process",
     ]
     if any(cost.get("energy_wh") is not None for cost in costs.values()):
         notes.append("GPU energy: NVML's counter of the whole GPU while training, idle power included")
-    if "cpu_energy_wh" in columns:
-        notes.append("CPU energy: RAPL's counter of whole processors, every other process included")
-    return notes + _missing(costs, columns) + _cautions(costs)
+    return notes + _missing(costs) + _cautions(costs)
 
 
 def _cell(key: str, digits: int, cost: dict[str, Any]) -> Record:
@@ -105,9 +97,9 @@ def _number(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}" if value == 0 or value >= 10**-digits else f"{value:.2g}"
 
 
-def _missing(costs: dict[str, dict[str, Any]], columns: dict[str, tuple[str, int]]) -> list[str]:
+def _missing(costs: dict[str, dict[str, Any]]) -> list[str]:
     found: dict[str, dict[str, list[str]]] = {}
-    for key, (title, _) in columns.items():
+    for key, (title, _) in COLUMNS.items():
         names: dict[str, list[str]] = {}
         for name, cost in costs.items():
             if reason := _reason(key, cost):

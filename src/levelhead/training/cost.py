@@ -33,17 +33,14 @@ COST_SO_FAR = "cost-so-far.json"
 EVERY_SECONDS = 10.0
 """Between two samples and two writes of the cost so far; about the most that a killed run's figures lack."""
 
-POWERCAP = Path("/sys/class/powercap")
-
 REASONS = {
     "seconds": "seconds_reason",
     "energy_wh": "energy_reason",
-    "cpu_energy_wh": "cpu_energy_reason",
     "gpu_other_processes": "gpu_other_processes_reason",
 }
 """Where it stands why a figure is None."""
 
-SUMS = ("seconds", "energy_wh", "cpu_energy_wh")
+SUMS = ("seconds", "energy_wh")
 """Figures that add up over the parts of a resumed run; None, with a reason, if one part has none."""
 
 MAXIMA = ("process_peak_memory_mib", "peak_gpu_memory_mib", "peak_gpu_reserved_mib", "processes")
@@ -176,45 +173,6 @@ class _MostOthers:
         return self._most
 
 
-class _Packages:
-    """Wh of all CPU packages, every process on them included, by Linux's RAPL counters."""
-
-    def __init__(self, root: Path | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        # Only "package" zones: psys and the mmio copies hold the same energy again, and subzones a part of it.
-        self._zones = [zone for zone in sorted((root or POWERCAP).glob("intel-rapl:*")) if zone.name.count(":") == 1]
-        try:
-            self._zones = [zone for zone in self._zones if (zone / "name").read_text().startswith("package")]
-            self._ranges = [int((zone / "max_energy_range_uj").read_text()) for zone in self._zones]
-        except (OSError, ValueError) as error:
-            raise NotMeasured(_rapl_reason(error)) from None
-        if not self._zones:
-            raise NotMeasured("this system shows no RAPL energy counter of the CPU")
-        self._clock = clock
-        self._before, self._then = self._counters(), clock()
-        self._microjoules = 0
-
-    def _counters(self) -> list[int]:
-        try:
-            return [int((zone / "energy_uj").read_text()) for zone in self._zones]
-        except (OSError, ValueError) as error:
-            raise NotMeasured(_rapl_reason(error)) from None
-
-    def read(self) -> float:
-        now, moment = self._counters(), self._clock()
-        if moment - self._then > min(self._ranges) / 1e9:  # at 1 kW it could have wrapped around unseen
-            raise NotMeasured("the CPU's energy counter was not read often enough: the process was stopped for long")
-        for before, after, largest in zip(self._before, now, self._ranges, strict=True):
-            self._microjoules += after - before + (largest if after < before else 0)
-        self._before, self._then = now, moment
-        return self._microjoules / 3.6e9
-
-
-def _rapl_reason(error: Exception) -> str:
-    if isinstance(error, PermissionError):
-        return "the CPU's RAPL energy counter can be read by root alone here"
-    return f"the CPU's RAPL energy counter cannot be read ({type(error).__name__})"
-
-
 class Meter:
     """Measures the block of :func:`measured_cost`."""
 
@@ -233,30 +191,22 @@ class Meter:
         self._peaks: dict[str, float] = {}
         sources: dict[str, Callable[[], _Source]] = {
             "energy_wh": lambda: _Counter(self._open_gpu()),
-            "cpu_energy_wh": self._open_packages,
         }
         if device.type == "cuda":
             sources["gpu_other_processes"] = lambda: _MostOthers(self._open_gpu())
         self._figures = {name: _Figure(make) for name, make in sources.items()}
         self._began, self._seconds = time.monotonic(), 0.0
 
-    def _refuse(self) -> None:
+    def _open_gpu(self) -> _Gpu:
+        if self._device.type != "cuda":
+            raise NotMeasured(f"training ran on {self._device.type}, not on a GPU with an energy counter")
         if self._energy == "off":
             raise NotMeasured("switched off")
         if self._processes > 1:
             raise NotMeasured(f"training ran in {self._processes} processes, and only one of them is measured")
-
-    def _open_gpu(self) -> _Gpu:
-        if self._device.type != "cuda":
-            raise NotMeasured(f"training ran on {self._device.type}, not on a GPU with an energy counter")
-        self._refuse()
         if self._gpu is None:
             self._gpu = _Gpu(self._device)
         return self._gpu
-
-    def _open_packages(self) -> _Packages:
-        self._refuse()
-        return _Packages()
 
     def _read(self) -> None:
         for figure in self._figures.values():
@@ -316,10 +266,10 @@ def measured_cost(
 ) -> Iterator[Meter]:
     """Measure the block: a training on ``device``, in this process.
 
-    ``energy="counter"`` reads the energy counters of the GPU and the CPU, ``"off"`` neither. ``file`` keeps the cost so
-    far, every ``every_seconds``, for a run that is killed; ``earlier`` is what :func:`earlier_part` found there, and is
-    added. Of several ``processes`` this one alone is measured: memory is its own, and energy is not told. A figure that
-    cannot be measured never stops the block.
+    ``energy="counter"`` reads the GPU's energy counter, ``"off"`` none. ``file`` keeps the cost so far, every
+    ``every_seconds``, for a run that is killed; ``earlier`` is what :func:`earlier_part` found there, and is added. Of
+    several ``processes`` this one alone is measured: memory is its own, and energy is not told. A figure that cannot be
+    measured never stops the block.
     """
     if energy not in get_args(EnergyOption):
         raise ConfigError(f"energy is {energy!r}; choose from {', '.join(get_args(EnergyOption))}.")
@@ -367,7 +317,7 @@ def earlier_part(file: Path, *, begun: bool) -> dict[str, Any] | None:
 
 def _unknown(reason: str) -> dict[str, Any]:
     part: dict[str, Any] = {"parts": 1, "killed_parts": 0}
-    for name in ("seconds", "energy_wh", "cpu_energy_wh"):
+    for name in ("seconds", "energy_wh"):
         part |= {name: None, REASONS[name]: reason}
     return part
 
