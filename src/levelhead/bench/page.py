@@ -93,20 +93,19 @@ class Comparisons(Report):
             baselines = {one.comparison.table.baseline for one in every}
             findings = list(zip(titles, [one.comparison.differences() for one in every], strict=True))
             finding, *lines = several_sentences(findings, first.table.baseline if len(baselines) == 1 else "")
-            lines += [f"{title}: {one[0]}" for title, one in zip(titles, said, strict=True)]
-        parts = [
-            blocks.part(_sections(one), title=title if several else "", finding=sentences[0] if several else "")
-            for one, title, sentences in zip(every, titles, said, strict=True)
-        ]
+        whole = [f"{title}: {one[0]}" for title, one in zip(titles, said, strict=True)] if several else []
         return blocks.page(
             "Comparison",
             finding,
-            [*parts, blocks.part([_definitions(every)])],
+            _folds(every, titles),
             title=self.title or f"Comparison: {first.data['name']}",
             about=_shared_data(every) if several else first.title,
-            lines=lines,
+            lines=[*lines, *whole],
             cautions=list(dict.fromkeys([*self.cautions, *_all_cautions(every, titles)])),
             brief=None if several else brief(first, lines),
+            deck=" ".join(lines),
+            chart=[block for at, one in enumerate(every) for block in _chart(one, *whole[at : at + 1])],
+            sure=_sure(every),
         ) | {"command": command}
 
 
@@ -207,7 +206,7 @@ def _definitions(every: Sequence[Compared]) -> Record:
     names += [mark for mark in marks.MEANINGS if any(_marked(one.comparison, mark) for one in every)]
     items = [DEFINITIONS[name] for name in _metrics(every[0].comparison) if name in DEFINITIONS]
     items += [STATISTICS[name] for name in names]
-    return blocks.section("Definitions", [blocks.terms(items), blocks.paragraph(CAUTION)])
+    return blocks.section("Definitions", [blocks.terms(items)])
 
 
 def _marked(comparison: Comparison, mark: str) -> list[str]:
@@ -252,34 +251,59 @@ def _all_cautions(every: Sequence[Compared], titles: Sequence[str]) -> list[str]
     return [told if len(where) == len(every) else f"{'; '.join(where)}: {told}" for told, where in found.items()]
 
 
+def _folds(every: Sequence[Compared], titles: Sequence[str]) -> list[Record]:
+    """Return what is folded: of one comparison by what it says, of several by comparison."""
+    definitions = _definitions(every)
+    if len(every) > 1:
+        parts = [blocks.part(_sections(one), title=title) for one, title in zip(every, titles, strict=True)]
+        return [*parts, blocks.part([definitions], title="Definitions")]
+    figures, plane, rows, cost, how = _sections(every[0])
+    return [
+        blocks.part([figures], title=figures["title"]),
+        *([] if _led_by_plane(every[0]) else [blocks.part([plane], title=plane["title"])]),
+        blocks.part([rows, cost], title="Rows and cost of training"),
+        blocks.part([how, definitions], title="How it was measured, and definitions"),
+    ]
+
+
 def _sections(one: Compared) -> list[Record]:
     comparison = one.comparison
     costs = {comparison.label(method): cost for method, cost in comparison.cost.items()}
-    plane = blocks.section("Accuracy against the gap", _pareto(one))
-    sections = [plane] * one.plane_first
-    if len(comparison.table.rows) > 1:
-        sections.append(blocks.section("The differences", _difference_blocks(comparison)))
-    sections += [plane] * (not one.plane_first)
-    if beside := [*one.published, *_options(comparison)]:
-        tables = [
-            table | {"folded": "" if place < len(_OPEN) else table["caption"]} for place, table in enumerate(beside)
-        ]
-        sections.append(blocks.section(_beside(beside), tables))
+    tables = [*one.published, *_options(comparison)]
+    figures = [table | {"folded": "" if place < len(_OPEN) else table["caption"]} for place, table in enumerate(tables)]
+    if len(comparison.table.rows) > 2:
+        figures.append(blocks.bullets(comparison.findings(), folded="One sentence per variant", where=blocks.BOTH))
     return [
-        *sections,
-        blocks.section("All figures", _figures(one)),
+        blocks.section("All figures", [*figures, *_figures(one)]),
+        blocks.section("Accuracy against the gap", _pareto(one)),
         blocks.section("Rows", _rows_of_groups(one)),
         blocks.section("Cost of training", [cost_table(costs, where=blocks.BOTH)]),
         blocks.section("How it was measured", _how(one)),
     ]
 
 
-def _beside(tables: Sequence[Record]) -> str:
-    """Return the title of the section of tables that stand beside a comparison, by their columns."""
-    columns = {column["title"] for table in tables for column in table["columns"]}
-    if "published" in columns:
-        return "Published and here"
-    return "Epochs by labels, and as released" if "as released" in columns else "Options chosen on validation rows"
+def _chart(one: Compared, *said: str) -> list[Record]:
+    """Return the drawings that answer the question; beside others, below what was found in this comparison."""
+    found = _differences(one.comparison) if len(one.comparison.table.rows) > 1 else []
+    return [*map(blocks.paragraph, said), *(_pareto(one) if _led_by_plane(one) else []), *found[: 1 if said else 2]]
+
+
+def _led_by_plane(one: Compared) -> bool:
+    """Whether accuracy against the gap is drawn above all, and so not among the folds."""
+    return one.plane_first or len(one.comparison.table.rows) == 1
+
+
+def _sure(every: Sequence[Compared]) -> list[tuple[str, str]]:
+    """Return three questions with their answers: chance, what could be missed, and what it does not say."""
+    differences = [each for one in every for each in one.comparison.differences()]
+    chance = "It could: no difference fits these rows, too. Inconclusive does not mean equal."
+    if any(each.on_one_seed for each in differences):
+        chance = "It could: one seed cannot tell a method from its luck in training. Train three or more."
+    if any(each.decided for each in differences):
+        chance = "Filled marks are unlikely to be chance: after correction, their intervals leave out 0."
+    missed = [each for one in every for each in _detectable(one.comparison)]
+    missed = missed or ["Differences smaller than half the width of an interval may exist without being found."]
+    return [("Could it be chance?", chance), ("What could be missed?", missed[0]), ("What it does not say", CAUTION)]
 
 
 def _options(comparison: Comparison) -> list[Record]:
@@ -300,7 +324,7 @@ def _options(comparison: Comparison) -> list[Record]:
     return [blocks.table("Options", columns, rows, notes=[note], text_columns=[2, 4], where=blocks.BOTH)]
 
 
-def _difference_blocks(comparison: Comparison) -> list[Record]:
+def _differences(comparison: Comparison) -> list[Record]:
     """Draw the change of the gap, sorted by its size, and that of accuracy in the same order."""
     baseline, level = short(comparison.table.baseline, 40), level_text(comparison.table.level)
     order = [each.method for each in sorted(comparison.differences(), key=_by_size)]
@@ -320,8 +344,6 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
             * any(each.on_one_seed for each in every.values()),
         ]
         drawn.append(blocks.forest(title, rows, heads=("Variant", "Points"), ends=ends, notes=notes * (metric == MAIN)))
-    if len(order) > 1:
-        drawn.append(blocks.bullets(comparison.findings(), folded="One sentence per variant", where=blocks.BOTH))
     return drawn
 
 
