@@ -16,7 +16,6 @@ import os
 import sys
 import types
 import typing
-import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from decimal import Decimal
 from pathlib import Path
@@ -26,7 +25,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from levelhead.types import ConfigError, DataError, check_seed, listed, quoted
+from levelhead.types import ConfigError, DataError, check_seed, quoted
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -269,55 +268,28 @@ def class_names(values: Any) -> tuple[str, ...] | None:
     return None if names is None else tuple(map(str, names))
 
 
-def aligned(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Bring pandas columns whose index is in another order into that of the first.
+TABLES = {"data", "against", "join", "fit"}
+"""Arguments that are tables of their own, whose frames are matched by ids or by position."""
 
-    Args:
-        arguments: of a function, by name, the one that leads first: labels, or rows. Columns, frames, and dicts and
-            lists of them are looked at, all else stays as it is.
 
-    Returns:
-        the arguments, and a sentence for the warnings where rows were matched by their index. Columns without an index,
-        or with one beside no other, are as they were.
+def check_index(arguments: Mapping[str, Any]) -> None:
+    """Raise :class:`DataError` for columns of pandas whose rows stand in two orders: rows are matched by position.
 
-    Raises:
-        DataError: two indices of one length hold different rows, or a row twice in another order; or they are in two
-            orders and what leads has no index that says in which order its rows are.
+    ``arguments`` of a function, by name: columns, frames, and dicts and lists of them are looked at.
     """
-    moved: dict[str, None] = {}
-    indexed = [(name, one) for name, value in arguments.items() for one in _indexed(value)]
-    if len(indexed) < 2:
-        return dict(arguments), []
-    first, index = indexed[0][0], indexed[0][1].index
-    leads = next(name for name, value in arguments.items() if name == first or _has_rows(value, len(index)))
-
-    def ordered(name: str, values: Any) -> Any:
-        if isinstance(values, Mapping):
-            return {key: ordered(name, one) for key, one in values.items()}
-        if isinstance(values, (list, tuple)):
-            return [ordered(name, one) for one in values]
-        if not isinstance(values, (pd.Series, pd.DataFrame)) or len(values) != len(index) or values.index.equals(index):
-            return values
-        try:
-            places = values.index.get_indexer(index) if index.is_unique and values.index.is_unique else np.array([-1])
-        except Exception:  # indices of kinds that pandas cannot compare
-            places = np.array([-1])
-        if (places < 0).any():
+    indexed = [
+        (name, one)
+        for name, value in arguments.items()
+        for one in _indexed(value)
+        if not (name in TABLES and isinstance(one, pd.DataFrame))
+    ]
+    for name, one in indexed[1:]:
+        first, other = indexed[0]
+        if len(one) == len(other) and not one.index.equals(other.index):
             raise DataError(
-                f"The index of {name} has other rows than that of {first}. Pass columns of one frame; to match rows by "
-                "position, pass .to_numpy() or .reset_index(drop=True) of each."
+                f"The index of {name} has other rows than that of {first}, or another order. Pass columns of one "
+                "frame; to match rows by position, pass .to_numpy() or .reset_index(drop=True) of each."
             )
-        if first != leads:
-            raise DataError(
-                f"The index of {name} is in another order than that of {first}, and {leads} has no index. Pass "
-                "columns of one frame; to match rows by position, pass .to_numpy() of each."
-            )
-        moved[name] = None
-        return values.iloc[places]
-
-    found = {name: ordered(name, value) if list(_indexed(value)) else value for name, value in arguments.items()}
-    said = f"Rows were matched by their pandas index: that of {first} has another order than that of {listed(moved)}."
-    return found, [said] if moved else []
 
 
 def _indexed(value: Any) -> Iterator[Any]:
@@ -331,33 +303,25 @@ def _indexed(value: Any) -> Iterator[Any]:
         yield from (one for one in value if isinstance(one, (pd.Series, pd.DataFrame)))
 
 
-def _has_rows(value: Any, rows: int) -> bool:
-    """Whether an argument is, or holds, a column with this many rows."""
-    if isinstance(value, Mapping):
-        return any(_has_rows(one, rows) for one in value.values())
-    return _is_sized(value) and len(value) == rows
-
-
 # ---------------------------------------------------------------------------------------------------- options
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Check the arguments of a public function against its annotations before it runs, and name what is wrong.
 
-    Numbers of NumPy become those of Python. What no annotation describes, such as an array, the function reads itself;
-    columns of pandas come to it in the order of one index, which its result's warnings, or else Python, tell.
+    Numbers of NumPy become those of Python. What no annotation describes, such as an array, the function reads itself.
 
     Raises:
         ConfigError: an argument is of a type that the function does not take.
-        DataError: columns of pandas are of different rows.
+        DataError: columns of pandas have two indices.
     """
     signature = inspect.signature(function)
     hints = functools.cache(lambda: _hints(function.__annotations__, function.__globals__))  # torch may be imported
-    take, tell = _take_arguments, _told
+    take = _take_arguments
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        taken, named, said = take(signature, hints, args, kwargs)
-        return tell(function(*taken, **named), said)
+        taken, named = take(signature, hints, args, kwargs)
+        return function(*taken, **named)
 
     # In the globals of its own module, where doctest looks for it.
     kept = types.FunctionType(call.__code__, function.__globals__, function.__name__, None, call.__closure__)
@@ -366,11 +330,11 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 def _take_arguments(
     signature: inspect.Signature, hints: Callable[[], Mapping[str, Any]], args: Any, kwargs: Any
-) -> tuple[Any, Any, list[str]]:
+) -> tuple[Any, Any]:
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError:
-        return args, kwargs, []  # Python says which argument is missing or unknown
+        return args, kwargs  # Python says which argument is missing or unknown
     for name, value in bound.arguments.items():
         parameter = signature.parameters[name]
         many = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
@@ -378,18 +342,8 @@ def _take_arguments(
             bound.arguments[name] = option(name, value, hints()[name])
             if name == "seed" and bound.arguments[name] is not None:
                 check_seed(bound.arguments[name])
-    bound.arguments, said = aligned(bound.arguments)
-    return bound.args, bound.kwargs, said
-
-
-def _told(result: R, said: list[str]) -> R:
-    """Put sentences first among a result's own warnings; Python warns where it has none."""
-    own: Any = getattr(result, "warnings", None)
-    if said and dataclasses.is_dataclass(result) and isinstance(own, (list, tuple)):
-        return dataclasses.replace(result, warnings=type(own)([*said, *own]))  # type: ignore[type-var]
-    for sentence in said:
-        warnings.warn(sentence, UserWarning, stacklevel=3)
-    return result
+    check_index(bound.arguments)
+    return bound.args, bound.kwargs
 
 
 def check_fields(instance: Any, section: str = "") -> None:

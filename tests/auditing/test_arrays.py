@@ -1,4 +1,4 @@
-"""What a Python caller passes: aligned by index, matched by name, nothing merged, and one sentence for all else."""
+"""What a Python caller passes: one index, matched by name, nothing merged, and one sentence for all else."""
 
 import numpy as np
 import pandas as pd
@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import levelhead as lh
-from levelhead.auditing.postprocess import fit_rule
-from levelhead.metrics import Counts, joint
+from levelhead.metrics import Counts
 from levelhead.types import DataError
 
 ROWS = 240
@@ -26,92 +25,13 @@ def shuffled(values, seed=1, name=None):
     return pd.Series(values, name=name).sample(frac=1, random_state=seed)
 
 
-def same(found, expected):
-    """Compare two results, but for the sentence that says how rows were matched."""
-    found, expected = found.to_dict(), expected.to_dict()
-    for one in (found, expected):
-        one.pop("warnings")
-    assert found == expected
+# -------------------------------------------------------------------------------------------- one index
 
 
-# ------------------------------------------------------------------------------------- aligned by index
+LABELS = pd.Series(LABEL)  # of the table of refusals
 
 
-LABELS = pd.Series(LABEL)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"y_pred": shuffled(PREDICTION)},
-        {"sensitive_features": shuffled(SEX, name="group")},
-        {"sensitive_features": shuffled(SEX).to_frame("group")},
-        {"sensitive_features": {"group": shuffled(SEX)}},
-        {"scores": shuffled(SCORE)},
-        {"against": shuffled(LABEL)},
-        {"along": shuffled(AGE).to_frame("age")},
-        {"along": {"age": shuffled(AGE)}},
-        {"control_features": shuffled(AGE > 40, name="control")},
-        {"sample_weight": shuffled(WEIGHT)},
-        {"y_pred": shuffled(PREDICTION, 2), "sensitive_features": shuffled(SEX, 3, "group"), "scores": shuffled(SCORE)},
-        {"sensitive_features": shuffled(AGE, name="group"), "bins": {"group": [30, 50]}},
-    ],
-    ids=lambda one: "+".join(one),
-)
-def test_an_index_in_another_order_is_aligned_in_an_audit(changed):
-    plain = {"y_pred": PREDICTION, "sensitive_features": SEX}
-    ordered = {
-        name: value.sort_index()
-        if hasattr(value, "sort_index")
-        else {key: one.sort_index() if hasattr(one, "sort_index") else one for key, one in value.items()}
-        for name, value in changed.items()
-    }
-    found = lh.audit(LABELS, **{**plain, **changed})
-    same(found, lh.audit(LABELS, **{**plain, **ordered}))
-    assert any("index" in warning for warning in found.warnings), "the choice is printed"
-
-
-def test_texts_multi_indices_and_dates_are_aligned_too():
-    for index in (
-        [f"row {n}" for n in range(ROWS)],
-        pd.date_range("2020-01-01", periods=ROWS),
-        pd.MultiIndex.from_product([range(ROWS // 2), ["a", "b"]]),
-        np.arange(ROWS) / 8,
-    ):
-        label, groups = pd.Series(LABEL, index), pd.Series(SEX, index).sample(frac=1, random_state=0)
-        expected = lh.audit(LABEL, PREDICTION, sensitive_features=SEX)
-        assert lh.audit(label, PREDICTION, sensitive_features=groups).metrics == expected.metrics
-
-
-def told():
-    """Expect the warning of a function whose result has no warnings of its own."""
-    return pytest.warns(UserWarning, match="Rows were matched by their pandas index: that of .* has another order than")
-
-
-def test_other_functions_align_by_index():
-    price, groups = AGE * 100, shuffled(SEX, 2, "group")
-    exact = lh.audit(price, price + 5 * LABEL, sensitive_features=SEX, along={"age": AGE}, numbers=True)
-    found = lh.audit(
-        pd.Series(price),
-        shuffled(price + 5 * LABEL),
-        sensitive_features=groups,
-        along={"age": shuffled(AGE, 4)},
-        numbers=True,
-    )
-    same(found, exact)
-    rule, counts = fit_rule(SCORE, SEX, metric="demographic_parity"), Counts.from_rows(LABEL, PREDICTION, SEX)
-    models = {"a": PREDICTION[None], "b": LABEL[None]}
-    with told():
-        assert fit_rule(pd.Series(SCORE), shuffled(SEX), metric="demographic_parity").to_dict() == rule.to_dict()
-    with told():
-        assert (rule.decide(pd.Series(SCORE), shuffled(SEX)) == rule.decide(SCORE, SEX)).all()
-    with told():
-        assert (Counts.from_rows(LABELS, shuffled(PREDICTION), shuffled(SEX, 5)).table == counts.table).all()
-    with told():
-        assert joint(LABELS, shuffled(SEX), models, baseline="a") == joint(LABEL, SEX, models, baseline="a")
-
-
-def test_one_order_an_index_that_occurs_twice_and_one_index_alone_are_by_position():
+def test_rows_of_one_index_are_matched_by_position():
     twice, turned = np.arange(ROWS) // 2, np.arange(ROWS)[::-1]
     expected = lh.audit(LABEL, PREDICTION, sensitive_features=SEX)
     for label, prediction, groups in (

@@ -16,7 +16,7 @@ from rich.text import Text
 from levelhead._version import __version__, commit
 from levelhead.storage import write_json
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError, LevelheadError
+from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -39,7 +39,7 @@ def made(inputs: Sequence[Path | None], source: str) -> dict[str, Any]:
         if path is not None and path.is_file():  # a pipe is gone once it is read
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            files.append({"file": path.name, "bytes": path.stat().st_size, "sha256": digest, "rows": _rows_of(path)})
+            files.append({"file": path.name, "bytes": path.stat().st_size, "sha256": digest})
     version = __version__ if known is None else f"{__version__} ({known})"
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     now = datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -52,16 +52,6 @@ def made(inputs: Sequence[Path | None], source: str) -> dict[str, Any]:
         "inputs": files,
         "source": source,
     }
-
-
-def _rows_of(path: Path) -> int | None:
-    """Return how many rows a table has; None for what is no table."""
-    from levelhead.tables.files import table_at
-
-    try:
-        return table_at(path).rows()
-    except LevelheadError:
-        return None
 
 
 def write_files(json_file: Path | None, record: Any, html_file: Path | None, page: Callable[[], Record]) -> None:
@@ -101,7 +91,7 @@ def finish(
         above: lines that are printed before the result; a ``Text`` is a command, and stays one line.
         written: files that are written already, to be named.
         fail_if: conditions: the command ends with exit status 1 if one holds, with 3 if one is undecided.
-        inputs: the files that were read: name, size, rows and SHA-256 of each stand in JSON and page.
+        inputs: the files that were read: name, size and SHA-256 of each stand in JSON and page.
         step: a sentence on what to type next, printed last where there is no warning.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from levelhead._version import __version__
 from levelhead.report import blocks
-from levelhead.report.text import Record, counted
+from levelhead.report.text import Record
 
 
 def provenance(result: Record) -> Record:
@@ -16,7 +16,7 @@ def provenance(result: Record) -> Record:
     if "time" in made:
         items.append(("Time", made["time"]))
     for one in made.get("inputs", []):
-        size = f"{one['bytes']:,} bytes" if one.get("rows") is None else counted(one["rows"], "row")
+        size = f"{one['bytes']:,} bytes"
         items.append((f"Input {one['file']}", f"{size}, SHA-256 {one['sha256']}"))
     told = [f"{name.replace('_', ' ')} {value}" for name, value in (result.get("options") or {}).items() if value != ""]
     if told:

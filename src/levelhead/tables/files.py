@@ -9,7 +9,6 @@ import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,8 +43,6 @@ SMALL_RANGE = 1 << 10
 """Whole numbers that lie as close together are their own codes: none is looked up."""
 BATCH_BYTES = 1 << 24
 
-_ROWS: dict[tuple[str, int, int], int] = {}
-"""Rows of files that were read to their end: path, bytes and time of change."""
 Read = dict[str, pyarrow.Array]
 Found = TypeVar("Found")
 
@@ -214,33 +211,15 @@ class File(Stored):
         """Yield columns batch by batch; each must be there once."""
         own = [name for name in wanted if name not in self.beside] or self.header()[:1]
         rows = self._batches(own, numbers, plain)
-        found = 0
         while (batch := self.sure(lambda: next(rows, None))) is not None:
-            found += len(batch[own[0]])
             for name in self.beside.keys() & set(wanted):
                 kind = pyarrow.string() if self.beside[name] is None else None
                 batch[name] = pyarrow.repeat(pyarrow.scalar(self.beside[name], kind), len(batch[own[0]]))
             yield batch
-        with suppress(OSError):  # it is gone
-            _ROWS[self._version()] = found
 
     def _batches(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Read]:
         """Yield the columns that are in the file itself."""
         return self._text(wanted, numbers, plain) if self.is_text else self._parquet(wanted, numbers, plain)
-
-    def _version(self) -> tuple[str, int, int]:
-        """Tell whether a file is the one that was read."""
-        told = self.path.stat()
-        return str(self.path.absolute()), told.st_size, told.st_mtime_ns
-
-    def rows(self) -> int:
-        """Return how many rows there are; a csv that this process has read to its end is not read again."""
-        if not self.is_text:
-            return int(self.sure(lambda: pyarrow.parquet.read_metadata(self.path)).num_rows)
-        if (known := _ROWS.get(self._version())) is not None:
-            return known
-        first = self.header()[:1]
-        return sum(len(read[first[0]]) for read in self.read(first, plain=first))
 
     @property
     def has_rows(self) -> bool:
@@ -358,17 +337,10 @@ class Frame(File):
         there = column in self.header() and column not in self.beside
         return there and bool(pyarrow.types.is_floating(self._column(column).type))
 
-    def rows(self) -> int:
-        """Return how many rows there are."""
-        return self._rows
-
     @property
     def has_rows(self) -> bool:
         """Whether it holds a row."""
         return self._rows > 0
-
-    def _version(self) -> tuple[str, int, int]:
-        raise FileNotFoundError  # nobody asks again for its rows
 
     def _batches(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Read]:
         require_columns(self.header(), wanted, str(self))
