@@ -71,7 +71,7 @@ def test_the_favourable_outcome_is_in_sentences_errors_page_and_json() -> None:
     assert result.to_dict()["favourable"] == "0"
     heads = [column["title"] for column in result.page()["brief"]["table"]["columns"]]
     assert heads[:2] == ["Group", "Rows"]
-    errors = [heads.index(f"{rate} positive rate, %") - 1 for rate in ("False", "True")]
+    errors = [heads.index(f"{rate} positive rate") - 1 for rate in ("False", "True")]
     table = result.page()["brief"]["table"]
     assert "rates of 0" in table["caption"]
     found = {row["head"]: [row["cells"][at]["text"] for at in errors] for row in table["rows"]}

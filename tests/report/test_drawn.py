@@ -62,8 +62,8 @@ def test_a_page_leaves_out_what_a_terminal_alone_shows() -> None:
 
 
 def test_what_was_said_is_not_said_again() -> None:
-    text = printed(*blocks.said(["A finding.", "One.", "One.", "Two.", "Three."], most=4, more="sentences"))
-    assert text == "A finding.\nOne.\nTwo.\nAnd 1 more sentences: in the JSON and on the page.\n"
+    said = [blocks.bullets(["A finding.", "One."], where=blocks.BOTH), blocks.paragraph("One.", where=blocks.BOTH)]
+    assert printed(*said) == "A finding.\nOne.\n"
 
 
 def test_an_undefined_figure_gives_its_reason_on_the_page_alone() -> None:

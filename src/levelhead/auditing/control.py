@@ -41,9 +41,6 @@ from levelhead.tables.repeated import kept
 from levelhead.tables.tally import Tally
 from levelhead.types import Estimate, in_quotes, listed
 
-NAMED_LEVELS = 40
-"""Strata shown in tables; the JSON has all."""
-
 
 @dataclass(frozen=True)
 class LevelCounts:
@@ -259,16 +256,6 @@ def control_sentences(result: Record, lacking: Pair | None = None) -> list[str]:
     if result["comparisons"] > 1:
         over += f" The interval is adjusted for {result['comparisons']:,} comparisons."
     return [told, over]
-
-
-def pair_cells(pair: Record) -> tuple[str, str, str, str, str]:
-    """Return the cells of a pair: rate, groups, difference within levels, its interval, difference without levels."""
-    return (RATE_TITLES[pair["rate"]], _less(pair), *_points(pair), number(100 * pair["plain"], signed=True))
-
-
-def level_cells(one: Record) -> tuple[str, str, str, str, str]:
-    """Return the cells of a level: name, share, difference, its interval, and the rows of both groups."""
-    return (short(one["name"], 40), number(100 * one["share"]), *_points(one), "{:,} and {:,}".format(*one["rows"]))
 
 
 def _points(one: Record) -> tuple[str, str]:

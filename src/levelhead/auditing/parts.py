@@ -12,7 +12,7 @@ from levelhead.auditing.part import Part
 from levelhead.auditing.rates import Amplified, Rates
 from levelhead.auditing.scores import Scores
 from levelhead.registry import Registry
-from levelhead.report.sentences import audit_sentences, detectable_sentences, range_sentence
+from levelhead.report.sentences import audit_sentences
 from levelhead.report.text import Record
 from levelhead.types import visible
 
@@ -37,8 +37,5 @@ def sentences(result: Record) -> list[str]:
     """Return all that an audit of classes says, the finding first, from its JSON without sentences."""
     beside = [line for one in PARTS.own() if one.name not in (*ASKED, Rates.name) for line in one.brief(result)]
     beside = [one["sentences"][0] for one in result.get("parts", {}).values() if one["sentences"]] + beside
-    ratios, asked = Rates.brief(result), answers(result)
-    said = audit_sentences(result, brief=True, asked=asked, ratios=ratios, beside=beside)
-    said += audit_sentences(result, asked=asked, ratios=ratios)
-    said += [*map(range_sentence, result.get("ranges") or ()), *detectable_sentences(result)]
+    said = audit_sentences(result, asked=answers(result), ratios=Rates.brief(result), beside=beside)
     return [visible(one) for one in dict.fromkeys(said)]

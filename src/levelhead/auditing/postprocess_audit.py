@@ -182,11 +182,13 @@ class Postprocessed(Report):
         changes = self.audit.by_attribute[self.column].metrics
         metric = "equalized_odds_worst" if self.rule.metric == "equalized_odds" else self.rule.metric
         gap, accuracy = changes[metric], changes["accuracy"]
+        subject, _, part = METRICS[metric].subject.partition(" (")
+        part = part and f"; {part.rstrip(')')}"
         where = f"On {self.measured_on:,} {'rows that it was fitted on' if self.fitted.all() else 'other rows'}"
         if gap.difference.defined:
             first = [
-                f"{where}, the rule changed the gap in {METRICS[metric].subject} from {number(100 * gap.old)} to "
-                f"{number(100 * gap.new)} points: {_change(gap.difference)}.",
+                f"{where}, the rule changed the gap in {subject} from {number(100 * gap.old)} to "
+                f"{number(100 * gap.new)} points: {_change(gap.difference)}{part}.",
                 *([self._exceeds()] if gap.new > self.rule.delta else []),
             ]
             lines = [*first, *lines, *(one.sentence() for one in self.reversals())]

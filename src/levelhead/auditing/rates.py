@@ -51,8 +51,6 @@ from levelhead.report.wide import RATIO_OF_RATES, Fraction
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 FOUR_FIFTHS = 0.8
-RATIOS_PRINTED = 10
-"""Most sentences on ratios in a terminal."""
 
 
 @dataclass(frozen=True)
@@ -292,11 +290,6 @@ def four_fifths(ratio: Estimate) -> str:
     if ratio.low >= FOUR_FIFTHS:
         return "not below four fifths"
     return "inconclusive against four fifths"
-
-
-def ratio_title(favourable: str | None) -> str:
-    """Return the head of a column of selection ratios: who is favoured is known of a favourable outcome alone."""
-    return "Ratio of rates" if favourable is None else "Impact ratio"
 
 
 def ratio_span(ratio: Estimate) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from levelhead.report.text import LONGEST_SENTENCE, Record, estimate_from_dict, interval, number, short, span
@@ -188,7 +188,7 @@ def axis(values: Sequence[float], ticks: int = 5) -> Record:
     power = 10 ** math.floor(math.log10(rough))
     step = power * next(factor for factor in _STEPS if factor * power >= rough * (1 - 1e-9))
     first = math.ceil(low / step - 1e-9)
-    digits = max(0, -math.floor(math.log10(step) + 1e-9)) + (step / 10 ** math.floor(math.log10(step) + 1e-9) == 2.5)
+    digits = max(0, -math.floor(math.log10(step) + 1e-9)) + (step / power == 2.5 and step < 10)
     marks = [round(step * position, 10) for position in range(first, math.floor(high / step + 1e-9) + 1)]
     return {"low": low, "high": high, "ticks": [{"at": mark, "text": number(mark, int(digits))} for mark in marks]}
 
@@ -237,7 +237,6 @@ def curves(
     titles: tuple[str, str],
     band: Sequence[tuple[float, float, float]] = (),
     marks: Sequence[float] = (),
-    diagonal: bool = False,
     points: Sequence[tuple[float, float, float, float, bool]] = (),
     ticks: Sequence[tuple[float, str]] = (),
     notes: Sequence[str] = (),
@@ -246,13 +245,13 @@ def curves(
     """Return a picture of lines, distinguished by their dashes, with a legend below.
 
     ``lines`` are names with places (x, y) from left to right, ``band`` is (x, low, high) around the first, ``marks``
-    are upright lines; ``diagonal`` draws the line from corner to corner of the unit square. ``points`` are (x, y, low,
-    high) and whether the point stands out; ``ticks`` name places below the picture.
+    are upright lines. ``points`` are (x, y, low, high) and whether the point stands out; ``ticks`` name places below
+    the picture.
     """
     places = [place for _, line in lines for place in line] + [(x, y) for x, *ends in band for y in ends]
     places += [(x, y) for x, *ends, _ in points for y in ends]
-    across = _tight([x for x, _ in places] + ([0.0, 1.0] if diagonal else []))
-    up = _tight([y for _, y in places] + ([0.0, 1.0] if diagonal else [0.0]))
+    across = _tight([x for x, _ in places])
+    up = _tight([y for _, y in places] + [0.0])
 
     def drawn(line: Sequence[tuple[float, float]]) -> str:
         wide, tall = across["high"] - across["low"], up["high"] - up["low"]
@@ -278,7 +277,6 @@ def curves(
         ],
         "band": drawn(edge),
         "marks": [drawn([(x, up["low"]), (x, up["high"])]) for x in marks if _inside(x, across)],
-        "diagonal": drawn([(0.0, 0.0), (1.0, 1.0)]) if diagonal else "",
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
         "folded": folded,
     }
@@ -342,19 +340,9 @@ def _crowding(
     return near + sum(max(0.0, 17 - math.dist(at, label)) for label in labels) + 50 * outside
 
 
-def paragraph(text: str, *, strong: bool = False, where: str = PAGE) -> Record:
-    """Return a paragraph; ``strong`` sets it apart as something to know before reading on."""
-    return {"type": "paragraph", "text": short(text, 3 * LONGEST_SENTENCE), "strong": strong, "where": where}
-
-
-def said(sentences: Sequence[str], *, most: int = 0, more: str = "", where: str = BOTH) -> list[Record]:
-    """Return a paragraph for each sentence; a terminal shows ``most`` of them and counts the others as ``more``."""
-    most = most or len(sentences)
-    kept = sentences[:most] if where == TERMINAL else sentences
-    shown = [paragraph(one, where=where if at < most else PAGE) for at, one in enumerate(kept)]
-    if rest := max(0, len(sentences) - most):
-        shown.append(paragraph(f"And {rest:,} more {more}: in the JSON and on the page.", where=TERMINAL))
-    return shown
+def paragraph(text: str, *, where: str = PAGE) -> Record:
+    """Return a paragraph."""
+    return {"type": "paragraph", "text": short(text, 3 * LONGEST_SENTENCE), "where": where}
 
 
 def bullets(items: Sequence[str], *, folded: str = "", where: str = PAGE) -> Record:
@@ -372,11 +360,6 @@ def terms(items: Iterable[tuple[object, object]], *, where: str = PAGE) -> Recor
     }
 
 
-def code(text: str, caption: str = "") -> Record:
-    """Return a command as it is typed."""
-    return {"type": "code", "text": text, "caption": caption, "where": PAGE}
-
-
 def picture(file: Path, alt: str, caption: str) -> Record:
     """Return a PNG; it goes into the page, so that the page stays one file."""
     content = base64.b64encode(file.read_bytes()).decode()
@@ -389,28 +372,9 @@ def section(title: str, blocks: Sequence[Record], intro: str = "", *, rank: int 
     return {"title": title, "intro": intro, "blocks": list(blocks), "rank": rank}
 
 
-def of_terminal(result: Record, note: str) -> list[Record]:
-    """Return how a file was read, which a terminal shows above all else, and a note that it alone shows at the end."""
-    return [
-        section("How the file was read", said(result.get("reading", [])), rank=-1),
-        section("Note", said([note] if note else [], where=TERMINAL), rank=10),
-    ]
-
-
-def on_page(sections: Sequence[Record]) -> list[Record]:
-    """Return sections whose blocks a page alone shows."""
-    shown = (one | {"blocks": [block for block in one["blocks"] if block["where"] != TERMINAL]} for one in sections)
-    return [one | {"blocks": [block | {"where": PAGE} for block in one["blocks"]]} for one in shown]
-
-
 def part(sections: Sequence[Record], *, title: str = "", finding: str = "") -> Record:
     """Return sections that belong together: a page on several comparisons has one part each, with a title."""
     return {"title": short(title, 200), "finding": finding, "sections": [one for one in sections if one["blocks"]]}
-
-
-def by_column(sections: Mapping[str, Sequence[Record]]) -> list[Record]:
-    """Return a part for each sensitive column, with its name as the title where there are several."""
-    return [part(own, title=name if len(sections) > 1 else "") for name, own in sections.items()]
 
 
 def page(
@@ -420,7 +384,6 @@ def page(
     *,
     title: str,
     about: str = "",
-    facts: Iterable[tuple[str, str, str]] = (),
     lines: Sequence[str] = (),
     cautions: Sequence[str] = (),
     brief: Record | None = None,
@@ -437,7 +400,6 @@ def page(
         parts: of :func:`part`.
         title: of the browser's window.
         about: what was measured, in one line.
-        facts: key figures: name, value, and a word on it.
         lines: more sentences below the finding.
         cautions: what a reader must know before any figure.
         brief: of :func:`brief`, what a terminal shows unless everything is wanted; None: everything.
@@ -452,7 +414,6 @@ def page(
         "title": short(title, 120),
         "finding": finding,
         "about": short(about, LONGEST_SENTENCE),
-        "facts": [{"term": term, "value": value, "note": note} for term, value, note in facts],
         "lines": [short(line, LONGEST_SENTENCE) for line in lines],
         "cautions": [short(caution, LONGEST_SENTENCE) for caution in cautions],
         "parts": list(parts),

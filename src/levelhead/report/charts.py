@@ -86,7 +86,8 @@ def _panel(figure: str, shown: Sequence[tuple[Subject, str]], record: Record) ->
     ends = [end for line in lines for end in _ends(line)]
     fraction = all(one.found[figure].fraction for one, _ in shown if figure in one.found)
     share = fraction and all(0 <= end <= 100 for end in ends) and not figure.endswith(("difference", "rest"))
-    neutral = None if share else 1.0 if figure.partition("[")[0].endswith(NEUTRAL_ONE) else 0.0
+    ratio = not fraction and figure.endswith(NEUTRAL_ONE)
+    neutral = None if share or figure == "mean_prediction" else 1.0 if ratio else 0.0
     rows: list[Record] = []
     for at, ((subject, _), line) in enumerate(zip(shown, lines, strict=True)):
         if several and (not at or shown[at - 1][0].column != subject.column):
@@ -94,7 +95,7 @@ def _panel(figure: str, shown: Sequence[tuple[Subject, str]], record: Record) ->
         rows.append(line)
     pairs = any(isinstance(one.name, Pair) for one, _ in shown)
     title, about = (title_of(figure), "") if pairs else question(figure, Words(record))
-    axis = blocks.SHARES if share else blocks.axis([*ends, *([] if neutral is None else [neutral])], 3)
+    axis = blocks.SHARES if share else blocks.axis([*ends, *([] if neutral is None else [neutral])], 4)
     return {"title": title, "about": about, "axis": axis, "neutral": neutral, "rows": rows}
 
 
@@ -104,8 +105,8 @@ def _line(figure: str, subject: Subject, mark: str) -> Record:
     scale = 100 if row is None or row.fraction else 1
     bounds, old = subject.found.get(f"{figure}_bounds"), subject.found.get(f"{figure}_old")
     low, high = (_scaled(end, scale) for end in (found.low, found.high))
-    text = "–" if not found.defined else number(scale * found.value) if scale > 1 else digits(found.value)
-    said = f"{text}, interval {_text(low, scale)} to {_text(high, scale)}" if low is not None else text
+    text = "–" if not found.defined else _text(scale * found.value, figure, scale)
+    said = f"{text}, interval {_text(low, figure, scale)} to {_text(high, figure, scale)}" if low is not None else text
     if not found.defined:
         said = str(found.reason or "not compared")
     return {
@@ -148,5 +149,9 @@ def _scaled(value: float, scale: float) -> float | None:
     return scale * value if math.isfinite(value) else None
 
 
-def _text(value: float | None, scale: float) -> str:
-    return "" if value is None else number(value) if scale > 1 else digits(value)
+def _text(value: float | None, figure: str, scale: float) -> str:
+    """Return a number as its panel shows it: percent with one digit, a ratio with two, any other unit with three."""
+    if value is None:
+        return ""
+    ratio = scale == 1 and figure.endswith(NEUTRAL_ONE)
+    return number(value, 2 if ratio else 1) if ratio or scale > 1 else digits(value)

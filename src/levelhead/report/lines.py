@@ -46,13 +46,11 @@ def chart(record: Record, finding: str) -> list[Record]:
     ]
 
 
-def curves(record: Record) -> list[Record]:
-    """Return the gap over the threshold of scores, and what changes along numbers."""
-    found = []
-    for name, own in list(((record.get("scores") or {}).get("by_attribute") or {}).items())[:1]:
-        for key, curve in own["curves"].items():
-            if key == "equalized_odds_worst" and len(curve["thresholds"]) > 1:
-                found.append(_gap(name, key, curve, record))
+def curves(record: Record, column: str) -> list[Record]:
+    """Return a column's gap over the threshold of scores, and what changes along numbers."""
+    own = ((record.get("scores") or {}).get("by_attribute") or {}).get(column, {}).get("curves", {})
+    gap = own.get("equalized_odds_worst", {"thresholds": []})
+    found = [_gap(column, "equalized_odds_worst", gap, record)] if len(gap["thresholds"]) > 1 else []
     for name, own in (record.get("continuous") or {}).items():
         if own["curve"]:
             found.append(_along(name, own["curve"], whole=record["kind"] == "audit"))

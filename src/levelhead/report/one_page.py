@@ -79,7 +79,7 @@ def one_page(record: Record, *, source: str = "") -> Record:
         cautions=record.get("warnings", []),
         brief=found.brief(),
         headline=found.headline,
-        deck=found.deck,
+        deck=" ".join([found.deck, *found.denominators()]),
         chart=found.chart(),
         sure=found.sure(),
     )
@@ -142,6 +142,14 @@ class _Found:
         told = [rest[:1].upper() + rest[1:]] if rest else []
         told += [f"Adjusted for {comparisons:,} comparisons."] if adjusted else []
         return head, " ".join(told)
+
+    def denominators(self) -> list[str]:
+        """Say how many rows the rates of the headline's two groups are of; nothing of other findings."""
+        named = [self.subjects[at] for at in self.named]
+        if not self.figures or not all(_value(one, self.figures[0]) in self.head for one in named):
+            return []
+        rates = [row.found.n for one in named if (row := _row(one, self.figures[0])) and row.fraction]
+        return [f"The rates are of {rates[0]:,} and {rates[1]:,} rows."] if len(rates) == 2 else []
 
     @property
     def headline(self) -> list[Record]:
@@ -220,7 +228,7 @@ class _Found:
             return drawn
         marks = dict(zip(self.named, ("on2", "on"), strict=False))
         drawn = [chart(self.subjects, self.figures, self.record, marks)] if self.figures else []
-        return [*drawn, *lines.curves(self.record)]
+        return [*drawn, *lines.curves(self.record, self._column)]
 
     def sure(self) -> list[tuple[str, str]]:
         """Return three questions with their answers: chance, what could be missed, and what it does not say."""
@@ -267,20 +275,19 @@ class _Found:
                 else _cell(_row(one, name)) for name in figures
             ]  # fmt: skip
             rows.append((f"{short(one.column, 20)}: {one.name}" if several else one.name, cells))
-        heads = ["Groups" if pairs else "Group", *([] if pairs else ["Rows"]), *map(self._head, figures)]
+        heads = ["Groups" if pairs else "Group", *([] if pairs else ["Rows"]), *map(title_of, figures)]
+        shares = [row for one in self.subjects for name in figures if (row := _row(one, name)) and row.fraction]
         by = joined([short(name, 30) for name in dict.fromkeys(one.column for one in self.subjects)][:4])
         of_class = self.words.favourable or self.words.positive
         outcome = short(self.words.decision or of_class, 40)
         about = f": rates of {outcome}" if of_class and not pairs else ""
+        about += " in percent" if about else ", percent" if shares else ""
         table = blocks.table(f"Groups by {by}{about}, with {self.level} intervals", heads, rows)
         named = [self._named(sentence) for sentence in self.sentences[:6]]
         named[0] += [at for at in references if self.subjects[at].column == self._column]
         size = sorted(range(len(rows)), key=lambda at: -self.subjects[at].rows)
         places = list(dict.fromkeys([*self.named, *references, *size]))
         return blocks.brief(self.sentences[1:], table, places, row="pair" if pairs else "group", named=named)
-
-    def _head(self, figure: str) -> str:
-        return title_of(figure) + (", %" if any(_row_is_share(one, figure) for one in self.subjects) else "")
 
     def _reference(self, column: str) -> str | None:
         """Return the group that ratios of a column are to."""
@@ -301,7 +308,7 @@ class _Found:
         also = list(dict.fromkeys([*self.sentences, *told(self.record)]))
         for row in (row for row in self.rows if not _known(row) and isinstance(row.group, Pair)):
             also.append(f"{title_of(row.figure)}, {row.group}: undefined, {row.found.reason}.")
-        count = f"{counted(sum(self.columns.values()), 'group')}, {counted(len(names), 'figure')}"
+        count = counted(sum(self.columns.values()), "group")
         basis = [one for part in (self.record.get("parts") or {}).values() for one in part.get("rests_on", ())]
         further = [blocks.bullets(also, where=blocks.BOTH)] if also else []
         further += self._pairs(more)
@@ -369,7 +376,11 @@ class _Found:
         definitions = [(title_of(name), definition_of(name)) for name in names if definition_of(name)]
         terms += [(name, text) for name, text in record.get("facts") or ()]
         words = [blocks.terms(terms), blocks.terms(definitions), blocks.paragraph(STATISTICS["undefined"][1])]
-        reading = blocks.section("How the file was read", blocks.said(record.get("reading") or ()), rank=-1)
+        reading = blocks.section(
+            "How the file was read",
+            [blocks.bullets(record["reading"], where=blocks.BOTH)] if record.get("reading") else [],
+            rank=-1,
+        )
         return [*([reading] if reading["blocks"] else []), blocks.section("", words), provenance(record)]
 
 
@@ -395,11 +406,6 @@ def _count(row: Row) -> Record:
 
 def _row(one: Subject, figure: str) -> Row | None:
     return one.found.get(figure) or one.found.get(f"{figure}_new")
-
-
-def _row_is_share(one: Subject, figure: str) -> bool:
-    row = _row(one, figure)
-    return row is not None and row.fraction
 
 
 def _value(one: Subject, figure: str, scale: int = 100) -> str:

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from levelhead.metrics.joint import MARGIN
-from levelhead.metrics.names import METRICS, RATE_TITLES
+from levelhead.metrics.names import METRICS
 from levelhead.report import marks
 from levelhead.report.text import (
     Record,
     counted,
     estimate_from_dict,
     joined,
-    level_text,
     number,
     percent,
     percent_ends,
@@ -283,21 +282,18 @@ def _verdict(figure: Estimate) -> str:
 
 
 def audit_sentences(
-    result: Record, *, brief: bool = False, asked: Sequence[str] = (), ratios: Sequence[str] = (),
-    beside: Sequence[str] = (),
-) -> list[str]:  # fmt: skip
+    result: Record, *, asked: Sequence[str] = (), ratios: Sequence[str] = (), beside: Sequence[str] = ()
+) -> list[str]:
     """Say what an audit found: what was asked, what must be known before any gap, then the lowest ratio or largest gap.
 
     Args:
         result: the audit's JSON.
-        brief: leave out the denominators of the rates.
         asked: what answers a question of its own. Nothing but a model with one answer goes before it.
         ratios: of the favourable outcome; the first one goes before the largest gap.
         beside: what else options requested, after the largest gap.
 
     Returns:
-        full sentences, of which the first is the headline; the rows of the largest gap and the largest gap of each
-        other column follow.
+        full sentences, of which the first is the headline; the largest gap of each other column follows.
     """
     finding, words = result["finding"], Words(result)
     answers, constant = _answer_sentences(finding, words), finding["constant"] is not None
@@ -314,27 +310,13 @@ def audit_sentences(
     if weights:
         headline += f" Weighted: effective sample size {weights['worth']:,.0f}."
     gap = [*beside, headline] if answers else [headline, *beside]  # gaps of a model at chance say little
-    sentences += [*ratios[:1], *gap]
-    sides = [f"{_rows(pair[side])} of {words.group(pair, side)}" for side in ("first", "second")]
-    told = f"Denominators of these rates: {', '.join(sides)}."
-    sentences += known
-    if finding["comparisons"] > 1:
-        told += (
-            f" {level_text(result.get('level', 0.95))} confidence, adjusted for {finding['comparisons']:,} comparisons."
-        )
+    sentences += [*ratios[:1], *gap, *known]
     others: dict[str, Record] = {}
     for one in result["pairs"]:
         if one["attribute"] != pair["attribute"]:
             others.setdefault(one["attribute"], one)
     gaps = [pair_sentence(one, words) for one in others.values()]
-    return [*sentences, *([] if brief else [told]), *ratios[1:], *gaps]
-
-
-def _rows(side: Record) -> str:
-    """Say the denominator of a rate and, of weighted or clustered rows, their effective number."""
-    if "clusters" in side:
-        return f"{counted(side['rows'], 'row')} in {counted(side['clusters'], 'cluster')}"
-    return f"{side['rows']:,}" + (f" (effective {side['worth']:,.0f})" if "worth" in side else "")
+    return [*sentences, *ratios[1:], *gaps]
 
 
 def _answer_sentences(finding: Record, words: Words) -> list[str]:
@@ -476,56 +458,6 @@ def named_group(attribute: str, group: str) -> str:
 def turned(figure: Estimate, whole: float = 1) -> Estimate:
     """Return one less a share with its interval, or with ``whole`` 0 a difference with the other sign."""
     return replace(figure, value=whole - figure.value, low=whole - figure.high, high=whole - figure.low)
-
-
-def range_sentence(one: Record) -> str:
-    """Say the range of a rate over many groups, beside its range under permutation."""
-    what = str(RATE_TITLES.get(one["rate"], one["rate"])).lower()
-    return (
-        f"The {what} spans {number(100 * one['value'])} points over {counted(one['groups'], 'group')} of "
-        f"“{short(one['attribute'], 40)}”, from {short(one['lowest'], 40)} to {short(one['highest'], 40)}. Without any "
-        f"true difference, the expected span is {number(100 * one['expected'])} points, and 1 audit in 20 exceeds "
-        f"{number(100 * one['high'])}."
-    )
-
-
-def detectable_sentences(result: Record) -> list[str]:
-    """Say for each sensitive column which gaps its rows can detect; of several classes, in the rarest."""
-    hardest: dict[tuple[str, str], Record] = {}
-    classes = {one["class"] for one in result.get("detectable", [])}
-    for one in result.get("detectable", []):
-        key = (one["attribute"], one["rate"])
-        if key not in hardest or _hardness(one) > _hardness(hardest[key]):
-            hardest[key] = one | {"several": len(classes) > 1}
-    columns = dict.fromkeys(attribute for attribute, _ in hardest)
-    return [_detectable_sentence([one for one in hardest.values() if one["attribute"] == name]) for name in columns]
-
-
-def _hardness(one: Record) -> float:
-    return math.inf if one["worst"]["gap"] is None else float(one["worst"]["gap"])
-
-
-def _detectable_sentence(rates: Sequence[Record]) -> str:
-    """Say which gaps the rows of one sensitive column can detect; ``rates`` are of one column."""
-    parts = []
-    for one in rates:
-        title = str(RATE_TITLES.get(one["rate"], one["rate"])).lower()
-        least, most = one["best"]["gap"], one["worst"]["gap"]
-        if least is None:
-            gap = "no gap"
-        elif most is None:
-            gap = f"{number(100 * least)} points (none between the smallest groups)"
-        elif number(100 * least) == number(100 * most):
-            gap = f"{number(100 * least)} points"
-        else:
-            gap = f"{number(100 * least)} to {number(100 * most)} points"
-        parts.append(f"{gap} in the {title}" + (f" of “{short(one['class'], 40)}”" if one.get("several") else ""))
-    power = round(100 * rates[0]["power"])
-    sizes = ", depending on group size" if any(" to " in part for part in parts) else ""
-    return (
-        f"{short(rates[0]['attribute'], 40)}: with this many rows, an audit detects gaps of {joined(parts)} in {power} "
-        f"of 100 cases{sizes}. Smaller gaps may exist."
-    )
 
 
 def one_run_sentence(figure: Estimate, attribute: str, metric: str = "equalized_odds") -> str:
