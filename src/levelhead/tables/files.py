@@ -41,7 +41,8 @@ FILE = "file"
 BATCH_ROWS = 1 << 18
 SMALL_RANGE = 1 << 10
 """Whole numbers that lie as close together are their own codes: none is looked up."""
-BATCH_BYTES = 1 << 24
+BATCH_BYTES = 1 << 22
+"""Read of a csv at a time; Arrow reads up to 32 such blocks ahead. Rows of a parquet file may take four times this."""
 
 Read = dict[str, pyarrow.Array]
 Found = TypeVar("Found")
@@ -607,7 +608,7 @@ def _batch_rows(metadata: pyarrow.parquet.FileMetaData) -> int:
     """
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     longest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=1.0)
-    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, longest))))
+    return max(1, min(BATCH_ROWS, int(4 * BATCH_BYTES / max(1.0, longest))))
 
 
 def _is_text(kind: pyarrow.DataType) -> bool:
