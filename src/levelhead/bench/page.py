@@ -442,7 +442,7 @@ def _area(area: Estimate, difference: Estimate | None) -> Record:
 
 def _pareto(one: Compared) -> list[Record]:
     comparison = one.comparison
-    every = points_of(comparison, MAIN, "accuracy")
+    every = points_of(comparison)
     missing = [short(point.not_drawn, 600) for point in every if point.not_drawn]
     points: list[Record] = [
         {

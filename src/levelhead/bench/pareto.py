@@ -7,15 +7,13 @@ corners of an empirical Pareto set are within the noise of rows and seeds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.bench.comparison import Comparison
+from levelhead.bench.comparison import MAIN, Comparison
 from levelhead.bench.frontier import pareto_set
-from levelhead.metrics import METRICS
 from levelhead.report import marks
 from levelhead.types import Estimate
 
@@ -56,60 +54,38 @@ class Point:
     x: Estimate
     y: Estimate
     kept: bool
-    far: bool = False  # from the others, and at chance: to show it would make them hard to distinguish
-
-    @property
-    def missing(self) -> str | None:
-        """Why it cannot be drawn, or None."""
-        for estimate in (self.x, self.y):
-            if not estimate.defined:
-                return estimate.reason or "undefined"
-        return None
 
     @property
     def not_drawn(self) -> str:
-        """A sentence on a row that a picture leaves out; empty for one that is drawn."""
-        if self.missing is not None:
-            return f"Not drawn: {self.label} ({self.missing})."
-        place = f"{100 * self.x.value:.1f}, {100 * self.y.value:.1f}"
-        return f"Outside the picture: {self.label}, at {place}." if self.far else ""
+        """A sentence on a row that a picture leaves out; empty for one that is drawn.
+
+        Constant and random answers have small gaps, far from all others: a row at chance is named and not drawn.
+        """
+        undefined = [one.reason or "undefined" for one in (self.x, self.y) if not one.defined]
+        why = [*undefined, *["its answers are no better than chance"] * (marks.AT_CHANCE in self.marks)]
+        return f"Not drawn: {self.label} ({why[0]})." if why else ""
 
 
-def points_of(comparison: Comparison, x: str, y: str) -> list[Point]:
-    """Return every row, in the table's order.
+def points_of(comparison: Comparison) -> list[Point]:
+    """Return every row in the plane of the gap (x) and accuracy (y), in the table's order.
 
     No marked row is part of the Pareto set, and none keeps another out. Beside rows that see groups no method without
     demographics might be in it, though they answer to another question; rows at chance, or not yet distinguished from
-    it,
-    may have small gaps for a bad reason.
+    it, may have small gaps for a bad reason.
     """
     rows = comparison.table.rows
     plain = [name for name in rows if not comparison.marks(name)]
-    pairs = np.array([[rows[name][x].estimate.value, rows[name][y].estimate.value] for name in plain]).reshape(-1, 2)
-    kept = dict(zip(plain, pareto_set(pairs, (METRICS[x].larger_is_better, METRICS[y].larger_is_better)), strict=True))
-    points = [
+    pairs = [[rows[name][metric].estimate.value for metric in (MAIN, "accuracy")] for name in plain]
+    kept = dict(zip(plain, pareto_set(np.reshape(pairs, (-1, 2)), (False, True)), strict=True))
+    return [
         Point(
             name,
             comparison.label(name),
             comparison.marks(name),
             comparison.oracle[name],
-            figures[x].estimate,
-            figures[y].estimate,
+            figures[MAIN].estimate,
+            figures["accuracy"].estimate,
             bool(kept.get(name, False)),
         )
         for name, figures in rows.items()
     ]
-    near = [point for point in points if point.missing is None and marks.AT_CHANCE not in point.marks]
-    return [replace(point, far=_doubles(point, near)) for point in points]
-
-
-def _doubles(point: Point, near: Sequence[Point]) -> bool:
-    """Return whether a row at chance would double what is shown of those ``near``."""
-    if not near or marks.AT_CHANCE not in point.marks or point.missing is not None:
-        return False
-
-    def doubles(value: Estimate, others: Sequence[Estimate]) -> bool:
-        low, high = min(each.low for each in others), max(each.high for each in others)
-        return max(high, value.value) - min(low, value.value) > 2 * (high - low)
-
-    return doubles(point.x, [each.x for each in near]) or doubles(point.y, [each.y for each in near])
