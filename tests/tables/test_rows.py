@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from levelhead.tables.rows import MOST_VALUES, Rows, matched
-from levelhead.tables.source import Arrays
+from levelhead.tables.source import Arrays, Wanted
 from levelhead.types import DataError
 
 
@@ -60,7 +60,7 @@ def test_arrays_are_as_long_as_their_labels() -> None:
     source.add_numbers("age", [1, 2], "The age", "ages")
     assert source.title("The label") == "The label"
     assert source.add_words({"The label": ["x", "y"]}) == ("The label",)
-    (batch,) = source.batches(["The label"], ["The label"], ["age"])
+    (batch,) = source.batches(Wanted(["The label"], ["The label"], ["age"]))
     assert batch.outcomes["The label"][1] == ["a", "b"]
     assert batch.words["The label"][1][:2] == ["x", "y"]
     assert batch.numbers["age"].tolist() == [1.0, 2.0]

@@ -18,7 +18,7 @@ from levelhead.metrics.names import Key
 from levelhead.report.text import clustered_sentence
 from levelhead.tables.columns import occurring
 from levelhead.tables.files import File, Files
-from levelhead.tables.source import Source
+from levelhead.tables.source import Source, Wanted
 from levelhead.tables.tally import Tally
 from levelhead.types import printable
 
@@ -72,7 +72,7 @@ def repeating_id(source: Source, used: Collection[str], advice: str = "keep one 
     for name in source.file_of("").header() if isinstance(source, File | Files) else ():
         if name in used or not ID.search(name):
             continue
-        codes, values, _ = occurring(next(source.batches(words=[name])).words[name])
+        codes, values, _ = occurring(next(source.batches(Wanted(words=[name]))).words[name])
         known, rows = len(values) - (None in values), len(codes)
         if known >= FEWEST_IDS and rows >= REPEATED * known:
             return [

@@ -71,10 +71,11 @@ def columns_of(path: str) -> list[str]:
 def values_of(path: str, column: str) -> list[str]:
     """Return the values of a column as texts, in order, at most :data:`MOST_CHOICES`; none of an unusable column."""
     from levelhead.tables.files import table_at
+    from levelhead.tables.source import Wanted
 
     found: dict[str, None] = {}
     try:
-        for batch in table_at(path).batches([], [column]):
+        for batch in table_at(path).batches(Wanted(words=[column])):
             found |= dict.fromkeys(str(value) for value in batch.words[column][1] if value is not None)
             if len(found) > MOST_CHOICES:
                 return []

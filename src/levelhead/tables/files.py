@@ -28,7 +28,7 @@ from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
 from levelhead.extras import explained
 from levelhead.spelling import shape_of
 from levelhead.tables.columns import Column, FloatArray, numbers_of_column
-from levelhead.tables.source import Batch, Source
+from levelhead.tables.source import Batch, Source, Wanted
 from levelhead.types import ConfigError, DataError, LevelheadError, printable, quoted, require_columns
 
 # What counts as missing in a label or prediction column of text. In a group column only an empty field does: "NA" or
@@ -63,39 +63,33 @@ class Stored(Source):
         """Return the file and the column."""
         return f"{self.file_of(column)}, column {quoted(column)}"
 
-    def batches(
-        self,
-        outcomes: Sequence[str] = (),
-        words: Sequence[str] = (),
-        numbers: Sequence[str] = (),
-        along: Sequence[str] = (),
-        cut: Collection[str] = (),
-    ) -> Iterator[Batch]:
+    def batches(self, wanted: Wanted) -> Iterator[Batch]:
         """Yield batches of rows.
 
         Fields of csv and tsv files are texts, exactly as they are written: ``1``, ``01`` and ``1.0`` are three values.
         The types of a parquet file stay what they are.
         """
+        outcomes, words, numbers, along = wanted
         numbers = list(dict.fromkeys([*numbers, *(name for name in along if name not in words)]))
         if clash := [name for name in numbers if name in (*outcomes, *words)]:
             raise DataError(
                 f"Column {quoted(clash[0])} is named twice, as numbers and as a label, prediction or group. Name each "
                 "once."
             )
-        wanted = list(dict.fromkeys([*outcomes, *words, *numbers]))
-        absent = {name: MISSING if name in outcomes else [""] for name in wanted if name not in numbers}
+        every = list(dict.fromkeys([*outcomes, *words, *numbers]))
+        absent = {name: MISSING if name in outcomes else [""] for name in every if name not in numbers}
         missing = _Missing([*outcomes, *numbers])
-        for read in self.read(wanted, numbers):
+        for read in self.read(every, numbers):
             columns = {
                 name: codes_of(read[name], self.title(name), texts if self.file_of(name).is_text else ())
                 for name, texts in absent.items()
             }
-            for name in {*cut, *along} & columns.keys():
+            for name in {*words, *along} & columns.keys():
                 if self.file_of(name).has_commas(name):
                     codes, texts = columns[name]
                     columns[name] = codes, [one.replace(",", ".") if isinstance(one, str) else one for one in texts]
             values = {name: floats_of(read[name], self.title(name)) for name in numbers}
-            missing.add(columns, values, len(read[wanted[0]]))
+            missing.add(columns, values, len(read[every[0]]))
             for name in along:
                 if name in columns:
                     codes, texts = columns[name]
@@ -427,17 +421,9 @@ class Files(Stored):
         """Yield columns of all files batch by batch."""
         return itertools.chain.from_iterable(one.read(wanted, numbers, plain) for one in self.files)
 
-    def batches(
-        self,
-        outcomes: Sequence[str] = (),
-        words: Sequence[str] = (),
-        numbers: Sequence[str] = (),
-        along: Sequence[str] = (),
-        cut: Collection[str] = (),
-    ) -> Iterator[Batch]:
+    def batches(self, wanted: Wanted) -> Iterator[Batch]:
         """Yield batches of the rows of all files; a missing value is an error at the end of its file."""
-        every = (one.batches(outcomes, words, numbers, along, cut) for one in self.files)
-        return itertools.chain.from_iterable(every)
+        return itertools.chain.from_iterable(one.batches(wanted) for one in self.files)
 
     def taken(self, columns: Sequence[str]) -> list[str]:
         """Say how the first files were read that are not plain."""

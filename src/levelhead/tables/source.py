@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,22 @@ class Batch(NamedTuple):
     numbers: dict[str, FloatArray]
 
 
+class Wanted(NamedTuple):
+    """Columns of a table, by name.
+
+    Attributes:
+        outcomes: labels, predictions, clusters or ids, of which no value may be missing.
+        words: groups. Where a file writes the numbers of such a column with decimal commas, they are points here.
+        numbers: numbers, such as scores, of which none may be missing or infinite.
+        along: numbers which may be columns of words as well.
+    """
+
+    outcomes: Sequence[str] = ()
+    words: Sequence[str] = ()
+    numbers: Sequence[str] = ()
+    along: Sequence[str] = ()
+
+
 class Source(ABC):
     """Rows of a table."""
 
@@ -52,22 +68,8 @@ class Source(ABC):
         return column
 
     @abstractmethod
-    def batches(
-        self,
-        outcomes: Sequence[str] = (),
-        words: Sequence[str] = (),
-        numbers: Sequence[str] = (),
-        along: Sequence[str] = (),
-        cut: Collection[str] = (),
-    ) -> Iterator[Batch]:
+    def batches(self, wanted: Wanted) -> Iterator[Batch]:
         """Yield batches of rows, and nothing but the columns requested.
-
-        Args:
-            outcomes: columns of labels, predictions, clusters or ids, of which no value may be missing.
-            words: columns of groups.
-            numbers: columns of numbers, such as scores, of which none may be missing or infinite.
-            along: columns of numbers which may be columns of words as well.
-            cut: the columns of words that are cut into ranges.
 
         Raises:
             DataError: the table cannot be read or has no rows; or, after the last batch, a value is missing.
@@ -122,18 +124,12 @@ class Labelled(Source):
         """Return what sentences call a column."""
         return self.source.called(column)
 
-    def batches(
-        self,
-        outcomes: Sequence[str] = (),
-        words: Sequence[str] = (),
-        numbers: Sequence[str] = (),
-        along: Sequence[str] = (),
-        cut: Collection[str] = (),
-    ) -> Iterator[Batch]:
+    def batches(self, wanted: Wanted) -> Iterator[Batch]:
         """Yield the batches of the table without the other rows; raise :class:`DataError` where no row is left."""
         self.ignored = Ignored(self.ignored.label)
-        label = [] if self.ignored.label is None or self.label in outcomes else [self.label]
-        for batch in self.source.batches([*outcomes, *label], words, numbers, along, cut):
+        if self.ignored.label is not None and self.label not in wanted.outcomes:
+            wanted = wanted._replace(outcomes=[*wanted.outcomes, self.label])
+        for batch in self.source.batches(wanted):
             if self.ignored.label is None:
                 yield batch
             elif (there := self.ignored.mask(batch.outcomes[self.label])).any():
@@ -199,18 +195,11 @@ class Arrays(Source):
         """Return the column's own name."""
         return self._called.get(column, column)
 
-    def batches(
-        self,
-        outcomes: Sequence[str] = (),
-        words: Sequence[str] = (),
-        numbers: Sequence[str] = (),
-        along: Sequence[str] = (),
-        cut: Collection[str] = (),
-    ) -> Iterator[Batch]:
+    def batches(self, wanted: Wanted) -> Iterator[Batch]:
         """Yield all rows at once; outcomes, groups and numbers of one name are three columns."""
-        wanted = (outcomes, words, [*numbers, *along])
+        names = (wanted.outcomes, wanted.words, [*wanted.numbers, *wanted.along])
         held: Any = self._columns
-        yield Batch(*({name: one[name] for name in names} for one, names in zip(held, wanted, strict=True)))
+        yield Batch(*({name: one[name] for name in each} for one, each in zip(held, names, strict=True)))
 
     def _check(self, rows: int, what: str) -> None:
         self.rows = self.rows or rows

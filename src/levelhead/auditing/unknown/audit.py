@@ -20,7 +20,7 @@ from levelhead.metrics.intervals import check_options
 from levelhead.report.text import counted
 from levelhead.spelling import MOST_CLASSES
 from levelhead.tables.files import Stored
-from levelhead.tables.source import Labelled
+from levelhead.tables.source import Labelled, Wanted
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.types import ConfigError, DataError, quoted
 
@@ -50,7 +50,7 @@ def unrecorded(source: Stored, asked: Mapping[str, Any]) -> IndirectAudit:
     words = [name for name in known.columns if name not in numbers]
     titles = {name: source.title(name) for name in known.columns}
     tallies = {name: Tally(one, titles) for name, one in known.attributes.items()}
-    for batch in rows.batches(outcomes, words, numbers):
+    for batch in rows.batches(Wanted(outcomes, words, numbers)):
         # A column of fractions has hardly two equal ones: the numbers themselves stand instead of codes.
         columns: dict[str, Any] = batch.words | {name: (values, []) for name, values in batch.numbers.items()}
         for tally in tallies.values():
