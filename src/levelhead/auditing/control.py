@@ -34,7 +34,7 @@ from levelhead.metrics.names import RATE_TITLES, Key, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report import wide
 from levelhead.report.sentences import gap_words, named_group
-from levelhead.report.text import Record, counted, interval, number, short
+from levelhead.report.text import Record, counted, number, short
 from levelhead.report.wide import Fraction
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.repeated import kept
@@ -256,15 +256,6 @@ def control_sentences(result: Record, lacking: Pair | None = None) -> list[str]:
     if result["comparisons"] > 1:
         over += f" The interval is adjusted for {result['comparisons']:,} comparisons."
     return [told, over]
-
-
-def _points(one: Record) -> tuple[str, str]:
-    value, low, high = (100 * one[key] for key in ("difference", "low", "high"))
-    return number(value, signed=True), interval(low, high, signed=True)
-
-
-def _less(pair: Record) -> str:
-    return f"{short(pair['first']['group'], 40)} minus {short(pair['second']['group'], 40)}"
 
 
 class ControlFound(Found):

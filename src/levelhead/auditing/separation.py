@@ -14,7 +14,7 @@ from levelhead.report.text import Record
 from levelhead.types import Estimate
 
 RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
-MOST_LINES, MOST_DRAWN = 6, 32
+MOST_DRAWN = 32
 """Lines of a picture, and groups of which curves are kept."""
 
 
