@@ -242,6 +242,14 @@ def _unbounded(records: Iterable[Record | None]) -> list[str]:
     return [f"No interval: {reason}." for reason in reasons]
 
 
+def _grouped(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Say each text once, behind the names that it is about."""
+    names: dict[str, list[str]] = {}
+    for name, text in pairs:
+        names.setdefault(text, []).append(spaced(name))
+    return [f"{joined([*dict.fromkeys(some)])}: {text}." for text, some in names.items()]
+
+
 _TOLD = ("caution", "citation", "licence", "url")
 
 
@@ -257,14 +265,10 @@ def _benchmark(block: Record, names: Sequence[str], pairs: Sequence[Record]) -> 
     whole = [one for one in block["scores"] if not one["part"]]
     count = f", {counted(block['items'], 'item')}" if block.get("items") else ""
     caption = f"The whole of {short(block['name'], 60)}{count}"
-    notes = [*(f"{spaced(score)}: {unit}" for score, unit in block["units"].items()),
+    undefined = [(one["score"], figure["reason"]) for one in whole for figure in one["figures"]
+                 if figure is not None and figure["value"] is None]  # fmt: skip
+    notes = [*_grouped(block["units"].items()), *_grouped(undefined),
              *_unbounded(figure for one in block["scores"] for figure in one["figures"])]  # fmt: skip
-    notes += dict.fromkeys(
-        f"{spaced(one['score'])}: {figure['reason']}."
-        for one in whole
-        for figure in one["figures"]
-        if figure is not None and figure["value"] is None
-    )
     notes += [f"Differences are {names[1]} minus {names[0]}."] if pairs else []
     rows = [(spaced(one["score"]), cells(one)) for one in whole]
     where = blocks.PAGE if all(one["main"] for one in whole) and not pairs else blocks.BOTH

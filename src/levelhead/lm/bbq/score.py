@@ -114,7 +114,7 @@ def score_answers(
         finding=_without_options(kinds, len(items)) if lost else "",
         parts={name: figures(names == name) for name in dict.fromkeys(names.tolist())},
         units=UNITS | dict.fromkeys(classes, "share of answers"),
-        notes=tuple(_notes(items, kinds, written=bool(classes))),
+        notes=tuple(_notes(items, kinds, written=bool(classes) and not lost)),
     )
 
 
