@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from klaad_examples import TRIPLETS, language_model, tokenizer
-from scipy import stats
 from transformers import BatchEncoding
 
 from command_line import run, said
@@ -89,7 +88,6 @@ def test_figures_by_hand() -> None:
         },
         abs=1e-7,
     )
-    assert found.t["after"] == pytest.approx(stats.ttest_1samp([0.5, -0.25, 0.0], 0).statistic)
     assert found.difference["share"].value == pytest.approx(-0.5)
     assert found.difference["likelihood_difference_absolute"].value == pytest.approx(4 / 3 - 3)
     assert found.difference["entropy"].low < 0.3 < found.difference["entropy"].high
@@ -105,8 +103,7 @@ def test_intervals_draw_terms_and_say_when_there_are_few() -> None:
     assert math.isnan(one.after["share"].low)
     assert alone.before == alone.difference == {}
     nameless = gap_report(model("after"), [replace(row, term="") for row in ROWS[:3]])
-    assert "no target terms" in nameless.notes[2]
-    assert math.isnan(gap_report(model("after"), ROWS[:1]).t["after"])
+    assert "no target terms" in nameless.notes[1]
     with pytest.raises(DataError, match="No pair has both"):
         gap_report(model("after"), ROWS[3:4])
 
@@ -183,7 +180,7 @@ def test_the_verb_writes_aggregates(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert run(*line, "--html", tmp_path / "page.html", "--against", tmp_path / "before") == 0
     printed = said(capsys)
     assert page_of(tmp_path / "out" / "result.json")["finding"] in (tmp_path / "page.html").read_text()
-    for text in ("6 pairs of 6 terms", "0.4845", "25.11", "result.json"):
+    for text in ("6 pairs of 6 terms", "0.4845", "result.json"):
         assert text in printed
     text = (tmp_path / "out" / "result.json").read_text()
     assert not any(word in text for word in ("bird", "owl", "geese"))

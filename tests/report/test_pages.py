@@ -146,7 +146,7 @@ def gaps(*, compared: bool) -> dict[str, Any]:
             one |= {"before": one["after"], "difference": {"value": None, "reason": "not the same pairs"}}
     return {
         "models": {"after": HOSTILE[2]}, "selection": "held out", "pairs": 9, "terms": 3, "figures": figures,
-        "t": {}, "published": {"model": "Llama", "share": 0.4845}, "notes": ["few terms"],
+        "published": {"model": "Llama", "share": 0.4845}, "notes": ["few terms"],
     }  # fmt: skip
 
 

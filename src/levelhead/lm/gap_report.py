@@ -7,7 +7,6 @@ log-probabilities shows it, signed and absolute.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,6 @@ PUBLISHED: Mapping[str, Any] = {
     "model": "Llama-3.2-3B",
     "share": 0.4845,
     "chance": 0.0910,
-    "t": 25.11,
     "bearing_gap": 0.0022,
     "other_gap": 0.0010,
 }
@@ -56,15 +54,13 @@ class GapReport:
     """The figures of a model, and of the model before it was trained, if that was requested.
 
     ``after`` and ``before`` map the names of :data:`UNITS` to estimates whose intervals draw target terms again;
-    ``difference`` is after minus before over the same draws. ``t`` is the paired t statistic of hit minus chance, over
-    pairs as if they were independent, by ``after`` and ``before``.
+    ``difference`` is after minus before over the same terms.
     """
 
     names: Mapping[str, str]
     after: Mapping[str, Estimate]
     before: Mapping[str, Estimate]
     difference: Mapping[str, Estimate]
-    t: Mapping[str, float]
     pairs: int
     left_out: int
     terms: int
@@ -86,7 +82,6 @@ class GapReport:
                 | {side: estimate_to_dict(figures[name]) for side, figures in sides.items() if name in figures}
                 for name, unit in UNITS.items()
             },
-            "t": dict(self.t),
             "published": dict(PUBLISHED),
             "notes": list(self.notes),
         }
@@ -122,7 +117,6 @@ def gap_report(
     figures = {side: _figures([found[row] for row in rows], clusters) for side, found in pairs.items()}
     before = figures.get("before", {})
     notes = [str(model.beginning)]
-    notes.append("The t statistic takes pairs as independent, as the paper seems to; the intervals do not.")
     if not named:
         notes.append("Triplets have no target terms, so intervals draw pairs: too narrow if pairs share a term.")
     return GapReport(
@@ -130,7 +124,6 @@ def gap_report(
         after=figures["after"],
         before=before,
         difference={name: paired_difference(before[name], figures["after"][name]) for name in before},
-        t={side: _t_statistic([found[row] for row in rows]) for side, found in pairs.items()},
         pairs=len(rows),
         left_out=len(chosen) - len(rows),
         terms=terms,
@@ -175,13 +168,6 @@ def _figures(pairs: Sequence[PairGaps], clusters: Sequence[str]) -> dict[str, Es
         "likelihood_difference": mean(likelihoods),
         "likelihood_difference_absolute": mean([abs(value) for value in likelihoods]),
     }
-
-
-def _t_statistic(pairs: Sequence[PairGaps]) -> float:
-    """Return mean / standard error of hit minus chance; NaN where all are alike."""
-    over = np.array([pair.hit - pair.chance for pair in pairs])
-    error = over.std(ddof=1) / math.sqrt(len(over)) if len(over) > 1 else 0.0
-    return float(over.mean() / error) if error > 0 else math.nan
 
 
 def held_out_triplets(

@@ -371,9 +371,6 @@ def gap_page(record: Record, *, source: str = "") -> Record:
         cells = [_cell(figure[side], signed=side == "difference") for side in sides]
         cells.append(blocks.cell(_number(published[name])) if name in published else blocks.no_cell())
         rows.append((name.replace("_", " "), cells))
-    if values := record["t"]:
-        cells = [blocks.cell("–" if values.get(side) is None else number(values[side], 2)) for side in sides]
-        rows.append(("t of share minus chance", [*cells, blocks.cell(number(published["t"], 2))]))
     columns = ["Figure", *(heads[side] for side in sides), f"Paper, {published['model']}"]
     notes = [f"{name.replace('_', ' ')}: {figure['unit']}." for name, figure in record["figures"].items()]
     if record.get("left_out"):

@@ -78,7 +78,10 @@ def score_answers(
     for test, adjusted in zip(tests, holm([test["p"] for test in tests]), strict=True):
         test["p_holm"] = None if math.isnan(adjusted) else adjusted
         test["p"] = None if math.isnan(test["p"]) else test["p"]
-    return Scores("counterfactual", overall, units=_units(overall, units), notes=tuple(notes), tests=tuple(tests))
+    scales = {
+        label: f"difference: {units.get(label.removeprefix('absolute ').split(',')[0], 'score')}" for label in overall
+    }
+    return Scores("counterfactual", overall, units=scales, notes=tuple(notes), tests=tuple(tests))
 
 
 def _columns(
@@ -125,11 +128,3 @@ def _mean(effects: Mapping[str, float]) -> Estimate:
     if not rows:
         return Estimate.undefined("no template has a score in both")
     return estimated(rows, None, ratio, ids=list(effects))
-
-
-def _units(overall: Mapping[str, Estimate], units: Mapping[str, str]) -> dict[str, str]:
-    found = {}
-    for label in overall:
-        name = label.removeprefix("absolute ").split(",")[0]
-        found[label] = f"difference: {units.get(name, 'score')}"
-    return found
