@@ -117,3 +117,8 @@ def test_every_measured_result_of_a_kind_has_a_page(file: Path) -> None:
     page = page_of(file)
     assert page["finding"]
     assert "<h1" in render(page)
+    if page["kind"] == "Comparison":
+        assert len(page["finding"].split()) <= 28  # names of methods have several words
+        assert "AT CHANCE" not in page["finding"]
+        assert page["chart"]
+        assert 4 <= len(page["parts"]) <= 5
