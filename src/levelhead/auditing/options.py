@@ -93,8 +93,8 @@ class Roles:
         known = {role: name for role, name in outcomes.items() if name is not None}
         numbers, before = {role: name for role, name in named.items() if name is not None}, 0
         words = {f"group {name}": name for name in self.groups} | {f"level {name}": name for name in self.levels}
-        named_words = list(dict.fromkeys(words.values()))
-        for batch in source.batches(Wanted(list(known.values()), named_words, list(numbers.values()), self.along)):
+        wanted = list(known.values()), list(dict.fromkeys(words.values())), list(numbers.values())
+        for batch in source.batches(Wanted(*wanted, self.along, cuts)):
             found: dict[str, Any] = {role: batch.outcomes[name] for role, name in known.items()}
             found |= {role: batch.numbers[name] for role, name in numbers.items()}
             found |= {f"along {name}": batch.numbers[name] for name in self.along}
@@ -193,7 +193,7 @@ def cut_points(
 
     def batches(name: str) -> Iterator[tuple[Column, NDArray[np.int64] | None]]:
         before = 0
-        for batch in source.batches(Wanted(words=[name], numbers=[] if count is None else [count])):
+        for batch in source.batches(Wanted(words=[name], numbers=[] if count is None else [count], cut=cuts)):
             counts = None if count is None else whole_counts(batch.numbers[count], source.title(count), before)
             before += len(batch.words[name][0])
             yield batch.words[name], counts

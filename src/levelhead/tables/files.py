@@ -69,7 +69,7 @@ class Stored(Source):
         Fields of csv and tsv files are texts, exactly as they are written: ``1``, ``01`` and ``1.0`` are three values.
         The types of a parquet file stay what they are.
         """
-        outcomes, words, numbers, along = wanted
+        outcomes, words, numbers, along, cut = wanted
         numbers = list(dict.fromkeys([*numbers, *(name for name in along if name not in words)]))
         if clash := [name for name in numbers if name in (*outcomes, *words)]:
             raise DataError(
@@ -84,7 +84,7 @@ class Stored(Source):
                 name: codes_of(read[name], self.title(name), texts if self.file_of(name).is_text else ())
                 for name, texts in absent.items()
             }
-            for name in {*words, *along} & columns.keys():
+            for name in {*cut, *along} & columns.keys():
                 if self.file_of(name).has_commas(name):
                     codes, texts = columns[name]
                     columns[name] = codes, [one.replace(",", ".") if isinstance(one, str) else one for one in texts]

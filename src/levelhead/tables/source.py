@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,15 +40,17 @@ class Wanted(NamedTuple):
 
     Attributes:
         outcomes: labels, predictions, clusters or ids, of which no value may be missing.
-        words: groups. Where a file writes the numbers of such a column with decimal commas, they are points here.
+        words: groups.
         numbers: numbers, such as scores, of which none may be missing or infinite.
         along: numbers which may be columns of words as well.
+        cut: the columns of words that are cut into ranges.
     """
 
     outcomes: Sequence[str] = ()
     words: Sequence[str] = ()
     numbers: Sequence[str] = ()
     along: Sequence[str] = ()
+    cut: Collection[str] = ()
 
 
 class Source(ABC):
