@@ -200,7 +200,7 @@ def test_from_a_csv_to_an_evaluation_without_an_editor(
     folder = Path("runs/reviews-seed0")
     assert run("evaluate", folder, "--html", "page.html") == 0
     assert "No groups are known" in capsys.readouterr().out
-    assert re.search(r"<h1>Right for [\d.]+% of \d+ rows; no groups are known\.", Path("page.html").read_text())
+    assert re.search(r"<h1[^>]*>Right for [\d.]+% of \d+ rows", Path("page.html").read_text())
 
     # Another table is evaluated as a whole.
     table.drop(columns=["gender", "Age"])[:40].to_csv("later.csv", index=False)
