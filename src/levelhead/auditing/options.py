@@ -280,14 +280,15 @@ class AuditOptions:
 
     def leaves_out(self, group: Key) -> bool:
         """Whether no gap compares a group, because it represents rows without one."""
-        return is_left_out(group, self.missing)
+        return self.missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
 
     def check(self, roles: Roles) -> None:
         """Raise an error, before anything is counted, for columns that do not fit or an option out of range."""
         check_grouping(len(roles.groups), self.min_count, self.intersect, self.missing)
         if self.metrics is not None:
             check_metrics(self.metrics)
-        check_levels(roles.levels, roles.groups)
+        if clash := [name for name in roles.levels if name in roles.groups]:
+            raise ConfigError(f"{quoted(clash[0])} is both a group and a control column. Remove one of them.")
 
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
@@ -327,17 +328,6 @@ def refuse_twice(roles: Roles, more: Sequence[tuple[str | None, str]] = ()) -> N
             advice = " For decisions without outcomes, leave the label out." if what == "prediction" else ""
             raise ConfigError(f"{quoted(name)} is named as {seen[name]} and as {what}. Name two columns.{advice}")
         seen[name] = what
-
-
-def check_levels(levels: Sequence[str], groups: Sequence[str]) -> None:
-    """Raise an error for a control column that is a group column as well."""
-    if clash := [name for name in levels if name in groups]:
-        raise ConfigError(f"{quoted(clash[0])} is both a group and a control column. Remove one of them.")
-
-
-def is_left_out(group: Key, missing: str) -> bool:
-    """Return whether a group represents rows without one, and is not compared; ``missing`` as in :func:`audit`."""
-    return missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
 
 
 def about_of(given: Mapping[str, str] | None) -> dict[str, str]:

@@ -181,7 +181,7 @@ def test_three_groups_with_labelled_rows_are_compared_in_pairs(proxies: list[str
     for pair, true in THREE.items():
         assert found[pair].estimate.low < true < found[pair].estimate.high
         assert width(found[pair].estimate) < 1.05 * width(found[pair].alone)
-    assert any("There are 3 pairs of groups: intervals are adjusted" in line for line in part.rests_on)
+    assert any("There are 3 pairs of groups: their intervals hold together" in line for line in part.rests_on)
     assert "; the largest of 3 differences, adjusted for all; " in part.headline
     if len(proxies) == 2:
         assert width(found["c", "a"].estimate) < 0.9 * width(found["c", "a"].alone)

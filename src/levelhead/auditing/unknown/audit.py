@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from levelhead.auditing.of_run import joined
-from levelhead.auditing.options import Roles, refuse_twice
+from levelhead.auditing.options import AuditOptions, Roles, refuse_twice
 from levelhead.auditing.unknown.answer import IndirectAudit
 from levelhead.auditing.unknown.cells import Cells
-from levelhead.auditing.unknown.choice import Options, answer
+from levelhead.auditing.unknown.choice import answer
 from levelhead.auditing.unknown.known import Known
 from levelhead.auditing.unknown.tally import Pattern, Tally
 from levelhead.metrics.group import FloatArray
@@ -38,13 +38,13 @@ def unrecorded(source: Stored, asked: Mapping[str, Any]) -> IndirectAudit:
     """
     known = Known.of(asked)
     label, prediction = asked["label"], asked["prediction"]
-    options = Options(**{name: asked[name] for name in ("level", "replicates", "seed") if name in asked})
+    options = AuditOptions.of(asked)
     check_options(options.level, options.replicates)
     refuse_twice(Roles(label, prediction, ()), known.roles)
     outcomes = [prediction] if label is None else [label, prediction]
     names = [*outcomes, *known.columns]
     source = joined(source, asked["join"], asked["on"], names)
-    rows = Labelled(source, label, asked.get("ignore_label") if label else None)
+    rows = Labelled(source, label, options.ignore_label)
     fractions = (*known.proxies, *known.probabilities.values())
     numbers = [name for name in fractions if source.file_of(name).stores_fractions(name)]
     words = [name for name in known.columns if name not in numbers]
@@ -55,7 +55,7 @@ def unrecorded(source: Stored, asked: Mapping[str, Any]) -> IndirectAudit:
         columns: dict[str, Any] = batch.words | {name: (values, []) for name, values in batch.numbers.items()}
         for tally in tallies.values():
             tally.add(batch.outcomes[label or prediction], batch.outcomes[prediction], columns)
-    label_map = LabelMap(asked.get("label_map"))
+    label_map = options.label_map
     of_labels: dict[Hashable, int] = {}
     predictions: dict[Hashable, int] = {}
     for pattern, sums in next(iter(tallies.values())).sums.items():
@@ -69,7 +69,7 @@ def unrecorded(source: Stored, asked: Mapping[str, Any]) -> IndirectAudit:
     if len(predictions) == 1:
         only = quoted(str(next(iter(predictions))))
         warnings.append(f"Every prediction is {only}: every gap among these rows is 0, whatever the groups are.")
-    wanted = _wanted(in_order({**of_labels, **predictions}), asked.get("positive"), label_map)
+    wanted = _wanted(in_order({**of_labels, **predictions}), options.positive, label_map)
     parts = {}
     for name, tally in tallies.items():
         merged: dict[Pattern, FloatArray] = {}

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.unknown.answer import PERSONS, IndirectGap, IndirectPart, points
 from levelhead.auditing.unknown.cells import LEAST_SPREAD, Cells, group_of, said_by
 from levelhead.auditing.unknown.known import FEWEST_LABELLED, MOST_GROUPS, NOTHING_KNOWN, Known
@@ -41,16 +42,7 @@ NOT_RANDOM = (
 LABELLED_HELP = f"the group of {FEWEST_LABELLED} randomly chosen rows (--labelled-group)"
 
 
-@dataclass(frozen=True)
-class Options:
-    """The confidence level, the replicates of a bootstrap, and the seed where a method draws by chance."""
-
-    level: float = 0.95
-    replicates: int = 1000
-    seed: int = 0
-
-
-def answer(name: str, cells: Cells, known: Known, options: Options) -> IndirectPart:
+def answer(name: str, cells: Cells, known: Known, options: AuditOptions) -> IndirectPart:
     """Answer with the first method that can; say why the stronger ones could not."""
     if known.probabilities:
         return _probabilities(cells, known, options)
@@ -93,13 +85,9 @@ def _gaps(
 
 def _rests_on(said: Sequence[str], gaps: Sequence[IndirectGap]) -> list[str]:
     """Add to what a method says the naive gap, how intervals allow for several pairs, and what is true of them all."""
-    weighted = any(one.weighted for one in gaps)
-    sentences = list(said) if weighted else [*said, _naive_sentence(gaps)]
+    sentences = list(said) if any(one.weighted for one in gaps) else [*said, _naive_sentence(gaps)]
     if (pairs := len({one.groups for one in gaps})) > 1:
-        adjusted = weighted or any(one.estimate.defined for one in gaps)
-        of_bounds = "the intervals of their bounds are simultaneous"
-        how = "intervals are adjusted for all pairs of a rate (Bonferroni)" if adjusted else of_bounds
-        sentences.append(f"There are {pairs} pairs of groups: {how}.")
+        sentences.append(f"There are {pairs} pairs of groups: their intervals hold together.")
     return [*sentences, PERSONS]
 
 
@@ -119,7 +107,7 @@ def _known_groups(name: str, cells: Cells, need: str) -> list[Hashable]:
     return cells.groups
 
 
-def _responses(name: str, cells: Cells, response: Response, known: Known, options: Options) -> IndirectPart:
+def _responses(name: str, cells: Cells, response: Response, known: Known, options: AuditOptions) -> IndirectPart:
     """Invert the noise of randomised answers."""
     if without := cells.count(lambda pattern: pattern.group is None):
         raise DataError(
@@ -172,7 +160,7 @@ def _spent(name: str, spent: float, known: Known) -> str:
     return said
 
 
-def _labelled(name: str, cells: Cells, known: Known, options: Options) -> IndirectPart:
+def _labelled(name: str, cells: Cells, known: Known, options: AuditOptions) -> IndirectPart:
     """Correct what the proxies say of all rows by the labelled ones."""
     groups = _known_groups(name, cells, "this method compares")
     weighted = known.inclusion is not None
@@ -197,7 +185,7 @@ def _labelled(name: str, cells: Cells, known: Known, options: Options) -> Indire
 
     gaps = _gaps(found, groups, gap_of)
     main = [] if reason else [one for one in found["demographic_parity"].values() if one.estimate.defined]
-    said = [*_labelled_rows(cells), f"Assumption: {assumes}. The proxy needs no assumption.", *_of_proxies(cells)]
+    said = [_labelled_rows(cells), f"Assumption: {assumes}. The proxy needs no assumption.", *_of_proxies(cells)]
     refused = reason or ("" if main else gaps[0].estimate.reason or "")
     helped = "more labelled rows, above all of the smaller group" if refused else ""
     if reason:
@@ -207,7 +195,7 @@ def _labelled(name: str, cells: Cells, known: Known, options: Options) -> Indire
     return IndirectPart("labelled subset", assumes, gaps, rests, refused, helped, level=options.level)
 
 
-def _labelled_rows(cells: Cells) -> list[str]:
+def _labelled_rows(cells: Cells) -> str:
     """Say how many rows are labelled."""
     sizes = {group: cells.count(lambda one, group=group: one.group == group) for group in cells.groups}  # type: ignore[misc]
     shown = ", ".join(
@@ -215,10 +203,10 @@ def _labelled_rows(cells: Cells) -> list[str]:
         for group, size in sizes.items()
     )
     n = sum(sizes.values())
-    return [
+    return (
         f"Method: {n:,} rows with their group ({shown}) correct the proxy on {int(cells.rows.sum()) - n:,} other "
         f"rows. Reason: {FEWEST_LABELLED} labelled rows or more are the strongest evidence for any proxy."
-    ]
+    )
 
 
 def _of_proxies(cells: Cells) -> list[str]:
@@ -230,15 +218,14 @@ def _of_proxies(cells: Cells) -> list[str]:
         for same in cells.constant
     ]
     if cells.probability and len(cells.groups) == 2:
-        return [
-            *said,
+        said.append(
             f"The proxy {printable(cells.proxies[0])} must not have been fitted on these labelled rows. If it was, "
-            "pass the columns it was made from with --proxy instead: they are cross-fitted.",
-        ]
-    return [
-        *said,
-        f"The proxies were turned into one probability by cross-fitting in {FOLDS} parts of the labelled rows.",
-    ]
+            "pass the columns it was made from with --proxy instead: they are cross-fitted."
+        )
+    else:
+        parts = f"{FOLDS} parts of the labelled rows"
+        said.append(f"The proxies were turned into one probability by cross-fitting in {parts}.")
+    return said
 
 
 def _gained(main: Sequence[LabelledGap]) -> list[str]:
@@ -259,7 +246,7 @@ def _gained(main: Sequence[LabelledGap]) -> list[str]:
     return said
 
 
-def _three_proxies(cells: Cells, known: Known, why: list[str], options: Options) -> IndirectPart:
+def _three_proxies(cells: Cells, known: Known, why: list[str], options: AuditOptions) -> IndirectPart:
     """Find out from how often proxies agree how good each is."""
     groups = _proxy_groups(cells, known.proxies)
     counts = cells.table(*((said_by(at), groups) for at in range(3)))
@@ -338,7 +325,7 @@ def _bounded(
     found: ByPair[GapBounds],
     groups: Sequence[str],
     assumes: str,
-    options: Options,
+    options: AuditOptions,
     more: Sequence[str] = (),
     weighted: ByPair[Estimate] | None = None,
 ) -> IndirectPart:
@@ -360,7 +347,7 @@ def _bounded(
     return IndirectPart("bounds", assumes, gaps, rests, reason, helped, level=options.level)
 
 
-def _probabilities(cells: Cells, known: Known, options: Options) -> IndirectPart:
+def _probabilities(cells: Cells, known: Known, options: AuditOptions) -> IndirectPart:
     """Bound the gaps by the probabilities of the groups in each row, and estimate them by weights."""
     groups = list(known.probabilities)
     if len(groups) == 1:

@@ -68,9 +68,7 @@ class Response:
         return cls(**{name: value})
 
     def matrix(self, groups: int) -> NDArray[np.float64]:
-        """Return M (groups, groups): P(report j | group i)."""
-        if groups < 2:
-            raise ConfigError("A randomised response needs at least two groups.")
+        """Return M (groups, groups): P(report j | group i), of two groups or more."""
         if self.epsilon is not None:
             odd = 1 / (math.exp(min(self.epsilon, 700.0)) + groups - 1)
         else:
@@ -136,7 +134,8 @@ def randomize(
             occur.
 
     Returns:
-        (rows,) reports, of the kind of ``values``. Audit them with ``levelhead audit --randomized-response epsilon=E``.
+        (rows,) reports, of the kind of ``values``. Audit them with ``levelhead indirect-audit --group REPORTS
+        --randomized-response epsilon=E``.
 
     Raises:
         ConfigError: ``epsilon`` is not above 0 and finite, or there are fewer than two categories.
