@@ -21,8 +21,9 @@ from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.bbq.data import biased_options
 from levelhead.lm.bbq.score import NO_TARGET, NOTHING_NAMED, score_answers
+from levelhead.lm.comparison import comparison_summary
 from levelhead.lm.intervals import SHARE, SIGNED, estimated, ratio
-from levelhead.lm.runner import UNASKED_CHAT, run_benchmark, take
+from levelhead.lm.runner import UNASKED_CHAT, Given, run_benchmark, take
 from levelhead.storage import read_json
 
 
@@ -239,6 +240,19 @@ def test_mean_and_sum_choose_from_the_same_kept_answers(tmp_path: Path) -> None:
     assert scored("sum") == 0.0
     assert model.asked == []
     assert scored("mean") == 1.0
+
+
+def test_answers_of_any_system_are_compared_with_those_of_a_model(tmp_path: Path) -> None:
+    write(tmp_path, [record(row, question_index=str(row)) for row in range(12)])
+    model: Any = Speaker(say=lambda prompt, seed: "A")
+    run_benchmark(BBQ(choose="generate"), model, tmp_path, tmp_path / "asked")
+    lines = [{"category": "Things", "example_id": row, "answer": "Not known"} for row in range(12)]
+    (tmp_path / "given.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run_benchmark(BBQ(), Given(tmp_path / "given.jsonl"), tmp_path, tmp_path / "given")
+    found = comparison_summary([tmp_path / "asked", tmp_path / "given"], tmp_path)
+    (pair,) = [one for one in found["pairs"] if (one["part"], one["score"]) == ("", "accuracy_ambiguous")]
+    assert (pair["difference"]["value"], pair["p"] < 0.01) == (1.0, True)
+    assert "{context}" in read_json(tmp_path / "asked" / "scores-bbq.json")["prompt"]
 
 
 def test_a_chat_is_an_option_that_answers_depend_on() -> None:

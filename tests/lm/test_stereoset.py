@@ -13,7 +13,7 @@ import pytest
 from speakers import Speaker, ends
 
 from levelhead.lm.base import Answer, Item, Scores
-from levelhead.lm.intervals import SHARE, estimated, ratio
+from levelhead.lm.intervals import SHARE, estimated, paired_difference, ratio
 from levelhead.lm.stereoset import StereoSet
 from levelhead.lm.stereoset.data import SENTENCES, TASKS, read_terms
 from levelhead.lm.stereoset.score import score_answers
@@ -172,6 +172,14 @@ def test_averages_are_over_terms_and_icat_has_no_interval() -> None:
     assert icat.value == pytest.approx(2 * 9 / 11 * 5 / 11)
     assert math.isnan(icat.low)
     assert icat.reason == "no interval: ICAT is a minimum, see the intervals of SS and LMS"
+
+
+def test_masked_and_causal_likelihoods_are_no_pair() -> None:
+    items = items_of({f"term{term}": 1 for term in range(11)})
+    causal = [answer(item, -1.0, -2.0, -9.0) for item in items]
+    masked = [Answer(one.id, {**one.content, "measure": "pseudo_log_likelihood"}) for one in causal]
+    figures = [score_answers(items, some).overall["stereotype_score"] for some in (causal, masked)]
+    assert paired_difference(*figures).reason == "the two are on different items, tokens or measures"
 
 
 @pytest.mark.parametrize("name", ["dev.json", "dev.json.gz", "stereoset_dev.jsonl", "stereoset_dev.jsonl.gz"])

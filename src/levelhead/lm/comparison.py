@@ -177,12 +177,13 @@ def _add_prompt_noise(
 
 
 def _refuse_unlike(name: str, records: Sequence[Record], folders: Sequence[Path]) -> None:
-    """Raise :class:`~levelhead.types.DataError` for runs with other options."""
-    for record, folder in zip(records[1:], folders[1:], strict=True):
-        if record.get("options") != records[0].get("options"):
+    """Raise :class:`~levelhead.types.DataError` for runs with other options; given answers have none."""
+    asked = [(one.get("options"), folder) for one, folder in zip(records, folders, strict=True) if not one.get("given")]
+    for options, folder in asked[1:]:
+        if options != asked[0][0]:
             raise DataError(
-                f"{name} was run with other options in {folders[0]} ({records[0].get('options')}) and in {folder} "
-                f"({record.get('options')}): run one of them again like the other."
+                f"{name} was run with other options in {asked[0][1]} ({asked[0][0]}) and in {folder} ({options}): run "
+                "one of them again like the other."
             )
 
 

@@ -111,7 +111,9 @@ def run_benchmark(
     about = {"model": header["name"], "fingerprint": header["model"], "options": options, "limit": limit}
     about |= {"version": __version__, "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
     about |= getattr(model, "told", {}) | recorded_class(benchmark)
-    if not isinstance(model, Given) and (prompt := benchmark.prompt_shown(cast("LanguageModel", model))):
+    if isinstance(model, Given):
+        about["given"] = True  # by a system that was asked in its own way
+    elif prompt := benchmark.prompt_shown(cast("LanguageModel", model)):
         about["prompt"] = prompt
     seconds = round(time.monotonic() - began, 1)  # of this process alone; usage is that of all
     measured: dict[str, Any] = {"items": len(items), "asked": len(missing), "seconds": seconds}
