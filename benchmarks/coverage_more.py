@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from levelhead.auditing.continuous import continuous_gap
-from levelhead.auditing.control import LevelCounts, controlled, stratified
+from levelhead.auditing.control import LevelCounts, stratified
 from levelhead.auditing.door import audit
 from levelhead.auditing.finding import find
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.own_metrics import Metric, own_metrics
 from levelhead.auditing.rates import more_rates
 from levelhead.auditing.scores import band
+from levelhead.auditing.strata import controlled
 from levelhead.metrics import Counts, estimate
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.amplification import audited_amplification, signs
@@ -374,7 +375,7 @@ def _within(levels: int, rows: int, gap: float, spread: float = 0.0) -> tuple[tu
         flat, weight, square = (one.reshape(-1, 2, 2) for one in (table, weight, square))
         cells = WeightedCounts(Counts(flat, tuple(product(names, ("f", "m"))), ("0", "1")), weight, square)
         counts = LevelCounts("sex", cells, names, ("f", "m"))
-        found = controlled([counts], "level", positive=1, min_count=5, level=0.95, reference={"sex": "f"})
+        found = controlled(stratified(counts, 1, 5), "level", level=0.95, reference={"sex": "f"})
         pair = next((one for one in found["pairs"] if one["rate"] == "true_positive_rate"), None)
         # Selection rate and true positive rate are the same here, so that two comparisons are allowed for: too many.
         own = stratified(counts, 1, 5)[1].apart(np.array([1]), np.array([0]), level=0.95, comparisons=1)

@@ -102,12 +102,12 @@ def test_numbers_within_strata_are_about_the_mean_of_the_plain_finding() -> None
     options = {"sensitive_features": {"sex": sex}, "control_features": {"dep": dep}}
     found = lh.audit(label, predicted, numbers=True, **options)
     assert found.control is not None
-    first = found.control.pairs[0]
-    assert found.pairs[0].quantity == first.pair.quantity == "mean_error"
-    assert first.pair.difference.value > first.plain > 0.2
+    first = found.control["pairs"][0]
+    assert found.pairs[0].quantity == first["rate"] == "mean_error"
+    assert first["difference"] > first["plain"] > 0.2
     finding = found.page()["finding"]
-    assert f"the mean error of f is {first.pair.difference.value:.3f} more than that of m" in finding
-    assert finding.endswith(f"Without levels it is {first.plain:.3f}.")
+    assert f": {first['difference']:.3f} higher, interval " in finding
+    assert finding.endswith(f"the difference is {first['plain']:.3f}.")
 
 
 def test_the_lowest_ratio_of_all_columns_stands_first_on_screen_and_page() -> None:

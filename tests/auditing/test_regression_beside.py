@@ -30,18 +30,18 @@ def test_a_difference_that_a_branch_explains_is_gone_within_it() -> None:
     frame = rows()
     found = audited(frame, control_features=frame[["branch"]])
     assert found.control is not None
-    pair = next(one for one in found.control.pairs if one.pair.quantity == "mean_absolute_error")
+    pair = next(one for one in found.control["pairs"] if one["rate"] == "mean_absolute_error")
     size = np.abs(frame.p - frame.y)
     within = {name: size[frame.branch == name].groupby(frame.sex).mean() for name in ("easy", "hard")}
     share = frame.branch.value_counts(normalize=True)
     expected = sum(share[name] * (within[name]["f"] - within[name]["m"]) for name in within)
-    assert abs(pair.pair.difference.value) == pytest.approx(abs(expected))
+    assert abs(pair["difference"]) == pytest.approx(abs(expected))
     means = size.groupby(frame.sex).mean()
-    assert abs(pair.plain) == pytest.approx(means["f"] - means["m"])
-    assert (pair.levels, pair.covered) == (2, 1.0)
-    assert pair.pair.difference.low < 0 < pair.pair.difference.high
+    assert abs(pair["plain"]) == pytest.approx(means["f"] - means["m"])
+    assert (len(pair["levels"]), pair["covered"]) == (2, 1.0)
+    assert pair["low"] < 0 < pair["high"]
     assert found.pairs[0].decided
-    assert found.control.sentences()[0] in found.to_dict()["sentences"]
+    assert found.control["sentences"][0] in found.to_dict()["sentences"]
 
 
 def test_levels_that_hold_one_group_or_few_rows_and_rows_without_a_level_are_left_out() -> None:
@@ -49,13 +49,13 @@ def test_levels_that_hold_one_group_or_few_rows_and_rows_without_a_level_are_lef
     frame.loc[:4, "branch"] = "tiny"
     frame.loc[(frame.sex == "f") & (frame.branch == "easy"), "branch"] = "hers"
     found = audited(frame, control_features={"branch": frame.branch.where(frame.id > 20)})
-    assert {one.levels for one in found.control.pairs} == {1}
-    assert found.control.without == 21
+    assert {len(one["levels"]) for one in found.control["pairs"]} == {1}
+    assert any("branch: 21 rows have no value" in one for one in found.warnings)
     nobody = audited(frame, control_features={"branch": frame.sex})
-    assert "no two groups have enough rows" in nobody.control.sentences()[0]
+    assert "there is nothing to compare" in nobody.control["sentences"][0]
     half = audited(frame, control_features={"branch": rows().branch.where(frame.id < 300)})
     assert half.warnings[-1].startswith("branch: 300 rows have no value and are left out")
-    assert "with 50.0% of the rows" in half.control.sentences()[1]
+    assert "2 of 2 strata with 100.0% of the rows" in half.control["sentences"][1]
 
 
 def test_changes_are_those_of_each_row() -> None:
@@ -173,12 +173,12 @@ def test_a_pair_whose_interval_goes_beyond_a_limit_is_kept_of_each_column(column
         numbers=True,
     )
     assert found.control is not None
-    for name in ("mean_error_difference", "mean_error_within_levels", "mean_error_change"):
+    for name in ("mean_error_difference", "mean_error_difference_within_levels", "mean_error_change"):
         assert check(found, [Condition.parse(f"{name} > 4")]).answer == "undecided"
         assert check(found, [Condition.parse(f"{name} > 40")]).answer == "no"
     kept = [(one.column, one.quantity) for one in found.pairs]
     assert {kept.count(one) for one in kept} <= {10, 11, 12}
-    assert "Within strata of dep, the mean error of " in found.control.sentences()[0]
+    assert "Within strata of dep, the mean error is " in found.control["sentences"][0]
 
 
 def test_a_mean_absolute_error_without_an_interval_leaves_the_other_means_within_levels() -> None:
@@ -188,4 +188,4 @@ def test_a_mean_absolute_error_without_an_interval_leaves_the_other_means_within
     label = np.arange(200.0)
     found = lh.audit(label, label + error, sensitive_features=sex, control_features={"dep": ["x"] * 200}, numbers=True)
     assert found.control is not None
-    assert found.control.sentences()[0].startswith("Within strata of dep, the mean error of m is 0.5")
+    assert found.control["sentences"][0].startswith("Within strata of dep, the mean error is ")

@@ -35,13 +35,12 @@ from levelhead.auditing.regression_beside import (
     QUANTITIES,
     AgainstNumbers,
     Column,
-    Strata,
-    WithinLevels,
+    MeanStrata,
     changes_against,
     figures_of,
-    within_levels,
 )
 from levelhead.auditing.regression_rows import ErrorRows
+from levelhead.auditing.strata import ControlFound, controlled
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report import wide
@@ -107,7 +106,7 @@ class RegressionAudit(Report):
     continuous: Mapping[str, ContinuousGap] = field(default_factory=dict)
     reading: tuple[str, ...] = ()
     reference: Mapping[str, str] = field(default_factory=dict)
-    control: WithinLevels | None = None
+    control: ControlFound | None = None
     against: AgainstNumbers | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -129,11 +128,10 @@ class RegressionAudit(Report):
             for group, found in part.items():
                 for quantity in ("mean_prediction", "mean_error", "mean_absolute_error"):
                     yield name, group, quantity, getattr(found, quantity)
-        within = [one.pair for one in self.control.pairs] if self.control else []
-        for kind, pairs in (("difference", self.pairs), ("within_levels", within)):
-            for one in pairs:
-                both = wide.Pair(one.first.group, one.second.group)
-                yield one.column, both, f"{one.quantity}_{kind}", one.difference
+        for one in self.pairs:
+            both = wide.Pair(one.first.group, one.second.group)
+            yield one.column, both, f"{one.quantity}_difference", one.difference
+        yield from self.control.figures() if self.control else ()
         yield from ((name, None, "slope", one.slope) for name, one in self.continuous.items())
         for change in self.against.changes if self.against else ():
             who = change.group if change.other is None else wide.Pair(change.group, change.other)
@@ -154,14 +152,15 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
         explained = 1 - float(overall.n * overall.root_mean_squared_error**2 / whole.squares[0, 0])
     warnings = [*_no_better(whole, explained, overall), *rows.warnings]
     names, named = attribute_names(rows.groups), references(options.reference, rows.groups)
+    to = {names[key]: group_name(group) for key, group in named.items()}
     by_attribute, columns = {}, {}
     for key, groups in rows.groups.items():
         sizes, figures = by_group[key].rows, _figures(by_group[key], options.level)
         kept = np.array(options.compared(groups, sizes), np.int64)
         included = [replace(one, included=at in kept) for at, one in enumerate(figures)]
         by_attribute[key] = dict(zip(groups, included, strict=True))
-        reference = group_name(named[key]) if key in named else None
-        columns[key] = Column(names[key], [group_name(groups[at]) for at in kept.tolist()], kept, reference)
+        compared = [group_name(groups[at]) for at in kept.tolist()]
+        columns[key] = Column(names[key], compared, kept, to.get(names[key]))
         warnings += left_out(names[key], groups, sizes, options, named.get(key))
         warnings += _told(columns[key], by_group[key])
     found = compare(
@@ -169,16 +168,19 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
     )
     control, against = None, None
     if roles.levels:
-        used, every = ~rows.without_level, overall.n
-        if not used.any():
+        counts = dict(zip(rows.levels, ~rows.without_level, strict=True))
+        if not any(counts.values()):
             raise no_level_error(roles.levels)
         strata = [
-            Strata(column, by_level[key], len(rows.groups[key]), used, options.min_count, every)
+            one
             for key, column in columns.items()
+            for one in MeanStrata.of(column, by_level[key], counts, len(rows.groups[key]), options.min_count)
         ]
+        name = ", ".join(roles.levels)
         plain = next(iter(_first(found.pairs)), None)
-        control = within_levels(strata, ", ".join(roles.levels), options.level, plain)
-        warnings += [no_level_sentence(control.column, control.without)] if control.without else []
+        control = controlled(strata, name, level=options.level, reference=to, plain=plain)
+        if without := overall.n - int(strata[0].size.sum()):
+            warnings.append(no_level_sentence(name, without))
     if options.other is not None:
         changes, said = rows.changes(roles, options.other)
         warnings += said
@@ -195,7 +197,7 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
         options.about,
         _along(rows.rows, roles.along, options.level),
         reading=rows.reading,
-        reference={names[key]: group_name(group) for key, group in named.items()},
+        reference=to,
         control=control,
         against=against,
     )
@@ -270,7 +272,8 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
 
     Levels and another model come first, where there are some.
     """
-    beside = [part.sentences() for part in (found.control, found.against) if part is not None]
+    beside = [found.control["sentences"]] if found.control else []
+    beside += [found.against.sentences()] if found.against else []
     said = [one[0] for one in beside]
     said += [_pair_sentence(found, one) for one in _first(found.pairs)] or [NOTHING_COMPARED]
     said += [line for one in beside for line in one[1:]]

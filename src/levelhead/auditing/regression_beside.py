@@ -1,8 +1,6 @@
 """Errors of predicted numbers: between groups, within levels of another column, and beside another model's.
 
-*Within levels* groups are compared among rows of the same level, and the differences are averaged; a level weighs as
-many of the rows as it holds, among the levels in which both groups have enough rows (:mod:`levelhead.auditing.control`
-does so with rates).
+*Within levels* groups are compared as their rates are (:mod:`levelhead.auditing.control`).
 
 *Against another model* a group's change is the mean of the changes of its rows, new less old: a paired comparison. The
 change of a difference of two groups is the difference of their changes.
@@ -22,14 +20,14 @@ from typing import Any
 import numpy as np
 
 from levelhead.auditing.engine import Pair, Quantity, compare, independent
+from levelhead.auditing.strata import Stratified
 from levelhead.metrics.between import Differences
-from levelhead.metrics.contrasts import BoolArray
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.moments import Moments
-from levelhead.metrics.names import Key
+from levelhead.metrics.names import Key, group_name
 from levelhead.report.record import Finding, Told
-from levelhead.report.text import counted, digits, number
+from levelhead.report.text import digits
 from levelhead.types import Estimate, printable
 
 QUANTITIES = {
@@ -84,126 +82,53 @@ def figures_of(moments: Moments, name: str) -> Callable[[float], Differences]:
     return partial(moments.means, PLACES[name], skewed=name == "mean_absolute_error")
 
 
-@dataclass(frozen=True)
-class LevelPair(Finding):
-    """Two groups' difference, averaged over ``levels``; ``plain``: over the same rows, without regard to them.
+@dataclass(frozen=True, kw_only=True)
+class MeanStrata(Stratified):
+    """A mean in each level; ``figures`` are those of (levels x groups,) at the level of one interval."""
 
-    ``covered`` is the share of all rows that these levels hold.
-    """
+    figures: Callable[[float], Differences]
 
-    pair: Pair
-    plain: float
-    levels: int
-    covered: float
+    @classmethod
+    def of(
+        cls, column: Column, moments: Moments, levels: Mapping[Key, bool], groups: int, min_count: int
+    ) -> list[MeanStrata]:
+        """Return the means of the compared groups of a column within levels.
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return self.pair.named() | {"plain": self.plain, "levels": self.levels, "covered": self.covered}
+        Args:
+            column: the groups that are compared.
+            moments: those of (levels x groups,).
+            levels: each level, and whether it counts.
+            groups: how many there are, also those that are not compared.
+            min_count: fewest rows of a group in a level.
+        """
+        used = np.array(list(levels.values()))
 
+        def table(cells: Any) -> Any:
+            return np.reshape(cells, (-1, groups))[used][:, column.kept]
 
-@dataclass(frozen=True)
-class WithinLevels(Told):
-    """Pairs of groups within levels of a ``column``; ``without``: rows of no level.
+        names = [group_name(level) for level, counts in levels.items() if counts]
+        size, rows, found = moments.rows.reshape(-1, groups)[used].sum(1), table(moments.rows), []
+        for rank, name in enumerate(QUANTITIES):
+            mean, figures = table(moments.mean[PLACES[name]]), figures_of(moments, name)
 
-    The pair that the audit names without levels comes first, then the clearest and largest.
-    """
+            def tabled(level: float, own: Callable[[float], Differences] = figures) -> Differences:
+                return Differences(*map(table, own(level)))
 
-    column: str
-    pairs: tuple[LevelPair, ...]
-    comparisons: int
-    without: int
+            known = rows * ~np.isnan(tabled(0.5).low)  # rows that are all alike have no interval
+            found.append(
+                cls(
+                    column.name, name, None, names, column.groups, mean, known, rows, size, rows, min_count, rank,
+                    figures=tabled,
+                )
+            )  # fmt: skip
+        return found
 
-    def sentences(self) -> list[str]:
-        """Say the first difference within levels, and what it is without them."""
-        within = f"Within strata of {printable(self.column, 60)}"
-        if not self.pairs:
-            return [f"{within}, no two groups have enough rows in one level to be compared."]
-        one, pair = self.pairs[0], self.pairs[0].pair
-        told = "" if pair.decided else "; inconclusive"
-        sign, more = (1, "more") if pair.difference.value >= 0 else (-1, "less")
-        low, high = sorted((sign * pair.difference.low, sign * pair.difference.high))
-        return [
-            f"{within}, the {QUANTITIES[pair.quantity].lower()} of {printable(pair.first.group)} is "
-            f"{digits(sign * pair.difference.value)} {more} than that of {printable(pair.second.group)} (interval "
-            f"{digits(low)} to {digits(high)}){told}. Without levels it is {digits(sign * one.plain)}.",
-            f"The average within strata is over {counted(one.levels, 'level')} with {number(100 * one.covered)}% of "
-            "the rows.",
-        ]
-
-
-@dataclass(frozen=True)
-class Strata:
-    """The compared groups of a column by level.
-
-    ``moments`` are those of (levels x groups,), where there are this many ``groups``, also those not compared;
-    ``used`` says which levels count, (levels,), and ``every`` how many rows the audit has.
-    """
-
-    column: Column
-    moments: Moments
-    groups: int
-    used: BoolArray
-    min_count: int
-    every: int
-
-    def table(self, cells: Any) -> Any:
-        """Return figures of (levels x groups,) as (levels, compared groups), of the levels that count."""
-        return np.reshape(cells, (-1, self.groups))[self.used][:, self.column.kept]
-
-    @property
-    def size(self) -> IntArray:
-        """Rows of each level, of all groups, (levels,)."""
-        return np.asarray(self.moments.rows.reshape(-1, self.groups)[self.used].sum(1))
-
-    def enough(self, first: Any, second: Any) -> BoolArray:
-        """Say in which levels both groups of each pair have enough rows, (levels, pairs)."""
-        enough = self.table(self.moments.rows) >= self.min_count
-        return np.asarray(enough[:, first] & enough[:, second])
-
-    def by_level(self, name: str, first: Any, second: Any, *, level: float, comparisons: int) -> Differences:
-        """Return the differences within each level, (levels, pairs); NaN where rows are too few, or all alike."""
-        figures, start = figures_of(self.moments, name), len(self.column.groups) * np.arange(len(self.size))[:, None]
-        apart = independent(lambda at: Differences(*(self.table(part).ravel() for part in figures(at))))
+    def by_level(self, first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
+        """Return the differences within each level, (levels, pairs)."""
+        start = len(self.groups) * np.arange(len(self.levels))[:, None]
+        apart = independent(lambda at: Differences(*(part.ravel() for part in self.figures(at))))
         found = apart((start + first).ravel(), (start + second).ravel(), level=level, comparisons=comparisons)
-        there = self.enough(first, second)
-        return Differences(*(np.where(there, part.reshape(there.shape), np.nan) for part in found))
-
-    def averages(self, name: str, first: Any, second: Any, *, level: float, comparisons: int) -> Differences:
-        """Return the differences averaged over levels, (pairs,); shares of levels count as known."""
-        one = self.by_level(name, first, second, level=level, comparisons=comparisons)
-        size = ~np.isnan(one.low) * self.size[:, None]
-        share = size / np.where(size.any(0), size.sum(0), np.nan)
-        value = np.nansum(share * one.value, 0)
-        arms = [np.sqrt(np.nansum((share * (end - one.value)) ** 2, 0)) for end in (one.low, one.high)]
-        known = np.where(size.any(0), 0.0, np.nan)
-        return Differences(value, value - arms[0] + known, value + arms[1] + known)
-
-    def quantity(self, name: str) -> Quantity:
-        """Return the means within levels; pairs that share no level with enough rows are not compared."""
-        mean = self.table(self.moments.mean[PLACES[name]]).mean(0)
-        apart = partial(self.averages, name)
-        one = self.column.quantity(name, mean, self.table(self.moments.rows).sum(0), apart)
-        return replace(one, compared=np.asarray(self.enough(*one.pairs).any(0)))
-
-    def told(self, pair: Pair) -> LevelPair:
-        """Return a pair of groups with what its average is over."""
-        at = np.array([self.column.groups.index(side.group) for side in (pair.first, pair.second)])[:, None]
-        there = ~np.isnan(self.by_level(pair.quantity, *at, level=0.5, comparisons=1).low[:, 0])
-        mean, rows = (
-            self.table(part)[there][:, at[:, 0]]
-            for part in (self.moments.mean[PLACES[pair.quantity]], self.moments.rows)
-        )
-        plain = (mean * rows).sum(0) / rows.sum(0)
-        covered = float(self.size[there].sum() / self.every)
-        return LevelPair(pair, float(plain[0] - plain[1]), int(there.sum()), covered)
-
-
-def within_levels(strata: Sequence[Strata], control: str, level: float, plain: Pair | None) -> WithinLevels:
-    """Compare groups within levels of a column, ``control``; ``plain``: what the audit names without levels."""
-    found = compare([one.quantity(name) for one in strata for name in QUANTITIES], level=level, about=plain)
-    by_name = {one.column.name: one for one in strata}
-    pairs = tuple(by_name[pair.column].told(pair) for pair in found.pairs)
-    return WithinLevels(control, pairs, found.comparisons, strata[0].every - int(strata[0].size.sum()))
+        return Differences(*(part.reshape(len(self.levels), -1) for part in found))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,223 @@
+"""A figure within the levels of another column: averaged over strata, whatever it is, and compared by the engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from levelhead.auditing.engine import Pair, Quantity, Side, compare
+from levelhead.auditing.part import Found
+from levelhead.metrics.between import Differences
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.names import Key
+from levelhead.report import wide
+from levelhead.report.sentences import gap_words, named_group
+from levelhead.report.text import Record, counted, digits, number, short
+from levelhead.report.wide import Fraction
+from levelhead.types import Estimate, in_quotes, listed
+
+
+@dataclass(frozen=True)
+class Stratified(ABC):
+    """One figure of the groups of a sensitive column in each level of another.
+
+    Attributes:
+        column: the sensitive column.
+        name: of the figure.
+        of_class: the class that a rate is of; None: the figure is a mean, in a unit of its own.
+        levels: names of the levels.
+        groups: names of the groups.
+        value: the figure, (levels, groups).
+        rows: the rows that it is based on, (levels, groups).
+        mass: what they weigh in an average without levels, (levels, groups).
+        size: what levels weigh, (levels,): all of their rows, or the sum of their weights.
+        sizes: all rows of each group in each level, (levels, groups).
+        min_count: fewest rows of a group in a level that counts.
+        rank: as :class:`~levelhead.auditing.engine.Quantity` has it.
+        larger_first: likewise.
+    """
+
+    column: str
+    name: str
+    of_class: str | None
+    levels: Sequence[str]
+    groups: Sequence[str]
+    value: FloatArray
+    rows: IntArray
+    mass: FloatArray
+    size: FloatArray
+    sizes: IntArray
+    min_count: int
+    rank: int = 0
+    larger_first: bool = True
+
+    def used(self, first: IntArray, second: IntArray) -> NDArray[np.bool_]:
+        """Say in which levels both groups of each pair have enough rows, (levels, pairs)."""
+        enough = self.rows >= max(1, self.min_count)
+        return np.asarray(enough[:, first] & enough[:, second])
+
+    def shares(self, used: NDArray[np.bool_]) -> FloatArray:
+        """Return the share of each level for each pair, (levels, pairs); the shares of a pair sum to 1."""
+        sizes = self.size[:, None] * used
+        return np.divide(sizes, sizes.sum(0), out=np.zeros(sizes.shape), where=sizes.sum(0) > 0)
+
+    def quantity(self, reference: str | None) -> Quantity:
+        """Return the figure as the engine compares it: pairs that no level has enough rows of are left out."""
+        one = Quantity(
+            self.column, self.name, self.groups, self.value.mean(0), self.rows.sum(0), self.apart, self.of_class,
+            larger_first=self.larger_first, reference=reference, rank=self.rank, sides=self.sides,
+        )  # fmt: skip
+        return replace(one, compared=np.any(self.used(*one.pairs), axis=0))
+
+    def sides(self, *pair: int) -> tuple[Side, Side]:
+        """Return both groups with their rates averaged over levels, and their rows there."""
+        used = self.used(*np.array(pair)[:, None])
+        one, other = (
+            Side(
+                self.groups[at],
+                float(self.shares(used)[:, 0] @ self.value[:, at]),
+                int(self.rows[used[:, 0], at].sum()),
+            )
+            for at in pair
+        )
+        return one, other
+
+    @abstractmethod
+    def by_level(self, first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
+        """Return the differences within each level, (levels, pairs)."""
+
+    def apart(self, first: IntArray, second: IntArray, *, level: float, comparisons: int) -> Differences:
+        """Return the differences averaged over levels, (pairs,), with ends by variance recovery."""
+        one = self.by_level(first, second, level=level, comparisons=comparisons)
+        used = self.used(first, second)
+        weights, (value, low, high) = self.shares(used), (np.where(used, part, 0.0) for part in one)
+        mean = (weights * value).sum(0)
+        arms = [np.sqrt(((weights * (end - value)) ** 2).sum(0)) for end in (low, high)]
+        return Differences(mean, mean - arms[0], mean + arms[1])
+
+    def record(self, pair: Pair, level: float, comparisons: int) -> dict[str, Any]:
+        """Return the JSON of a pair with its levels; their intervals allow for this many ``comparisons``."""
+        at = np.array([self.groups.index(side.group) for side in (pair.first, pair.second)])
+        places = at[:, None]
+        one, used = self.by_level(*places, level=level, comparisons=comparisons), self.used(*places)
+        share, used = self.shares(used)[:, 0], used[:, 0]
+        levels = [
+            {
+                "name": self.levels[k], "share": float(share[k]), "rows": self.rows[k, at].tolist(),
+                **{name: float(part[k, 0]) for name, part in zip(("difference", "low", "high"), one, strict=True)},
+            }
+            for k in np.flatnonzero(used).tolist()
+        ]  # fmt: skip
+        # Over the same rows: levels that are left out of one side would make a difference of their own.
+        means = [float(self.value[used, i] @ self.mass[used, i] / self.mass[used, i].sum()) for i in at]
+        figure, named = pair.difference, pair.to_dict()
+        return {name: named[name] for name in ("attribute", "rate", "class", "first", "second")} | {
+            "difference": figure.value, "low": figure.low, "high": figure.high, "plain": means[0] - means[1],
+            "levels": levels,
+            "left_out": [name for name, there in zip(self.levels, used, strict=True) if not there],
+            "covered": float(self.size[used].sum() / self.size.sum()),
+        }  # fmt: skip
+
+
+def controlled(
+    strata: Sequence[Stratified],
+    control: str,
+    *,
+    level: float,
+    reference: Mapping[str, str],
+    plain: Pair | None = None,
+) -> ControlFound:
+    """Compare groups within levels.
+
+    Args:
+        strata: the figures of each sensitive column by level, without rows that have no level or no group.
+        control: the name of the column that levels are of.
+        level: how often all averages together, and all levels together, are to hold their true differences.
+        reference: the group of each column that the others are compared with; columns without one compare all pairs.
+        plain: the pair that the audit names without strata: it comes first.
+
+    Returns:
+        JSON-able: ``column``; ``pairs``, the plain one and then the largest first, each with the standardised figures
+        of both groups, their ``difference`` averaged over levels, the ``plain`` one of the same rows without levels,
+        and its ``levels``; ``cells`` that are left out because they have too few rows; and ``sentences``.
+    """
+    quantities = [one.quantity(reference.get(one.column)) for one in strata]
+    found = compare(quantities, level=level, about=plain)
+    each = sum(int(one.used(*quantity.pairs).sum()) for one, quantity in zip(strata, quantities, strict=True))
+    of_pair: dict[Any, Stratified] = {(one.column, one.name, one.of_class): one for one in strata}
+    pairs = [of_pair[pair.column, pair.quantity, pair.of_class].record(pair, level, each) for pair in found.pairs]
+    cells = [
+        {"attribute": one.column, "level": one.levels[k], "group": one.groups[i], "rows": int(rows)}
+        for one in {one.column: one for one in strata}.values()
+        for (k, i), rows in np.ndenumerate(one.sizes)
+        if rows < one.min_count
+    ]
+    comparisons, min_count = max(1, found.comparisons), strata[0].min_count
+    result = {"column": control, "level": level, "comparisons": comparisons, "min_count": min_count}
+    there = any(quantity.places(plain) for quantity in quantities)
+    told = control_sentences({**result, "pairs": pairs}, None if there else plain)
+    return ControlFound({**result, "pairs": pairs, "cells": cells, "sentences": told})
+
+
+def control_sentences(result: Record, lacking: Pair | None = None) -> list[str]:
+    """Say the first difference within levels and without them, and what it is averaged over.
+
+    ``lacking``: the pair that the audit names without strata, where no stratum has enough rows of it.
+    """
+    within, few = f"Within strata of {short(result['column'], 60)}", counted(result["min_count"], "row")
+    if not result["pairs"]:
+        return [f"{within} there is nothing to compare: no stratum has two groups with {few} to compare."]
+    if lacking is not None:
+        first, second = (named_group(lacking.column, side.group) for side in (lacking.first, lacking.second))
+        return [
+            f"{within}, the {_called(lacking.quantity)} of {first} and {second} cannot be compared: no stratum has "
+            f"{few} of both under it."
+        ]
+    pair = result["pairs"][0]
+    first, second = (named_group(pair["attribute"], pair[side]["group"]) for side in ("first", "second"))
+    of_rate, figure = pair["class"] is not None, Estimate(pair["difference"], pair["low"], pair["high"], 0)
+    of_class = f" of “{short(pair['class'], 40)}”" if of_rate else ""
+    shares = [pair[side]["value"] for side in ("first", "second")]
+    values = [f"{number(100 * one)}%" if of_rate else digits(one) for one in shares]
+    plain = f"{number(100 * pair['plain'], signed=True)} points" if of_rate else digits(pair["plain"])
+    told = (
+        f"{within}, the {_called(pair['rate'])}{of_class} is {values[0]} for {first} and {values[1]} for {second}: "
+        f"{gap_words(figure, fraction=of_rate)}. Without strata, over the same rows, the difference is {plain}."
+    )
+    levels = len(pair["levels"]) + len(pair["left_out"])
+    over = (
+        f"This averages {len(pair['levels'])} of {counted(levels, 'stratum', 'strata')} with "
+        f"{number(100 * pair['covered'])}% of the rows, weighted by size."
+    )
+    if pair["left_out"]:
+        named = listed(map(in_quotes, pair["left_out"]), 3)
+        over += f" Left out, because one of the two groups has fewer than {few} there: {named}."
+    if result["comparisons"] > 1:
+        over += f" The interval is adjusted for {result['comparisons']:,} comparisons."
+    return [told, over]
+
+
+def _called(figure: str) -> str:
+    return figure.replace("_", " ")
+
+
+class ControlFound(Found):
+    """What :func:`controlled` returns."""
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield the differences within levels, of each class where there are several."""
+        several = len({one["class"] for one in self["pairs"]}) > 1
+        for one in self["pairs"]:
+            figure = f"{one['rate']}_difference_within_levels" + (
+                f"[{one['class']}]" if several and one["class"] else ""
+            )
+            both = wide.Pair(one["first"]["group"], one["second"]["group"])
+            rows = one["first"]["rows"] + one["second"]["rows"]
+            found = Estimate(one["difference"], one["low"], one["high"], rows)
+            yield one["attribute"], both, figure if one["class"] is None else Fraction(figure), found
