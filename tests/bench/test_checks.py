@@ -229,7 +229,7 @@ def test_runs_on_different_data_are_different_tables(tmp_path: Path) -> None:
         assert f"Differences to erm, correlation {correlation}" in text
     show_results(cells, tmp_path / "runs", console=console)
     brief = console.file.getvalue()[len(text) :]  # type: ignore[attr-defined]
-    assert brief.count("(correlation 0.0") == 1, "each short table says whose it is"
+    assert brief.count("\ncorrelation 0.0\n") == 1, "each short table says whose it is"
     assert brief.count("--all") == 2
     assert (tmp_path / "page.html").exists()
 

@@ -86,7 +86,7 @@ class Comparisons(Report):
 
     def page(self, *, source: str = "", command: str = "", more: Mapping[str, Any] | None = None) -> Record:
         """Return the page as a plain dict, for :func:`levelhead.report.render`."""
-        every, several, titles = self.every, len(self.every) > 1, _titles(self.every)
+        every, several, titles = self.every, len(self.every) > 1, titles_of(self.every)
         first, said = every[0].comparison, [one.comparison.sentences() for one in every]
         finding, *lines = said[0]
         if several:
@@ -177,7 +177,7 @@ def _change(change: Difference | None) -> Record:
     return found | {"sub": [f"{found['sub'][0]}*"]} if change.decided else found
 
 
-def _titles(every: Sequence[Compared]) -> list[str]:
+def titles_of(every: Sequence[Compared]) -> list[str]:
     """Return a title of each comparison of a page: its own, else the options in which it differs from the others."""
     data = [one.comparison.data for one in every]
     differing = [

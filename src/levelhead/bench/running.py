@@ -17,7 +17,7 @@ from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench import grid
 from levelhead.bench.grid import GRID, Cell, Failure, Launcher
 from levelhead.bench.of_runs import compared
-from levelhead.bench.page import Comparisons
+from levelhead.bench.page import Compared, Comparisons, titles_of
 from levelhead.bench.tables import collect
 from levelhead.data import Fold
 from levelhead.report import text
@@ -83,9 +83,10 @@ def show_results(
     groups = collect([cell.folder for cell in cells], "test", min_count=min_count, missing=missing)
     rows = list(dict.fromkeys(cell.row for cell in cells))
     comparisons = [group.compare(next(row for row in rows if row in group.rows())) for group in groups]
-    for comparison in comparisons:
+    titles = titles_of([Compared(comparison) for comparison in comparisons])
+    for comparison, title in zip(comparisons, titles, strict=True):
         if len(comparisons) > 1 and not everything:
-            _line(console, f"\n{comparison.title}")
+            _line(console, f"\n{title}")
         console.print(Comparisons.of(comparison).table(all=everything))
     if html_file is not None:
         from levelhead.report.page import write_page

@@ -91,7 +91,7 @@ def table_command(
         results.append(comparison.to_dict())
         pages.append((kept, comparison))
         reports.append(Comparisons.of(comparison))
-        _print(reports[-1], markdown, all_ or tune_by is not None, len(groups) > 1)
+    _print(reports, markdown, all_ or tune_by is not None)
     record = {"kind": "comparison", "comparisons": results}
     shown = [compared(*each) for each in pages] if html_file else []
     write_files(json_file, record, html_file, Comparisons(shown).page)
@@ -103,14 +103,17 @@ def _write_latex(reports: list[Comparisons], latex_file: Path | None) -> None:
         write_text(latex_file, "\n".join(one.to_latex() for one in reports))
 
 
-def _print(report: Comparisons, markdown: bool, everything: bool, several: bool) -> None:
-    if markdown:
-        sys.stdout.write(visible(report.to_markdown(), keep="\n") + "\n")
-    else:
-        console = Terminal()
-        if several and not everything:
-            console.print(f"\n{visible(report.every[0].comparison.title)}", markup=False, highlight=False)
-        console.print(report.table(all=everything))
+def _print(reports: list[Comparisons], markdown: bool, everything: bool) -> None:
+    """Print comparisons; of several, each short one below what tells it from the others."""
+    from levelhead.bench.page import titles_of
+
+    for report, title in zip(reports, titles_of([one.every[0] for one in reports]), strict=True):
+        if markdown:
+            sys.stdout.write(visible(report.to_markdown(), keep="\n") + "\n")
+            continue
+        if len(reports) > 1 and not everything:
+            Terminal().print(f"\n{visible(title)}", markup=False, highlight=False)
+        Terminal().print(report.table(all=everything))
 
 
 def _show_stored(
@@ -137,7 +140,6 @@ def _show_stored(
     for file in files:
         with as_written(file):
             reports += [Comparisons([one]) for one in stored_comparisons(read_json(file), file.name).every]
-    for one in reports:
-        _print(one, markdown, everything, len(reports) > 1)
+    _print(reports, markdown, everything)
     write_files(None, None, html_file, Comparisons([compared for one in reports for compared in one.every]).page)
     _write_latex(reports, latex_file)
