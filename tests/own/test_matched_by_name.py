@@ -84,17 +84,6 @@ def test_positions_of_a_model_without_names_are_those_of_the_rows() -> None:
     assert any("no class names" in one for one in said)
 
 
-def test_groups_are_aligned_by_index_with_a_frame_of_rows() -> None:
-    model = network(("no", "yes"))
-    frame = pd.DataFrame(rows(LABEL), index=[f"r{row}" for row in range(ROWS)])
-    groups = pd.Series(SEX, frame.index, name="sex")
-    expected = lh.compare_models(model, model, frame, groups=groups).audit
-    for given in (groups.sample(frac=1, random_state=0), {"sex": groups[::-1]}, groups[::-1].to_frame()):
-        found = lh.compare_models(model, model, frame, groups=given)
-        assert found.audit.groups == expected.groups
-        assert any("index" in one for one in found.warnings)
-
-
 def test_groups_keep_names_integers_and_masks() -> None:
     model = network(("no", "yes"))
     datasets = pytest.importorskip("datasets")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from levelhead.arrays import checked
+from levelhead.attention.capture import unwrapped
 from levelhead.data import Fold, Split
 from levelhead.data.portraits import MASK_NAMES
 from levelhead.inspecting.inspection import Inspection
@@ -23,7 +24,7 @@ from levelhead.inspecting.source import OpenedRun, open_run
 from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct
 from levelhead.own.compare import matched_classes, open_model
-from levelhead.own.rows import GroupColumns, OwnRows, base_of
+from levelhead.own.rows import GroupColumns, OwnRows
 from levelhead.runs.folder import read_run, require_finished
 from levelhead.tables.files import File
 from levelhead.terminal import Progress, silent
@@ -155,7 +156,7 @@ def inspect(
     for name, one, order in zip(names, models, orders, strict=False):
         device = next((parameter.device for parameter in one.parameters()), torch.device("cpu"))
         rows = Rows(
-            own.inputs(one, tokenizer), index, np.array(order)[labels], member, chosen, grid=_grid(base_of(one))
+            own.inputs(one, tokenizer), index, np.array(order)[labels], member, chosen, grid=_grid(unwrapped(one))
         )
         found[name] = [measure(one, rows, device=device, batch_size=batch_size, options=options, progress=progress)]
     sizes = {chosen[0]: int((~member).sum()), chosen[1]: int(member.sum())}

@@ -13,12 +13,12 @@ from typing import Any
 from levelhead._version import __version__
 from levelhead.arrays import check_path, checked
 from levelhead.attention import describe
+from levelhead.attention.capture import unwrapped
 from levelhead.attention.description import Description
 from levelhead.auditing.paired_answer import Change
 from levelhead.auditing.result import AuditResult
 from levelhead.own.compare import ModelComparison, class_names_of, open_model, unnamed
 from levelhead.own.page import change_title
-from levelhead.own.rows import base_of
 from levelhead.report import card
 from levelhead.report.markdown import markdown_table
 from levelhead.storage import refuse_strange_files, write_text
@@ -98,7 +98,7 @@ def model_card(
     check_path("base_model", base_model or "")
     base_model = base_model or (_base_of_adapter(model) if adapter else None)
     base = '"BASE"' if base_model is None or Path(base_model).exists() else f'"{card.escaped(base_model)}"'
-    kind = "image" if base_of(model).main_input_name == "pixel_values" else "text"
+    kind = "image" if unwrapped(model).main_input_name == "pixel_values" else "text"
     sections = [
         card.loading(kind, ours=ours, debiased=debiased, base=base if adapter else None),
         f"# {card.escaped(title or task or f'{found.model} with levelhead')}",

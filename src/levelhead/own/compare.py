@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from levelhead.arrays import array_of, check_path, checked
 from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
+from levelhead.attention.capture import unwrapped
 from levelhead.attention.description import Description
 from levelhead.auditing.door import audit
 from levelhead.auditing.options import AS_GROUP, AuditOptions
@@ -33,7 +34,7 @@ from levelhead.metrics.group import classes_compared
 from levelhead.metrics.intervals import check_options
 from levelhead.models.networks import load_model
 from levelhead.own.page import WHOLE, two_models_page
-from levelhead.own.rows import GroupColumns, OwnRows, base_of
+from levelhead.own.rows import GroupColumns, OwnRows
 from levelhead.report.result import Report
 from levelhead.report.text import Record, clustered_sentence, counted, number
 from levelhead.storage import refuse_files_of_runs, write_text
@@ -327,7 +328,7 @@ def _names_of(given: Sequence[Any], models: Sequence[nn.Module]) -> tuple[str, s
     """Return what two models are called: plain and debiased where they are, else by their folders or classes."""
     if [describe(one).debias is None for one in models] == [True, False]:
         return "plain", "debiased"
-    parts = [Path(one).parts if isinstance(one, str | Path) else (type(base_of(one)).__name__,) for one in given]
+    parts = [Path(one).parts if isinstance(one, str | Path) else (type(unwrapped(one)).__name__,) for one in given]
     for length in range(1, max(map(len, parts)) + 1):
         first, second = ("/".join(one[-length:]) for one in parts)
         if first != second:
@@ -345,7 +346,7 @@ def open_model(model: Any, name: str) -> Any:
         model = from_pretrained(model) if is_adapter(model) else load_model(Path(model))
     if not isinstance(model, nn.Module):
         raise ConfigError(f"The model {quoted(name)} is a {type(model).__name__}: give a model, or its folder.")
-    config = getattr(base_of(model), "config", None)
+    config = getattr(unwrapped(model), "config", None)
     if config is None or getattr(config, "num_labels", 0) < 2:
         raise ConfigError(
             f"The model {quoted(name)} is a {type(model).__name__}, which is no classifier of transformers with two "
@@ -358,7 +359,7 @@ def open_model(model: Any, name: str) -> Any:
 
 def class_names_of(model: Any) -> tuple[str, ...]:
     """Return the names of a model's classes, by position."""
-    config = base_of(model).config
+    config = unwrapped(model).config
     return tuple(str(config.id2label.get(place, f"LABEL_{place}")) for place in range(config.num_labels))
 
 
@@ -510,7 +511,7 @@ def _of_models(networks: Sequence[Any], models: Sequence[Description], names: Se
             said.append(f"{printable(name)} has seen no training batch: its statistics are untrained.")
     sizes = []
     for network in networks:
-        head = getattr(base_of(network), "alignment_head", None)
+        head = getattr(unwrapped(network), "alignment_head", None)
         sizes.append(_parameters(network) - (0 if head is None else _parameters(head)))
     if sizes[0] != sizes[1]:
         said.append(

@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from levelhead.arrays import array_of
 from levelhead.attention.block import AppendedClassifier
+from levelhead.attention.capture import unwrapped
 from levelhead.data.base import Inputs
 from levelhead.data.texts import Texts, TokenInputs, tokenize
 from levelhead.loading import refuse_unknown_tokens
@@ -65,17 +66,15 @@ class OwnRows:
                 f'The data set is a dict with {listed(list(dataset)[:5])}. Give one split, as dataset["test"]; of '
                 "columns, make rows: pandas.DataFrame(columns)."
             )
-        if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "iloc")):
-            raise DataError(
-                f"A {type(dataset).__name__} gives no rows by position. From a stream, take rows first: "
-                "list(dataset.take(10_000))."
-            )
         try:
-            if not len(dataset):
-                raise DataError("The data set has no rows. Give at least one labelled row.")
-            first = _row(dataset, 0)
+            first = _row(dataset, 0) if len(dataset) else None
         except (TypeError, KeyError, IndexError):
-            raise DataError(f"A {type(dataset).__name__} gives no rows by position, from 0.") from None
+            raise DataError(
+                f"A {type(dataset).__name__} gives no rows by position, from 0. From a stream, take rows first: "
+                "list(dataset.take(10_000))."
+            ) from None
+        if first is None:
+            raise DataError("The data set has no rows. Give at least one labelled row.")
         if not isinstance(first, Mapping):
             raise DataError(
                 f"Row 0 of the data set is a {type(first).__name__}. Trainer and this function take rows that are "
@@ -227,21 +226,16 @@ class GroupColumns:
 
 def taken_by(model: Any) -> set[str]:
     """Return the names of the inputs that a network's forward takes, without its labels."""
-    base = base_of(model)
+    base = unwrapped(model)
     taken = set(inspect.signature(base.forward).parameters)
     if isinstance(base, AppendedClassifier) and base.backbone is not None:
         taken |= set(inspect.signature(base.backbone.forward).parameters)
     return taken - {"self", "args", "kwargs", "labels", "return_dict", "output_attentions", "output_hidden_states"}
 
 
-def base_of(model: Any) -> Any:
-    """Return the network inside of what PEFT wrapped; any other model as it is."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 def backbone_of(model: Any) -> Any:
     """Return the network that reads the inputs: the backbone of an appended encoder, else the model itself."""
-    base = base_of(model)
+    base = unwrapped(model)
     return base.backbone if isinstance(base, AppendedClassifier) and base.backbone is not None else base
 
 
