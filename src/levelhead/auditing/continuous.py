@@ -17,18 +17,21 @@ range of the attribute would be a straight line's change, where there may be no 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics.names import Key
 from levelhead.report.record import Finding, as_json
 from levelhead.report.text import digits, number
+from levelhead.tables.rows import Rows
 from levelhead.types import ConfigError, Estimate, printable
 
 FloatArray = NDArray[np.float64]
@@ -177,18 +180,17 @@ def _legendre(scaled: FloatArray) -> FloatArray:
     return np.asarray(np.polynomial.legendre.legvander(2 * scaled - 1, 3), np.float64)
 
 
-def continuous_sentence(
-    title: str, found: ContinuousGap, *, subject: str = "the positive rate", scale: float = 100.0, unit: str = "%"
-) -> str:
-    """Say what ``subject`` is along the attribute, in a unit of which the figures times ``scale`` are.
+def continuous_sentence(title: str, found: ContinuousGap, *, fraction: bool = True) -> str:
+    """Say what the positive rate is along the attribute, or the mean error in its own unit (not a ``fraction``).
 
-    Percent are those of a share: a curve that leaves 0 to 100 is said to be at the end that it leaves by.
+    A curve that leaves 0% to 100% is said to be at the end that it leaves by.
     """
+    subject = "the positive rate" if fraction else "the mean error"
 
     def shown(point: tuple[float, float]) -> str:
         at, value = point
-        size = number(min(100.0, max(0.0, scale * value))) if unit == "%" else digits(scale * value)
-        return f"{size}{unit} at {_place(at, found.highest - found.lowest)}"
+        size = f"{number(min(100.0, max(0.0, 100 * value)))}%" if fraction else digits(value)
+        return f"{size} at {_place(at, found.highest - found.lowest)}"
 
     name = printable(title)
     if not found.slope.defined:
@@ -217,6 +219,18 @@ class AlongFound(Found):
         """Yield the slopes."""
         yield from ((name, None, "slope", one.slope) for name, one in self.items())
 
+    @classmethod
+    def of(
+        cls, values: FloatArray, rows: Rows, names: Sequence[str], options: AuditOptions, **words: bool
+    ) -> AlongFound:
+        """Measure how values (rows,) change along columns of numbers; ``words`` are those of the sentence."""
+        times = rows.whole("count") if "count" in rows.parts else np.ones(len(values), np.int64)
+        found = {}
+        for name in names:
+            both = (np.repeat(one, times) for one in (values, rows.whole(f"along {name}")))
+            found[name] = continuous_gap(*both, title=name, level=options.level, seed=options.seed)
+        return cls(found, told=partial(continuous_sentence, **words))
+
 
 class Along(Part):
     """How decisions change along columns of numbers."""
@@ -231,15 +245,4 @@ class Along(Part):
             raise ConfigError(
                 "A trend along a number is about one class: name it with --positive (positive= in Python)."
             )
-        decided, options = frame.decided().astype(np.float64), frame.options
-        found = {
-            name: continuous_gap(
-                decided,
-                frame.rows.whole(f"along {name}"),
-                title=name,
-                level=options.level,
-                seed=options.seed,
-            )
-            for name in self.asked.roles.along
-        }
-        return AlongFound(found, told=continuous_sentence)
+        return AlongFound.of(frame.decided().astype(np.float64), frame.rows, self.asked.roles.along, frame.options)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
+from levelhead.auditing.continuous import AlongFound
 from levelhead.auditing.engine import Pair, compare
 from levelhead.auditing.finding import references
 from levelhead.auditing.options import (
@@ -47,7 +47,6 @@ from levelhead.report import wide
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import digits, number
-from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source
 from levelhead.types import Estimate, in_quotes, printable
 
@@ -92,7 +91,7 @@ class RegressionAudit(Report):
     """
 
     kind: ClassVar[str] = "regression audit"
-    optional: ClassVar[Collection[str]] = ("about", "reading", "reference", "control", "against")
+    optional: ClassVar[Collection[str]] = ("about", "reading", "reference", "continuous", "control", "against")
 
     by_attribute: dict[Key, dict[Key, RegressionFigures]]
     overall: RegressionFigures
@@ -103,7 +102,7 @@ class RegressionAudit(Report):
     level: float = 0.95
     label: str = "label"
     about: Mapping[str, str] = field(default_factory=dict)
-    continuous: Mapping[str, ContinuousGap] = field(default_factory=dict)
+    continuous: AlongFound | None = None
     reading: tuple[str, ...] = ()
     reference: Mapping[str, str] = field(default_factory=dict)
     control: ControlFound | None = None
@@ -111,10 +110,7 @@ class RegressionAudit(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        along = {
-            name: {"sentences": [_along_sentence(name, one)], **one.to_dict()} for name, one in self.continuous.items()
-        }
-        more = {"rows": self.overall.n, "continuous": along, "sentences": regression_sentences(self)}
+        more = {"rows": self.overall.n, "sentences": regression_sentences(self)}
         return super().to_dict() | {"pairs": [pair.named() for pair in self.pairs]} | more
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
@@ -132,7 +128,7 @@ class RegressionAudit(Report):
             both = wide.Pair(one.first.group, one.second.group)
             yield one.column, both, f"{one.quantity}_difference", one.difference
         yield from self.control.figures() if self.control else ()
-        yield from ((name, None, "slope", one.slope) for name, one in self.continuous.items())
+        yield from self.continuous.figures() if self.continuous else ()
         for change in self.against.changes if self.against else ():
             who = change.group if change.other is None else wide.Pair(change.group, change.other)
             yield change.attribute, who, f"{change.quantity}_change", change.change
@@ -166,7 +162,10 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
     found = compare(
         [one for key, column in columns.items() for one in column.means(by_group[key])], level=options.level
     )
-    control, against = None, None
+    along, control, against = None, None, None
+    if roles.along:
+        errors = rows.rows.whole("prediction") - rows.rows.whole("label")
+        along = AlongFound.of(errors, rows.rows, roles.along, options, fraction=False)
     if roles.levels:
         counts = dict(zip(rows.levels, ~rows.without_level, strict=True))
         if not any(counts.values()):
@@ -195,23 +194,12 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
         options.level,
         source.called(str(roles.label)),
         options.about,
-        _along(rows.rows, roles.along, options.level),
+        along,
         reading=rows.reading,
         reference=to,
         control=control,
         against=against,
     )
-
-
-def _along(rows: Rows, names: Sequence[str], level: float) -> dict[str, ContinuousGap]:
-    """Return how errors change along columns of numbers."""
-    found = {}
-    for name in names:
-        both = rows.whole("prediction") - rows.whole("label"), rows.whole(f"along {name}")
-        if "count" in rows.parts:
-            both = np.repeat(both[0], rows.whole("count")), np.repeat(both[1], rows.whole("count"))
-        found[name] = continuous_gap(*both, title=name, level=level)
-    return found
 
 
 def _told(column: Column, moments: Moments) -> list[str]:
@@ -311,7 +299,3 @@ def _pair_sentence(found: RegressionAudit, pair: Pair) -> str:
 def _too_high(error: float) -> str:
     shown = digits(abs(error))
     return "right" if not error else f"{shown} too {'high' if error > 0 else 'low'}"
-
-
-def _along_sentence(name: str, found: ContinuousGap) -> str:
-    return continuous_sentence(name, found, subject="the mean error", scale=1.0, unit="")
