@@ -46,34 +46,35 @@ SHOW_PROGRESS_FROM = 10_000  # rows; fewer take a few seconds
 
 @dataclass(frozen=True)
 class SavedRule:
-    """A fitted rule and all that applying it needs: ``classes`` (negative, positive), and which rows it was fitted on.
+    """A fitted rule and all that applying it needs: ``values``, the negative and the positive class, and much else.
 
     ``file`` is the SHA-256 of the file that holds those ``rows``. ``scale`` is that of the scores; the rule itself
     takes probabilities. ``columns`` are the names of the columns with the score, the group and, if there are any, the
-    ``cluster``; ``chance`` is the seed of decisions.
-    ``values`` are the classes as numbers or booleans, where they were any: a file has only their texts. ``label_map``
-    says which class each label of the fitted rows meant.
+    ``cluster``; ``chance`` is the seed of decisions. ``label_map`` says which class each label meant.
     """
 
     rule: FittedRule
-    classes: tuple[str, str]
+    values: tuple[str | float, str | float]
     file: str = ""
     scale: str = PROBABILITY
     columns: dict[str, str] = field(default_factory=dict)
     rows: int = 0
     chance: int = 0
-    values: tuple[str | float, ...] = ()
     label_map: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> tuple[str, str]:
+        """The texts of both classes."""
+        return str(self.values[0]), str(self.values[1])
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        fitted = {"sha256": self.file, "rows": self.rows}
         return {
             "rule": self.rule.to_dict(),
-            "classes": list(self.values or self.classes),
+            "classes": list(self.values),
             **({"label_map": dict(self.label_map)} if self.label_map else {}),
             "columns": dict(self.columns),
-            "fitted": fitted,
+            "fitted": {"sha256": self.file, "rows": self.rows},
             "scale": self.scale,
             "seed": self.chance,
             "cutoffs": {name: [list(part) for part in parts] for name, parts in self.rule.cutoffs().items()},
@@ -84,19 +85,15 @@ class SavedRule:
         """Read a rule; raises :class:`DataError` for any other file."""
         record: Any = read_json(Path(path))
         try:
-            rule = FittedRule.from_dict(record["rule"])
-            values = tuple(record.get("classes", ("0", "1")))
-            negative, positive = map(str, values)
-            fitted: Any = record.get("fitted", {})
-            scale = record.get("scale", PROBABILITY)
-            if not _is_whole(rule) or scale not in (PROBABILITY, LOG_ODDS):
+            rule, fitted = FittedRule.from_dict(record["rule"]), record["fitted"]
+            negative, positive = record["classes"]
+            if not _is_whole(rule) or record["scale"] not in (PROBABILITY, LOG_ODDS):
                 raise ValueError
-            columns = {str(role): str(name) for role, name in record.get("columns", {}).items()}
-            rows = int(fitted.get("rows", record.get("rows_to_fit", 0)))
-            chance = int(record.get("seed", 0))
-            digest = str(fitted.get("sha256", ""))
-            meant = {str(one): str(name) for one, name in record.get("label_map", {}).items()}
-            return cls(rule, (negative, positive), digest, scale, columns, rows, chance, values, meant)
+            columns, meant = (
+                {str(one): str(name) for one, name in record.get(part, {}).items()} for part in ("columns", "label_map")
+            )
+            digest, rows, chance = str(fitted["sha256"]), int(fitted["rows"]), int(record["seed"])
+            return cls(rule, (negative, positive), digest, record["scale"], columns, rows, chance, meant)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
@@ -353,11 +350,10 @@ class BiasRule:
     @property
     def saved(self) -> SavedRule:
         """The fitted rule with its classes, as ``levelhead apply`` reads it."""
-        values = tuple(
+        negative, positive = (
             one if isinstance(one, str | int | float) else str(one) for one in self.classes_of_fit().tolist()
         )
-        negative, positive = map(str, values)
-        return SavedRule(self.rule_, (negative, positive), rows=self.n_rows_, chance=self.seed, values=values)
+        return SavedRule(self.rule_, (negative, positive), rows=self.n_rows_, chance=self.seed)
 
     def save(self, path: Path | str) -> None:
         """Write the rule as JSON, in one step; ``levelhead apply`` and :meth:`load` read it."""

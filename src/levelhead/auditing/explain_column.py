@@ -114,10 +114,7 @@ class ExplainedColumn:
                 found.append(self._pair(a, b, kept.index(a), kept.index(b), counts, observed, bins))
         groups = {}
         for a, name in enumerate(self.names):
-            place = kept.index(a) if a in kept else None
-            own = [pair for pair in found if name in pair.groups]
-            said = any(pair.predicted.defined for pair in own), any(pair.implied.defined for pair in own)
-            groups[name] = self._group(a, table[a], observed if place is not None else None, place or 0, said)
+            groups[name] = self._group(a, table[a], a in kept)
         if len(self.names) < 2:
             self.warnings.append(
                 f"{printable(self.name)}: only one group is large enough; there is nothing to compare."
@@ -240,17 +237,10 @@ class ExplainedColumn:
             return Estimate.undefined(f"the base rates, {shown}, do not differ measurably", rows)
         return Estimate(used / base, *found, rows)
 
-    def _group(
-        self, a: int, table: IntArray, seen: Figures | None, place: int, said: tuple[bool, bool]
-    ) -> ExplainedGroup:
-        """Return one group; ``said``: whether a pair with it has a predicted, and an implied, gap."""
+    def _group(self, a: int, table: IntArray, included: bool) -> ExplainedGroup:
+        """Return one group; ``included``: whether it is compared."""
         level, (negatives, positives) = self.options.level, (int(size) for size in table.sum(-1))
         n = positives + negatives
-        predicted = implied = (math.nan, math.nan)
-        if seen is not None and said[0]:
-            predicted = (float(seen.predicted[0][place]), float(seen.predicted[1][place]))
-        if seen is not None and said[1]:
-            implied = (float(seen.implied[0][place]), float(seen.implied[1][place]))
         base = proportion(positives, n, level=level)
         found = proportion(int(table[1, 1]), positives, level=level)
         alarm = proportion(int(table[0, 1]), negatives, level=level)
@@ -261,14 +251,4 @@ class ExplainedColumn:
                 self.clustered.rate("false_positive_rate", 1),
             ]
             base, found, alarm = (weighted_proportion(rate, (0, a), level) for rate in rates)
-        return ExplainedGroup(
-            n,
-            positives,
-            base,
-            self.areas[a],
-            found,
-            alarm,
-            predicted,
-            implied,
-            seen is not None,
-        )
+        return ExplainedGroup(n, positives, base, self.areas[a], found, alarm, included)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -30,9 +29,7 @@ class ExplainedGroup(Finding):
     """One group: ``n`` rows, ``positives`` among them, and its figures.
 
     ``base_rate``, ``area`` (under the ROC curve), ``true_positive_rate`` and ``false_positive_rate`` are measured.
-    ``predicted`` and ``implied`` are (true positive rate, false positive rate) by the formula, at the share of base
-    rates that the score uses and at the whole of them; NaN where they are undefined. ``included``: whether the group
-    has enough rows to be compared.
+    ``included``: whether the group has enough rows to be compared.
     """
 
     n: int
@@ -41,14 +38,7 @@ class ExplainedGroup(Finding):
     area: Estimate
     true_positive_rate: Estimate
     false_positive_rate: Estimate
-    predicted: tuple[float, float] = (math.nan, math.nan)
-    implied: tuple[float, float] = (math.nan, math.nan)
     included: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        found, rates = super().to_dict(), ("true_positive_rate", "false_positive_rate")
-        return found | {name: dict(zip(rates, found[name], strict=True)) for name in ("predicted", "implied")}
 
 
 @dataclass(frozen=True)

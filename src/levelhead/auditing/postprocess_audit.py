@@ -39,27 +39,6 @@ RATES = {None: "selection_rate", 1: "true_positive_rate", 0: "false_positive_rat
 
 
 @dataclass(frozen=True)
-class Reversal:
-    """A difference of two groups' rates that changed its sign: ``groups[0]`` was ahead before, by ``before`` > 0.
-
-    ``after`` < 0 is the same difference after the flips.
-    """
-
-    rate: str
-    groups: tuple[str, str]
-    before: float
-    after: float
-
-    def sentence(self) -> str:
-        """Say which group is ahead now."""
-        first, second = map(in_quotes, self.groups)
-        return (
-            f"The gap changed its sign: the {self.rate} of {first} was {number(100 * self.before)} points "
-            f"above that of {second}, and is now {number(-100 * self.after)} points below it."
-        )
-
-
-@dataclass(frozen=True)
 class Postprocessed(Report):
     """What :func:`postprocess` and :func:`apply_rule` found.
 
@@ -121,8 +100,8 @@ class Postprocessed(Report):
             said.append(self.rule.missed_sentence())
         return [*said, *([] if self.audit is None else self.audit.warnings), *self.hints]
 
-    def reversals(self) -> Iterator[Reversal]:
-        """Yield the largest gap of each rate of the metric, where the group that was ahead is behind after the flips.
+    def _turned(self) -> Iterator[str]:
+        """Say of which rates of the metric the group that was ahead is behind after the flips.
 
         Groups with too few rows of a rate are left out.
         """
@@ -133,10 +112,13 @@ class Postprocessed(Report):
             if len(rates) < 2:
                 continue
             ahead, behind = (choose(rates, key=lambda group: rates[group].old) for choose in (max, min))
-            old = rates[ahead].old - rates[behind].old
-            new = rates[ahead].new - rates[behind].new
+            old, new = rates[ahead].old - rates[behind].old, rates[ahead].new - rates[behind].new
             if old > 0 > new:
-                yield Reversal(name.replace("_", " "), (ahead, behind), old, new)
+                yield (
+                    f"The gap changed its sign: the {name.replace('_', ' ')} of {in_quotes(ahead)} was "
+                    f"{number(100 * old)} points above that of {in_quotes(behind)}, and is now {number(-100 * new)} "
+                    "points below it."
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -154,7 +136,6 @@ class Postprocessed(Report):
             "rows_to_fit": self.saved.rows,
             "rows_to_measure": self.measured_on,
             "flipped": self.flipped,
-            "reversed": [{**vars(one), "groups": list(one.groups)} for one in self.reversals()],
             **({"reading": list(self.reading)} if self.reading else {}),
             **against,
             **self.figures_in_json(),
@@ -191,7 +172,7 @@ class Postprocessed(Report):
                 f"{number(100 * gap.new)} points: {_change(gap.difference)}{part}.",
                 *([self._exceeds()] if gap.new > self.rule.delta else []),
             ]
-            lines = [*first, *lines, *(one.sentence() for one in self.reversals())]
+            lines = [*first, *lines, *self._turned()]
         else:
             lines.append(f"{where}, the gap is undefined: {gap.difference.reason}.")
         lines.append(
