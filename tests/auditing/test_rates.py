@@ -274,7 +274,7 @@ def test_a_share_is_never_said_to_be_below_0_and_places_are_told_apart() -> None
     said = continuous_sentence("time", steep)
     assert "−" not in said.replace(" −", "")
     assert "1700000000010" in said
-    numbers = continuous_sentence("time", steep, subject="the mean error", scale=1.0, unit="")
+    numbers = continuous_sentence("time", steep, fraction=False)
     assert "−" in numbers
     assert "%" not in numbers
 

@@ -221,15 +221,16 @@ class AlongFound(Found):
 
     @classmethod
     def of(
-        cls, values: FloatArray, rows: Rows, names: Sequence[str], options: AuditOptions, **words: bool
+        cls, values: FloatArray, rows: Rows, names: Sequence[str], options: AuditOptions, *, fraction: bool = True
     ) -> AlongFound:
-        """Measure how values (rows,) change along columns of numbers; ``words`` are those of the sentence."""
-        times = rows.whole("count") if "count" in rows.parts else np.ones(len(values), np.int64)
+        """Measure how values (rows,) change along columns of numbers; ``fraction``: they are decisions."""
         found = {}
         for name in names:
-            both = (np.repeat(one, times) for one in (values, rows.whole(f"along {name}")))
+            both = values, rows.whole(f"along {name}")
+            if "count" in rows.parts:
+                both = np.repeat(values, rows.whole("count")), np.repeat(both[1], rows.whole("count"))
             found[name] = continuous_gap(*both, title=name, level=options.level, seed=options.seed)
-        return cls(found, told=partial(continuous_sentence, **words))
+        return cls(found, told=partial(continuous_sentence, fraction=fraction))
 
 
 class Along(Part):
