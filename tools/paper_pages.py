@@ -402,7 +402,7 @@ def against(grid: dict[str, Any], earlier: dict[str, Any] | None = None) -> list
     return [
         *lines,
         "",
-        *([f"Identical to the table above: {', '.join(same)}.", ""] if same else []),
+        *([f"Not repeated, since the options are the same: {', '.join(same)}.", ""] if same else []),
     ]
 
 
