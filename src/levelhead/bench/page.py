@@ -214,16 +214,6 @@ def _marked(comparison: Comparison, mark: str) -> list[str]:
     return [method for method in comparison.table.rows if mark in comparison.marks(method)]
 
 
-def _halves(comparison: Comparison, metric: str) -> list[float]:
-    found = [each.estimate for each in comparison.differences(metric)]
-    return [50 * (figure.high - figure.low) for figure in found if not math.isnan(figure.low)]
-
-
-def _about(values: Sequence[float]) -> str:
-    low, high = number(min(values)), number(max(values))
-    return low if low == high else f"{low} to {high}"
-
-
 def _who(methods: Sequence[str], comparison: Comparison) -> str:
     """Return the methods' names, which may hold commas."""
     return "Every variant" if len(methods) == len(comparison.table.rows) else "; ".join(map(short, methods))
@@ -487,12 +477,15 @@ def _ends(figure: Estimate) -> list[float]:
 
 
 def _detectable(comparison: Comparison) -> list[str]:
-    if not (halves := _halves(comparison, MAIN)) or not comparison.learned:
+    """Say which differences of the gap these rows and seeds cannot detect; nothing where the baseline did not learn."""
+    ends = [each.estimate for each in comparison.differences()]
+    halves = sorted(50 * (one.high - one.low) for one in ends if not math.isnan(one.low))
+    if not halves or not comparison.learned:
         return []
+    least = " to ".join(dict.fromkeys(number(one) for one in (halves[0], halves[-1])))
     return [
         f"With {comparison.rows:,} {comparison.whose_rows} and these seeds, differences in the {METRICS[MAIN].short} "
-        f"below {_about(halves)} points cannot be detected. “Inconclusive” describes the size of the data, not the "
-        "methods."
+        f"below {least} points cannot be detected. “Inconclusive” describes the size of the data, not the methods."
     ]
 
 
