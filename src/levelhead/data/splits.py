@@ -98,30 +98,15 @@ def check_shares(validation_share: float, test_share: float) -> None:
         )
 
 
-def absent_splits(named: Sequence[Split]) -> tuple[Split, ...]:
-    """Return which of validation and test no row is named of, where rows of train and of the other one are."""
-    found = {*named}
-    return tuple(split for split in SPLITS[1:] if split not in found) if "train" in found and len(found) == 2 else ()
-
-
-def fill_splits(
-    named: Sequence[Split], keys: Sequence[str], seed: int, validation_share: float, test_share: float
-) -> list[Split]:
-    """Return the split of each row; one that no row is named of takes its share of the training rows, by their keys."""
-    shares = [0.0 if split in named else share for split, share in zip(SPLITS[1:], (validation_share, test_share))]  # noqa: B905
-    dealt = deal(keys, seed, *shares)
-    return [new if old == "train" else old for old, new in zip(named, dealt, strict=True)]
-
-
 @functools.lru_cache(maxsize=64)  # once for a table, not for each of its splits
-def say_filled(where: str, column: str, absent: tuple[Split, ...]) -> None:
-    """Log that splits which a column does not name are taken of its training rows."""
+def say_filled(where: str, column: str, absent: Split) -> None:
+    """Log that a split which a column does not name is taken of its training rows."""
     logger.warning(
         "%s: %r names no %s rows; they are drawn from the training rows, by data.%s_share.",
         where,
         column,
-        absent[0],
-        absent[0],
+        absent,
+        absent,
     )
 
 

@@ -31,7 +31,7 @@ from levelhead.data.base import (
     say_shared_people,
     warn_of_absent,
 )
-from levelhead.data.splits import absent_splits, deal, fill_splits, named_splits, say_filled
+from levelhead.data.splits import deal, named_splits, say_filled
 from levelhead.data.text_files import read_columns, table_header
 from levelhead.data.texts import Texts
 from levelhead.spelling import is_value
@@ -318,15 +318,19 @@ class TableSet(DataSet):
         roles = self._roles
         if table.split is not None:
             return [table.split] * count
-        if roles.split is None:
-            shares = [0.0 if name in own else share for name, share in zip(SPLITS[1:], roles.shares, strict=True)]
-            return deal(self._keys(table, cells, count), roles.seed, *shares)
-        named = named_splits([cell.strip() for cell in cells[roles.split]], roles.words, roles.split, table.name)
-        absent = absent_splits(named)
-        if not absent:
+        named: list[Split] = []
+        if roles.split is not None:
+            named = named_splits([cell.strip() for cell in cells[roles.split]], roles.words, roles.split, table.name)
+        there = {*(named or own)}
+        absent = [one for one in SPLITS[1:] if one not in there]
+        if named and ("train" not in there or len(absent) != 1):
             return named
-        say_filled(table.name, roles.split, absent)
-        return fill_splits(named, self._keys(table, cells, count), roles.seed, *roles.shares)
+        shares = [share if one in absent else 0.0 for one, share in zip(SPLITS[1:], roles.shares, strict=True)]
+        dealt = deal(self._keys(table, cells, count), roles.seed, *shares)
+        if not named:
+            return dealt
+        say_filled(table.name, str(roles.split), absent[0])
+        return [new if old == "train" else old for old, new in zip(named, dealt, strict=True)]
 
     def _keys(self, table: Table, cells: Mapping[str, Sequence[str]], count: int) -> list[str]:
         """Return what deals each row of a table."""
