@@ -76,7 +76,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert comparison["tuning"]["choices"][0]["method"] == "jtt"
     assert run("table", table, "--markdown") == run("report", table, "--html", again) == 0
     assert "**Options**" in capsys.readouterr().out
-    assert all("Options chosen on validation rows" in one.read_text() for one in (page, again))
+    assert all("ORACLE: by groups" in one.read_text() for one in (page, again))
 
 
 def test_variants_of_the_baseline_are_chosen_among_first(tmp_path: Path) -> None:
