@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from levelhead.metrics import Counts, JointCounts
-from levelhead.metrics.counts import MOST_CELLS, distinct, encode, encode_together
+from levelhead.metrics.counts import MOST_CELLS, _coded, distinct, encode
 from levelhead.types import DataError
 from sessions import check, renew
 
@@ -28,7 +28,7 @@ def apart(values: object) -> tuple[list[int], list[object]]:
 
 
 def together(*columns: object) -> tuple[list[list[int]], list[object]]:
-    codes, names = encode_together(*columns)  # type: ignore[arg-type]
+    codes, names, *_ = _coded(columns[0], columns[1:], columns[0])  # type: ignore[arg-type]
     return [one.tolist() for one in codes], names
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import any_array, array_of, as_decimals, checked, option
-from levelhead.types import DataError, quoted
+from levelhead.types import DataError, listed, quoted
 
 IntArray = NDArray[np.int64]
 
@@ -122,39 +122,19 @@ def encode(values: ArrayLike) -> tuple[IntArray, list[Hashable]]:
     return _places(found, names)[codes], names
 
 
-def encode_together(*columns: ArrayLike) -> tuple[list[IntArray], list[Hashable]]:
-    """Turn several columns that share one vocabulary (labels and predictions) into codes of that vocabulary.
-
-    Args:
-        columns: arrays of shape (rows,).
-
-    Returns:
-        one (rows,) int64 array a column, and the distinct values of all of them.
-
-    Raises:
-        DataError: the columns differ in length, a value of one prints like another value of the other, or as
-            :func:`encode`.
-    """
-    coded = [encode(column) for column in columns]
-    lengths = sorted({len(codes) for codes, _ in coded})
-    if len(lengths) > 1:
-        raise DataError(f"Labels and predictions differ in length ({lengths}). Pass one of each for every row.")
-    names = _sorted(list(dict.fromkeys(name for _, found in coded for name in found)))
-    _refuse_alike(names, "The set of labels and predictions")
-    return [_places(found, names)[codes] for codes, found in coded], names
-
-
 def _coded(
     y_true: ArrayLike, predictions: Sequence[ArrayLike], group: ArrayLike
 ) -> tuple[list[IntArray], list[Hashable], IntArray, list[Hashable]]:
     """Return codes of labels and predictions and their vocabulary, and codes of the rows' groups and their names."""
-    codes, classes = encode_together(y_true, *predictions)
-    members, groups = encode(group)
-    if len(members) != len(codes[0]):
-        raise DataError(f"{len(members)} group values for {len(codes[0])} labels. Pass one group for every row.")
+    *outcomes, (members, groups) = (encode(column) for column in (y_true, *predictions, group))
+    lengths = {len(codes) for codes, _ in outcomes} | {len(members)}
+    if len(lengths) > 1:
+        raise DataError(f"Labels, predictions and groups differ in length ({listed(sorted(lengths))}). Pass one for every row.")
     if not len(members):
         raise DataError("There are no rows to count. Pass at least one labelled prediction.")
-    return codes, classes, members, groups
+    classes = _sorted(list(dict.fromkeys(name for _, found in outcomes for name in found)))
+    _refuse_alike(classes, "The set of labels and predictions")
+    return [_places(found, classes)[codes] for codes, found in outcomes], classes, members, groups
 
 
 def _sorted(names: list[Hashable]) -> list[Hashable]:

@@ -105,6 +105,11 @@ class WeightedCounts:
     weight: FloatArray
     square: FloatArray
 
+    @property
+    def tables(self) -> tuple[NDArray[Any], ...]:
+        """Rows, sums of weights and sums of squared weights."""
+        return self.counts.table, self.weight, self.square
+
     @classmethod
     def equal(cls, counts: Counts) -> WeightedCounts:
         """Return rows that all weigh 1."""
@@ -118,32 +123,28 @@ class WeightedCounts:
 
     def pooled(self) -> WeightedCounts:
         """Return all rows in one group."""
-        table, weight, square = (one.sum(0, keepdims=True) for one in (self.counts.table, self.weight, self.square))
+        table, weight, square = (one.sum(0, keepdims=True) for one in self.tables)
         return WeightedCounts(Counts(table, ("all",), self.counts.classes), weight, square)
 
     def swapped(self, positive: int) -> WeightedCounts:
         """Return two classes, ``positive`` and the rest, with label and prediction changed over."""
-        table, weight, square = (
-            two_by_two(one, positive).swapaxes(1, 2) for one in (self.counts.table, self.weight, self.square)
-        )
+        table, weight, square = (two_by_two(one, positive).swapaxes(1, 2) for one in self.tables)
         return WeightedCounts(Counts(table, self.counts.groups, (0, 1)), weight, square)
 
     def rate(self, name: str, positive: int | None) -> WeightedRate:
         """Return a rate of :data:`~levelhead.metrics.group.RATES`, (classes compared, groups)."""
         count = _false_positives if name == "false_positive_rate" else group_metrics.RATES[name]
-        tables = (self.counts.table, self.weight, self.square)
-        return _rate(*(count(table, positive) for table in tables))
+        return _rate(*(count(table, positive) for table in self.tables))
 
     @property
     def cells(self) -> WeightedRate:
         """Accuracy of each (group, label), (groups, classes)."""
-        return _rate(*(group_metrics.cell_hits(table) for table in (self.counts.table, self.weight, self.square)))
+        return _rate(*map(group_metrics.cell_hits, self.tables))
 
     @property
     def accuracy(self) -> WeightedRate:
         """Accuracy of each group, (groups,)."""
-        tables = (self.counts.table, self.weight, self.square)
-        return _rate(*(Rate(np.trace(one, axis1=-2, axis2=-1), one.sum((-2, -1))) for one in tables))
+        return _rate(*(Rate(np.trace(one, axis1=-2, axis2=-1), one.sum((-2, -1))) for one in self.tables))
 
     def enough(self, positive: int | None, min_count: int) -> Enough:
         """Which rates have enough rows to be compared."""
