@@ -127,9 +127,9 @@ def _coded(
 ) -> tuple[list[IntArray], list[Hashable], IntArray, list[Hashable]]:
     """Return codes of labels and predictions and their vocabulary, and codes of the rows' groups and their names."""
     *outcomes, (members, groups) = (encode(column) for column in (y_true, *predictions, group))
-    lengths = {len(codes) for codes, _ in outcomes} | {len(members)}
+    lengths = sorted({len(codes) for codes, _ in outcomes} | {len(members)})
     if len(lengths) > 1:
-        raise DataError(f"Labels, predictions and groups differ in length ({listed(sorted(lengths))}). Pass one for every row.")
+        raise DataError(f"Labels, predictions and groups differ in length ({listed(lengths)}). Pass one for every row.")
     if not len(members):
         raise DataError("There are no rows to count. Pass at least one labelled prediction.")
     classes = _sorted(list(dict.fromkeys(name for _, found in outcomes for name in found)))
