@@ -18,7 +18,7 @@ _CAUTION = (
 _BETTER = {"high": "larger", "low": "smaller", "half": "nearer to 0.5", "zero": "nearer to 0"}
 _SIDES = {"bias": "bias", "utility": "utility", "both": "bias and utility"}
 _NAMED = 3
-_ASKED = ("version", "date", "precision", "revision", "served", "prompt")
+_ASKED = ("version", "date", "fingerprint", "revision", "served", "precision", "prompt")
 """What a run records of how its model was asked."""
 
 
@@ -50,7 +50,9 @@ def scores_page(records: Sequence[Record], *, name: str) -> Record:
             for score, figure in figures.items()
         ]
         card = {field: getattr(cls and cls.card, field, None) for field in ("title", *_TOLD)}
-        about = {key: record.get(key) for key in (*_ASKED, "items", "limit", "tests", "prompt_noise", "finding")}
+        about = {
+            key: record.get(key) for key in (*_ASKED, "options", "items", "limit", "tests", "prompt_noise", "finding")
+        }
         caveat = getattr(cls, "caveat", "")
         found.append(
             {"name": record["benchmark"], **card, **about, "units": record["units"], "caveat": caveat}
@@ -246,7 +248,7 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """Say each text once, behind the names that it is about."""
     names: dict[str, list[str]] = {}
     for name, text in pairs:
-        names.setdefault(text, []).append(spaced(name))
+        names.setdefault(text.removesuffix("."), []).append(name)
     return [f"{joined([*dict.fromkeys(some)])}: {text}." for text, some in names.items()]
 
 
@@ -265,9 +267,9 @@ def _benchmark(block: Record, names: Sequence[str], pairs: Sequence[Record]) -> 
     whole = [one for one in block["scores"] if not one["part"]]
     count = f", {counted(block['items'], 'item')}" if block.get("items") else ""
     caption = f"The whole of {short(block['name'], 60)}{count}"
-    undefined = [(one["score"], figure["reason"]) for one in whole for figure in one["figures"]
+    undefined = [(spaced(one["score"]), figure["reason"]) for one in whole for figure in one["figures"]
                  if figure is not None and figure["value"] is None]  # fmt: skip
-    notes = [*_grouped(block["units"].items()), *_grouped(undefined),
+    notes = [*_grouped((spaced(score), unit) for score, unit in block["units"].items()), *_grouped(undefined),
              *_unbounded(figure for one in block["scores"] for figure in one["figures"])]  # fmt: skip
     notes += [f"Differences are {names[1]} minus {names[0]}."] if pairs else []
     rows = [(spaced(one["score"]), cells(one)) for one in whole]
@@ -282,10 +284,13 @@ def _benchmark(block: Record, names: Sequence[str], pairs: Sequence[Record]) -> 
         title, rows = f"{score} by category", [(spaced(one["part"]), cells(one)) for one in some]
         found.append(blocks.table(title, ["Category", *columns], rows, folded=title, notes=[] if found else notes))
     told = [(key.capitalize(), block[key]) for key in (*_TOLD, *_ASKED) if block.get(key)]
+    if options := {key: value for key, value in (block.get("options") or {}).items() if value}:
+        told.append(("Options", short(", ".join(f"{key} {value}" for key, value in options.items()), 400)))
     if block.get("items") is not None:
         told.append(("Items", f"{block['items']}" + (f", limit {block['limit']}" if block.get("limit") else "")))
     sections = [blocks.section("Scores", found), blocks.section("About it", [blocks.terms(told)] if told else [])]
-    said = [note if len(names) == 1 else f"{model}: {note}" for model, some in block["notes"].items() for note in some]
+    told_of = [(short(model, 60), note) for model, some in block["notes"].items() for note in some]
+    said = [note for _, note in told_of] if len(names) == 1 else _grouped(told_of)
     if block.get("prompt"):
         said.append(f"The prompt, with fields for an item's texts: {block['prompt']!r}")
     return [*sections, blocks.section("Notes", [blocks.bullets(said, where=blocks.BOTH)])] if said else sections
