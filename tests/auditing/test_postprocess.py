@@ -224,6 +224,24 @@ def test_a_bound_of_almost_nothing_ends_at_once() -> None:
     assert time.process_time() - began < 10
 
 
+def test_a_rule_is_fitted_on_any_table(tmp_path: Path) -> None:
+    rows = made(400).assign(id=range(400))
+    rows.to_parquet(tmp_path / "whole.parquet")
+    for at in (0, 1):
+        rows[200 * at : 200 * (at + 1)].to_parquet(tmp_path / f"part{at}.parquet")
+    parts = [tmp_path / f"part{at}.parquet" for at in (0, 1)]
+    alone, groups = rows.drop(columns="g"), rows[["id", "g"]].sample(frac=1, random_state=0)
+    asked: dict[str, Any] = {"label": "y", "score": "p", "groups": ["g"], "metric": "demographic_parity"}
+    expected = postprocess(tmp_path / "whole.parquet", **asked)
+    for table in (rows, parts, str(tmp_path / "part*.parquet")):
+        assert postprocess(table, **asked).sentences() == expected.sentences()
+    joined = postprocess(alone, join=groups, on="id", **asked)
+    assert joined.sentences() == expected.sentences()
+    assert any("matched an id" in one for one in joined.reading)
+    for other in (rows, parts):
+        assert (apply_rule(expected.saved, other, groups=["g"]).decisions == expected.decisions).all()
+
+
 def test_rows_that_a_rule_was_fitted_on_are_decided_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
