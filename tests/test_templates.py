@@ -134,7 +134,6 @@ def test_the_audit_question(here: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     exec(script, {})
     printed = capsys.readouterr().out
     assert "By group, the scores of a stand lowest." in printed
-    assert "Mean place by group" not in printed
     import rank  # type: ignore[import-not-found]
 
     PARTS.register(rank.Rank)
@@ -142,17 +141,17 @@ def test_the_audit_question(here: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     label, score, group = ([row[at] for row in columns] for at in range(3))
     result = lh.audit(label, scores=np.array(score, float), sensitive_features={"group": group}, parts=["rank"])
     assert result.parts["rank"].places["group"]["b"].value == pytest.approx(np.mean(np.arange(11, 21)) / 20)
-    assert "Mean place by group" in result.to_html()
+    assert ">place</th>" in result.to_html()
     found = result.to_dict()
     assert found["parts"]["rank"]["places"]["group"]["a"]["value"] == pytest.approx(np.mean(np.arange(1, 11)) / 20)
     (here / "found.json").write_text(json.dumps(found), encoding="utf-8")
     monkeypatch.setattr(PARTS, "_registered", {})  # another process, which does not run the part's code
     assert run("report", "found.json", "--html", "again.html") == 0
-    assert "Mean place by group" in (here / "again.html").read_text(encoding="utf-8")
+    assert ">place</th>" in (here / "again.html").read_text(encoding="utf-8")
     frame = result.to_frame()
     assert frame.loc[frame["figure"] == "place", "group"].tolist() == ["a", "b"]
     assert "the scores of a stand lowest" in result._repr_html_()
-    assert re.search(r"│ a +│ 27\.5 ", result.text(all=True))
+    assert "0.275" in result.text(all=True)
 
 
 def test_the_entry_points_name_the_templates() -> None:

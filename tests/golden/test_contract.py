@@ -42,8 +42,34 @@ def test_a_result_keeps_to_the_contract(name: str, tmp_path: Path, monkeypatch: 
     if found.page()["brief"]:
         assert len(lines := found.text().splitlines()) <= 24
         assert max(map(cell_len, lines)) <= 80
+    if found.page()["sure"]:
+        _is_one_page(found)
     assert "<pre" in found._repr_html_()
     assert render(found.page()).startswith("<!doctype html>")
     frame = found.to_frame()
     assert list(frame.columns) == list(COLUMNS)
     assert all(frame["value"].isna() == frame["reason"].notna())
+
+
+def _is_one_page(found: Report) -> None:
+    """A chart or a reason comes before any fold, and the groups that a short headline names are marked in both."""
+    page, html = found.page(), render(found.page())
+    assert html.count("<details") <= 4
+    chart = html.find('<div class="panels">') if page["chart"] and page["chart"][0]["type"] == "panels" else 0
+    assert chart < html.index("<details")
+    assert page["chart"] or not any(one.defined for _, group, _, one in found.figures() if group is not None)
+    names = [piece["text"] for piece in page["headline"] if piece["mark"]]
+    head = "".join(piece["text"] for piece in page["headline"])
+    assert len(head.split()) - sum(len(name.split()) - 3 for name in names) <= 20
+    assert not set("()[]") & set(head)
+    marks = [
+        line["mark"]
+        for block in page["chart"]
+        for one in block.get("panels", [])[:1]
+        for line in one["rows"]
+        if "mark" in line
+    ]
+    assert len(set(marks) - {""}) >= min(len(names), 2) or page["chart"][0]["type"] == "curves"
+    shown, table = found.text(), page["brief"]["table"]["rows"]
+    assert all(str(table[at]["head"])[:17] in " ".join(shown.split()) for at in page["brief"]["named"][0])
+    assert len(shown.splitlines()) <= 21

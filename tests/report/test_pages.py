@@ -572,7 +572,7 @@ def test_every_colour_of_text_stands_out_from_every_ground_it_lies_on(theme: str
         seen += 1
     assert seen > 20
     # Lines and marks that mean something, and the frame of what has the focus, need 3 to 1.
-    for line in ("muted", "accent", "ink"):
+    for line in ("muted", "accent", "ink", "bars", "other"):
         assert contrast(palette[line], palette["paper"]) >= 3
 
 

@@ -37,6 +37,7 @@ def render(page: Record, *, date: datetime.date | None = None) -> str:
         date=day.isoformat(),
         next_id=itertools.count(1).__next__,
         percent=number,
+        style=_style(),
     )
     return "\n".join(line for line in html.splitlines() if line.strip()) + "\n"
 
@@ -80,6 +81,13 @@ def _last_name(found: re.Match[str]) -> str:
 
 def _finalize(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@functools.cache
+def _style() -> Markup:
+    """Return the style of all pages without the spaces that only its readers need."""
+    source, _, _ = _environment().loader.get_source(_environment(), "style.css")  # type: ignore[union-attr]
+    return Markup(re.sub(r"\s+(?=[{}])|(?<=[{};,:])\s+", "", source))
 
 
 @functools.cache

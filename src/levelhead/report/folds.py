@@ -1,0 +1,141 @@
+"""What a page folds, from the rows of a result: all figures, summary gaps, pairs of groups, and how it was measured."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from levelhead.report import blocks
+from levelhead.report.charts import NEUTRAL_ONE, Subject, subjects_of
+from levelhead.report.definitions import STATISTICS
+from levelhead.report.provenance import provenance
+from levelhead.report.rows import BY_PERIOD, Row
+from levelhead.report.sentences import Words
+from levelhead.report.text import Record, level_text, short
+from levelhead.report.titles import definition_of, title_of
+from levelhead.report.wide import Pair
+
+MOST_PAIRS = 20
+"""Rows of pairs that a terminal shows."""
+INTERVALS = {
+    "weights": "They are Wilson’s and Newcombe’s at the effective sample size: the smaller of Kish’s number and that "
+    "of the linearised variance. Gaps use simultaneous intervals of all pairs (Bonferroni).",
+    "clusters": "They are Wilson’s and Newcombe’s at the effective sample size that a cluster-robust variance gives, "
+    "with Student’s t. Gaps use simultaneous intervals of all pairs (Bonferroni). A rate with fewer than 8 clusters is "
+    "not compared.",
+    "replicates": "For gaps they come from {replicates} bootstrap replicates and invert tests of signed differences; "
+    "for single rates they are Wilson’s.",
+}
+"""By a key of a result's JSON, how its intervals were made."""
+OF_RATES = {
+    "equal_opportunity": ("true_positive_rate",),
+    "equalized_odds_worst": ("true_positive_rate", "false_positive_rate"),
+}
+"""Gaps that are the largest difference of two groups in one of these rates."""
+_CHANGED = re.compile(r"_difference|_change|_within|_by_|_bounds|\[|@")
+"""Where the name of a figure ends that another one is made of."""
+
+
+def known(row: Row) -> bool:
+    """Whether a row has a value, or bounds."""
+    return row.found.defined or not math.isnan(row.found.low)
+
+
+def cell(row: Row | None, *, signed: bool = False) -> Record:
+    """Return a figure with its interval below, in percent if it is a fraction."""
+    if row is None:
+        return blocks.no_cell()
+    ratio = not row.fraction and row.figure.endswith(NEUTRAL_ONE)
+    signed = signed and not row.figure.endswith("_detectable")
+    return blocks.range_cell(row.found, fraction=row.fraction, ratio=ratio, signed=signed)
+
+
+def of_groups(rows: Sequence[Row], level: str) -> list[Record]:
+    """Return a table for each column: its groups, and all figures that at least one of them has."""
+    subjects = subjects_of([row for row in rows if not BY_PERIOD.search(row.figure)], pairs=False)
+    found = []
+    for column in dict.fromkeys(one.column for one in subjects):
+        own = [one for one in subjects if one.column == column]
+        names = dict.fromkeys(name for one in own for name, row in one.found.items() if known(row))
+        lines = [
+            (one.name, [blocks.cell(f"{one.rows:,}"), *(cell(one.found.get(name)) for name in names)]) for one in own
+        ]
+        caption = f"Groups of {short(column)}, as annotated; percent where figures are shares; {level} intervals"
+        heads = ["Group", "Rows", *map(title_of, names)]
+        found += [blocks.table(caption, heads, lines, where=blocks.BOTH)] if names else []
+    return found
+
+
+def of_columns(rows: Sequence[Row], level: str) -> list[Record]:
+    """Return a table for each column with a figure of all groups together."""
+    whole, found = [row for row in rows if row.group is None], []
+    for column in dict.fromkeys(row.column for row in whole if known(row)):
+        lines = [
+            (title_of(row.figure), [cell(_of_pair(row, rows)), blocks.cell(f"{row.found.n:,}" if row.found.n else "")])
+            for row in whole
+            if row.column == column
+        ]
+        caption = f"Summary figures by {short(column)}: percent and points, {level} intervals"
+        found.append(blocks.table(caption, ["Figure", "Value", "Rows"], lines, where=blocks.BOTH))
+    return found
+
+
+def _of_pair(whole: Row, rows: Sequence[Row]) -> Row:
+    """Return a gap with the interval of the two groups that it is between, as all sentences have it."""
+    names = tuple(f"{rate}_difference" for rate in OF_RATES.get(whole.figure, ()))
+    for row in rows:
+        apart = row.found.size
+        same = row.column == whole.column and isinstance(row.group, Pair) and row.figure.startswith(names or ("?",))
+        if same and math.isclose(apart.value, whole.found.value):
+            return whole._replace(found=replace(whole.found, low=apart.low, high=apart.high))
+    return whole
+
+
+def of_pairs(rows: Sequence[Row], level: str) -> list[Record]:
+    """Return the table of pairs of groups, and of figures that each period has."""
+    several = len({row.column for row in rows if row.group is not None}) > 1
+    lines = []
+    for row in rows:
+        if known(row) and (isinstance(row.group, Pair) or BY_PERIOD.search(row.figure)):
+            start = f"{short(row.column, 20)}: " if several else ""
+            lines.append((f"{start}{row.group}", [blocks.cell(title_of(row.figure)), cell(row, signed=True)]))
+    caption = f"Differences and further figures of groups, points where figures are shares; {level} intervals"
+    heads = ["Groups", "Figure", "Value"]
+    table = blocks.table(caption, heads, lines, text_columns=[1], most=MOST_PAIRS, where=blocks.BOTH)
+    return [table] if lines else []
+
+
+def method(record: Record, rows: Sequence[Row], source: str) -> list[Record]:
+    """Return the sections on how a result was read and measured, what its words mean, and what made it."""
+    words, level = Words(record), level_text(record.get("level") or 0.95)
+    terms = [("Predictions", source)] if source else []
+    if "positive" in record:
+        positive = record["positive"]
+        terms.append(("Positive class", "each class against the rest" if positive is None else short(positive, 40)))
+    if words.favourable is not None:
+        terms.append(("Favourable outcome", words.outcome))
+    how = next((text for name, text in INTERVALS.items() if record.get(name)), STATISTICS["interval"][1])
+    how = how.format(replicates=f"{record.get('replicates') or 0:,}")
+    terms.append(("Intervals", f"{level} of such intervals hold the true value. {how}"))
+    terms += [(name, text) for name, text in record.get("facts") or ()]
+    names = dict.fromkeys(_CHANGED.split(row.figure)[0] for row in rows if known(row))
+    defined = [(title_of(name), definition_of(name)) for name in names if definition_of(name)]
+    told = [blocks.terms(terms), blocks.terms(defined), blocks.paragraph(STATISTICS["undefined"][1])]
+    read = [blocks.bullets(record["reading"], where=blocks.BOTH)] if record.get("reading") else []
+    return [blocks.section("", read, rank=-1), blocks.section("", told), provenance(record)]
+
+
+def missing(rows: Sequence[Row]) -> list[str]:
+    """Say why figures of pairs of groups are undefined."""
+    return [
+        f"{title_of(row.figure)}, {row.group}: undefined, {row.found.reason}."
+        for row in rows
+        if isinstance(row.group, Pair) and not known(row)
+    ]
+
+
+def row_of(one: Subject, figure: str) -> Row | None:
+    """Return a figure of a group: of two models the new one's."""
+    return one.found.get(figure) or one.found.get(f"{figure}_new")
