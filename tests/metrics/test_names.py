@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from levelhead.metrics import METRICS, Counts, Metric, estimate, estimate_all, undefined_reason
+from levelhead.metrics import METRICS, Counts, Metric, estimate, estimate_all
+from levelhead.metrics.intervals import undefined_reason
 from levelhead.metrics.names import metric_title
 
 PREDICTIVE_EQUALITY = Metric(

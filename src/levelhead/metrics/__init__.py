@@ -3,15 +3,9 @@
 from levelhead.metrics.between import holm, proportion
 from levelhead.metrics.contrasts import measured
 from levelhead.metrics.counts import Counts, JointCounts
-from levelhead.metrics.intervals import (
-    estimate,
-    estimate_all,
-    estimate_to_dict,
-    metric_names,
-    undefined_reason,
-)
+from levelhead.metrics.intervals import estimate, estimate_all, estimate_to_dict
 from levelhead.metrics.joint import JointRow, JointTable, joint
-from levelhead.metrics.names import METRICS, Metric, gaps
+from levelhead.metrics.names import METRICS, Metric
 
 __all__ = [
     "METRICS",
@@ -23,11 +17,8 @@ __all__ = [
     "estimate",
     "estimate_all",
     "estimate_to_dict",
-    "gaps",
     "holm",
     "joint",
     "measured",
-    "metric_names",
     "proportion",
-    "undefined_reason",
 ]
