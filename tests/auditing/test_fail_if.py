@@ -74,8 +74,7 @@ def test_the_json_says_what_made_it_and_of_what(monkeypatch: pytest.MonkeyPatch)
     assert made["version"].startswith(levelhead.__version__)
     content = Path("rows.csv").read_bytes()
     digest = hashlib.sha256(content).hexdigest()
-    rows = content.count(b"\n") - 1
-    assert made["inputs"] == [{"file": "rows.csv", "bytes": len(content), "sha256": digest, "rows": rows}]
+    assert made["inputs"] == [{"file": "rows.csv", "bytes": len(content), "sha256": digest}]
     assert made["time"] == "2001-09-09T01:46:40Z"
     assert run(*command) == 0
     assert Path("a.json").read_bytes() == first

@@ -67,7 +67,11 @@ NEEDS = (
     Need("control", ("prediction", "top"), "{control} compares predicted classes, not scores: add {prediction}."),
     Need("one_threshold", ("label",), "{one_threshold} is chosen by labels: name their column with {label}."),
     *(
-        Need(one, ("label", "prediction", "top"), "{" + one + "} is about labels: name their column with {label}.")
+        Need(
+            one,
+            ("label", "prediction", "top", "example"),
+            "{" + one + "} is about labels: name their column with {label}.",
+        )
         for one in ("positive", "label_map", "ignore_label")
     ),
     Need("join", ("on",), "{join} needs {on}, the column of ids in both tables."),

@@ -188,7 +188,7 @@ def plan_audit(
 
 
 def _rows_for(gap: float, rate: float, shares: NDArray[np.float64], asked: Mapping[str, Any]) -> float:
-    """Return how many rows show a gap; raise :class:`ConfigError` where there is none such, or too many are needed."""
+    """Return how many rows show a gap; raise :class:`ConfigError` for one that no rows show, or too many."""
     if not 0 < gap <= 1:
         raise ConfigError(f"A gap of {100 * gap:g} points is out of range: give one above 0 and at most 100.")
     if rate + gap > 1 and rate - gap < 0:

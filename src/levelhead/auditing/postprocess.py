@@ -134,7 +134,7 @@ class FittedRule:
         return cost if seed is None else cost + TIES * _chance(values, codes, seed), plain
 
     def _reach(self, values: FloatArray, codes: IntArray, plain: NDArray[np.bool_]) -> FloatArray:
-        """Return what a flip of each row is worth, (rows,): it is flipped where that is more than it costs."""
+        """Return what is paid for a flip of each row, (rows,): it is flipped where that is more than it costs."""
         weights = rates_of(self.calibrated(values, codes), codes, self.shares)
         return np.where(plain, 1, -1) * (np.array(list(self.prices.values())) @ weights)
 

@@ -46,7 +46,7 @@ FORM = {
     "time": "Time: dates or periods",
     "control": "Strata, such as department",
 }
-"""The options of the form, with what it calls them; what a field takes is what :func:`levelhead.audit_table` does."""
+"""The options of the form and their labels; a field takes what :func:`levelhead.audit_table` takes."""
 BASIC = 5
 """The first fields, which most audits need; the others stand below."""
 STYLE = """
