@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -116,36 +116,33 @@ class RankingAudit(Report):
                         yield name, group, figure, one
 
 
-@dataclass(frozen=True)
-class _Top:
-    """How many places are the top, ``100`` or ``10%``; ``lowest:`` before it says that the lowest score is first."""
+class _Top(NamedTuple):
+    """How many places are the top, or which share of the rows; ``lowest_first``: the lowest score has the first."""
 
-    given: int | str
+    number: float
+    is_share: bool
+    lowest_first: bool
 
-    @property
-    def lowest_first(self) -> bool:
-        """Whether the lowest score is the first place."""
-        return str(self.given).strip().startswith(LOWEST)
-
-    def places(self, rows: int | None = None) -> int:
-        """Return how many places are the top; without ``rows``, only check that it is a number or a share."""
-        text = str(self.given).strip().removeprefix(LOWEST).strip()
+    @classmethod
+    def of(cls, given: int | str) -> _Top:
+        """Read ``100`` or ``10%``, perhaps after ``lowest:``."""
+        text = str(given).strip()
+        number = text.removeprefix(LOWEST).strip()
+        is_share = number.endswith("%")
         try:
-            number = float(text.removesuffix("%"))
+            found = float(number.removesuffix("%")) / (100 if is_share else 1)
         except ValueError:
-            number = math.nan
-        if text.endswith("%"):
-            good, most = 0 < number < 100, number / 100
-        else:
-            good, most = number >= 1 and number == int(number) if math.isfinite(number) else False, number
-        if not good:
+            found = math.nan
+        if not (0 < found < 1 if is_share else found >= 1 and found.is_integer()):
             raise ConfigError(
-                f"top={quoted(self.given)} is no number of places: pass for example 100, '10%' or 'lowest:10%' (--top "
-                "on the command line)."
+                f"top={quoted(given)} is no number of places: pass for example 100, '10%' or 'lowest:10%' (--top on "
+                "the command line)."
             )
-        if rows is None:
-            return 0
-        found = max(1, math.floor(most * rows + 1e-9)) if text.endswith("%") else int(number)
+        return cls(found, is_share, text.startswith(LOWEST))
+
+    def places(self, rows: int) -> int:
+        """Return how many places of this many rows are the top."""
+        found = max(1, math.floor(self.number * rows + 1e-9)) if self.is_share else int(self.number)
         if found >= rows:
             raise ConfigError(
                 f"top={found:,} includes every row in the top: there are {counted(rows, 'row')}. Pass fewer places."
@@ -155,8 +152,7 @@ class _Top:
 
 def ranking_of(source: Source, roles: Roles, options: AuditOptions) -> RankingAudit:
     """Read a table, rank its rows by their score, and compare its groups."""
-    asked = _Top(options.top or "")
-    asked.places()
+    asked = _Top.of(options.top or "")
     rows = ScoreRows(roles.titles(source))
     read = GroupedRows.read(source, roles, options, rows, one_by_one=True)
     rows.check_finite()
