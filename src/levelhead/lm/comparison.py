@@ -57,6 +57,8 @@ def comparison_summary(
 
     Raises :class:`~levelhead.types.DataError` if the folders share no benchmark, or if their options differ.
     """
+    if any(not isinstance(source, str | Path) for source in sources):
+        raise ConfigError("sources must be a list of paths: folders of `lm bench`, or logs of lm-evaluation-harness.")
     paths = [Path(source) for source in sources]
     logs = [path for path in paths if path.is_file()]
     if not paths or (logs and len(logs) < len(paths)):
