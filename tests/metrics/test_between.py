@@ -205,6 +205,8 @@ def test_decided_differences_come_first_then_the_largest() -> None:
     nan = math.nan
     figures = [Estimate(*each, 9) for each in ((0.9, nan, nan), (0.3, -0.1, 0.7), (-0.1, -0.2, -0.01), (0.2, 0.1, 0.3))]
     assert sorted(figures, key=clearest) == [figures[at] for at in (3, 2, 0, 1)]
+    undefined = Estimate.undefined("no rows")
+    assert sorted([undefined, *figures], key=clearest)[-1] == undefined
     found = Differences(*np.array([[one.value, one.low, one.high] for one in figures]).T)
     assert (found.order.tolist(), found.decided.tolist()) == ([3, 2, 0, 1], [False, False, True, True])
 

@@ -19,9 +19,8 @@ from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.rates import plain_pair
 from levelhead.auditing.two_periods import Cells, RateChange, few_sentences, rate_changes
 from levelhead.metrics import trend as trends
-from levelhead.metrics.between import clearest
+from levelhead.metrics.between import Differences, clearest
 from levelhead.metrics.counts import IntArray
-from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
 from levelhead.report.record import Finding
 from levelhead.report.sentences import change_sentence
@@ -86,7 +85,6 @@ class OverTime(Answer):
     by_attribute: dict[Key, tuple[GapTrend, ...]]
     comparisons: int
     level: float
-    said: tuple[str, ...] = ()
     causes: Mapping[Key, str] = field(default_factory=dict)
     changes: Mapping[Key, tuple[RateChange, ...]] = field(default_factory=dict)
 
@@ -111,7 +109,7 @@ class OverTime(Answer):
     def sentences(self) -> list[str]:
         """Return the trends and the periods that stand out, or that there are none."""
         parts = by_names(self.by_attribute).items()
-        return [*(said for name, found in parts for said in self.said_of(name, found)), *self.said]
+        return [said for name, found in parts for said in self.said_of(name, found)]
 
     def said_of(self, name: str, found: Sequence[GapTrend]) -> list[str]:
         """Return the sentences on one sensitive column."""
@@ -234,9 +232,11 @@ def over_time(
             one = trends.change(hits, rows, level=level, comparisons=comparisons)
         else:
             one = trends.trend(hits, rows, at=time[used], level=level, comparisons=comparisons)
-        there = [period for period, kept in zip(periods, used, strict=True) if kept]
+        each, there = Differences(*one.gaps), [period for period, kept in zip(periods, used, strict=True) if kept]
         gaps = tuple(
-            PeriodGap(period, _estimate(gap, n), float(low), float(high), bool(out), (float(own), float(other)))
+            PeriodGap(
+                period, Estimate(*gap.tolist(), int(n)), float(low), float(high), bool(out), (float(own), float(other))
+            )
             for period, gap, n, (low, high), out, (own, other) in zip(
                 there, one.gaps.T, rows.sum(1), one.limits.T, one.outside, hits / rows, strict=True
             )
@@ -270,10 +270,6 @@ def _cause(groups: Sequence[Key], reference: Key | None, found: Sequence[GapTren
     if two:
         few = "not both periods have"
     return f"{few} {counted(max(1, min_count), 'row')} of both {to} and another group"
-
-
-def _estimate(gap: FloatArray, rows: int) -> Estimate:
-    return Estimate(float(gap[0]), float(gap[1]), float(gap[2]), int(rows))
 
 
 class Time(Part):

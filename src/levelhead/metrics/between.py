@@ -215,8 +215,8 @@ class Differences(NamedTuple):
 
 
 def clearest(figure: Estimate) -> tuple[bool, float]:
-    """Return what sorts differences as :attr:`Differences.order` does: decided ones first, then the largest."""
-    return not figure.excludes_zero, -abs(figure.value)
+    """Return what sorts differences as :attr:`Differences.order` does: decided ones, the largest, undefined ones."""
+    return not figure.excludes_zero, -abs(figure.value) if figure.defined else math.inf
 
 
 def lowest(ratio: Estimate) -> tuple[bool, float]:
