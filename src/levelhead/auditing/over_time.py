@@ -233,13 +233,10 @@ def over_time(
         else:
             one = trends.trend(hits, rows, at=time[used], level=level, comparisons=comparisons)
         each, there = Differences(*one.gaps), [period for period, kept in zip(periods, used, strict=True) if kept]
+        rest = zip(rows.sum(1), one.limits.T.tolist(), one.outside.tolist(), (hits / rows).tolist(), strict=True)
         gaps = tuple(
-            PeriodGap(
-                period, Estimate(*gap.tolist(), int(n)), float(low), float(high), bool(out), (float(own), float(other))
-            )
-            for period, gap, n, (low, high), out, (own, other) in zip(
-                there, one.gaps.T, rows.sum(1), one.limits.T, one.outside, hits / rows, strict=True
-            )
+            PeriodGap(period, each.at(place, n), low, high, out, (own, other))
+            for place, (period, (n, (low, high), out, (own, other))) in enumerate(zip(there, rest, strict=True))
         )
         first = next((gap.period for gap in gaps if gap.outside), None)
         left = tuple(period for period in periods if period not in there)
