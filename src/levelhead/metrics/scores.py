@@ -155,11 +155,6 @@ class ScoreCounts:
         """Negatives and positives of each group, (groups, 2)."""
         return self.rows.sum(-1)
 
-    def keep(self, groups: Sequence[int]) -> ScoreCounts:
-        """Return the counts of these groups alone."""
-        chosen = list(groups)
-        return ScoreCounts(self.edges, self.rows[chosen], self.sums[chosen], self.squares[chosen], self.exact)
-
     def tables(self, thresholds: Sequence[float] | FloatArray) -> IntArray:
         """Count tables (thresholds, groups, 2, 2) of label and prediction: a score at or above a threshold is 1."""
         places = np.searchsorted(self.edges, np.asarray(thresholds, np.float64))
