@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # The panels of --help.
 COLUMNS, GROUPS, WORDS = "Which columns", "Groups", "Names of classes and groups"
 OUTPUT, MORE = "Output", "Other questions and files"
+FILES = ("predictions", "example", "json_file", "html_file", "fail_if")
+"""Parameters of the command that are none of :func:`levelhead.audit_table`."""
 
 
 # Options in the order of their panels: they are the parameters of `audit_table`.
@@ -31,7 +33,7 @@ def audit_command(
     ] = None,
     label: Annotated[Text, option(COLUMNS, "Column with the true class. Without: an audit of decisions.")] = None,
     prediction: Annotated[Text, option(COLUMNS, "Column with the predicted class, or the decision.")] = None,
-    group: Annotated[Texts, option(COLUMNS, "Column with the group; repeatable.")] = None,
+    groups: Annotated[Texts, option(COLUMNS, "Column with the group; repeatable.", "--group")] = None,
     score: Annotated[Text, option(COLUMNS, "Column with a score of the positive class.")] = None,
     threshold: Annotated[list[float] | None, option(COLUMNS, "Scores at or above are positive. Repeatable.")] = None,
     weight: Annotated[
@@ -66,7 +68,9 @@ def audit_command(
     along: Annotated[
         Texts, option(MORE, "Numeric column, e.g. age: reports the trend of decisions. Repeatable.")
     ] = None,
-    cost: Annotated[Text, option(MORE, "Cost of a false positive and a false negative, 1:5: cost of errors.")] = None,
+    costs: Annotated[
+        Text, option(MORE, "Cost of a false positive and a false negative, 1:5: cost of errors.", "--cost")
+    ] = None,
     count: Annotated[Text, option(MORE, "Frequency table: column with the number of people per row.")] = None,
     scale: Annotated[str, option(MORE, SCALES)] = "auto",
 ) -> None:
@@ -76,14 +80,7 @@ def audit_command(
 
     How many rows an audit needs: levelhead plan. Groups that are not recorded: levelhead indirect-audit.
     """
-    asked: dict[str, Any] = {
-        "label": label, "prediction": prediction, "groups": group or (), "score": score, "threshold": threshold,
-        "weight": weight, "cluster": cluster, "control": control or (), "intersect": intersect, "bins": bins,
-        "reference": reference, "min_count": min_count, "favourable": favourable, "positive": positive,
-        "label_map": label_map, "ignore_label": ignore_label, "time": time, "top": top, "numbers": numbers,
-        "against": against, "join": join, "on": on, "along": along or (), "costs": cost, "count": count,
-        "scale": scale,
-    }  # fmt: skip
+    asked = {name: value for name, value in locals().items() if value is not None and name not in FILES}
     conditions = conditions_of(fail_if)
     from levelhead.auditing.door import audit_table
     from levelhead.auditing.exclusions import refuse
