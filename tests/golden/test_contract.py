@@ -73,3 +73,5 @@ def _is_one_page(found: Report) -> None:
     shown, table = found.text(), page["brief"]["table"]["rows"]
     assert all(str(table[at]["head"])[:17] in " ".join(shown.split()) for at in page["brief"]["named"][0])
     assert len(shown.splitlines()) <= 21
+    sure = page["sure"][0]["answer"]
+    assert not ("inconclusive" in page["finding"] and "unlikely" in sure), sure

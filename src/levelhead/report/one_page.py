@@ -42,6 +42,7 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 OF_PAIRS = ("indirect audit", "explanation")
 """Kinds whose chart is of pairs of groups."""
 RATIOS = ("selection_ratio", "ratio_of_rates")
+_INTERVAL = re.compile(r"interval ([+−]?[\d.,]*\d) to ([+−]?[\d.,]*\d)")
 TURNED = {
     "selection_rate": "selection_rate",
     "true_positive_rate": "false_positive_rate",
@@ -162,15 +163,20 @@ class _Found:
         lead, finding = (self.figures or [""])[0], self.sentences[0]
         own = {row.figure: row.found for row in self.rows if row.column == self.column and row.group is None}
         span, chance = own.get(f"{lead}_range"), own.get(f"{lead}_range_by_chance")
-        if span and chance:
+        if span and chance and len(self.about) == len(MARKS):
             return (
                 f"With no true difference, the largest gap of {self.columns[self.column]} groups would exceed "
                 f"{number(100 * chance.high)} points in 1 audit of 20. Here it is {number(100 * span.value)}."
             )
-        if re.search("inconclusive|measurabl", finding):
+        neutral = 1 if re.search("times as often|representation", finding) else 0
+        ends = _INTERVAL.search(finding)
+        low, high = (float(end.replace("−", "-").replace(",", "")) for end in ends.groups()) if ends else (0.0, 0.0)
+        if "measurabl" in finding or (ends and low <= neutral <= high):
             return "It could: no difference fits these rows, too. Inconclusive does not mean equal."
-        if "interval" in finding:
+        if ends:
             return f"The {self.level} interval leaves out no difference, so chance alone is an unlikely cause."
+        if "lies between" in finding:
+            return "These are bounds under the assumption, not an estimate: any gap between them fits these rows."
         return "This finding is no comparison of two groups. The intervals say how sure each figure is."
 
     def _missed(self) -> str:
