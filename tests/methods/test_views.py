@@ -328,7 +328,7 @@ def test_a_run_does_not_go_on_with_another_list_of_words(pairs: dict[str, Any], 
         train_run(experiment, tmp_path / "run", progress=stop)
     assert "words" in read_json(tmp_path / "run" / "pretrained.json")
     file.write_text("lamp\n")
-    with pytest.raises(DataError, match=r"list method\.view\.file has changed since"):
+    with pytest.raises(DataError, match=r"list method\.view\.file\) has changed since"):
         train_run(experiment, tmp_path / "run", resume=True)
     file.write_text("Nobody\n")  # the same list
     assert train_run(experiment, tmp_path / "run", resume=True)["told"] == "DECLARES words of words.txt"
