@@ -23,7 +23,7 @@ from levelhead.metrics.between import Differences, clearest
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
 from levelhead.report.record import Finding
-from levelhead.report.sentences import change_sentence
+from levelhead.report.sentences import change_sentence, named_group
 from levelhead.report.text import Record, counted, estimate_from_dict, number, percent_ends
 from levelhead.report.wide import Fraction, GapSlope
 from levelhead.tables.files import FILE
@@ -123,7 +123,7 @@ class OverTime(Answer):
                 said.append(_trend_sentence(name, one))
         for own in self.changes_of(name):
             if own.change.excludes_zero:
-                subject = f"By {printable(name)}, the {RATE_TITLES[own.rate].lower()} of {in_quotes(own.group)}"
+                subject = f"By {printable(name)}, the {RATE_TITLES[own.rate].lower()} of {named_group(name, own.group)}"
                 said.append(change_sentence(subject, own.first, own.last, own.change, periods=periods))
         said += [_outside_sentence(name, one) for one in found if one.first_outside is not None]
         if said:
@@ -160,7 +160,8 @@ class OverTime(Answer):
 
 def _subject(name: str, one: GapTrend) -> str:
     rate = RATE_TITLES[one.rate].lower()
-    return f"By {printable(name)}, the {rate} of {in_quotes(one.group)} minus that of {in_quotes(one.reference)}"
+    first, second = (named_group(name, group) for group in (one.group, one.reference))
+    return f"By {printable(name)}, the {rate} of {first} minus that of {second}"
 
 
 def _way(one: GapTrend) -> str:

@@ -112,7 +112,8 @@ class _Found:
 
     def line(self, start: Sequence[str]) -> str:
         """Return the line above the headline: what was measured, its rows, and its groups."""
-        first = sum(one.rows for one in self.subjects if one.column == next(iter(self.columns), None))
+        groups_of = [] if self.pairs else self.subjects
+        first = sum(one.rows for one in groups_of if one.column == next(iter(self.columns), None))
         count = self.record["rows"] if isinstance(self.record.get("rows"), int) else first
         groups = [f"{short(name, 40)}, {counted(size, 'group')}" for name, size in list(self.columns.items())[:4]]
         return " · ".join([one for one in start if one] + ([counted(count, "row")] if count else []) + groups)
