@@ -40,7 +40,7 @@ def test_no_figure_has_an_interval_of_no_width_and_no_sentence_says_nan(name: st
         assert not re.search(r"(?<![a-z])nan(?![a-z])", text)
 
 
-def test_a_constant_proxy_beside_constant_predictions_is_refused() -> None:
+def test_constant_probabilities_beside_constant_predictions_are_refused() -> None:
     for rows in range(10, 30):
         with pytest.raises(lh.LevelheadError, match="constant"):
-            audit_unrecorded(LABEL[:rows], ONES[:rows], proxies={"p": np.full(rows, 0.7)})
+            audit_unrecorded(LABEL[:rows], ONES[:rows], proxy_probabilities={"p": np.full(rows, 0.7)})
