@@ -74,14 +74,13 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "list": [{"kind": "methods"}],
     "lm bench": [
         {"benchmarks": "bbq", "predictions": "given/answers.jsonl", "data_root": "given"},
-        {"benchmarks": "perplexity", "model": "given/lm", "perplexity": "given/documents.txt", "out": "bench"},
+        {"benchmarks": "perplexity", "model": "given/lm", "file": "given/documents.txt", "out": "bench"},
     ],
-    "lm compare": [{"first": "given/bench", "second": "given/bench"}],
+    "lm compare": [{"models": ["given/bench", "given/bench-1"]}],
     "lm gap": [{"model": "given/lm", "out": "gap", "triplets": "given/triplets.csv"}],
     "lm train": [{"recipe": "given/klaad.yaml", "triplets": "given/triplets.csv", "out": "klaad"}],
     "postprocess": [
-        COLUMNS | {"scores": "given/rows.csv", "score": "p", "metric": "demographic_parity"},
-        COLUMNS | {"validation": "given/rows.csv", "score": "p", "metric": "demographic_parity", "rule": "rule.json"},
+        COLUMNS | {"scores": "given/rows.csv", "score": "p", "metric": "demographic_parity", "rule": "rule.json"},
     ],
     "predict": [{"run": "given/run", "file": "given/rows.csv", "out": "predictions.csv"}],
     "pretrain": [{"recipe": "given/pretraining.yaml", "out": "given/pretrained"}],
@@ -194,8 +193,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert run(*words_of("train", LINES["train"][0] | {"out": folder, "seed": seed})) == 0
             assert run("evaluate", folder) == 0
         assert run(*words_of("pretrain", LINES["pretrain"][0])) == 0
-        assert run(*words_of("lm bench", LINES["lm bench"][1] | {"out": "given/bench"})) == 0
-        assert run(*words_of("postprocess", LINES["postprocess"][1] | {"rule": "given/rule.json"})) == 0
+        for folder, limit in (("given/bench", "4"), ("given/bench-1", "3")):
+            assert run(*words_of("lm bench", LINES["lm bench"][1] | {"out": folder, "limit": limit})) == 0
+        assert run(*words_of("postprocess", LINES["postprocess"][0] | {"rule": "given/rule.json"})) == 0
     return place
 
 
