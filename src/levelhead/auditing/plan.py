@@ -17,7 +17,7 @@ from levelhead.auditing.options import MIN_COUNT
 from levelhead.metrics.power import check_plan, detectable_gap, rows_needed
 from levelhead.report import blocks
 from levelhead.report.result import Report
-from levelhead.report.text import Record, counted, level_text
+from levelhead.report.text import Record, counted, level_text, number
 from levelhead.tables.tally import MOST_GROUPS
 from levelhead.types import ConfigError, quoted
 
@@ -84,13 +84,13 @@ class Plan(Report):
     def sentence(self) -> str:
         """What was found, in one sentence."""
         if math.isnan(self.gap):
-            return f"{self.total:,} rows are too few to detect any gap in a rate of {100 * self.rate:g}%."
+            return f"{self.total:,} rows are too few to detect any gap in a rate of {number(100 * self.rate)}%."
         pairs = len(self.rows) * (len(self.rows) - 1) // 2
         points = f"{100 * self.gap:.1f}" if self.gap >= 0.001 else f"{100 * self.gap:.2g}"
         which = "the two groups" if pairs == 1 else f"any two of {len(self.rows)} groups"
         return (
             f"{self.total:,} rows detect a gap of {points} points between {which} in {100 * self.power:g} "
-            f"of 100 audits, at a rate of {100 * self.rate:g}%."
+            f"of 100 audits, at a rate of {number(100 * self.rate)}%."
             + (f" But an audit leaves out groups of fewer than {MIN_COUNT} rows." if self.few else "")
         )
 

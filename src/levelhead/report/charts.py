@@ -70,6 +70,7 @@ def chart(subjects: Sequence[Subject], figures: Sequence[str], record: Record, m
     panels = [_panel(figure, shown, record) for figure in figures]
     lines = [line for one in panels for line in one["rows"]]
     told = [f"Lines are {100 * (record.get('level') or 0.95):g}% intervals. Sorted by the first panel."]
+    told += ["Broken lines are bounds."] * any(line.get("wide") for line in lines)
     told += ["Arrows run from the old to the new figure."] * any(line.get("old") is not None for line in lines)
     told += ["Open marks are to compare with; they are not the answer."] * any(line.get("beside") for line in lines)
     pairs = any(isinstance(one.name, Pair) for one in subjects)
@@ -107,8 +108,10 @@ def _line(figure: str, subject: Subject, mark: str) -> Record:
     low, high = (_scaled(end, scale) for end in (found.low, found.high))
     text = "–" if not found.defined else _text(scale * found.value, figure, scale)
     said = f"{text}, interval {_text(low, figure, scale)} to {_text(high, figure, scale)}" if low is not None else text
+    wide = [] if bounds is None else [scale * bounds.found.low, scale * bounds.found.high]
     if not found.defined:
-        said = str(found.reason or "not compared")
+        between = " to ".join(_text(end, figure, scale) for end in wide)
+        said = f"bounds {between}" if wide else str(found.reason or "not compared")
     return {
         "name": short(subject.name, 60),
         "n": "" if isinstance(subject.name, Pair) else f"{subject.rows:,}",
@@ -120,7 +123,7 @@ def _line(figure: str, subject: Subject, mark: str) -> Record:
         "said": said,
         "old": None if old is None else _scaled(old.found.value, scale),
         "beside": [at for at in (_scaled(one.value, scale) for one in _beside(subject, figure)) if at is not None],
-        "wide": [] if bounds is None else [scale * bounds.found.low, scale * bounds.found.high],
+        "wide": wide,
     }
 
 

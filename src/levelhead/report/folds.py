@@ -137,5 +137,6 @@ def missing(rows: Sequence[Row]) -> list[str]:
 
 
 def row_of(one: Subject, figure: str) -> Row | None:
-    """Return a figure of a group: of two models the new one's."""
-    return one.found.get(figure) or one.found.get(f"{figure}_new")
+    """Return a figure of a group: of two models the new one's; its bounds, where it is undefined and they are known."""
+    row = one.found.get(figure) or one.found.get(f"{figure}_new")
+    return row if row is None or row.found.defined else one.found.get(f"{figure}_bounds", row)
