@@ -388,7 +388,7 @@ class Amplified(Part):
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:
-        """Return nothing: it is for the appendix."""
+        """Return nothing: it stands in a fold."""
         return []
 
     def find(self, frame: Frame) -> Found:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need 
     from levelhead.inspecting.source import RunFigure
 
 figure_app = typer.Typer(
-    help="Plot finished runs: attention by group, accuracy against a gap, or remaining gaps.", no_args_is_help=True
+    help="Plot a finished run's attention, or its queries and keys, by group.", no_args_is_help=True
 )
 
 

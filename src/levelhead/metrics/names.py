@@ -26,7 +26,7 @@ class Metric:
         name: key in :data:`METRICS`, in options and in JSON.
         title: name in an audit's table.
         short: head of a column.
-        heading: name above the ``definition`` in a page's appendix.
+        heading: name above the ``definition`` in a page's last fold.
         subject: name in a sentence.
         definition: one sentence that says what is measured.
         kind: ``level`` (a share of rows; larger is better), ``lowest`` (the lowest of several), or ``gap`` (the largest

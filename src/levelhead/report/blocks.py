@@ -88,7 +88,8 @@ def range_cell(found: Estimate, *, fraction: bool = True, ratio: bool = False, s
 
     ends = [text(end) if math.isfinite(end) else "" for end in (found.low, found.high)]
     joint = " to " if signed or any(end.startswith("−") for end in ends) else "–"
-    return cell(text(found.value) if found.defined else "bounds", joint.join(ends) if any(ends) else "")
+    between = joint.join(ends) if any(ends) else ""
+    return cell(text(found.value), between) if found.defined else cell(between)
 
 
 def panels(caption: str, drawn: Sequence[Record], about: str) -> Record:

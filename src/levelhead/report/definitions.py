@@ -1,4 +1,4 @@
-"""What the words of a page mean: shown at a column's head, and in full in the appendix."""
+"""What the words of a page mean: shown at a column's head, and in full in the last fold."""
 
 from __future__ import annotations
 

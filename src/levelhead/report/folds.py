@@ -29,6 +29,7 @@ INTERVALS = {
     "for single rates they are Wilson’s.",
 }
 """By a key of a result's JSON, how its intervals were made."""
+DECIDED = "An interval that contains 0 is inconclusive; its upper end is the largest gap that fits the rows."
 OF_RATES = {
     "equal_opportunity": ("true_positive_rate",),
     "equalized_odds_worst": ("true_positive_rate", "false_positive_rate"),
@@ -116,7 +117,7 @@ def method(record: Record, rows: Sequence[Row], source: str) -> list[Record]:
         terms.append(("Positive class", "each class against the rest" if positive is None else short(positive, 40)))
     if words.favourable is not None:
         terms.append(("Favourable outcome", words.outcome))
-    how = next((text for name, text in INTERVALS.items() if record.get(name)), STATISTICS["interval"][1])
+    how = next((text for name, text in INTERVALS.items() if record.get(name)), DECIDED)
     how = how.format(replicates=f"{record.get('replicates') or 0:,}")
     terms.append(("Intervals", f"{level} of such intervals hold the true value. {how}"))
     terms += [(name, text) for name, text in record.get("facts") or ()]

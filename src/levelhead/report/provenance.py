@@ -1,4 +1,4 @@
-"""What made a result, and of what: version, command, time and input files, on the second sheet of its page."""
+"""What made a result, and of what: version, command, time and input files, in the last fold of its page."""
 
 from __future__ import annotations
 

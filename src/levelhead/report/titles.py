@@ -38,6 +38,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "gini": ("Gini", "Twice the AUC less 1."),
     "brier": ("Brier score", "Mean squared distance of score and label."),
     "cost": ("Cost a row", "What false positives and false negatives cost, over all rows."),
+    "share_of_rows": ("Share of all rows", ""),
     "share_of_top": ("Share of the top", "The group’s share of the top places. The open mark is its share of rows."),
     "representation": ("Representation", "Share of the top divided by share of all rows; 1 is proportional."),
     "exposure": ("Exposure", "As representation, with place j weighted by 1 / log2(1 + j)."),
@@ -60,6 +61,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 }
 """Titles and definitions by the name of a figure; those of :data:`~levelhead.metrics.METRICS` stand there."""
 _ENDINGS = {
+    "_by_chance": ", expected by chance",
     "_difference": ", difference",
     "_within_levels": " within strata",
     "_change": ", change",
