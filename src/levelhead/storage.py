@@ -110,10 +110,12 @@ def refuse_files_of_runs(option: str, path: Path, *, folder: bool = False) -> No
 
 def is_run(folder: Path) -> bool:
     """Return whether ``folder`` holds a run, a grid, a pretraining or a training of a language model."""
-    if any((folder / name).is_file() for name in ("grid.yaml", "klaad.json")):
+    if any(os.path.isfile(folder / name) for name in ("grid.yaml", "klaad.json")):  # noqa: PTH113  (no name is too long)
         return True
     parts = (".lock", "environment.json", "metrics.json", "checkpoints", "model/config.json")
-    return (folder / "config.yaml").is_file() and any((folder / name).exists() for name in parts)
+    return os.path.isfile(folder / "config.yaml") and any(  # noqa: PTH113
+        (folder / name).exists() for name in parts
+    )
 
 
 def rehearsed(recipe: Mapping[str, Any]) -> int | None:

@@ -118,7 +118,7 @@ def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> l
     by, lines = f"By {printable(name)}", []
     gap = part.metrics.get(GAP)
     if gap is not None and gap.difference.defined:
-        subject = f"{by}, the equalized-odds gap (larger part)"
+        subject = f"{by}, the larger part of the equalized-odds gap"
         lines.append(change_sentence(subject, gap.old, gap.new, gap.difference, unit=" points"))
     if not any(group.included for group in part.groups.values()):
         return [*lines, f"{by}, no group has enough rows to be compared, so no change of accuracy was measured."]

@@ -68,7 +68,7 @@ class OwnRows:
             )
         try:
             first = _row(dataset, 0) if len(dataset) else None
-        except (TypeError, KeyError, IndexError):
+        except (TypeError, KeyError, IndexError, RuntimeError):
             raise DataError(
                 f"A {type(dataset).__name__} gives no rows by position, from 0. From a stream, take rows first: "
                 "list(dataset.take(10_000))."
