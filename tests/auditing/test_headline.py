@@ -205,3 +205,35 @@ def test_of_many_classes_those_with_a_gap_are_printed_first() -> None:
     assert "[27]" in shown
     assert "And 52 more columns: in the JSON and on the page." in shown
     assert "true_positive_rate[29]" in result.to_dict()["groups"]["a"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "answer"),
+    [
+        (FALSE, "leaves out no difference"),
+        (NARROW, "It could: no difference fits"),
+        (SWAPPED, "The interval of the balanced accuracy leaves out that of guesses"),
+        (CHANCE, "It could: the interval of the balanced accuracy holds"),
+    ],
+)
+def test_whether_it_could_be_chance_is_about_what_the_headline_says(tables: Tables, answer: str) -> None:
+    page = audited(tables).page()
+    assert answer in page["sure"][0]["answer"]
+    assert "djusted" not in page["deck"] or "women" in "".join(one["text"] for one in page["headline"])
+
+
+def test_the_reference_of_the_favourable_outcome_stands_in_the_table() -> None:
+    rows = audited(FALSE, favourable="<=50K").page()["brief"]["table"]["rows"]
+    told = {one["head"]: one["cells"][-1]["text"] for one in rows}
+    assert told["women"] == "reference"
+    assert float(told["men"]) < 1
+
+
+def test_the_chart_of_strata_begins_with_the_class_that_the_headline_is_about() -> None:
+    label = ["cat", "dog", "fish"] * 400
+    group = ["f", "f", "f", "m", "m", "m"] * 200
+    predicted = ["cat" if (one, who) == ("dog", "f") else one for one, who in zip(label, group, strict=True)]
+    options: dict[str, Any] = {"control_features": (["a"] * 6 + ["b"] * 6) * 100, "replicates": 100}
+    page = lh.audit(label, predicted, sensitive_features={"sex": group}, **options).page()
+    assert "“dog” is 0.0% for f" in page["finding"]
+    assert page["chart"][0]["panels"][0]["title"] == "Rightly predicted dog"

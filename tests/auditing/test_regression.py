@@ -234,3 +234,9 @@ def test_pairs_are_with_the_reference_alone_and_allow_for_fewer_comparisons() ->
     assert alone.difference.high - alone.difference.low < among.difference.high - among.difference.low
     assert small.pairs == []
     assert any("the reference group “f” is too small" in said for said in small.warnings)
+
+
+def test_groups_of_numbers_are_named_with_their_column_and_marked():
+    label, prediction, sex = rows()
+    page = audited(label, prediction, {"code": np.where(sex == "men", 1, 2)}).page()
+    assert [piece["text"] for piece in page["headline"] if piece["mark"]] == ["code 1", "code 2"]

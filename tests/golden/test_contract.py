@@ -72,6 +72,8 @@ def _is_one_page(found: Report) -> None:
     ]
     assert len(set(marks) - {""}) >= min(len(names), 2) or page["chart"][0]["type"] == "curves"
     shown, table = found.text(), page["brief"]["table"]["rows"]
+    cells = [cell for row in table for cell in row["cells"]]
+    assert not table or any(not cell.get("undefined") and not cell.get("quiet") for cell in cells)
     assert all(str(table[at]["head"])[:17] in " ".join(shown.split()) for at in page["brief"]["named"][0])
     assert len(shown.splitlines()) <= 21
     sure = page["sure"][0]["answer"]

@@ -122,12 +122,12 @@ class DecisionAudit(Report):
     def said(self) -> list[str]:
         """Return one sentence for each group that differs from its reference or is below four fifths.
 
-        Groups that differ measurably come first, then the lowest ratio. Where no group does, one sentence says so.
+        Groups that differ measurably come first, then the lowest ratio. Where no group does, a last sentence says so.
         """
         told = sorted(self._beside(), key=lambda one: (not one[0].excludes_zero, *lowest(one[1])))
         shown = [said for apart, ratio, said in told if apart.excludes_zero or ratio.value < FOUR_FIFTHS]
         if told:
-            return shown or [f"No group’s selection rate differs measurably from its reference. {told[0][2]}"]
+            return shown or [told[0][2], "No group’s selection rate differs measurably from its reference."]
         small = [
             f"By {printable(name)}, nothing was compared: the reference group {in_quotes(group_name(to))} has "
             f"{counted(column.groups[to].n, 'row')}, too few to be compared."

@@ -10,10 +10,10 @@ from levelhead.auditing.part import Answer
 from levelhead.auditing.score_changes import AreaChange, area_sentences
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report.record import Finding
-from levelhead.report.sentences import change_sentence, turned
+from levelhead.report.sentences import change_sentence, named_group, turned
 from levelhead.report.text import short
 from levelhead.report.wide import Fraction
-from levelhead.types import Estimate, in_quotes, printable
+from levelhead.types import Estimate, printable
 
 GAP = "equalized_odds_worst"
 """The gap whose change is said first."""
@@ -106,9 +106,10 @@ class PairedAudit(Answer):
         return {"old": self.old, "new": self.new, "by_attribute": by_attribute}
 
 
-def _changed(part: PairedAttribute, rate: str, level: float) -> list[tuple[str, Change]]:
+def _changed(name: str, part: PairedAttribute, rate: str, level: float) -> list[tuple[str, Change]]:
     """Return the groups whose rate changed, decided with all changes allowed for, the five largest changes first."""
-    changes = [(in_quotes(group_name(key)), one.rates[rate]) for key, one in part.groups.items() if one.included]
+    there = [(group_name(key), one.rates[rate]) for key, one in part.groups.items() if one.included]
+    changes = [(named_group(name, group), one) for group, one in there]
     decided = [(group, one) for group, one in changes if one.p_holm <= 1 - level]
     return sorted(decided, key=lambda item: -abs(item[1].difference.value))[:5]
 
@@ -124,7 +125,7 @@ def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> l
         return [*lines, f"{by}, no group has enough rows to be compared, so no change of accuracy was measured."]
     changed = [
         change_sentence(f"{by}, the accuracy of {group}", one.old, one.new, one.difference)
-        for group, one in _changed(part, "accuracy", level)
+        for group, one in _changed(name, part, "accuracy", level)
     ]
     return [*lines, *(changed or [f"{by}, no group’s accuracy changed measurably."])]
 
@@ -132,7 +133,7 @@ def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> l
 def outcome_sentences(name: str, part: PairedAttribute, favourable: str, other: bool, level: float = 0.95) -> list[str]:
     """Say which groups get the favourable outcome more or less often from the new model, the largest change first."""
     said = []
-    for group, one in _changed(part, "selection_rate", level):
+    for group, one in _changed(name, part, "selection_rate", level):
         old, new, change = one.old, one.new, one.difference
         if other:
             old, new, change = 1 - old, 1 - new, turned(change, 0)

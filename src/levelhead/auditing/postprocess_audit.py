@@ -177,7 +177,7 @@ class Postprocessed(Report):
             lines.append(f"{where}, the gap is undefined: {gap.difference.reason}.")
         lines.append(
             f"Accuracy changed from {number(100 * accuracy.old)}% to {number(100 * accuracy.new)}%: "
-            f"{_change(accuracy.difference, ' points')}."
+            f"{_change(accuracy.difference)}."
         )
         return lines
 
@@ -191,8 +191,8 @@ class Postprocessed(Report):
         )
 
 
-def _change(figure: Estimate, unit: str = "") -> str:
-    value = f"{number(100 * figure.value, signed=True)}{unit}"
+def _change(figure: Estimate) -> str:
+    value = f"{number(100 * figure.value, signed=True)} points"
     if math.isnan(figure.low):
         return f"{value}, {figure.reason or 'no interval'}"
     ends = f"interval {number(100 * figure.low, signed=True)} to {number(100 * figure.high, signed=True)}"

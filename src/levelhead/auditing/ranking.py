@@ -261,7 +261,7 @@ def ranking_sentences(result: RankingAudit) -> list[str]:
     """Return one sentence for each group whose count in the top chance does not explain, the clearest first.
 
     Of two groups that are all rows, the one with fewer rows in the top than its share is named: the other has the rest.
-    Where no group stands out, one sentence says so.
+    Where no group stands out, the farthest is followed by a sentence that says so.
     """
     told: list[tuple[bool, float, str]] = []
     for name, column in by_names(result.by_attribute).items():
@@ -276,7 +276,7 @@ def ranking_sentences(result: RankingAudit) -> list[str]:
         return ["No two groups have enough rows to be compared."]
     told.sort(key=lambda one: one[:2])
     none = f"No group’s share of the top {result.top:,} differs measurably from its share of all rows."
-    return [said for undecided, _, said in told if not undecided] or [f"{none} {told[0][2]}"]
+    return [said for undecided, _, said in told if not undecided] or [told[0][2], none]
 
 
 def _told(name: str, group: str, one: GroupPlaces, result: RankingAudit) -> str:

@@ -46,6 +46,7 @@ from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report import wide
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
+from levelhead.report.sentences import named_group
 from levelhead.report.text import digits, number
 from levelhead.tables.source import Source
 from levelhead.types import Estimate, in_quotes, printable
@@ -279,7 +280,8 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
 
 def _pair_sentence(found: RegressionAudit, pair: Pair) -> str:
     where, ends = f"By {printable(pair.column)}", [pair.first.value, pair.second.value]
-    size, first, second = digits(pair.difference.value), printable(pair.first.group), printable(pair.second.group)
+    size = digits(pair.difference.value)
+    first, second = (named_group(pair.column, one.group) for one in (pair.first, pair.second))
     allowed = f", adjusted for {found.comparisons:,} comparisons" if found.comparisons > len(QUANTITIES) else ""
     interval = f"interval {digits(pair.difference.low)} to {digits(pair.difference.high)}{allowed}"
     if not pair.decided:

@@ -27,6 +27,7 @@ from levelhead.metrics.group import FloatArray
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, group_name
 from levelhead.report.record import Finding, Told
+from levelhead.report.sentences import named_group
 from levelhead.report.text import digits
 from levelhead.types import Estimate, printable
 
@@ -209,7 +210,7 @@ def _changes(column: Column, moments: Moments, min_count: int) -> list[Quantity]
 
 def _change_sentence(one: ErrorChange) -> str:
     sign = -1 if one.other is not None and one.old < 0 else 1
-    names = list(map(printable, filter(None, (one.group, one.other)[::sign])))
+    names = [named_group(one.attribute, name) for name in (one.group, one.other)[::sign] if name]
     what = f"the difference in mean absolute error between {names[0]} and {names[-1]}"
     if one.other is None:
         what = f"the mean absolute error of {names[0]}"

@@ -15,8 +15,8 @@ from levelhead.metrics.between import difference_of, shared
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.report.record import Finding
-from levelhead.report.sentences import change_sentence
-from levelhead.types import Estimate, in_quotes, printable
+from levelhead.report.sentences import change_sentence, named_group
+from levelhead.types import Estimate, printable
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ def area_changes(
 
 def area_sentences(name: str, areas: dict[Key, AreaChange]) -> list[str]:
     """Say for which groups the scores order better or worse than before."""
-    decided = [(key, one) for key, one in areas.items() if one.change.excludes_zero]
+    by, decided = f"By {printable(name)}", [(key, one) for key, one in areas.items() if one.change.excludes_zero]
     said = [
-        change_sentence(f"By {printable(name)}, the AUC of {in_quotes(group_name(key))}", one.old, one.new, one.change)
+        change_sentence(f"{by}, the AUC of {named_group(name, group_name(key))}", one.old, one.new, one.change)
         for key, one in sorted(decided, key=lambda pair: -abs(pair[1].change.value))[:5]
     ]
     if areas and not said:
-        said.append(f"By {printable(name)}, no group’s AUC changed measurably.")
+        said.append(f"{by}, no group’s AUC changed measurably.")
     return said

@@ -11,7 +11,7 @@ from levelhead.report.text import Record
 from levelhead.report.wide import Pair
 from levelhead.types import in_quotes, printable
 
-_ENDS = re.compile(r": | \((?=interval|\d+(?:\.\d+)?% interval)|, (?=interval )|; |,? by (?=[+−][\d.]+ points)")
+_ENDS = re.compile(r": | \((?=interval|\d+(?:\.\d+)?% interval)|, (?=interval )|; |, by (?=[+−][\d.]+ points)")
 """Where the headline of a finding ends, and its size and uncertainty begin."""
 
 
@@ -30,7 +30,7 @@ def parted(finding: str, level: str, comparisons: int) -> tuple[str, str]:
     if ends[0].endswith("("):
         rest = rest.replace(")", "", 1)
     rest = re.sub(r"(?<!% )interval (?=[+−\d])", f"{level} interval ", rest, count=1)
-    adjusted = comparisons > 1 and "interval" in rest and "adjusted" not in rest
+    adjusted = comparisons > 1 and "interval " in rest and "adjusted" not in rest
     return head, rest[:1].upper() + rest[1:] + (f" Adjusted for {comparisons:,} comparisons." if adjusted else "")
 
 

@@ -20,6 +20,7 @@ from levelhead.report.sentences import Words, turned
 from levelhead.report.text import Record, counted, joined, level_text, number, short
 from levelhead.report.titles import title_of
 from levelhead.report.wide import Pair
+from levelhead.types import in_quotes
 
 PANELS, ON_SCREEN, SENTENCES = 3, 4, 6
 """Panels of a chart, and figures and sentences that a screen has room for."""
@@ -92,7 +93,8 @@ class _Found:
         self.sentences: list[str] = list(record.get("sentences") or told(record))
         self.sentences = self.sentences or (["Nothing was compared."] if self.rows else record["sentences"])
         self.level = level_text(record.get("level") or 0.95)
-        comparisons = (record.get("finding") or record).get("comparisons") or 1
+        self.of_model = " than chance" in self.sentences[0]
+        comparisons = 1 if self.of_model else (record.get("finding") or record).get("comparisons") or 1
         self.head, self.deck = parted(self.sentences[0], self.level, comparisons)
         drawn = list(map(_of_favourable, self.rows)) if self.words.turned else self.rows
         groups, shown = subjects_of(drawn, pairs=False), KINDS[record["kind"]][1]
@@ -125,15 +127,15 @@ class _Found:
         return [f"The rates are of {found[0]:,} and {found[1]:,} rows."] if len(found) == len(MARKS) else []
 
     def _figures(self, shown: Sequence[str], first: Sequence[Subject]) -> list[str]:
-        """Return the figures of the chart: first that whose values, or else whose name, the headline says."""
+        """Return the figures of the chart: first that whose name, or else whose values, the headline says."""
         every = dict.fromkeys(
             re.sub("_(new|bounds)$", "", name)
             for one in self.subjects
             for name, row in one.found.items()
             if re.sub("_(new|bounds)$", "", name.partition("[")[0]) in shown and known(row)
         )
-        said = [one for one in every if first and all(_percent(row_of(who, one)) in self.head for who in first)]
-        said += [one for one in every if title_of(one).lower() in self.head.lower()]
+        said = [one for one in every if _as_said(one) in self.head.lower()]
+        said += [one for one in every if first and all(_percent(row_of(who, one)) in self.head for who in first)]
         ratios = [row for who in first for ratio in RATIOS if (row := who.found.get(ratio))]
         said += ["selection_rate"] if any(number(row.found.value, 2) in self.head for row in ratios) else []
         lead = (said or [""])[0]
@@ -164,21 +166,34 @@ class _Found:
         lead, finding = (self.figures or [""])[0], self.sentences[0]
         own = {row.figure: row.found for row in self.rows if row.column == self.column and row.group is None}
         span, chance = own.get(f"{lead}_range"), own.get(f"{lead}_range_by_chance")
-        if span and chance and len(self.about) == len(MARKS):
+        neutral = 1 if re.search("times as often|representation", finding) else 0
+        ends = self._ends()
+        fits = "measurabl" in finding or bool(ends and ends[0] <= neutral <= ends[1])
+        if span and chance and len(self.about) == len(MARKS) and (span.value <= chance.high) == fits:
             return (
                 f"With no true difference, the largest gap of {self.columns[self.column]} groups would exceed "
                 f"{number(100 * chance.high)} points in 1 audit of 20. Here it is {number(100 * span.value)}."
             )
-        neutral = 1 if re.search("times as often|representation", finding) else 0
-        ends = _INTERVAL.search(finding)
-        low, high = (float(end.replace("−", "-").replace(",", "")) for end in ends.groups()) if ends else (0.0, 0.0)
-        if "measurabl" in finding or (ends and low <= neutral <= high):
+        if self.of_model:
+            start = "It could: the" if fits else "The"
+            return f"{start} interval of the balanced accuracy {'holds' if fits else 'leaves out'} that of guesses."
+        if fits:
             return "It could: no difference fits these rows, too. Inconclusive does not mean equal."
         if ends:
             return f"The {self.level} interval leaves out no difference, so chance alone is an unlikely cause."
         if "lies between" in finding:
             return "These are bounds under the assumption, not an estimate: any gap between them fits these rows."
         return "This finding is no comparison of two groups. The intervals say how sure each figure is."
+
+    def _ends(self) -> tuple[float, float] | None:
+        """Return the interval that the headline says, or else that of the two groups that it names."""
+        if said := _INTERVAL.search(self.sentences[0]):
+            low, high = (float(end.replace("−", "-").replace(",", "")) for end in said.groups())
+            return low, high
+        pair = (self.record.get("finding") or {}).get("pair")
+        if pair is None or len(self.about) < len(MARKS) or pair["difference"]["low"] is None:
+            return None
+        return pair["difference"]["low"], pair["difference"]["high"]
 
     def _missed(self) -> str:
         gaps = [row.found for row in self.rows if row.figure.endswith("_detectable") and row.column == self.column]
@@ -192,10 +207,11 @@ class _Found:
         """Return what fits a screen: sentences, and one table with the groups that they name and the reference."""
         ratios = [one for one in RATIOS if one not in self.figures and any(one in who.found for who in self.subjects)]
         figures = [*self.figures, *ratios][:ON_SCREEN]
-        several = len({one.column for one in self.subjects}) > 1
-        references = [at for at, one in enumerate(self.subjects) if one.name == self._reference(one.column)]
+        subjects = self.subjects if figures or not self.pairs else []  # pairs without a figure have nothing to show
+        several = len({one.column for one in subjects}) > 1
+        references = [at for at, one in enumerate(subjects) if one.name == self._reference(one.column)]
         rows = []
-        for at, one in enumerate(self.subjects):
+        for at, one in enumerate(subjects):
             cells = [] if self.pairs else [blocks.cell(f"{one.rows:,}")]
             for name in figures:
                 is_one = at in references and name in RATIOS and name not in one.found
@@ -203,24 +219,27 @@ class _Found:
             rows.append((f"{short(one.column, 20)}: {one.name}" if several else one.name, cells))
         heads = ["Groups", *map(title_of, figures)] if self.pairs else ["Group", "Rows", *map(title_of, figures)]
         table = blocks.table(self._caption(figures), heads, rows)
-        about = [named(sentence, self.subjects) for sentence in self.sentences[:SENTENCES]]
-        about[0] += [at for at in references if self.subjects[at].column == self.column]
-        size = sorted(range(len(rows)), key=lambda at: -self.subjects[at].rows)
-        places = list(dict.fromkeys([*self.about, *references, *size]))
+        about = [named(sentence, subjects) for sentence in self.sentences[:SENTENCES]]
+        about[0] += [at for at in references if subjects[at].column == self.column]
+        size = sorted(range(len(rows)), key=lambda at: -subjects[at].rows)
+        places = list(dict.fromkeys([*(self.about if subjects else ()), *references, *size]))
         return blocks.brief(self.sentences[1:], table, places, row="pair" if self.pairs else "group", named=about)
 
     def _caption(self, figures: Sequence[str]) -> str:
+        if self.pairs:
+            return f"Differences between groups in points, with {self.level} intervals"
         by = joined([short(name, 30) for name in dict.fromkeys(one.column for one in self.subjects)][:4])
         outcome = self.words.decision or self.words.favourable or self.words.positive
-        about = "" if outcome is None or self.pairs else f": rates of {short(outcome, 40)}"
+        about = "" if outcome is None else f": rates of {short(outcome, 40)}"
         shares = [row for one in self.subjects for name in figures if (row := row_of(one, name)) and row.fraction]
         unit = "" if not shares else " in percent" if about else ", percent"
         return f"Groups by {by}{about}{unit}, with {self.level} intervals"
 
     def _reference(self, column: str) -> str | None:
-        """Return the group that ratios of a column are to."""
-        places = (self.record.get("rates"), self.record.get("by_attribute"))
-        return next((one[column]["reference"] for one in places if one and one.get(column, {}).get("reference")), None)
+        """Return the group that ratios of a column are to: those of the favourable outcome, where one is named."""
+        places = [(self.record.get(place) or {}).get(column) or {} for place in ("rates", "by_attribute")]
+        favourable = [one["outcomes"][0] for one in places if one.get("favourable") is not None and one.get("outcomes")]
+        return next((one["reference"] for one in [*favourable, *places] if one.get("reference")), None)
 
     def folded(self, source: str) -> list[tuple[str, list[Record]]]:
         """Return title and sections of each fold that holds something."""
@@ -244,6 +263,12 @@ def _of_favourable(row: Row) -> Row:
     if row.figure not in TURNED or row.group is None or isinstance(row.group, Pair):
         return row
     return row._replace(figure=TURNED[row.figure], found=turned(row.found))
+
+
+def _as_said(figure: str) -> str:
+    """Return what sentences call a figure, with its class: "selection rate of “dog”"."""
+    name, _, of_class = figure.partition("[")
+    return (title_of(name) + (f" of {in_quotes(of_class[:-1], 40)}" if of_class else "")).lower()
 
 
 def _percent(row: Row | None) -> str:

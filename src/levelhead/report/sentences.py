@@ -545,6 +545,8 @@ def change_sentence(
         end: what follows from it.
     """
     first, last = (number(100 * one, signed=min(old, new) < 0) for one in (old, new))
+    if change.value == 0 and math.isnan(change.low):
+        return f"{subject} did not change: {last}{unit} in both; {change.reason or 'no interval'}."
     when = [f" in {printable(one)}" for one in periods] or ["", ""]
     size = f"{number(100 * change.value, signed=True)} points"
     said = f"{subject} changed from {first}{'%' if unit == '%' else ''}{when[0]} to {last}{unit}{when[1]}, by {size}"
