@@ -60,7 +60,7 @@ def test_the_way_from_trainer_to_a_page(run: Callable[..., str], tmp_path: Path)
     assert "statistics_shift" in printed
     assert "The page is" in printed
     page = (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
-    assert "the equalized-odds gap (larger part) changed from" in page
+    assert "the larger part of the equalized-odds gap changed from" in page
     card = (tmp_path / "out" / "debiased" / "README.md").read_text(encoding="utf-8")
     assert "- Classes: x, y" in card
     assert "| Equalized odds gap" in card

@@ -72,7 +72,7 @@ def test_the_figures_are_those_of_the_rows() -> None:
     exact = stats.binomtest(part.groups["m"].only_old_right, discordant, 0.5).pvalue
     assert part.groups["m"].rates["accuracy"].p_value == pytest.approx(exact)
     gap, accuracy = found.sentences("sex")
-    assert gap.startswith("By sex, the equalized-odds gap (larger part) changed from ")
+    assert gap.startswith("By sex, the larger part of the equalized-odds gap changed from ")
     assert accuracy.startswith("By sex, the accuracy of m changed from 7")
     assert " to 87.5%, by +" in accuracy
 
@@ -135,7 +135,7 @@ def test_a_model_against_itself_changes_nothing() -> None:
     brief, whole = (" ".join(result.text(all=every).split()) for every in (False, True))
     for said in (brief, whole):
         assert "By sex, no group’s accuracy changed measurably." in said
-    assert "equalized-odds gap (larger part) did not change: 21.8 points in both; no" in brief
+    assert "larger part of the equalized-odds gap did not change: 21.8 points in both; no" in brief
     page = render(one_page(result.to_dict()))
     assert "99.5% of such intervals hold the true value" in page
     assert "200 bootstrap replicates" in page

@@ -67,7 +67,7 @@ def test_two_files_are_matched_and_the_change_is_told(folder_of_its_own: None) -
     assert any("By sex, the AUC of m changed from" in said for said in result.against.sentences())
     assert check(result, [Condition.parse("area_change < 0")]).answer == "undecided"
     assert "AUC, change" in result.to_html()
-    assert "equalized-odds gap (larger part) changed" in " ".join(result.text().split())
+    assert "larger part of the equalized-odds gap changed" in " ".join(result.text().split())
 
 
 def test_groups_that_are_small_have_no_change() -> None:

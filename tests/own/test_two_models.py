@@ -203,7 +203,7 @@ def test_page_and_notebook_show_it(tmp_path: Path) -> None:
 
 def test_the_finding_of_a_page_is_the_gap() -> None:
     page = compare(groups="site").to_html()
-    assert "the equalized-odds gap (larger part) changed from" in page
+    assert "the larger part of the equalized-odds gap changed from" in page
     same = lh.compare_models(answering(0), answering(0), ROWS, groups="site", names=ROLES)
     assert "predict the same class for all 40 rows, 50.0% correct" in same.sentence
     rows = [row | {"answers": torch.tensor([int(row["labels"]), 1])} for row in ROWS]
