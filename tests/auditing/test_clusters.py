@@ -184,7 +184,7 @@ def test_scores_by_person() -> None:
     one = decided(curve.thresholds[5])["demographic_parity"]
     assert (curve.values[5], curve.low[5], curve.high[5]) == (one.value, one.low, one.high)
     assert found.metrics == decided(0.5)
-    assert any("slope, intercept and squared error of calibration are left out" in one for one in found.warnings)
+    assert any("slope and intercept of calibration are left out" in one for one in found.warnings)
 
 
 def test_scores_of_one_row_a_person_are_those_of_independent_rows() -> None:

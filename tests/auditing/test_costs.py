@@ -47,13 +47,10 @@ def test_one_group_of_enough_rows_has_no_costs_to_compare() -> None:
     assert found.sentences()[0] in both.findings["costs"].sentences()
 
 
-def test_scores_have_separation_and_rates_at_every_threshold() -> None:
+def test_scores_have_figures_of_separation() -> None:
     result = audit()
-    own = result.to_dict()["scores"]["by_attribute"]["sex"]
-    assert own["separation"]["f"]["gini"]["value"] == pytest.approx(2 * own["groups"]["f"]["area"]["value"] - 1)
-    at, rates = own["rates"]["thresholds"], own["rates"]["groups"]["m"]["true_positive_rate"]
-    place = len(at) // 2
-    assert rates[place] == pytest.approx((SCORE[(SEX == "m") & LABEL] >= at[place]).mean())
+    own = result.to_dict()["scores"]["by_attribute"]["sex"]["groups"]["f"]
+    assert own["gini"]["value"] == pytest.approx(2 * own["area"]["value"] - 1)
     frame = result.to_frame()
     assert {"gini", "brier", "kolmogorov_smirnov", "cost"} <= set(frame["figure"])
     assert "at each threshold" in result.to_html()
@@ -61,14 +58,14 @@ def test_scores_have_separation_and_rates_at_every_threshold() -> None:
 
 def test_scores_of_another_scale_have_no_brier_score() -> None:
     result = audit(scores=100 * SCORE, threshold=40)
-    one = result.scores.by_attribute["sex"].separation["f"]
+    one = result.scores.by_attribute["sex"].groups["f"]
     assert one.brier.reason.startswith("the scores are not probabilities")
-    assert one.kolmogorov_smirnov == audit().scores.by_attribute["sex"].separation["f"].kolmogorov_smirnov
+    assert one.kolmogorov_smirnov == audit().scores.by_attribute["sex"].groups["f"].kolmogorov_smirnov
 
 
 def test_rows_in_clusters_leave_these_intervals_out() -> None:
     person = np.arange(3000) // 3
-    one = audit(cluster=person, costs=None).scores.by_attribute["sex"].separation["f"]
+    one = audit(cluster=person, costs=None).scores.by_attribute["sex"].groups["f"]
     assert one.kolmogorov_smirnov.reason == one.brier.reason == "rows come in clusters"
     assert one.gini.defined
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,8 +20,7 @@ from levelhead.auditing.engine import Pair, Quantity, compare
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.scale import Scale, exact
 from levelhead.auditing.score_rows import ScoreRows
-from levelhead.auditing.separation import Separation, rates_over, separations
-from levelhead.metrics import Counts, estimate_all
+from levelhead.metrics import Counts, estimate_all, separation
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.between import Differences, mover, normal_quantile, shared
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Means, means_within
@@ -32,7 +31,6 @@ from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.report import wide
 from levelhead.report.record import Finding, as_json
-from levelhead.report.text import Record
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, in_quotes, printable
 
@@ -49,8 +47,9 @@ class GroupScores(Finding):
     """One group: how its scores order and how they are calibrated.
 
     ``area`` is the area under the ROC curve. Where scores are probabilities, ``residual`` is the mean of label less
-    score: above 0, the score is too low for this group. ``squared_calibration_error`` has the noise of its bins taken
-    off, ``slope`` and ``intercept`` are those of the label on the log odds of the score (1 and 0 if calibrated).
+    score: above 0, the score is too low for this group. ``slope`` and ``intercept`` are those of the label on the log
+    odds of the score (1 and 0 if calibrated). ``kolmogorov_smirnov`` and ``gini`` (2 AUC - 1) say how far scores
+    separate the classes, ``brier`` how far they are off.
     ``miscalibrated`` is the residual with an interval that allows for all groups that are compared; None unless the
     interval leaves out 0 and an exact test agrees, with the same allowance, that this is no chance.
     """
@@ -60,9 +59,11 @@ class GroupScores(Finding):
     included: bool
     area: Estimate
     residual: Estimate
-    squared_calibration_error: float
     slope: Estimate
     intercept: Estimate
+    kolmogorov_smirnov: Estimate
+    gini: Estimate
+    brier: Estimate
     miscalibrated: Estimate | None = None
 
 
@@ -102,7 +103,7 @@ class AttributeScores(Finding):
     ``groups`` by key; ``pairs`` of the groups compared (with a reference, those with it), first those whose difference
     of areas is decided, largest first; ``area_gap`` is the largest difference of areas over all pairs; ``at`` has the
     figures of each threshold that was requested, ``curves`` each gap over all thresholds (of more than 32 groups there
-    are none). ``separation`` has each group's other figures, and ``rates`` its rates at every threshold, JSON-able.
+    are none).
     """
 
     groups: dict[Key, GroupScores]
@@ -111,12 +112,10 @@ class AttributeScores(Finding):
     at: dict[float, dict[str, Estimate]]
     curves: dict[str, GapCurve]
     pairs_in_all: int = 0
-    separation: dict[Key, Separation] = field(default_factory=dict)
-    rates: Record = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        kept = ("groups", "area_gap", "pairs", "pairs_in_all", "curves", "separation", "rates")
+        kept = ("groups", "area_gap", "pairs", "pairs_in_all", "curves")
         at = [{"threshold": threshold, "metrics": as_json(figures)} for threshold, figures in self.at.items()]
         return {name: as_json(getattr(self, name)) for name in kept} | {"thresholds": at}
 
@@ -146,12 +145,10 @@ class ScoreAudit(Answer):
                 for gap, one in part.at[threshold].items():
                     yield name, None, Fraction(f"{gap}@{exact(threshold)}"), one
             for group, found in part.groups.items():
-                yield name, group, Fraction("area"), found.area
-                for figure in (Fraction("residual"), "slope", "intercept") if self.probabilities else ():
-                    yield name, group, figure, getattr(found, figure)
-            for group, more in part.separation.items():
-                for kind in ("kolmogorov_smirnov", "gini", *(("brier",) if self.probabilities else ())):
-                    yield name, group, Fraction(kind), getattr(more, kind)
+                calibration = (Fraction("residual"), "slope", "intercept") if self.probabilities else ()
+                brier = (Fraction("brier"),) if self.probabilities else ()
+                every = Fraction("area"), *calibration, Fraction("kolmogorov_smirnov"), Fraction("gini"), *brier
+                yield from ((name, group, figure, getattr(found, figure)) for figure in every)
             for pair in part.pairs:
                 both = wide.Pair(*pair.groups)
                 yield name, both, Fraction("area_difference"), pair.area
@@ -252,8 +249,7 @@ class Scores(Part):
             by_attribute[key] = column.audit(thresholds, options.replicates, options.seed)
         if rows_together is not None and scale.probabilities:
             warnings.append(
-                "With clusters, slope, intercept and squared error of calibration are left out: they assume "
-                "independent rows."
+                "With clusters, slope and intercept of calibration are left out: they assume independent rows."
             )
         frame.warnings.extend(warnings)
         return ScoreAudit(
@@ -321,15 +317,7 @@ class _Column:
         few = f"fewer than two groups have {least} positives and {least} negatives"
         few += "" if self.rows is None else f" from {FEWEST} clusters each"
         pairs, gap, comparisons = self._pairs(np.flatnonzero(included))
-        return AttributeScores(
-            groups, pairs, gap or Estimate.undefined(few), at, curves, comparisons, self._separation(groups),
-            rates_over(counts, self.keys, grid.tolist()),
-        )  # fmt: skip
-
-    def _separation(self, groups: dict[Key, GroupScores]) -> dict[Key, Separation]:
-        areas = [one.area for one in groups.values()]
-        no_scale, clustered = None if self.probabilities else self.no_scale, None if self.rows is None else CLUSTERED
-        return dict(zip(groups, separations(self.counts, areas, self.level, no_scale, clustered), strict=True))
+        return AttributeScores(groups, pairs, gap or Estimate.undefined(few), at, curves, comparisons)
 
     def _at(self, threshold: float, enough: NDArray[np.bool_], replicates: int, seed: int) -> dict[str, Estimate]:
         """Return the figures of decisions at a threshold, of the groups that have rows ``enough``."""
@@ -362,12 +350,14 @@ class _Column:
         value, ends = self._ends(every, every, self.level)
         known = self.areas.enough.all(-1) & ~np.isnan(ends[0])
         area = Differences(*(np.where(known, part, np.nan) for part in (value, *ends)))
-        slope = intercept = Differences(*np.full((3, len(every)), np.nan))
-        squared, why = slope.value, CLUSTERED if self.probabilities else self.no_scale
+        slope = intercept = apart = off = Differences(*np.full((3, len(every)), np.nan))
+        why = CLUSTERED if self.probabilities else self.no_scale
+        if self.rows is None:
+            apart = separation.kolmogorov_smirnov(self.counts, self.level)
         if self.probabilities and self.rows is None:
             lines, why = score_metrics.calibration_lines(self.counts), NO_LINE
+            off = separation.brier(self.counts).means(0, self.level, skewed=True)
             slope, intercept = (_wald(*one, self.level) for one in (lines[:2], lines[2:4]))
-            squared = score_metrics.squared_calibration_error(self.counts)
         found = {}
         for i, key in enumerate(self.keys):
             n, positives = int(sizes[i].sum()), int(sizes[i, 1])
@@ -378,9 +368,11 @@ class _Column:
             if self.probabilities and n > 1 and self.means.freedom[i] > 0 and positives not in (0, n):
                 mean = self._residual(i, self.level)
                 named = self._miscalibrated(i, int(included.sum())) if included[i] else None
+            one = area.at(i, n, few)
+            unlike = str(one.reason) if self.rows is None else CLUSTERED
             found[key] = GroupScores(
-                n, positives, bool(included[i]), area.at(i, n, few), mean, float(squared[i]), slope.at(i, n, why),
-                intercept.at(i, n, why), named,
+                n, positives, bool(included[i]), one, mean, slope.at(i, n, why), intercept.at(i, n, why),
+                apart.at(i, n, unlike), _gini(one), off.at(i, n, why), named,
             )  # fmt: skip
         return found
 
@@ -480,6 +472,12 @@ def band(name: str, plain: Contrasts, smooth: Contrasts, level: float) -> FloatA
     high = (np.abs(delta) + normal_quantile(level) * spread).max(-1)
     value = plain.values(name)
     return np.stack([value, np.minimum(low, value), np.clip(high, value, 1)])
+
+
+def _gini(area: Estimate) -> Estimate:
+    if not area.defined:
+        return area
+    return Estimate(2 * area.value - 1, 2 * area.low - 1, 2 * area.high - 1, area.n)
 
 
 def _wald(value: FloatArray, error: FloatArray, level: float) -> Differences:

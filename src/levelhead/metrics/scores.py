@@ -13,8 +13,8 @@ areas combine the two intervals by MOVER (Zou and Donner, Statistics in Medicine
 
 *Calibration.* The expected calibration error cannot be compared between groups, because that of a perfectly calibrated
 score grows as groups shrink: 0.147 of 50 rows in ten bins, 0.015 of 5,000. Here stand the mean residual, with
-Student's t; the squared calibration error with the noise of each bin taken off, on the same bins for all groups; and
-slope and intercept of the logistic regression of the label on the score's log odds (Cox, Biometrika 1958).
+Student's t, and slope and intercept of the logistic regression of the label on the score's log odds (Cox, Biometrika
+1958).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_CELLS = 1 << 23
 """Groups x labels x bins: with many groups there are fewer bins."""
 FEWEST = 5
 """Positives, and negatives, below which an area has no interval: NaN with the reason."""
-CALIBRATION_BINS, LINE_BINS = 10, 4096
+LINE_BINS = 4096
 SMOOTHING = 0.1
 SMALLEST = 1e-6
 """Probabilities nearer to 0 or 1 count as this near in the regression: the log odds of 0 and 1 are infinite."""
@@ -293,22 +293,6 @@ def _merged(counts: ScoreCounts, most: int) -> tuple[FloatArray, FloatArray]:
     place = ((np.cumsum(total) - total / 2) * most // max(1, total.sum())).clip(max=most - 1).astype(np.int64)
     starts = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
     return np.add.reduceat(counts.rows, starts, axis=-1).astype(np.float64), np.add.reduceat(counts.sums, starts, -1)
-
-
-def squared_calibration_error(counts: ScoreCounts) -> FloatArray:
-    """Squared calibration error of each group with the noise of its bins taken off, (groups,); can be below 0.
-
-    The sum over bins of n_b / n [(mean label - mean score)^2 - mean label (1 - mean label) / (n_b - 1)]. Bins hold
-    equal shares of all rows and are the same for all groups. Bins with one row of a group say nothing about their own
-    noise; they are left out, and n counts the rest.
-    """
-    rows, sums = _merged(counts, CALIBRATION_BINS)
-    size, positives, score = rows.sum(1), rows[:, 1], sums.sum(1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        label = positives / size
-        error = (label - score / size) ** 2 - label * (1 - label) / (size - 1)
-        used = size > 1
-        return np.asarray(np.where(used, size * error, 0).sum(-1) / np.where(used, size, 0).sum(-1))
 
 
 class Lines(NamedTuple):

@@ -14,8 +14,6 @@ two cells of a multinomial draw (Zou and Donner, Statistics in Medicine 2008).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy import special
 
@@ -26,17 +24,11 @@ from levelhead.metrics.moments import Moments
 from levelhead.metrics.scores import FEWEST, ScoreCounts
 
 
-class Separated(NamedTuple):
-    """Kolmogorov-Smirnov of each group, (groups,): value, ends, and the score from which on it is reached."""
+def kolmogorov_smirnov(counts: ScoreCounts, level: float = 0.95) -> Differences:
+    """Return the largest difference between the shares of both classes below a score; NaN with fewer than 5 of one.
 
-    value: FloatArray
-    low: FloatArray
-    high: FloatArray
-    threshold: FloatArray
-
-
-def kolmogorov_smirnov(counts: ScoreCounts, level: float = 0.95) -> Separated:
-    """Return the largest difference between the shares of both classes below a score; NaN with fewer than 5 of one."""
+    Values and ends are (groups,).
+    """
     below, sizes = counts.rows.cumsum(-1), counts.sizes
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = below[:, 0] / sizes[:, :1] - below[:, 1] / sizes[:, 1:]
@@ -47,10 +39,9 @@ def kolmogorov_smirnov(counts: ScoreCounts, level: float = 0.95) -> Separated:
     value, high = np.abs(found.value), np.maximum(np.abs(found.low), np.abs(found.high))
     with np.errstate(divide="ignore"):
         reach = special.kolmogi((1 - level) / 2) * np.sqrt((1 / sizes).sum(-1))
-    edges = np.append(counts.edges, np.inf)[at + 1]
     few = sizes.min(-1) < FEWEST
     low = np.where(few, np.nan, np.maximum(0.0, value - reach))
-    return Separated(np.where(few, np.nan, value), low, np.where(few, np.nan, np.minimum(1.0, high)), edges)
+    return Differences(np.where(few, np.nan, value), low, np.where(few, np.nan, np.minimum(1.0, high)))
 
 
 def brier(counts: ScoreCounts) -> Moments:
