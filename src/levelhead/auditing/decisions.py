@@ -70,17 +70,14 @@ class ColumnDecisions(Finding):
     probability of 80%, as a fraction; NaN where none, of any size.
     """
 
+    by_name: ClassVar = ("reference", "smallest")
+
     groups: dict[Key, GroupDecisions]
     reference: Key | None
     reference_is_given: bool
     demographic_parity: Estimate
     smallest: Key | None = None
     detectable: float = math.nan
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        named = {"reference": self.reference, "smallest": self.smallest}
-        return super().to_dict() | {key: None if one is None else group_name(one) for key, one in named.items()}
 
 
 @dataclass(frozen=True)

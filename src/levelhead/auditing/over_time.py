@@ -32,8 +32,8 @@ from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import alike
 from levelhead.types import DataError, Estimate, in_quotes, printable
 
-MOST_PERIODS, CHARTS, TICKS = 200, 3, 6
-"""Most periods compared, charts per column, and periods named below a chart."""
+MOST_PERIODS = 200
+"""Most periods that are compared."""
 
 
 @dataclass(frozen=True)

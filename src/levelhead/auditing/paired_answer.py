@@ -56,11 +56,6 @@ class PairedAttribute(Finding):
     groups: dict[Key, GroupChange]
     areas: dict[Key, AreaChange] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict; areas where both models have scores."""
-        found = super().to_dict()
-        return found if self.areas else {name: one for name, one in found.items() if name != "areas"}
-
 
 @dataclass(frozen=True)
 class PairedAudit(Answer):

@@ -21,9 +21,9 @@ PARTS: Registry[Part] = Registry(
     Part,
     "levelhead.parts",
     "name",
-    {one.name: one for one in (Control, Along, Time, CostPart, Against, Scores, Rates, Amplified, OwnPart)},
+    {one.name: one for one in (Along, CostPart, Against, Scores, Rates, Control, Time, Amplified, OwnPart)},
 )
-"""Beside the classes' gaps and rates, which every audit has; in the order of a page."""
+"""Beside the classes' gaps and rates, which every audit has; in the order of a page, after what each rests on."""
 ASKED = ("over_time", "control", "against")
 """Parts that answer a question of their own about the groups: what they say stands before what any audit says."""
 

@@ -60,13 +60,11 @@ class GroupPlaces(Finding):
 class ColumnPlaces(Finding):
     """One sensitive column: its groups, and the reference."""
 
+    by_name: ClassVar = ("reference",)
+
     groups: dict[Key, GroupPlaces]
     reference: Key | None
     reference_is_given: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return super().to_dict() | {"reference": None if self.reference is None else group_name(self.reference)}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -76,13 +76,11 @@ class OutcomeRatios(Finding):
     groups, also those whose ratio is undefined.
     """
 
+    by_name: ClassVar = ("reference",)
+
     outcome: str | None
     reference: Key | None
     ratios: dict[Key, Estimate]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return {**super().to_dict(), "reference": None if self.reference is None else group_name(self.reference)}
 
     @property
     def lowest_first(self) -> list[tuple[Key, Estimate]]:
@@ -92,25 +90,21 @@ class OutcomeRatios(Finding):
 
 @dataclass(frozen=True)
 class MoreRates(Finding):
-    """The figures of one sensitive column; ``reference`` is the group that ratios are to, ``chosen`` if by the user.
+    """The figures of one sensitive column; ``reference`` is the group that ratios are to, given by the user or not.
 
     ``predictive_parity`` is the largest difference of precision between two groups. ``outcomes`` has the ratios that
     the four-fifths rule is about: those of the ``favourable`` class, or, where it is None, of the positive class and of
     what is not positive.
     """
 
+    by_name: ClassVar = ("reference",)
+
     groups: dict[Key, GroupRates]
     predictive_parity: Estimate
     reference: Key | None
-    chosen: bool
+    reference_is_given: bool
     favourable: str | None = None
     outcomes: tuple[OutcomeRatios, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        found = {**super().to_dict(), "reference": None if self.reference is None else group_name(self.reference)}
-        chosen = found.pop("chosen")
-        return {**found, "reference_is_given": chosen}
 
 
 class Share(NamedTuple):
@@ -310,14 +304,12 @@ def _both_ratios(name: str, part: MoreRates) -> list[str]:
 
 
 def _compared_ratios(name: str, outcome: OutcomeRatios, key: Key, one: Estimate, which: str = "") -> str:
-    high = f"{one.high:.2f}" if math.isfinite(one.high) else "any size"
     what = "another class than the positive one" if outcome.outcome is None else f"“{short(outcome.outcome, 40)}”"
     assert outcome.reference is not None  # or there were no ratios
     verb, to = ("goes", "to") if which else ("is predicted", "for")
     first, second = (named_group(name, group_name(group)) for group in (key, outcome.reference))
     return (
-        f"{which}{what} {verb} {to} {first} {one.value:.2f} times as often as {to} {second}, interval {one.low:.2f} to "
-        f"{high}"
+        f"{which}{what} {verb} {to} {first} {one.value:.2f} times as often as {to} {second}, interval {ratio_span(one)}"
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from levelhead.auditing.control import Control
 from levelhead.auditing.figures import Classes
 from levelhead.auditing.options import (
     AuditOptions,
@@ -14,7 +13,6 @@ from levelhead.auditing.options import (
     count_sentence,
     cut_points,
 )
-from levelhead.auditing.over_time import Time
 from levelhead.auditing.part import Asked, Part
 from levelhead.auditing.parts import PARTS
 from levelhead.auditing.rates import Rates, plain_pair
@@ -122,14 +120,11 @@ def run(
     told = counts.classes.find(frame)
     frame.warnings.extend([*source.ignored.said(), *warnings])
     found: dict[str, Any] = {}
-    late = (Control.name, Time.name)  # they are about what the others name
-    for name in sorted(counts.ours, key=lambda name: name in late):
-        if name in late:
-            rates = found[Rates.name]
-            plain = plain_pair(told["headline"] | {Rates.name: rates.to_dict()})
-            frame = replace(frame, plain=plain, ratios_to=rates.references)
-        found[name] = counts.ours[name].find(frame)
-    found = {name: found[name] for name in counts.ours}
+    for name, part in counts.ours.items():
+        found[name] = part.find(frame)
+        if name == Rates.name:  # parts after it are about what it names
+            plain = plain_pair(told["headline"] | {name: found[name].to_dict()})
+            frame = replace(frame, plain=plain, ratios_to=found[name].references)
     answers = {name: part.find(frame) for name, part in counts.own.items()}
     options.label_map.refuse_unused()
     reading = list(dict.fromkeys([*reading, *counts.reading]))

@@ -66,18 +66,12 @@ def area_changes(
         clusters=None if cluster is None else cluster[rows],
     )  # fmt: skip
     largest = int(kept[np.argmax(sizes[kept].sum(-1))])
-    changes: dict[int, Estimate] = {}
-    for at in kept.tolist():
-        change = found["new"][str(at)][1]
-        assert change is not None
-        changes[at] = change
+    changes = {at: change for at in kept.tolist() if (change := found["new"][str(at)][1]) is not None}
     result = {}
     for at, change in changes.items():
-        values = [found[side][str(at)][0].value for side in ("old", "new")]
-        beside = None
-        if at != largest and change.defined and changes[largest].defined:
-            beside = difference_of(change, changes[largest])
-        result[groups[at]] = AreaChange(values[0], values[1], change, beside)
+        old, new = (found[side][str(at)][0].value for side in named)
+        both = at != largest and change.defined and changes[largest].defined
+        result[groups[at]] = AreaChange(old, new, change, difference_of(change, changes[largest]) if both else None)
     return result
 
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from levelhead.metrics.intervals import estimate_to_dict, finite_or_none
-from levelhead.metrics.names import by_names
+from levelhead.metrics.names import by_names, group_name
 from levelhead.types import Estimate
 
 
 class Finding:
-    """A dataclass with a JSON: every field under its name, and what :func:`as_json` makes of it."""
+    """A dataclass with a JSON: every field under its name, and what :func:`as_json` makes of it.
+
+    ``by_name``: the fields that are a group each, of which the JSON has the name.
+    """
+
+    by_name: ClassVar[Sequence[str]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return {one.name: as_json(getattr(self, one.name)) for one in fields(self)}  # type: ignore[arg-type]
+        found = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        found |= {name: group_name(found[name]) for name in self.by_name if found[name] is not None}
+        return {name: as_json(one) for name, one in found.items()}
 
 
 class Told(Finding, ABC):
