@@ -112,7 +112,7 @@ def test_a_group_whose_scores_are_off_is_named_with_an_interval_for_all_groups(s
     assert named is not None
     assert named.high - named.low > part.groups["f"].residual.high - part.groups["f"].residual.low
     assert part.groups["m"].miscalibrated is None
-    assert any(one.startswith(f"For group “f” the score is too {said} by ") for one in score_sentences("sex", part))
+    assert any(one.startswith(f"For f the score is too {said} by ") for one in score_sentences("sex", part))
 
 
 def test_residuals_as_worked_by_hand() -> None:

@@ -31,8 +31,9 @@ from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.report import wide
 from levelhead.report.record import Finding, as_json
+from levelhead.report.sentences import named_group
 from levelhead.report.wide import Fraction
-from levelhead.types import Estimate, in_quotes, printable
+from levelhead.types import Estimate, printable
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -180,7 +181,7 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
         small = "the reference group has too few positives or negatives"  # the largest gap is then of other groups
         return [f"By {printable(name)}, AUCs cannot be compared: {part.area_gap.reason or small}."]
     pair = part.pairs[0]  # a decided one, if there is one
-    first, second = (in_quotes(group) for group in pair.groups)
+    first, second = (named_group(name, group) for group in pair.groups)
     areas = {group_name(key): group.area for key, group in part.groups.items()}
     values = [areas[group].value for group in pair.groups]
     worse, better = (first, second) if pair.area.value < 0 else (second, first)
@@ -190,9 +191,7 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
         verdict = f"no measurable difference; at most {100 * span[1]:.1f} points"
     else:
         verdict = f"{100 * abs(pair.area.value):.1f} points lower, interval {100 * span[0]:.1f} to {100 * span[1]:.1f}"
-    sentences = [
-        f"The score's AUC is {100 * low:.1f}% in group {worse} and {100 * high:.1f}% in group {better}: {verdict}."
-    ]
+    sentences = [f"The score's AUC is {100 * low:.1f}% for {worse} and {100 * high:.1f}% for {better}: {verdict}."]
     crossed = pair.crossed_difference
     if crossed.excludes_zero:
         ahead, behind = (first, second) if crossed.value > 0 else (second, first)
@@ -201,13 +200,15 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
             f"Across groups, a positive of {ahead} scores higher than a negative of {behind} in "
             f"{100 * rates[0]:.1f}% of pairs, and vice versa in {100 * rates[1]:.1f}%. The order favours {ahead}."
         )
-    wrong = [(in_quotes(group_name(key)), one.miscalibrated) for key, one in part.groups.items() if one.miscalibrated]
+    wrong = [
+        (named_group(name, group_name(key)), one.miscalibrated) for key, one in part.groups.items() if one.miscalibrated
+    ]
     if wrong:
         group, figure = max(wrong, key=lambda one: abs(one[1].value))
         side = "too low" if figure.value > 0 else "too high"
         ends = sorted((abs(figure.low), abs(figure.high)))
         sentences.append(
-            f"For group {group} the score is {side} by {100 * abs(figure.value):.1f} points on average, interval "
+            f"For {group} the score is {side} by {100 * abs(figure.value):.1f} points on average, interval "
             f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}."
         )
     return sentences
