@@ -237,3 +237,10 @@ def test_the_chart_of_strata_begins_with_the_class_that_the_headline_is_about() 
     page = lh.audit(label, predicted, sensitive_features={"sex": group}, **options).page()
     assert "“dog” is 0.0% for f" in page["finding"]
     assert page["chart"][0]["panels"][0]["title"] == "Rightly predicted dog"
+
+
+def test_a_headline_is_not_cut_within_a_name() -> None:
+    tables = {"other: a, b": FALSE["women"], "men; c": FALSE["men"]}
+    page = audited(tables).page()
+    assert "".join(one["text"] for one in page["headline"]).endswith("30.0% of “men; c” and 5.0% of “other: a, b”")
+    assert [one["text"] for one in page["headline"] if one["mark"]] == ["30.0% of “men; c”", "5.0% of “other: a, b”"]

@@ -23,7 +23,7 @@ def parted(finding: str, level: str, comparisons: int) -> tuple[str, str]:
         level: of its interval, in words: ``95%``.
         comparisons: how many its interval is adjusted for.
     """
-    ends = _ENDS.search(finding)
+    ends = _ENDS.search(re.sub("“[^”]*”", lambda name: "_" * len(name[0]), finding))  # never within a name
     if ends is None:
         return finding.rstrip("."), ""
     head, rest = finding[: ends.start()], finding[ends.end() :]

@@ -26,7 +26,7 @@ from levelhead.report.text import (
     percent_ends,
     short,
 )
-from levelhead.types import Estimate, printable
+from levelhead.types import Estimate, in_quotes, printable
 
 GAP = "the gap in equalized odds"
 """What comparisons speak of."""
@@ -453,8 +453,10 @@ class Words:
 
 
 def named_group(attribute: str, group: str) -> str:
-    """Return a group as sentences name it; numbers and the like get the name of their column."""
+    """Return a group as sentences name it: numbers and the like with their column, a name with a comma in quotes."""
     name = short(group, 60)
+    if re.search("[,:;]", name):  # a sentence would be cut there
+        return in_quotes(name)
     says_nothing = re.fullmatch(r"(under )?[\W\d_].*", name) and " & " not in name
     plain = not says_nothing and name.lower() not in ("true", "false", "yes", "no")
     return name if plain else f"{short(attribute, 40)} {name}"
