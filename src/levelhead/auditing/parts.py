@@ -23,7 +23,7 @@ PARTS: Registry[Part] = Registry(
     "name",
     {one.name: one for one in (Along, CostPart, Against, Scores, Rates, Control, Time, Amplified, OwnPart)},
 )
-"""Beside the classes' gaps and rates, which every audit has; in the order of a page, after what each rests on."""
+"""Beside the classes' gaps and rates, which every audit has; in the order of a page, after what each needs."""
 ASKED = ("over_time", "control", "against")
 """Parts that answer a question of their own about the groups: what they say stands before what any audit says."""
 
