@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,12 +26,14 @@ from levelhead.metrics.between import Differences, mover, normal_quantile, share
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Means, means_within
 from levelhead.metrics.clustered_scores import ClusteredAreas, ScoredRows, clustered_areas
 from levelhead.metrics.contrasts import FEW, Contrasts, Enough
+from levelhead.metrics.group import RATES
 from levelhead.metrics.names import Key, by_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.report import wide
 from levelhead.report.record import Finding, as_json
 from levelhead.report.sentences import named_group
+from levelhead.report.text import Record
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, printable
 
@@ -103,8 +105,8 @@ class AttributeScores(Finding):
 
     ``groups`` by key; ``pairs`` of the groups compared (with a reference, those with it), first those whose difference
     of areas is decided, largest first; ``area_gap`` is the largest difference of areas over all pairs; ``at`` has the
-    figures of each threshold that was requested, ``curves`` each gap over all thresholds (of more than 32 groups there
-    are none).
+    figures of each threshold that was requested, ``curves`` each gap over all thresholds, and ``rates`` those of
+    each group, JSON-able (of more than 32 groups there are neither).
     """
 
     groups: dict[Key, GroupScores]
@@ -113,10 +115,11 @@ class AttributeScores(Finding):
     at: dict[float, dict[str, Estimate]]
     curves: dict[str, GapCurve]
     pairs_in_all: int = 0
+    rates: Record = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        kept = ("groups", "area_gap", "pairs", "pairs_in_all", "curves")
+        kept = ("groups", "area_gap", "pairs", "pairs_in_all", "curves", "rates")
         at = [{"threshold": threshold, "metrics": as_json(figures)} for threshold, figures in self.at.items()]
         return {name: as_json(getattr(self, name)) for name in kept} | {"thresholds": at}
 
@@ -318,7 +321,19 @@ class _Column:
         few = f"fewer than two groups have {least} positives and {least} negatives"
         few += "" if self.rows is None else f" from {FEWEST} clusters each"
         pairs, gap, comparisons = self._pairs(np.flatnonzero(included))
-        return AttributeScores(groups, pairs, gap or Estimate.undefined(few), at, curves, comparisons)
+        gap, rates = gap or Estimate.undefined(few), self._rates(grid, tables)
+        return AttributeScores(groups, pairs, gap, at, curves, comparisons, rates)
+
+    def _rates(self, grid: FloatArray, tables: IntArray) -> Record:
+        """Return the rates of each group at each threshold of a grid, whose tables are (thresholds, groups, 2, 2)."""
+        if len(self.keys) > FEW:
+            return {}
+        found = {name: count(tables, 1).value[:, 0] for name, count in RATES.items()}
+        groups = {
+            group_name(key): {name: rates[:, at].tolist() for name, rates in found.items()}
+            for at, key in enumerate(self.keys)
+        }
+        return {"thresholds": grid.tolist(), "groups": groups}
 
     def _at(self, threshold: float, enough: NDArray[np.bool_], replicates: int, seed: int) -> dict[str, Estimate]:
         """Return the figures of decisions at a threshold, of the groups that have rows ``enough``."""
