@@ -17,7 +17,6 @@ from levelhead.auditing.engine import Lead, headline
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Answer, Frame, Part
 from levelhead.auditing.rates import plain_pair
-from levelhead.auditing.two_periods import Cells, RateChange, few_sentences, rate_changes
 from levelhead.metrics import trend as trends
 from levelhead.metrics.between import Differences, clearest
 from levelhead.metrics.counts import IntArray
@@ -30,10 +29,12 @@ from levelhead.tables.files import FILE
 from levelhead.tables.periods import months, ordered, places_of
 from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import alike
-from levelhead.types import DataError, Estimate, in_quotes, printable
+from levelhead.types import DataError, Estimate, in_quotes, listed, printable
 
 MOST_PERIODS = 200
 """Most periods that are compared."""
+Cells = Mapping[str, tuple[IntArray, IntArray]]
+"""By rate, hits and rows, (periods, groups) each."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,17 @@ class GapTrend(Finding):
     scatter: float
     first_outside: str | None
     left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RateChange(Finding):
+    """One rate of one group in the ``first`` and the ``last`` of two periods, and its ``change``."""
+
+    group: str
+    rate: str
+    first: float
+    last: float
+    change: Estimate
 
 
 @dataclass(frozen=True)
@@ -187,6 +199,19 @@ def _outside_sentence(name: str, one: GapTrend) -> str:
     )
 
 
+def rate_changes(
+    cells: Cells, groups: Sequence[Key], least: int, level: float, comparisons: int
+) -> tuple[RateChange, ...]:
+    """Return how the rates of groups with enough rows in both of two periods change, those that are decided first."""
+    found = []
+    for rate, (hits, rows) in cells.items():
+        change, share = trends.changes(hits, rows, level=level, comparisons=comparisons), hits / np.maximum(rows, 1)
+        for at in np.flatnonzero((rows >= least).all(0)).tolist():
+            name, (first, last) = group_name(groups[at]), share[:, at].tolist()
+            found.append(RateChange(name, rate, first, last, change.at(at, int(rows[:, at].sum()))))
+    return tuple(sorted(found, key=lambda one: clearest(one.change)))
+
+
 def over_time(
     cells: Mapping[Key, Cells],
     groups: Mapping[Key, Sequence[Key]],
@@ -300,7 +325,7 @@ class Time(Part):
             said = [f"All rows are of the period {in_quotes(periods[0])}: a trend needs several periods."]
         else:
             causes = (found.cause_of(frame.names[key]) for key in found.causes if not found.by_attribute[key])
-            said = [*map(str, causes), *few_sentences(found.changes, frame.names, compared, options.min_count)]
+            said = [*map(str, causes), *_few(found, frame)]
         frame.warnings.extend([*alike(printable(column), "periods", periods), *said])
         return found
 
@@ -330,6 +355,16 @@ class Time(Part):
                 leads.append(Lead(said, name, one["rate"], True, figure.value if figure.defined else 0.0))
             leads += [] if told else [Lead(own["sentences"][0], name)]
         return headline(leads, plain_pair(result))
+
+
+def _few(found: OverTime, frame: Frame) -> Iterator[str]:
+    """Name the groups without a change, which have too few rows in one of two periods."""
+    rows = counted(max(1, frame.options.min_count), "row")
+    for key, changes in found.changes.items():
+        known = {one.group for one in changes}
+        if few := [in_quotes(name) for name in map(group_name, frame.kept(key)) if name not in known]:
+            column = printable(frame.names[key])
+            yield f"{column}: groups without {rows} in both periods are not compared: {listed(few)}."
 
 
 def _some(periods: Sequence[str]) -> str:

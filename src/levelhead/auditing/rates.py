@@ -346,13 +346,13 @@ class Rates(Part):
         """Return the figures by sensitive column, to its reference where one was named."""
         found = {}
         for key in frame.counts if frame.of_class is not None else ():
-            groups, reference = frame.kept(key), frame.reference.get(key)
+            groups = frame.kept(key)
             found[key] = more_rates(
                 frame.counts[key].keep(list(map(group_name, groups))),
                 groups,
                 frame.compared[0],
                 options=frame.options,
-                reference=None if reference is None else group_name(reference),
+                reference=frame.references.get(frame.names[key]),
                 favourable=frame.favourable,
                 words=frame.shown,
                 weighted=frame.uneven(key),
