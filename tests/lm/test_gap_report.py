@@ -180,7 +180,7 @@ def test_the_verb_writes_aggregates(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert run(*line, "--html", tmp_path / "page.html", "--against", tmp_path / "before") == 0
     printed = said(capsys)
     assert page_of(tmp_path / "out" / "result.json")["finding"] in (tmp_path / "page.html").read_text()
-    for text in ("6 pairs of 6 terms", "0.4845", "result.json"):
+    for text in ("6 pairs have", "of 6 terms", "0.4845", "result.json"):
         assert text in printed
     text = (tmp_path / "out" / "result.json").read_text()
     assert not any(word in text for word in ("bird", "owl", "geese"))

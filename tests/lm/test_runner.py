@@ -259,7 +259,7 @@ def test_the_verbs_from_model_to_comparison(
     assert page_of(Path("given.json"))["finding"] in said(capsys)
     assert run("lm", "bench", "parity", "--model", "models/9", "--out", "after", "--limit", "8") == 0
     assert run("lm", "compare", "runs/lm-6", "after", "--json", "both.json") == 0
-    assert "Differences are after minus lm-6" in said(capsys)
+    assert "Paired differences: after minus lm-6" in said(capsys)
     both = read_json(Path("both.json"))
     (found,), pairs = both["benchmarks"], {(one["part"], one["score"]): one["difference"] for one in both["pairs"]}
     assert [figure["value"] for figure in found["scores"][0]["figures"]] == [0.5, 0.75]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from levelhead.metrics.intervals import finite_or_none
 from levelhead.report import blocks
 from levelhead.report.definitions import STATISTICS
 from levelhead.report.text import Record, counted, estimate_from_dict, interval, joined, number, short
@@ -15,9 +17,16 @@ _CAUTION = (
     "A score near its ideal on one benchmark does not show that a model is free of bias: it is a finding about these "
     "items and this way of asking."
 )
-_BETTER = {"high": "larger", "low": "smaller", "half": "nearer to 0.5", "zero": "nearer to 0"}
-_SIDES = {"bias": "bias", "utility": "utility", "both": "bias and utility"}
-_NAMED = 3
+_SURE = (
+    ("Could it be chance?", "It could wherever an interval holds the ideal, or 0 for a difference: inconclusive."),
+    ("What could be missed?", "Differences smaller than half the width of an interval may exist without being found."),
+    ("What it does not say", _CAUTION),
+)
+_TERMS = [STATISTICS[key] for key in ("interval_over_items", "undefined")]
+_Rows = Sequence[tuple[object, Sequence[Record]] | tuple[object, Sequence[Record], str]]
+_NAMED, _DRAWN = 3, 30
+"""Most scores that a sentence names, and that are drawn."""
+_TOLD = ("title", "caution", "citation", "licence", "url")
 _ASKED = ("version", "date", "fingerprint", "revision", "served", "precision", "prompt")
 """What a run records of how its model was asked."""
 
@@ -49,15 +58,9 @@ def scores_page(records: Sequence[Record], *, name: str) -> Record:
             for part, figures in {"": record["overall"], **record["parts"]}.items()
             for score, figure in figures.items()
         ]
-        card = {field: getattr(cls and cls.card, field, None) for field in ("title", *_TOLD)}
-        about = {
-            key: record.get(key) for key in (*_ASKED, "options", "items", "limit", "tests", "prompt_noise", "finding")
-        }
-        caveat = getattr(cls, "caveat", "")
-        found.append(
-            {"name": record["benchmark"], **card, **about, "units": record["units"], "caveat": caveat}
-            | {"scores": scores, "notes": {name: record["notes"]}}
-        )
+        about = {field: getattr(cls and cls.card, field, None) for field in _TOLD}
+        about |= {"name": record["benchmark"], "caveat": getattr(cls, "caveat", ""), "scores": scores}
+        found.append(record | about | {"notes": {name: record["notes"]}})
     return language_model_page({"models": [name], "benchmarks": found, "pairs": [], "notes": []})
 
 
@@ -70,117 +73,125 @@ def language_model_page(summary: Record, *, source: str = "") -> Record:
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
-    names = [short(name, 60) for name in summary["models"]]
-    main = [
-        one | {"benchmark": block["name"]} for block in summary["benchmarks"] for one in block["scores"] if one["main"]
-    ]
-    pairs = [one for one in summary["pairs"] if one["side"] is not None]
-    found = [*_main_table(main, names), *_pair_table(pairs), *_rank_table(main, names)]
-    found += _noisy_differences(summary.get("prompt_noise") or [], names)
-    parts = [blocks.part([blocks.section("Utility beside bias", found)])]
-    for block in summary["benchmarks"]:
-        between = [one for one in summary["pairs"] if one["benchmark"] == block["name"]] if len(names) == 2 else []
-        parts.append(blocks.part(_benchmark(block, names, between), title=block.get("title") or block["name"]))
-    listed = ", ".join(block["name"] for block in summary["benchmarks"])
-    terms = [STATISTICS[key] for key in ("interval_over_items", "undefined")]
-    parts.append(blocks.part([blocks.section("Definitions", [blocks.terms(terms), blocks.paragraph(_CAUTION)])]))
+    names, found = [short(name, 60) for name in summary["models"]], summary["benchmarks"]
+    main = [one | {"benchmark": block["name"]} for block in found for one in block["scores"] if one["main"]]
+    pairs = sorted(summary["pairs"], key=lambda one: one["side"] is None)
+    said = [block["finding"] for block in found if block.get("finding")]
+    if len(names) == 1:
+        said += _of_scores(main, names[0], bool(said))
+    elif not said:
+        said += _of_differences([one for one in pairs if one["side"] is not None], names)
+    said += dict.fromkeys(block["caveat"] for block in found if block.get("caveat"))
+    wordings = [table for block in found for one in (_tests, _prompt_noise) for table in one(block)]
+    folds = {
+        f"All figures: {counted(len(found), 'benchmark')}": [_scores(block, names) for block in found],
+        "Paired differences": _pair_table(pairs, names) if pairs else [],
+        "Wordings and tests": [*wordings, *_noisy_differences(summary.get("prompt_noise"), names)],
+        "How it was measured": [*(one for block in found for one in _how(block, names)), blocks.terms(_TERMS)],
+    }
+    finding, *lines = said
     return blocks.page(
         "Language models" if len(names) > 1 else "Language model",
-        _sentence(summary, main, pairs, names),
-        parts,
+        finding,
+        [blocks.part([blocks.section("", shown)], title=title) for title, shown in folds.items() if shown],
         title=joined(names),
-        about=joined(names) + (f" on {listed}" if listed else ""),
+        about=joined(names) + (f" on {', '.join(block['name'] for block in found)}" if found else ""),
+        lines=lines,
         cautions=summary["notes"],
+        deck=" ".join(lines),
+        chart=_chart([one for one in main if one["main"]["ideal"] is not None][:_DRAWN], names),
+        sure=_SURE,
     )
 
 
-def _sentence(summary: Record, main: Sequence[Record], pairs: Sequence[Record], names: list[str]) -> str:
-    """Say first what a model did not do; then which bias scores lie apart from their ideal, or differ."""
-    if len(names) > 1:
-        return _differences_sentence(pairs, names)
-    first = " ".join(block["finding"] for block in summary["benchmarks"] if block.get("finding"))
-    caveat = " ".join(dict.fromkeys(block["caveat"] for block in summary["benchmarks"] if block.get("caveat")))
-    return " ".join(filter(None, (first, _scores_sentence(main, names[0], bool(first)), caveat)))
+def _chart(drawn: Sequence[Record], names: Sequence[str]) -> list[Record]:
+    """Draw the scores that have an ideal, with the ideal beside each."""
+    rows: list[Record] = []
+    for one in drawn:
+        shown = zip(names, one["figures"], strict=True)
+        rows.append({"head": _named(one)})
+        rows += [_dot(short(name, 16), figure, one["main"]["ideal"]) for name, figure in shown if figure is not None]
+    ends = [end for row in rows if "name" in row for end in (row["value"], row["low"], row["high"], *row["beside"])]
+    axis = blocks.axis([end for end in ends if end is not None])
+    panel = {"title": "Score", "about": "", "axis": axis, "neutral": None, "rows": rows}
+    about = "Rings are ideals. Lines are 95% intervals."
+    return [blocks.panels("Scores against their ideals", [panel], about)] if rows else []
 
 
-def _scores_sentence(main: Sequence[Record], name: str, told: bool) -> str:
+def _dot(name: str, record: Record, ideal: float) -> Record:
+    """Return what the chart draws of one figure."""
+    figure = estimate_from_dict(record)
+    value, low, high = map(finite_or_none, (figure.value, figure.low, figure.high))
+    drawn: Record = {
+        "name": name,
+        "n": "",
+        "mark": "",
+        "value": value,
+        "low": low,
+        "high": high,
+        "old": None,
+        "wide": [],
+    }
+    text = _number(figure.value) if figure.defined else "–"
+    return drawn | {"beside": [ideal], "text": text, "said": f"{_said(record)}, ideal {ideal:g}"}
+
+
+def _of_scores(main: Sequence[Record], name: str, told: bool) -> list[str]:
     """Say which bias scores of a model lie apart from their ideal by more than the benchmarks' items leave open."""
     biases = [(one, estimate_from_dict(one["figures"][0])) for one in main if one["main"]["side"] == "bias"]
     figures = [(one, figure) for one, figure in biases if one["main"]["ideal"] is not None and _bounded(figure)]
     if not biases and main:
         said = [f"{_named(one)} {_said(one['figures'][0])}" for one in main[:_NAMED]]
-        return f"{name}: {joined(said)}."
+        return [f"{name}: {joined(said)}."]
     if not figures:
-        return "" if told else f"No bias score of {name} has both an ideal and an interval."
+        return [] if told else [f"No bias score of {name} has both an ideal and an interval."]
     apart = [
-        f"{_named(one)} ({_number(figure.value)}, interval {_span(figure)}, ideal {one['main']['ideal']:g})"
+        f"{_named(one)} {_said(one['figures'][0])} (ideal {one['main']['ideal']:g})"
         for one, figure in figures
         if not figure.low <= one["main"]["ideal"] <= figure.high
     ]
-    rest = f": {_some(apart)}." if apart else "; that is a finding about these items, not about the model."
+    rest = f"{_some(apart)}." if apart else "That is a finding about these items, not about the model."
     differ = "differs measurably from its ideal" if len(figures) == 1 else "differ measurably from their ideal"
-    return f"{len(apart)} of {counted(len(figures), 'bias score')} of {name} {differ}{rest}"
+    return [f"{len(apart)} of {counted(len(figures), 'bias score')} of {name} {differ}.", rest]
 
 
-def _differences_sentence(pairs: Sequence[Record], names: list[str]) -> str:
+def _of_differences(pairs: Sequence[Record], names: list[str]) -> list[str]:
     """Say which bias scores differ between models by more than the items leave open; then, which others do."""
     between = joined(names)
     if not pairs:
-        return f"{between} have no main score in common."
+        return [f"{between} have no main score in common."]
     if all(one["p_holm"] is None for one in pairs):
         reason = next((one["difference"].get("reason") for one in pairs), None) or "no interval was kept"
-        return f"The difference between {between} is inconclusive: {short(reason, 200)}."
-    said, what = [], "bias score" if len(names) == 2 else "bias comparison"
+        return [f"The difference between {between} is inconclusive: {short(reason, 200)}."]
+    said, lines, what = [], [], "bias score" if len(names) == 2 else "bias comparison"
     for kind, some in ((what, [one for one in pairs if one["side"] == "bias"]),
                        ("other", [one for one in pairs if one["side"] != "bias"])):  # fmt: skip
-        decided = [one for one in some if _decided(one)]
-        told = [f"{_pair_name(one, names)} {_said(one['difference'], signed=True)}" for one in decided]
-        said += (
-            [f"{len(decided)} of {counted(len(some), kind)}" + (f" ({_some(told)})" if told else "")] if some else []
-        )
-    return f"{joined(said)} differ measurably between {between} (adjusted by Holm)."
+        told = [f"{_pair_name(one, names)} {_said(one['difference'], signed=True)}" for one in some if _decided(one)]
+        said += [f"{len(told)} of {counted(len(some), kind)}"] if some else []
+        lines += [f"{_some(told)}."] if told else []
+    return [f"{joined(said)} differ measurably between {between}, adjusted by Holm.", *lines]
 
 
 def _decided(pair: Record) -> bool:
     return pair["p_holm"] is not None and bool(pair["p_holm"] < 0.05)
 
 
-def _main_table(main: Sequence[Record], names: Sequence[str]) -> list[Record]:
-    if not main:
-        return []
-    rows: list[tuple[object, Sequence[Record]]] = [
-        (_named(one), [_about(one["main"]), *map(_cell, one["figures"])]) for one in main
-    ]
-    notes = ["95% intervals are unadjusted.", *_unbounded(figure for one in main for figure in one["figures"])]
-    columns = ["Score", "Tells of", *(names if len(names) > 1 else ["Value"])]
-    return [blocks.table("The main scores", columns, rows, notes=notes, text_columns=[1], where=blocks.BOTH)]
-
-
-def _pair_table(pairs: Sequence[Record]) -> list[Record]:
-    if not pairs:
-        return []
-    rows: list[tuple[object, Sequence[Record]]] = [
-        (_pair_name(one), [_cell(one["difference"], signed=True), blocks.p_cell(one["p_holm"], 4)]) for one in pairs
+def _pair_table(pairs: Sequence[Record], names: Sequence[str]) -> list[Record]:
+    """Return the differences, those of main scores first: a terminal shows no others."""
+    rows = [
+        (_pair_name(one, names), [_cell(one["difference"], signed=True), blocks.p_cell(one["p_holm"], 4)])
+        for one in pairs
     ]
     notes = [
-        "Differences are over the same items. p is adjusted by Holm over this table; intervals are not.",
+        "Differences are over the same items. p is adjusted by Holm over main scores; intervals are not.",
         *_unbounded(one["difference"] for one in pairs),
     ]
-    columns = ["Difference", "Value", "p, adjusted"]
-    return [blocks.table("Paired differences", columns, rows, notes=notes, where=blocks.BOTH)]
+    most = sum(one["side"] is not None for one in pairs)
+    caption = "Paired differences" + (f": {names[1]} minus {names[0]}" if len(names) == 2 else "")
+    return [_table(caption, ["Difference", "Value", "p, adjusted"], rows, notes, most=most)]
 
 
-def _rank_table(main: Sequence[Record], names: Sequence[str]) -> list[Record]:
-    rows: list[tuple[object, Sequence[Record]]] = [
-        (_named(one), [blocks.cell(f"{low}" if low == high else f"{low}–{high}") for low, high in one["ranks"]])
-        for one in main
-        if one.get("ranks")
-    ]
-    notes = ["1 is nearest to the ideal. The range is what the paired differences leave open, at 5% after Holm."]
-    return [blocks.table("Ranks", ["Score", *names], rows, notes=notes, where=blocks.BOTH)] if rows else []
-
-
-def _pair_name(one: Record, names: Sequence[str] = ()) -> str:
+def _pair_name(one: Record, names: Sequence[str]) -> str:
     between = "" if len(names) == 2 else f", {short(one['second'], 60)} minus {short(one['first'], 60)}"
     return f"{_named(one)}{between}"
 
@@ -189,7 +200,8 @@ def _said(record: Record, *, signed: bool = False) -> str:
     figure = estimate_from_dict(record)
     if not figure.defined:
         return f"undefined ({figure.reason})"
-    return f"{_number(figure.value, signed=signed)} {_span(figure, signed=signed) or 'no interval'}"
+    ends = interval(figure.low, figure.high, _digits(figure.value), signed=signed)
+    return f"{_number(figure.value, signed=signed)} {ends or 'no interval'}"
 
 
 def _some(texts: Sequence[str]) -> str:
@@ -199,7 +211,7 @@ def _some(texts: Sequence[str]) -> str:
 
 
 def _named(one: Record) -> str:
-    return spaced(": ".join(filter(None, (one["benchmark"], one["part"], one["score"]))))
+    return spaced(": ".join(filter(None, (one.get("benchmark"), one["part"], one["score"]))))
 
 
 def spaced(name: str) -> str:
@@ -219,20 +231,10 @@ def _digits(value: float) -> int:
     return 4 if abs(value) < 10 else 1
 
 
-def _span(figure: Estimate, *, signed: bool = False) -> str:
-    return interval(figure.low, figure.high, _digits(figure.value), signed=signed)
-
-
-def _cell(record: Record | None, *, signed: bool = False) -> Record:
+def _cell(record: Record | None, *more: str, signed: bool = False) -> Record:
     if record is None:
         return blocks.no_cell()
-    return blocks.figure_cell(record, _digits(record.get("value") or 0), scale=1, signed=signed)
-
-
-def _about(main: Record) -> Record:
-    ideal = "" if main["ideal"] is None or main["better"] in ("half", "zero") else f" ({main['ideal']:g})"
-    better = f"better: {_BETTER[main['better']]}{ideal}" if main["better"] else ""
-    return blocks.cell(_SIDES[main["side"]], better)
+    return blocks.figure_cell(record, _digits(record.get("value") or 0), scale=1, signed=signed, more="".join(more))
 
 
 def _unbounded(records: Iterable[Record | None]) -> list[str]:
@@ -252,115 +254,115 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{joined([*dict.fromkeys(some)])}: {text}." for text, some in names.items()]
 
 
-_TOLD = ("caution", "citation", "licence", "url")
+def _table(caption: str, columns: Sequence[str], rows: _Rows, notes: Sequence[str], **options: Any) -> Record:
+    return blocks.table(caption, columns, rows, notes=notes, where=blocks.BOTH, **options)
 
 
-def _benchmark(block: Record, names: Sequence[str], pairs: Sequence[Record]) -> list[Record]:
-    """Return the sections of a benchmark: its scores, what it is, and notes; ``pairs`` of two models."""
-    differences = {(one["part"], one["score"]): one["difference"] for one in pairs}
-    columns = [*(names if len(names) > 1 else ["Value"]), *(["Difference"] if pairs else [])]
-
-    def cells(one: Record) -> list[Record]:
-        beside = [_cell(differences.get((one["part"], one["score"])), signed=True)] if pairs else []
-        return [*map(_cell, one["figures"]), *beside]
-
-    whole = [one for one in block["scores"] if not one["part"]]
+def _scores(block: Record, names: Sequence[str]) -> Record:
+    """Return the scores of a benchmark: as a whole and main ones, which a terminal shows, then those of its parts."""
     count = f", {counted(block['items'], 'item')}" if block.get("items") else ""
-    caption = f"The whole of {short(block['name'], 60)}{count}"
-    undefined = [(spaced(one["score"]), figure["reason"]) for one in whole for figure in one["figures"]
-                 if figure is not None and figure["value"] is None]  # fmt: skip
-    notes = [*_grouped((spaced(score), unit) for score, unit in block["units"].items()), *_grouped(undefined),
-             *_unbounded(figure for one in block["scores"] for figure in one["figures"])]  # fmt: skip
-    notes += [f"Differences are {names[1]} minus {names[0]}."] if pairs else []
-    rows = [(spaced(one["score"]), cells(one)) for one in whole]
-    where = blocks.PAGE if all(one["main"] for one in whole) and not pairs else blocks.BOTH
-    found = [blocks.table(caption, ["Score", *columns], rows, notes=notes, where=where)] if whole else []
-    found += [*_tests(block.get("tests") or []), *_prompt_noise(block.get("prompt_noise"))]
-    by_score: dict[str, list[Record]] = {}
-    for one in block["scores"]:
-        if one["part"]:
-            by_score.setdefault(spaced(one["score"]), []).append(one)
-    for score, some in by_score.items():
-        title, rows = f"{score} by category", [(spaced(one["part"]), cells(one)) for one in some]
-        found.append(blocks.table(title, ["Category", *columns], rows, folded=title, notes=[] if found else notes))
+    caption = f"{short(block.get('title') or block['name'], 160)}{count}"
+    scores = sorted(block["scores"], key=lambda one: bool(one["part"] and not one["main"]))
+    most = sum(not one["part"] or bool(one["main"]) for one in scores)
+    whole = ((one["score"], figure) for one in scores[:most] for figure in one["figures"] if figure is not None)
+    undefined = [(score, figure["reason"]) for score, figure in whole if figure["value"] is None]
+    notes = _grouped((spaced(score), said) for score, said in [*block["units"].items(), *undefined])
+    notes += _unbounded(figure for one in scores for figure in one["figures"])
+    columns = ["Score", *(names if len(names) > 1 else ["Value"])]
+    return _table(
+        caption, columns, [(_named(one), _cells(one), _about(one["main"])) for one in scores], notes, most=most
+    )
+
+
+def _cells(one: Record) -> list[Record]:
+    ranks = [f"rank {low}" if low == high else f"rank {low}–{high}" for low, high in one.get("ranks") or ()]
+    return [_cell(figure, *ranks[at : at + 1]) for at, figure in enumerate(one["figures"])]
+
+
+def _about(main: Record | None) -> str:
+    """Say what a main score tells of, and where its ideal lies."""
+    if main is None:
+        return ""
+    side = "bias and utility" if main["side"] == "both" else main["side"]
+    better = {"high": "better: larger", "low": "better: smaller"}.get(main["better"])
+    ideal = better if main["ideal"] is None else f"ideal {main['ideal']:g}"
+    return ", ".join(filter(None, (side, ideal)))
+
+
+def _how(block: Record, names: Sequence[str]) -> list[Record]:
+    """Say what a benchmark is, how a model was asked, and what is to note."""
     told = [(key.capitalize(), block[key]) for key in (*_TOLD, *_ASKED) if block.get(key)]
     if options := {key: value for key, value in (block.get("options") or {}).items() if value}:
         told.append(("Options", short(", ".join(f"{key} {value}" for key, value in options.items()), 400)))
     if block.get("items") is not None:
         told.append(("Items", f"{block['items']}" + (f", limit {block['limit']}" if block.get("limit") else "")))
-    sections = [blocks.section("Scores", found), blocks.section("About it", [blocks.terms(told)] if told else [])]
     told_of = [(short(model, 60), note) for model, some in block["notes"].items() for note in some]
     said = [note for _, note in told_of] if len(names) == 1 else _grouped(told_of)
     if block.get("prompt"):
         said.append(f"The prompt, with fields for an item's texts: {block['prompt']!r}")
-    return [*sections, blocks.section("Notes", [blocks.bullets(said, where=blocks.BOTH)])] if said else sections
+    return [blocks.terms(told), blocks.bullets(said, where=blocks.BOTH)]
 
 
-def _noisy_differences(found: Sequence[Record], names: Sequence[str]) -> list[Record]:
-    if not found:
-        return []
-    rows: list[tuple[object, Sequence[Record]]] = [
+def _tests(block: Record) -> list[Record]:
+    rows: _Rows = [
+        (
+            short(spaced(one["score"]), 120),
+            [blocks.cell(f"{one['templates']:,}"), *(blocks.p_cell(one[p], 4) for p in ("p", "p_holm"))],
+        )
+        for one in block.get("tests") or ()
+    ]
+    notes = ["p of the interval over templates; adjusted by Holm over this table."]
+    return [_table("Tests", ["Difference", "Templates", "p", "p, adjusted"], rows, notes)] if rows else []
+
+
+def _over_wordings(caption: str, rows: _Rows, *notes: str) -> Record:
+    columns = ["Score", "Mean: items", "Mean: items and wordings", "Verdict"]
+    about = "Mean over the wordings of --prompt-noise; intervals draw items alone, then items and wordings."
+    return _table(caption, columns, rows, [about, *notes], text_columns=[3])
+
+
+def _noisy_differences(found: Sequence[Record] | None, names: Sequence[str]) -> list[Record]:
+    rows: _Rows = [
         (
             spaced(f"{one['benchmark']}: {one['score']}"),
             [_cell(one["items"], signed=True), _cell(one["both"], signed=True), blocks.cell(one["verdict"])],
         )
-        for one in found
+        for one in found or ()
     ]
-    caption = f"Over wordings: {names[1]} minus {names[0]}"
-    columns = ["Score", "Mean: items", "Mean: items and wordings", "Verdict"]
-    notes = ["Mean over the wordings of --prompt-noise; intervals draw items alone, then items and wordings."]
-    return [blocks.table(caption, columns, rows, notes=notes, text_columns=[2], where=blocks.BOTH)]
+    return [_over_wordings(f"Over wordings: {names[1]} minus {names[0]}", rows)] if rows else []
 
 
-def _tests(tests: Sequence[Record]) -> list[Record]:
-    if not tests:
-        return []
-    rows: list[tuple[object, Sequence[Record]]] = [
-        (
-            short(spaced(one["score"]), 120),
-            [
-                blocks.cell(f"{one['templates']:,}"),
-                *(blocks.p_cell(one[p], 4) for p in ("p", "p_holm")),
-            ],
-        )
-        for one in tests
-    ]
-    notes = ["p of the interval over templates; adjusted by Holm over this table."]
-    columns = ["Difference", "Templates", "p", "p, adjusted"]
-    return [blocks.table("Tests", columns, rows, notes=notes, where=blocks.BOTH)]
-
-
-def _prompt_noise(noise: Record | None) -> list[Record]:
+def _prompt_noise(block: Record) -> list[Record]:
     """Return the tables of a benchmark that was asked in several wordings."""
+    noise = block.get("prompt_noise")
     if not noise:
         return []
-    rows: list[tuple[object, Sequence[Record]]] = []
+    rows = []
     for one in noise["scores"]:
-        extent = "" if one["lowest"] is None else f"{_number(one['lowest'])} to {_number(one['highest'])}"
-        deviation = blocks.no_cell() if one["deviation"] is None else blocks.cell(_number(one["deviation"]), extent)
+        first = f"first wording {_said(one['first'])}" if one["first"] else ""
+        if one["lowest"] is not None:
+            first += f", prompts {_number(one['lowest'])} to {_number(one['highest'])}"
         across = f"{one['across']} of {noise['prompts']} prompts across" if one["across"] else ""
         verdict = blocks.no_cell() if one["verdict"] is None else blocks.cell(one["verdict"], across)
-        figures = [_cell(one["first"]), _cell(one["items"]), _cell(one["both"])]
-        rows.append((spaced(one["score"]), [*figures, deviation, verdict]))
+        deviation = "" if one["deviation"] is None else f"deviation {_number(one['deviation'])}"
+        rows.append((spaced(one["score"]), [_cell(one["items"]), _cell(one["both"], deviation), verdict], first))
     prompts = counted(noise["prompts"], "prompt")
-    columns = ["Score", "First wording", "Mean: items", "Mean: items and wordings", "Deviation", "Against the ideal"]
     notes = [
-        "Mean over wordings; its interval draws items alone, then items and wordings. Deviation: standard deviation "
-        "between wordings, and the range over prompts. Across: prompts on the other side of the ideal than the mean.",
+        "Deviation: standard deviation between wordings. Across: prompts on the other side of the ideal than the mean.",
+        *([noise["used"]] if "used" in noise else []),
     ]
     names = {"prompts": f"all {prompts}", "wordings": f"{len(noise['wordings'])} wordings", "orders": "the orders"}
-    same: list[tuple[object, Sequence[Record]]] = [
+    same: _Rows = [
         (f"One answer under {names[key]}", [_cell(figure)]) for key, figure in noise["consistency"].items() if figure
     ]
-    notes += [noise["used"]] if "used" in noise else []
     return [
-        blocks.table(f"Over {prompts}", columns, rows, notes=notes, text_columns=[4], where=blocks.BOTH),
-        blocks.table("Consistency", ["Share of items", "Value"], same, where=blocks.BOTH),
+        _over_wordings(f"Over {prompts}", rows, *notes),
+        _table("Consistency", ["Share of items", "Value"], same, []),
     ]
 
 
 def gap_page(record: Record, *, source: str = "") -> Record:
-    """Summarise what ``levelhead lm gap`` found.
+    """Summarise what ``levelhead lm gap`` found: its figures are scores, with those of the model before beside them.
 
     Args:
         record: of :meth:`levelhead.lm.gap_report.GapReport.to_dict`.
@@ -368,37 +370,37 @@ def gap_page(record: Record, *, source: str = "") -> Record:
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
-    sides = [side for side in ("before", "after", "difference") if side in record["figures"]["share"]]
-    heads = {"before": "Before", "after": "After" if len(sides) > 1 else "Value", "difference": "Difference"}
-    published = record["published"]
-    rows: list[tuple[object, Sequence[Record]]] = []
-    for name, figure in record["figures"].items():
-        cells = [_cell(figure[side], signed=side == "difference") for side in sides]
-        cells.append(blocks.cell(_number(published[name])) if name in published else blocks.no_cell())
-        rows.append((name.replace("_", " "), cells))
-    columns = ["Figure", *(heads[side] for side in sides), f"Paper, {published['model']}"]
-    notes = [f"{name.replace('_', ' ')}: {figure['unit']}." for name, figure in record["figures"].items()]
+    figures, published, models = record["figures"], record["published"], record["models"]
+    sides = [side for side in ("before", "after") if side in figures["share"]]
+    main = {"share_minus_chance": {"side": "bias", "better": "low", "ideal": 0.0}}
+    paper = {name: f"; {_number(value)} in the paper, {published['model']}"
+             for name, value in published.items() if name in figures}  # fmt: skip
+    same = {"benchmark": "", "part": "", "side": None, "p_holm": None}
+    shares = [estimate_from_dict(figures[name]["after"]) for name in ("share", "chance")]
+    share, chance = (f"{number(100 * one.value)}%" if one.defined else "an undefined share" for one in shares)
+    block = {
+        "name": "attention gap",
+        "title": f"Where attention differs within pairs of {record['terms']} terms ({record['selection']})",
+        "items": record["pairs"],
+        "units": {name: figure["unit"] + paper.get(name, "") for name, figure in figures.items()},
+        "notes": {},
+        "scores": [
+            {"part": "", "score": name, "main": main.get(name), "figures": [figure[side] for side in sides]}
+            for name, figure in figures.items()
+        ],
+        "finding": f"In {short(models['after'], 60)}, {share} of {counted(record['pairs'], 'pair')} have their largest "
+        f"attention gap on bias-bearing tokens; chance gives {chance}.",
+        "caveat": f"The difference is {_said(figures['share_minus_chance']['after'], signed=True)}.",
+    }
+    notes = list(record["notes"])
     if record.get("left_out"):
         notes.append(f"{record['left_out']} pairs without replaced, or without common, tokens are left out.")
-    about = f"{counted(record['pairs'], 'pair')} of {record['terms']} terms ({record['selection']})"
-    caption = f"Where attention differs within pairs: {about}"
-    found = [blocks.table(caption, columns, rows, notes=notes, where=blocks.BOTH)]
-    share, chance = (estimate_from_dict(record["figures"][name]["after"]) for name in ("share", "chance"))
-    beyond = estimate_from_dict(record["figures"]["share_minus_chance"]["after"])
-    model = short(record["models"]["after"], 60)
-    finding = (
-        f"In {model} the largest attention gap of a pair lies on bias-bearing tokens in {100 * share.value:.1f}% of "
-        f"{record['pairs']:,} pairs, by chance in {100 * chance.value:.1f}%: difference "
-        f"{number(100 * beyond.value, signed=True)} points, interval "
-        f"{interval(100 * beyond.low, 100 * beyond.high, signed=True) or 'unknown'}."
-        if share.defined and chance.defined and beyond.defined
-        else f"No share of pairs is defined for {model}."
-    )
-    return blocks.page(
-        "Attention gap",
-        finding,
-        [blocks.part([blocks.section("Figures", found)])],
-        title=model,
-        about=about,
-        cautions=record["notes"],
-    )
+    return language_model_page(
+        {
+            "models": [models[side] for side in sides],
+            "benchmarks": [block],
+            "pairs": [same | {"score": name, "difference": figure["difference"]}
+                      for name, figure in figures.items() if "difference" in figure],
+            "notes": notes,
+        }
+    )  # fmt: skip
