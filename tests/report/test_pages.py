@@ -145,7 +145,8 @@ def gaps(*, compared: bool) -> dict[str, Any]:
         for one in figures.values():
             one |= {"before": one["after"], "difference": {"value": None, "reason": "not the same pairs"}}
     return {
-        "models": {"after": HOSTILE[2], "before": "before"}, "selection": "held out", "pairs": 9, "terms": 3, "figures": figures,
+        "models": {"after": HOSTILE[2], "before": "before"},
+        "selection": "held out", "pairs": 9, "terms": 3, "figures": figures,
         "published": {"model": "Llama", "share": 0.4845}, "notes": ["few terms"],
     }  # fmt: skip
 
