@@ -245,7 +245,6 @@ def test_the_sentence_has_the_curve_at_both_ends_and_its_peak() -> None:
     assert "from {start[1]:.1f}% at {start[0]} to {end[1]:.1f}% at {end[0]}, with a peak of".format(**points) in said
     assert "{peak[1]:.1f}% at {peak[0]} (cubic fit, permutation p below 0.005).".format(**points) in said
     assert "points from" not in said
-    assert found.to_dict()["points"]["peak"] == pytest.approx(found.points["peak"])
 
 
 def test_a_low_between_the_ends_is_named_and_a_steady_curve_has_neither() -> None:
@@ -259,13 +258,10 @@ def test_a_low_between_the_ends_is_named_and_a_steady_curve_has_neither() -> Non
 
 def test_a_curve_that_chance_makes_is_not_decided_and_the_level_counts() -> None:
     chance = np.random.default_rng(5)
-    flat, lenient = (
-        continuous_gap((chance.random(300) < 0.3).astype(float), chance.random(300), title="age", level=level)
-        for level in (0.95, 0.01)
-    )
+    flat = continuous_gap((chance.random(300) < 0.3).astype(float), chance.random(300), title="age")
     assert flat.range_p > 0.1
     assert f"along age is detected (permutation p {flat.range_p:.2f}); a " in continuous_sentence("age", flat)
-    assert "is detected" not in continuous_sentence("age", lenient)
+    assert "is detected" not in continuous_sentence("age", flat, level=0.01)
 
 
 def test_a_share_is_never_said_to_be_below_0_and_places_are_told_apart() -> None:

@@ -20,7 +20,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ from scipy import special
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics.names import Key
-from levelhead.report.record import Finding, as_json
+from levelhead.report.record import Finding
 from levelhead.report.text import digits, number
 from levelhead.tables.rows import Rows
 from levelhead.types import ConfigError, Estimate, printable
@@ -49,7 +48,6 @@ class ContinuousGap(Finding):
     ``slope`` is the change of the prediction over the whole range of the attribute, ``lowest`` to ``highest``;
     ``range`` that of the fitted curve between the 5th and the 95th percentile, with ``range_p``; ``curve`` its places
     (attribute, prediction).
-    ``level`` is that of the interval and of what sentences decide.
     """
 
     slope: Estimate
@@ -58,7 +56,6 @@ class ContinuousGap(Finding):
     lowest: float
     highest: float
     curve: tuple[tuple[float, float], ...]
-    level: float = 0.95
 
     @property
     def points(self) -> dict[str, tuple[float, float]]:
@@ -73,12 +70,6 @@ class ContinuousGap(Finding):
         if low[1] < min(value for _, value in ends) - beyond:
             found["low"] = low
         return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict: the fields but for ``level``, and the ``points``."""
-        found = super().to_dict()
-        del found["level"]
-        return found | {"points": as_json(self.points)}
 
 
 def continuous_gap(
@@ -116,7 +107,7 @@ def continuous_gap(
     low, high = (float(along.min()), float(along.max())) if rows else (np.nan, np.nan)
     if rows < FEWEST or low == high:
         why = f"{rows} rows, fewer than {FEWEST}" if rows < FEWEST else f"every {title} is {low:g}"
-        return ContinuousGap(Estimate.undefined(why, rows), np.nan, np.nan, low, high, (), level)
+        return ContinuousGap(Estimate.undefined(why, rows), np.nan, np.nan, low, high, ())
     scaled = (along - low) / (high - low)
     slope = _slope(scaled, values, level)
     places = np.linspace(float(np.quantile(scaled, 0.05)), float(np.quantile(scaled, 0.95)), POINTS)
@@ -143,7 +134,6 @@ def continuous_gap(
         low,
         high,
         tuple(zip(at.tolist(), curve.tolist(), strict=True)),
-        level,
     )
 
 
@@ -180,10 +170,10 @@ def _legendre(scaled: FloatArray) -> FloatArray:
     return np.asarray(np.polynomial.legendre.legvander(2 * scaled - 1, 3), np.float64)
 
 
-def continuous_sentence(title: str, found: ContinuousGap, *, fraction: bool = True) -> str:
+def continuous_sentence(title: str, found: ContinuousGap, *, level: float = 0.95, fraction: bool = True) -> str:
     """Say what the positive rate is along the attribute, or the mean error in its own unit (not a ``fraction``).
 
-    A curve that leaves 0% to 100% is said to be at the end that it leaves by.
+    A curve that leaves 0% to 100% is said to be at the end that it leaves by. ``level`` decides whether it changes.
     """
     subject = "the positive rate" if fraction else "the mean error"
 
@@ -201,7 +191,7 @@ def continuous_sentence(title: str, found: ContinuousGap, *, fraction: bool = Tr
     curve = f"from {shown(points['start'])} to {shown(points['end'])}" + (
         f", with {' and '.join(between)}" if between else ""
     )
-    if found.range_p <= 1 - found.level:
+    if found.range_p <= 1 - level:
         return f"Along {name}, {subject} runs {curve} (cubic fit, permutation p {p_value})."
     return f"No change of {subject} along {name} is detected (permutation p {p_value}); a cubic fit runs {curve}."
 
@@ -230,7 +220,7 @@ class AlongFound(Found):
             if "count" in rows.parts:
                 both = np.repeat(values, rows.whole("count")), np.repeat(both[1], rows.whole("count"))
             found[name] = continuous_gap(*both, title=name, level=options.level, seed=options.seed)
-        return cls(found, told=partial(continuous_sentence, fraction=fraction))
+        return cls(found, told=partial(continuous_sentence, level=options.level, fraction=fraction))
 
 
 class Along(Part):

@@ -317,7 +317,7 @@ class _Column:
         at = {threshold: self._at(threshold, enough, replicates, seed) for threshold in thresholds}
         groups = self._groups(included)
         # A gap at a threshold compares the groups that it compares in an audit's table, rate by rate.
-        curves = self._curves(grid, tables[:, enough]) if self.rows is None else self._clustered_curves(enough)
+        curves = self._curves(grid, tables, enough)
         few = f"fewer than two groups have {least} positives and {least} negatives"
         few += "" if self.rows is None else f" from {FEWEST} clusters each"
         pairs, gap, comparisons = self._pairs(np.flatnonzero(included))
@@ -347,19 +347,6 @@ class _Column:
         label, score, group, cluster = self.rows
         clustered = ClusteredCounts.from_rows(cluster, group, label, score >= threshold, names, (0, 1)).keep(kept)
         return weighted_estimates(clustered, positive=1, level=self.level, min_count=self.min_count)
-
-    def _clustered_curves(self, enough: NDArray[np.bool_]) -> dict[str, GapCurve]:
-        """Return what :meth:`_curves` does, of rows in clusters, at fewer thresholds."""
-        if enough.sum() > FEW:
-            return {}
-        grid = self.counts.grid(FEW_POINTS)
-        found = [self._at(threshold, enough, 0, 0) for threshold in grid.tolist()]
-        curves = {}
-        for name in gaps():
-            if all(one[name].defined for one in found):
-                points = np.array([(one[name].value, one[name].low, one[name].high) for one in found]).T.tolist()
-                curves[name] = GapCurve(tuple(grid.tolist()), *map(tuple, points))
-        return curves
 
     def _groups(self, included: NDArray[np.bool_]) -> dict[Key, GroupScores]:
         sizes, every = self.counts.sizes, np.arange(len(self.keys))
@@ -461,17 +448,22 @@ class _Column:
             difference.within(-1, 1), residual,
         )  # fmt: skip
 
-    def _curves(self, grid: FloatArray, tables: IntArray) -> dict[str, GapCurve]:
+    def _curves(self, grid: FloatArray, tables: IntArray, enough: NDArray[np.bool_]) -> dict[str, GapCurve]:
         """Every gap at every threshold, with a band that holds at each threshold alone."""
-        if tables.shape[1] > FEW:  # thousands of pairs at each threshold
+        if enough.sum() > FEW:  # thousands of pairs at each threshold
             return {}
-        enough = Enough.of(tables[0], 1, self.min_count)
-        plain, smooth = Contrasts(tables, 1, enough, smooth=False), Contrasts(tables, 1, enough)
-        curves = {name: band(name, plain, smooth, self.level) for name in gaps() if enough.classes(name).all()}
-        return {
-            name: GapCurve(tuple(grid.tolist()), *(tuple(one.tolist()) for one in found))
-            for name, found in curves.items()
-        }
+        if self.rows is None:
+            kept = tables[:, enough]
+            least = Enough.of(kept[0], 1, self.min_count)
+            plain, smooth = Contrasts(kept, 1, least, smooth=False), Contrasts(kept, 1, least)
+            bands = {name: band(name, plain, smooth, self.level) for name in gaps() if least.classes(name).all()}
+        else:
+            grid = self.counts.grid(FEW_POINTS)  # each takes as long as an audit
+            at = [self._at(threshold, enough, 0, 0) for threshold in grid.tolist()]
+            known = [name for name in gaps() if all(one[name].defined for one in at)]
+            ends = {name: [(one[name].value, one[name].low, one[name].high) for one in at] for name in known}
+            bands = {name: np.array(found).T for name, found in ends.items()}
+        return {name: GapCurve(tuple(grid.tolist()), *map(tuple, found.tolist())) for name, found in bands.items()}
 
 
 def band(name: str, plain: Contrasts, smooth: Contrasts, level: float) -> FloatArray:
