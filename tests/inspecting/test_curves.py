@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +12,7 @@ import torch
 from torch import Tensor
 
 from levelhead.inspecting.curves import Answered, Curves, explanation_curves
-from levelhead.inspecting.inspection import inspection_page
-from levelhead.inspecting.page import NO_INSERTION
 from levelhead.inspecting.rows import Options, Rows
-from levelhead.report import render
 from levelhead.terminal import silent
 
 ROWS, TOKENS = 200, 32
@@ -65,11 +61,3 @@ def test_attention_on_the_decisive_token_is_below_and_above_the_random_orders():
         assert found.insertion[group].value == pytest.approx(first + 0.875 * 0.99)
     for chance in (found.by_chance, found.insertion_by_chance):
         assert chance.low < 0.745 < chance.high
-
-
-def test_a_json_without_the_random_order_of_insertion_says_so():
-    record = json.loads((ROOT / "results" / "inside_portraits.json").read_text(encoding="utf-8"))
-    assert render(inspection_page(record)).count(NO_INSERTION.partition(".")[0]) == 1
-    for model in record["models"].values():
-        model["curves"]["insertion_by_chance"] = model["curves"]["by_chance"]
-    assert NO_INSERTION.partition(".")[0] not in render(inspection_page(record))

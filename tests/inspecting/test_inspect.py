@@ -87,10 +87,11 @@ def test_a_text_classifier_of_a_user_that_is_told_the_group():
     assert "a linear probe reads the group beyond the label" in " ".join(found.sentences()).lower()
     assert "differ in length" in found.models["model"].attention.disparity.figure.reason
     assert found.models["model"].curves.deletion_gap.defined
-    assert set(found.to_frame()["attribute"]) == {"dialect"}
+    frame = found.to_frame().set_index(["attribute", "group", "figure"])["value"]
+    assert frame["model", "Other values", "AUC given the label"] == places["other"].linear_given.area.value
     assert found.groups.keys() == {"north", "south"}
     page = render(found.page())
-    assert "Effect on the answer" in page
+    assert "Change of the gap without the direction" in page
     assert found.to_html() == render(Inspection.make_page(json.loads(json.dumps(found.to_dict()))))
 
 
@@ -137,12 +138,12 @@ def test_runs_are_pooled(runs, tmp_path):
     typed = ["inspect", str(runs["erm0"]), str(runs["erm1"]), "--against", str(runs["dam0"]), "--permutations", "39"]
     result = CliRunner().invoke(app, [*typed, "--html", str(html), "--json", str(file)])
     assert result.exit_code == 0, result.output
-    assert "The chain from attention to the gap" in result.output
+    assert "Places by erm and dam, percent" in result.output
     record = json.loads(file.read_text())
     assert record["kind"] == "inspection"
     assert record["runs"] == {"erm": 2, "dam": 1}
     assert set(record["models"]["erm"]["attention"]["parts"]) == {"background", "face", "hair", "clothes", "glasses"}
-    assert "Attention on parts of the pictures" in html.read_text()
+    assert "face: Share of attention" in html.read_text()
     again = CliRunner().invoke(app, ["report", str(file), "--html", str(tmp_path / "again.html")])
     assert again.exit_code == 0, again.output
     assert record["sentences"][0] in again.output.replace("\n", " ")

@@ -11,10 +11,10 @@ import numpy as np
 from scipy import special
 
 from levelhead.inspecting.measure import LOGITS, ModelInside, Place
-from levelhead.inspecting.page import inspection_page
+from levelhead.inspecting.page import figures_of, inspection_page
 from levelhead.metrics.between import difference_of
 from levelhead.metrics.names import Key
-from levelhead.report.record import Told
+from levelhead.report.record import Finding, Told
 from levelhead.report.result import Report
 from levelhead.report.text import Record, joined, number
 from levelhead.types import Estimate, in_quotes
@@ -88,10 +88,8 @@ class Inspection(Told, Report):
         return cls(attribute, groups, found, {name: len(one) for name, one in models.items()}, ordered, **more)
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
-        """Yield the figures of every model; a figure's name begins with the model's."""
-        for name, model in self.models.items():
-            for figure, one in _estimates(model):
-                yield self.attribute, None, f"{name} {figure}", one
+        """Yield every figure: its column is a model, its group a place inside it, or None."""
+        yield from figures_of(Finding.to_dict(self))
 
     def sentences(self) -> list[str]:
         """Say what was found, the first model first."""
@@ -222,18 +220,3 @@ def _pooled_estimate(several: Sequence[Estimate], folds: int, level: float) -> E
         ends.append(float(values.mean() + sign * math.sqrt(float((arms**2).mean()) / folds + between)))
     reason = next((one.reason for one in several if math.isnan(one.low)), None)
     return Estimate(float(values.mean()), ends[0], ends[1], rows, reason)
-
-
-def _estimates(found: Any, name: str = "") -> Iterator[tuple[str, Estimate]]:
-    """Yield the figures of a finding with their names, path by path."""
-    if isinstance(found, Estimate):
-        yield name, found
-    elif is_dataclass(found) and not isinstance(found, type):
-        for one in fields(found):
-            yield from _estimates(getattr(found, one.name), f"{name} {one.name}".strip())
-    elif isinstance(found, Mapping):
-        for key, one in found.items():
-            yield from _estimates(one, f"{name} {key}".strip())
-    elif isinstance(found, tuple):
-        for at, one in enumerate(found, start=1):
-            yield from _estimates(one, f"{name} {at}".strip())

@@ -55,7 +55,9 @@ def in_order(subjects: Sequence[Subject], figure: str, first: str) -> list[Subje
     return sorted(subjects, key=place)
 
 
-def chart(subjects: Sequence[Subject], figures: Sequence[str], record: Record, marks: Mapping[int, str]) -> Record:
+def chart(
+    subjects: Sequence[Subject], figures: Sequence[str], record: Record, marks: Mapping[int, str], each: str
+) -> Record:
     """Return a panel for each figure of the same subjects.
 
     Args:
@@ -63,6 +65,7 @@ def chart(subjects: Sequence[Subject], figures: Sequence[str], record: Record, m
         figures: names, that of the headline first.
         record: the JSON of the result.
         marks: by place, the class of each subject that the headline names.
+        each: what a subject is.
     """
     half = (MOST_SUBJECTS - len(marks)) // 2
     kept = {*marks, *range(len(subjects))[:half], *range(len(subjects))[-half:]}
@@ -78,7 +81,7 @@ def chart(subjects: Sequence[Subject], figures: Sequence[str], record: Record, m
         told.append("The number beside a name counts its rows.")
     if len(kept) < len(subjects):
         told.append(f"{len(kept)} of {len(subjects):,} are drawn: the highest, the lowest, and those named above.")
-    caption = "Each pair, by each question" if pairs else "Each group, by each question"
+    caption = "Each pair, by each question" if pairs else f"Each {each}, by each question"
     return blocks.panels(caption, panels, " ".join(told))
 
 

@@ -53,7 +53,7 @@ def cell(row: Row | None, *, signed: bool = False) -> Record:
     return blocks.range_cell(row.found, fraction=row.fraction, ratio=ratio, signed=signed)
 
 
-def of_groups(rows: Sequence[Row], level: str) -> list[Record]:
+def of_groups(rows: Sequence[Row], level: str, each: str) -> list[Record]:
     """Return a table for each column: its groups, and all figures that at least one of them has."""
     subjects = subjects_of([row for row in rows if not BY_PERIOD.search(row.figure)], pairs=False)
     found = []
@@ -63,8 +63,9 @@ def of_groups(rows: Sequence[Row], level: str) -> list[Record]:
         lines = [
             (one.name, [blocks.cell(f"{one.rows:,}"), *(cell(one.found.get(name)) for name in names)]) for one in own
         ]
-        caption = f"Groups of {short(column)}, as annotated; percent where figures are shares; {level} intervals"
-        heads = ["Group", "Rows", *map(title_of, names)]
+        of = f"{each.capitalize()}s of {short(column)}{', as annotated' * (each == 'group')}"
+        caption = f"{of}; percent where figures are shares; {level} intervals"
+        heads = [each.capitalize(), "Rows", *map(title_of, names)]
         found += [blocks.table(caption, heads, lines, where=blocks.BOTH)] if names else []
     return found
 

@@ -11,7 +11,10 @@ from levelhead.report.text import Record
 from levelhead.report.wide import Pair
 from levelhead.types import in_quotes, printable
 
-_ENDS = re.compile(r": | \((?=interval|\d+(?:\.\d+)?% interval)|, (?=interval )|; |, by (?=[+−][\d.]+ points)")
+_ENDS = re.compile(
+    r": (?![^()]*\))|, with (?=an area)| \((?=interval|\d+(?:\.\d+)?% interval)|, (?=interval )|; "
+    r"|, by (?=[+−][\d.]+ points)"
+)
 """Where the headline of a finding ends, and its size and uncertainty begin."""
 
 

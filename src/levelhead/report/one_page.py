@@ -38,10 +38,16 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "explanation": ("Sources of a gap", ("measured", "implied", "rest")),
     "rule": ("Rule", ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")),
     "evaluation": ("Evaluation", ("recall", "precision", "calibration")),
+    "inspection": (
+        "Inside a classifier",
+        ("AUC given the label", "Change of the gap without the direction", "Accuracy without the direction"),
+    ),
 }
 """By the kind of a result, its name and the figures of its chart, the first of which comes first."""
 OF_PAIRS = ("indirect audit", "explanation")
 """Kinds whose chart is of pairs of groups."""
+PLACES = {"inspection": "place"}
+"""What figures are of, by the kind of a result that has none of groups."""
 RATIOS = ("selection_ratio", "ratio_of_rates")
 _INTERVAL = re.compile(r"interval ([+−]?[\d.,]*\d) to ([+−]?[\d.,]*\d)")
 TURNED = {
@@ -99,7 +105,7 @@ class _Found:
         drawn = list(map(_of_favourable, self.rows)) if self.words.turned else self.rows
         groups, shown = subjects_of(drawn, pairs=False), KINDS[record["kind"]][1]
         self.columns = Counter(one.column for one in groups)
-        self.pairs = record["kind"] in OF_PAIRS
+        self.pairs, self.each = record["kind"] in OF_PAIRS, PLACES.get(record["kind"], "group")
         self.subjects = subjects_of(drawn, pairs=True) if self.pairs else groups
         first = [self.subjects[at] for at in named(self.sentences[0], self.subjects)[: len(MARKS)]]
         self.column = first[0].column if first else next(iter(self.columns), "")
@@ -117,7 +123,7 @@ class _Found:
         groups_of = [] if self.pairs else self.subjects
         first = sum(one.rows for one in groups_of if one.column == next(iter(self.columns), None))
         count = self.record["rows"] if isinstance(self.record.get("rows"), int) else first
-        groups = [f"{short(name, 40)}, {counted(size, 'group')}" for name, size in list(self.columns.items())[:4]]
+        groups = [f"{short(name, 40)}, {counted(size, self.each)}" for name, size in list(self.columns.items())[:4]]
         return " · ".join([one for one in start if one] + ([counted(count, "row")] if count else []) + groups)
 
     def denominators(self) -> list[str]:
@@ -151,7 +157,7 @@ class _Found:
         if drawn := lines.chart(self.record, self.head + self.deck):
             return drawn
         marks = dict(zip(self.about, MARKS, strict=False))
-        drawn = [chart(self.subjects, self.figures, self.record, marks)] if self.figures else []
+        drawn = [chart(self.subjects, self.figures, self.record, marks, self.each)] if self.figures else []
         return [*drawn, *lines.curves(self.record, self.column)]
 
     def sure(self) -> list[tuple[str, str]]:
@@ -217,13 +223,13 @@ class _Found:
                 is_one = at in references and name in RATIOS and name not in one.found
                 cells.append(blocks.cell("reference", quiet=True) if is_one else folds.cell(row_of(one, name)))
             rows.append((f"{short(one.column, 20)}: {one.name}" if several else one.name, cells))
-        heads = ["Groups", *map(title_of, figures)] if self.pairs else ["Group", "Rows", *map(title_of, figures)]
-        table = blocks.table(self._caption(figures), heads, rows)
+        heads = ["Groups"] if self.pairs else [self.each.capitalize(), "Rows"]
+        table = blocks.table(self._caption(figures), [*heads, *map(title_of, figures)], rows)
         about = [named(sentence, subjects) for sentence in self.sentences[:SENTENCES]]
         about[0] += [at for at in references if subjects[at].column == self.column]
         size = sorted(range(len(rows)), key=lambda at: -subjects[at].rows)
         places = list(dict.fromkeys([*(self.about if subjects else ()), *references, *size]))
-        return blocks.brief(self.sentences[1:], table, places, row="pair" if self.pairs else "group", named=about)
+        return blocks.brief(self.sentences[1:], table, places, row="pair" if self.pairs else self.each, named=about)
 
     def _caption(self, figures: Sequence[str]) -> str:
         if self.pairs:
@@ -233,7 +239,7 @@ class _Found:
         about = "" if outcome is None else f": rates of {short(outcome, 40)}"
         shares = [row for one in self.subjects for name in figures if (row := row_of(one, name)) and row.fraction]
         unit = "" if not shares else " in percent" if about else ", percent"
-        return f"Groups by {by}{about}{unit}, with {self.level} intervals"
+        return f"{self.each.capitalize()}s by {by}{about}{unit}, with {self.level} intervals"
 
     def _reference(self, column: str) -> str | None:
         """Return the group that ratios of a column are to: those of the favourable outcome, where one is named."""
@@ -250,7 +256,10 @@ class _Found:
         title = "Assumptions of this answer, and further figures" if basis else "Pairs of groups and further findings"
         further = [blocks.bullets(list(dict.fromkeys(also)), where=blocks.BOTH), *folds.of_pairs(self.rows, self.level)]
         found = [
-            (f"All figures: {counted(self.columns.total(), 'group')}", folds.of_groups(self.rows, self.level)),
+            (
+                f"All figures: {counted(self.columns.total(), self.each)}",
+                folds.of_groups(self.rows, self.level, self.each),
+            ),
             (f"Summary: {', '.join(list(dict.fromkeys(gaps))[:3])}", folds.of_columns(self.rows, self.level)),
         ]
         shown = [(head, [blocks.section("", tables)]) for head, tables in found if tables]

@@ -45,7 +45,7 @@ class Report(Finding):
 
     def figures_in_json(self) -> dict[str, Any]:
         """Return what the JSON keeps of :meth:`figures`, under ``figures``: pages are drawn of it."""
-        found = rows.written(self)
+        found = rows.in_json(self.figures())
         return {"figures": found} if found["data"] else {}
 
     def page(self, *, source: str = "", command: str = "", more: Mapping[str, Any] | None = None) -> Record:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.names import group_name
 from levelhead.report.text import Record, estimate_from_dict
 from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate
-
-if TYPE_CHECKING:
-    from levelhead.report.result import Report
 
 COLUMNS = ("column", "group", "figure", "value", "low", "high", "n", "reason", "fraction")
 """Of the rows in a JSON; ``pandas.DataFrame(**record["figures"])`` reads them."""
@@ -36,9 +33,9 @@ class Row(NamedTuple):
         return 100 if self.fraction else 1
 
 
-def written(report: Report) -> Record:
+def in_json(figures: Iterable[tuple[str, Any, str, Estimate]]) -> Record:
     """Return the figures of a result as its JSON keeps them; two groups are a list."""
-    return {"columns": list(COLUMNS), "data": list(map(_written, report.figures()))}
+    return {"columns": list(COLUMNS), "data": list(map(_written, figures))}
 
 
 def _written(row: tuple[str, Any, str, Estimate]) -> list[Any]:
