@@ -222,9 +222,7 @@ class Endpoint:
                 chat = isinstance(prompt, Dialogue)
                 payload |= {"messages": prompt.messages} if isinstance(prompt, Dialogue) else {"prompt": prompt}
                 path = "chat/completions" if chat else "completions"
-                named = {self._spelling.get(name, name): value for name, value in payload.items()}
-                named.pop("", None)
-                yield Request(index, path, named, self._text, name_of(names, index))
+                yield Request(index, path, self._spelt(payload), self._text, name_of(names, index))
 
         feed = requests()
         self._agree(next(requests(), None))
@@ -244,13 +242,16 @@ class Endpoint:
         used.repeats, self._transport.repeats = self._transport.repeats, 0
         return used
 
+    def _spelt(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Return fields by their names at this server, without those that it does not take."""
+        return {name: value for known, value in payload.items() if (name := self._spelling.get(known, known))}
+
     def _agree(self, request: Request[Any, str] | None) -> None:
         """Send a made-up prompt in the form of ``request``: rename or drop the fields that the server refuses."""
         if request is None or "agreed" in self._spelling:
             return
         for _ in range(4):
-            payload = {self._spelling.get(name, name): value for name, value in request.payload.items()}
-            payload.pop("", None)
+            payload = self._spelt(request.payload)
             payload |= {"messages": Dialogue(PROBE).messages} if "messages" in payload else {"prompt": PROBE}
             try:
                 self._transport.send(Request(None, request.path, payload, self._text, "The probe of --endpoint"))
