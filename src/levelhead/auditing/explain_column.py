@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -15,14 +16,14 @@ from levelhead.auditing.explanation import ExplainedAttribute, ExplainedGroup, E
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.scale import OTHER, check_scale
 from levelhead.auditing.score_rows import check_thresholds
-from levelhead.metrics import Counts, estimate, proportion
+from levelhead.metrics import Counts, estimate
 from levelhead.metrics.between import shared
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.explained import Figures, ScoredCells, fieller, gap_estimate, quantile, replicates
 from levelhead.metrics.implied import gap_of
 from levelhead.metrics.intervals import check_options
 from levelhead.metrics.ranking import area_under_roc
-from levelhead.metrics.weighted import weighted_estimates, weighted_proportion
+from levelhead.metrics.weighted import WeightedCounts, WeightedRate, weighted_estimates, weighted_proportion
 from levelhead.tables.columns import column_title
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quotes, printable
 
@@ -112,9 +113,15 @@ class ExplainedColumn:
                 found.append(ExplainedPair((self.names[a], self.names[b]), none, none, none, none, none))
             else:
                 found.append(self._pair(a, b, kept.index(a), kept.index(b), counts, observed, bins))
+        weighted = WeightedCounts.equal(counts) if self.clustered is None else self.clustered
+        rates = (
+            weighted.swapped(1).rate("selection_rate", 1),
+            weighted.rate("true_positive_rate", 1),
+            weighted.rate("false_positive_rate", 1),
+        )
         groups = {}
         for a, name in enumerate(self.names):
-            groups[name] = self._group(a, table[a], a in kept)
+            groups[name] = self._group(a, table[a], a in kept, rates)
         if len(self.names) < 2:
             self.warnings.append(
                 f"{printable(self.name)}: only one group is large enough; there is nothing to compare."
@@ -237,18 +244,7 @@ class ExplainedColumn:
             return Estimate.undefined(f"the base rates, {shown}, do not differ measurably", rows)
         return Estimate(used / base, *found, rows)
 
-    def _group(self, a: int, table: IntArray, included: bool) -> ExplainedGroup:
-        """Return one group; ``included``: whether it is compared."""
-        level, (negatives, positives) = self.options.level, (int(size) for size in table.sum(-1))
-        n = positives + negatives
-        base = proportion(positives, n, level=level)
-        found = proportion(int(table[1, 1]), positives, level=level)
-        alarm = proportion(int(table[0, 1]), negatives, level=level)
-        if self.clustered is not None:
-            rates = [
-                self.clustered.swapped(1).rate("selection_rate", 1),
-                self.clustered.rate("true_positive_rate", 1),
-                self.clustered.rate("false_positive_rate", 1),
-            ]
-            base, found, alarm = (weighted_proportion(rate, (0, a), level) for rate in rates)
-        return ExplainedGroup(n, positives, base, self.areas[a], found, alarm, included)
+    def _group(self, a: int, table: IntArray, included: bool, rates: Sequence[WeightedRate]) -> ExplainedGroup:
+        """Return one group; ``included``: whether it is compared; ``rates``: base, true and false positive rates."""
+        base, found, alarm = (weighted_proportion(rate, (0, a), self.options.level) for rate in rates)
+        return ExplainedGroup(int(table.sum()), int(table[1].sum()), base, self.areas[a], found, alarm, included)

@@ -133,7 +133,6 @@ class Postprocessed(Report):
             "threshold": self.threshold,
             **({} if self.one_threshold is None else {"one_threshold": self.one_threshold}),
             "clipped": self.scale.outside,
-            "rows_to_fit": self.saved.rows,
             "rows_to_measure": self.measured_on,
             "flipped": self.flipped,
             **({"reading": list(self.reading)} if self.reading else {}),

@@ -63,13 +63,12 @@ def _threshold(result: Record) -> float:
 def _terms(result: Record) -> list[tuple[str, str]]:
     rule, fitted = result["rule"], result.get("fitted") or {}
     measured = f", measured on {result['rows_to_measure']:,}" if "rows_to_measure" in result else ""
-    rows = result.get("rows_to_fit", fitted.get("rows", 0))
     terms = [
         ("Bound", f"{_bound(result)}, {'as the scores predict' if rule['uses_groups'] else 'by the labels'}"),
         ("Gap on the rows fitted on", _fit_gap(result)),
         ("Threshold before", f"{_threshold(result):g}"),
         ("Groups", ", ".join(map(short, rule["groups"]))),
-        ("Rows", f"fitted on {rows:,}{measured}"),
+        ("Rows", f"fitted on {fitted.get('rows', 0):,}{measured}"),
     ]
     if "one_threshold" in result:
         terms.insert(1, ("Threshold", f"{result['one_threshold']:.6g}"))
