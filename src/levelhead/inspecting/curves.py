@@ -7,7 +7,7 @@ and label are looked at, and gaps hold label and correctness fixed. After Petsiu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ class Curves(Finding):
     ``deletion`` and ``insertion`` are mean heights by group. ``by_chance`` is the height where tokens go in random
     order, ``insertion_by_chance`` where they come in random order: the steps are uneven, so that the two differ.
     ``deletion_gap`` and ``insertion_gap`` are the second group's less the first's, with label and correctness held
-    fixed. ``shares`` and ``heights`` (by group) draw the curve of deletion.
+    fixed.
     """
 
     rows: int
@@ -44,8 +44,6 @@ class Curves(Finding):
     insertion_by_chance: Estimate
     deletion_gap: Estimate
     insertion_gap: Estimate
-    shares: tuple[float, ...] = ()
-    heights: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,8 +118,6 @@ def explanation_curves(
         mean_of_rows(areas["random insertion"], options.level, cluster=cluster),
         gap_of_means(areas["deletion"], member, cell, level=options.level, cluster=cluster),
         gap_of_means(areas["insertion"], member, cell, level=options.level, cluster=cluster),
-        tuple(SHARES.tolist()),
-        {name: tuple(heights["deletion"][side].mean(0).tolist()) for name, side in sides.items() if side.any()},
     )
 
 

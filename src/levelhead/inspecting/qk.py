@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -40,6 +41,16 @@ class DimensionByGroup:
     pair: tuple[str, str]
     all_statistics: Array
 
+    @property
+    def edges(self) -> Array:
+        """Edges of the histogram's bins (bins + 1,)."""
+        return np.histogram_bin_edges(self.values, BINS)
+
+    def by_group(self, names: Iterable[str]) -> dict[str, tuple[int, Array]]:
+        """Rows and density (bins,) of each group, whose names are in the order of their codes."""
+        own = {name: self.values[self.groups == group] for group, name in enumerate(names)}
+        return {name: (len(one), np.histogram(one, self.edges, density=True)[0]) for name, one in own.items()}
+
 
 @dataclass(frozen=True)
 class QkFigure(RunFigure):
@@ -66,7 +77,7 @@ class QkFigure(RunFigure):
         """Return histograms, statistics and their quantiles over all heads and dimensions."""
         panels = []
         for (tensor, stage), sample in self.samples.items():
-            edges = np.histogram_bin_edges(sample.values, BINS)
+            groups = sample.by_group(self.source.groups)
             panels.append(
                 {
                     "tensor": tensor,
@@ -76,14 +87,9 @@ class QkFigure(RunFigure):
                     "pair": list(sample.pair),
                     "all_dimensions": _quantiles(sample.all_statistics),
                     "share_of_dimensions_below_this_one": float((sample.all_statistics < sample.statistic).mean()),
-                    "bin_edges": edges.tolist(),
-                    "density": {
-                        name: np.histogram(sample.values[sample.groups == group], edges, density=True)[0].tolist()
-                        for group, name in enumerate(self.source.groups)
-                    },
-                    "rows": {
-                        name: int((sample.groups == group).sum()) for group, name in enumerate(self.source.groups)
-                    },
+                    "bin_edges": sample.edges.tolist(),
+                    "density": {name: density.tolist() for name, (_, density) in groups.items()},
+                    "rows": {name: rows for name, (rows, _) in groups.items()},
                 }
             )
         return {
@@ -112,9 +118,8 @@ class QkFigure(RunFigure):
                 self._histograms(panel, sample)
                 when = "" if self.stages == ["before"] else f", {stage} debiasing"
                 one, two = sample.pair
-                members = [(sample.groups == position).sum() for position in range(len(self.source.groups))]
-                rows_of = dict(zip(self.source.groups, members, strict=True))
-                between = "" if len(members) == 2 else f"{one} and {two}, "
+                rows_of = {group: members for group, (members, _) in sample.by_group(self.source.groups).items()}
+                between = "" if len(rows_of) == 2 else f"{one} and {two}, "
                 panel.set_title(
                     f"{name}{when}\nKS = {sample.statistic:.3f} ({between}n = {rows_of[one]:,} and {rows_of[two]:,})",
                     fontsize=9,
@@ -137,18 +142,15 @@ class QkFigure(RunFigure):
         figure.suptitle(self.source.title)
         return figure
 
-    def _everything(self) -> list[Array]:
-        return [*(sample.all_statistics for sample in self.samples.values()), *self.shuffled.values()]
-
     def _histograms(self, panel: Axes, sample: DimensionByGroup) -> None:
-        edges = np.histogram_bin_edges(sample.values, BINS)
-        few = len(self.source.groups) == 2
-        for group, name in enumerate(self.source.groups):
-            density, _ = np.histogram(sample.values[sample.groups == group], edges, density=True)
-            shade = str(0.45 * group / max(1, len(self.source.groups) - 1))
-            if few and group == 0:
-                panel.stairs(density, edges, fill=True, color="0.87")
-            panel.stairs(density, edges, color=shade, linestyle=LINES[group % len(LINES)], linewidth=1.4, label=name)
+        groups = sample.by_group(self.source.groups)
+        for group, (name, (_, density)) in enumerate(groups.items()):
+            shade = str(0.45 * group / max(1, len(groups) - 1))
+            if len(groups) == 2 and group == 0:
+                panel.stairs(density, sample.edges, fill=True, color="0.87")
+            panel.stairs(
+                density, sample.edges, color=shade, linestyle=LINES[group % len(LINES)], linewidth=1.4, label=name
+            )
         panel.set_ylim(bottom=0)
 
     def _boxes(self, panel: Axes, tensor: str) -> None:
@@ -164,7 +166,8 @@ class QkFigure(RunFigure):
         for height, stage in enumerate(self.stages, start=1):
             panel.plot(self.samples[tensor, stage].statistic, height, "D", color="white", markeredgecolor="black")
         panel.invert_yaxis()
-        panel.set_xlim(0, 1.05 * max(float(every.max()) for every in self._everything()))
+        every = [*(sample.all_statistics for sample in self.samples.values()), *self.shuffled.values()]
+        panel.set_xlim(0, 1.05 * max(float(one.max()) for one in every))
         count = len(self.shuffled[tensor])
         panel.set_xlabel(f"KS of all {count} dimensions (diamond: as above)")
 
