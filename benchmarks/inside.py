@@ -49,7 +49,7 @@ def chain(out: Path, named: list[str], data_root: Path | None, permutations: int
         runs = [Path(folder) for folder in folders.split(",")]
         inspected = inspect_runs(runs, data_root=data_root, permutations=permutations, max_rows=max_rows)
         ((_, inside),) = inspected.models.items()
-        first = found or replace(inspected, models={}, runs={}, panels=(), warnings=())
+        first = found or replace(inspected, models={}, runs={}, warnings=())
         found = replace(first, models=first.models | {name: inside}, runs=first.runs | {name: len(runs)})
         write_json(out, found.to_dict())
         print(name, inside.gap, flush=True)
