@@ -128,18 +128,15 @@ class AttributeScores(Finding):
 class ScoreAudit(Answer):
     """What scores show: by sensitive column, as :class:`~levelhead.auditing.result.AuditResult` has it.
 
-    ``positive`` is the class that scores are about; ``probabilities`` says whether the scores are probabilities, so
-    that their calibration can be measured; ``scale`` says what they were read as. ``warnings`` are full sentences.
+    ``positive`` is the class that scores are about; ``scale`` says what they were read as: calibration is measured of
+    probabilities alone.
     """
 
     by_attribute: dict[Key, AttributeScores]
     positive: str
     thresholds: tuple[float, ...]
-    probabilities: bool
     exact: bool
-    level: float
     scale: Scale
-    warnings: tuple[str, ...] = ()
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield areas, calibration, differences of groups, and the gaps at each threshold but the first."""
@@ -149,15 +146,15 @@ class ScoreAudit(Answer):
                 for gap, one in part.at[threshold].items():
                     yield name, None, Fraction(f"{gap}@{exact(threshold)}"), one
             for group, found in part.groups.items():
-                calibration = (Fraction("residual"), "slope", "intercept") if self.probabilities else ()
-                brier = (Fraction("brier"),) if self.probabilities else ()
+                calibration = (Fraction("residual"), "slope", "intercept") if self.scale.probabilities else ()
+                brier = (Fraction("brier"),) if self.scale.probabilities else ()
                 every = Fraction("area"), *calibration, Fraction("kolmogorov_smirnov"), Fraction("gini"), *brier
                 yield from ((name, group, figure, getattr(found, figure)) for figure in every)
             for pair in part.pairs:
                 both = wide.Pair(*pair.groups)
                 yield name, both, Fraction("area_difference"), pair.area
                 yield name, both, Fraction("crossed_area_difference"), pair.crossed_difference
-                if self.probabilities:
+                if self.scale.probabilities:
                     yield name, both, Fraction("residual_difference"), pair.residual
 
     def to_dict(self) -> dict[str, Any]:
@@ -169,7 +166,7 @@ class ScoreAudit(Answer):
             "read_as": self.scale.sentence(self.thresholds[0]),
             "clipped": self.scale.outside,
             "thresholds": list(self.thresholds),
-            "probabilities": self.probabilities,
+            "probabilities": self.scale.probabilities,
             "exact": self.exact,
             "by_attribute": {
                 name: {**part.to_dict(), "sentences": score_sentences(name, part)}
@@ -256,16 +253,7 @@ class Scores(Part):
                 "With clusters, slope and intercept of calibration are left out: they assume independent rows."
             )
         frame.warnings.extend(warnings)
-        return ScoreAudit(
-            by_attribute,
-            str(frame.label),
-            tuple(thresholds),
-            scale.probabilities,
-            exact,
-            options.level,
-            scale,
-            tuple(warnings),
-        )
+        return ScoreAudit(by_attribute, str(frame.label), tuple(thresholds), exact, scale)
 
 
 @dataclass(frozen=True)
