@@ -45,7 +45,11 @@ onload = () => {
       const box = one.getBoundingClientRect()
       return box.right > root.clientWidth + 1 || box.left < -1
     }).map(one => one.textContent.trim().slice(0, 60))
-    return {width: +frame.width, ...closed, opened: root.scrollWidth, folded: folded.length, unfolded: opened,
+    const beside = [...page.querySelectorAll(".panel")].filter(one => {
+      const [row, rules] = [".row svg", ".rules div"].map(part => one.querySelector(part)?.getBoundingClientRect())
+      return row && rules && (Math.abs(row.left - rules.left) > 1 || Math.abs(row.right - rules.right) > 1)
+    }).map(one => one.querySelector("figcaption").textContent)
+    return {width: +frame.width, ...closed, beside, opened: root.scrollWidth, folded: folded.length, unfolded: opened,
       places: places.length, reached: reached.length, unseen: seen, cut, high: root.scrollHeight,
       scripts: page.scripts.length, heading: page.querySelector("h1").getBoundingClientRect().height}
   })
@@ -99,6 +103,7 @@ def test_a_phone_shows_whole_pages_names_run_nothing_and_keys_reach_everything(c
         assert frame["reached"] == frame["places"], f"{where}: a place that takes no focus"
         assert frame["unseen"] == 0, f"{where}: a focus that nobody sees"
         assert frame["cut"] == [], where
+        assert frame["beside"] == [], f"{where}: marks are not drawn along the axis below them"
         assert (frame["scripts"], frame["high"] > 700) == (0, True), where
         assert 20 < frame["heading"] < 900, where
 
