@@ -130,7 +130,7 @@ def _numbers(sizes: tuple[int, int], levels: int, skewed: bool) -> tuple[tuple[s
         numbers=True)  # fmt: skip
         assert found.control is not None
         assert found.against is not None
-        within = [one.difference for one in found.control.pairs if one.quantity != "mean_prediction"]
+        within = [one for *_, name, one in found.control.figures() if not name.startswith("mean_prediction")]
         gaps = [one.change for one in found.against.changes if one.other is not None]
         return [
             all(bool(_holds(one, 0.0)) for one in within),

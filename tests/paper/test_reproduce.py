@@ -209,7 +209,7 @@ def test_one_table_rehearsed_twice_trains_once(tmp_path: Path, capsys: pytest.Ca
         assert all(gain[figure] == compared[figure]["difference"] for figure in ("equalized_odds", "accuracy"))
     assert all(key in figures for key in ("here", "difference", "as_released"))
     page = (folder / "table7.html").read_text()
-    assert page.index(">Published and here<") < page.index(">The differences<")
+    assert page.index("EOd gap, published and here") < page.index(">Differences to ERM<")
     assert "# Table 7" in (folder / "table7.md").read_text()
     written = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/metrics.json")}
     assert len(written) == 10
@@ -235,7 +235,7 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
     folder = tmp_path / "small-quick"
     for name, item in ITEMS.items():
         assert read_json(folder / f"{name}.json")["trial"] is True
-        if item.name.startswith("figure"):
+        if item.name in ("figure3", "figure4"):  # the plane of figure 2 is a part of its page
             assert (folder / f"{name}.png").stat().st_size > 10_000
     assert "FAILED" not in told
     gains = read_json(folder / "table6.json")["grids"]["table6_small"]["gains"]
@@ -249,7 +249,7 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
         told = (f"relative to ERM-{kind}", f"the same gap in equalized odds as ERM-{kind}", f"ERM-{kind} did not learn")
         assert any(one in page for one in told)
     page, text = ((folder / f"figure2.{ending}").read_text() for ending in ("html", "md"))
-    assert page.index(">Accuracy against the gap<") < page.index(">Epochs by labels, and as released<"), "the figure"
+    assert "EOd gap, here" in page
     assert "published" not in text.lower(), "nothing is, of figure 2"
     assert "by selection alone" in text
 
