@@ -6,6 +6,7 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import levelhead as lh
 from command_line import run, said
 from levelhead.bench.comparison import LEAKING, Comparison
 from levelhead.bench.of_runs import compared
-from levelhead.bench.page import Compared, Comparisons
+from levelhead.bench.page import Compared, Comparisons, titles_of
 from levelhead.bench.tables import choose_epoch, collect
 from levelhead.report import blocks
 from levelhead.report.terminal import DrawnTable
@@ -358,3 +359,12 @@ def test_a_table_names_the_rows_whose_trainings_were_stopped(tmp_path: Path) -> 
     folders = [write_run(tmp_path / name, answered(rows_of()), name, **more) for name, more in plan.items()]
     warning = tabled(tmp_path, *folders)["warnings"][-1]
     assert warning.startswith("jtt (train.max_steps=3): A rehearsal: each stage stopped after 3 steps")
+
+
+def test_several_comparisons_are_titled_by_what_their_variants_begin_with_else_by_their_options() -> None:
+    def named(start: str, correlation: float | None) -> Any:
+        rows, data = {f"{start}ERM": None, f"{start}JTT": None}, {"name": "portraits", "correlation": correlation}
+        return SimpleNamespace(title="", comparison=SimpleNamespace(table=SimpleNamespace(rows=rows), data=data))
+
+    assert titles_of([named("shortcut: ", 0.0), named("base rates: ", None)]) == ["shortcut", "base rates"]
+    assert titles_of([named("", 0.0), named("", None)]) == ["correlation 0.0", "no correlation"]

@@ -93,7 +93,8 @@ class Comparisons(Report):
             baselines = {one.comparison.table.baseline for one in every}
             findings = list(zip(titles, [one.comparison.differences() for one in every], strict=True))
             finding, *lines = several_sentences(findings, first.table.baseline if len(baselines) == 1 else "")
-        whole = [f"{title}: {one[0]}" for title, one in zip(titles, said, strict=True)] if several else []
+        named = [_headed(one, title, text[0]) for one, title, text in zip(every, titles, said, strict=True)]
+        whole = named if several else []
         return blocks.page(
             "Comparison",
             finding,
@@ -177,16 +178,28 @@ def _change(change: Difference | None) -> Record:
     return found | {"sub": [f"{found['sub'][0]}*"]} if change.decided else found
 
 
+def _begun(one: Compared) -> str:
+    """Return what the names of all variants of a comparison begin with, before a colon; often nothing."""
+    begun = {name.partition(": ")[0] if ": " in name else "" for name in one.comparison.table.rows}
+    return begun.pop() if len(begun) == 1 else ""
+
+
 def titles_of(every: Sequence[Compared]) -> list[str]:
-    """Return a title of each comparison of a page: its own, else the options in which it differs from the others."""
-    data = [one.comparison.data for one in every]
+    """Return a title of each comparison of a page: its own, what the names of its variants begin with, or its options.
+
+    Of the options, those in which it differs from the others.
+    """
+    data, begun = [one.comparison.data for one in every], list(map(_begun, every))
+    if all(begun) and len(set(begun)) == len(every):
+        return [one.title or start for one, start in zip(every, begun, strict=True)]
     differing = [
         key for key in dict.fromkeys(key for one in data for key in one) if len({str(one.get(key)) for one in data}) > 1
     ]
     if not differing or "name" in differing:
         return [one.title or one.comparison.title for one in every]
     options = [
-        ", ".join(f"{key} {printable(one[key])}" for key in differing if one.get(key) is not None) for one in data
+        ", ".join(f"no {key}" if one.get(key) is None else f"{key} {printable(one[key])}" for key in differing)
+        for one in data
     ]
     return [one.title or listing for one, listing in zip(every, options, strict=True)]
 
@@ -232,13 +245,21 @@ def _cautions(one: Compared) -> list[str]:
     return cautions
 
 
+def _headed(one: Compared, title: str, text: str) -> str:
+    """Return a sentence on a comparison after its title, unless the names of its variants say it."""
+    return text if title == _begun(one) else f"{title}: {text}"
+
+
 def _all_cautions(every: Sequence[Compared], titles: Sequence[str]) -> list[str]:
     """Return every comparison's cautions; one that does not hold for all names those that it holds for."""
     found: dict[str, list[str]] = {}
     for one, title in zip(every, titles, strict=True):
         for caution in dict.fromkeys(_cautions(one)):
-            found.setdefault(caution, []).append(title)
-    return [told if len(where) == len(every) else f"{'; '.join(where)}: {told}" for told, where in found.items()]
+            found.setdefault(caution, []).append("" if title == _begun(one) else title)
+    return [
+        told if len(where) == len(every) or not all(where) else f"{'; '.join(where)}: {told}"
+        for told, where in found.items()
+    ]
 
 
 def _folds(every: Sequence[Compared], titles: Sequence[str]) -> list[Record]:
