@@ -68,7 +68,7 @@ from scipy import linalg, stats
 
 from levelhead.methods import FewLabel
 from levelhead.methods.directions import less_means, standardized, without_directions
-from levelhead.methods.identities import between_people
+from levelhead.methods.identities import between_people, scatters
 from levelhead.methods.last_layer import FloatArray, IntArray
 from levelhead.metrics.between import holm
 from levelhead.runs.refit import Refitting
@@ -83,14 +83,6 @@ OTHERS = (
 DRAWS, PENALTY, REPLICATES, TOLD = 10, 0.1, 2000, 200
 PLACEBOS = {"identities": "ids", "identities, one": "ids, one", "along the score": "ids, score", "attributes": "labels"}
 PLACEBOS |= {"few-label": "groups"}
-
-
-def scatters(features: FloatArray, labels: IntArray, people: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the covariances (width, width) within and between people, inside the classes."""
-    centred = less_means(features, labels)
-    own = less_means(centred, people)
-    within = own.T @ own / (len(own) - len(np.unique(people)))
-    return within, centred.T @ centred / len(own) - within
 
 
 def along_score(features: FloatArray, labels: IntArray, people: IntArray, weight: FloatArray) -> FloatArray:

@@ -107,7 +107,6 @@ JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the re
 
 
 Run = Annotated[Path, typer.Argument(help="A finished run folder.", show_default=False)]
-Runs = Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.", show_default=False)]
 Recipe = Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe (`levelhead list recipes`).")]
 Settings = Annotated[
     list[str] | None,

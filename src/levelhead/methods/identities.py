@@ -84,11 +84,22 @@ class Identities(LastLayerMethod):
         return without_directions(held, found, self.budget)
 
 
+def scatters(features: FloatArray, labels: IntArray, people: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the covariances within and between people inside the classes, (width, width) each.
+
+    With A the features (rows, width) centred inside the classes, the first one is W, the pooled covariance within
+    people, and the second one A'A / n - W.
+    """
+    centred = less_means(features, labels)
+    own = less_means(centred, people)
+    within = own.T @ own / (len(own) - len(np.unique(people)))
+    return within, centred.T @ centred / len(own) - within
+
+
 def between_people(features: FloatArray, labels: IntArray, people: IntArray, count: int, penalty: float) -> FloatArray:
     """Return the directions in which people differ most inside the classes, (width, count), the first one first.
 
-    With A the features centred inside the classes, W the pooled covariance within people and B = A'A / n - W, they are
-    the eigenvectors of B u = e (W + penalty I) u with the largest e.
+    With W and B of :func:`scatters`, they are the eigenvectors of B u = e (W + penalty I) u with the largest e.
 
     Args:
         features: (rows, width), standardized.
@@ -97,10 +108,7 @@ def between_people(features: FloatArray, labels: IntArray, people: IntArray, cou
         count: how many directions.
         penalty: added to the variances within people.
     """
-    centred = less_means(features, labels)
-    own = less_means(centred, people)
-    within = own.T @ own / (len(own) - len(np.unique(people)))
-    between = centred.T @ centred / len(own) - within
+    within, between = scatters(features, labels, people)
     width = features.shape[1]
     _, vectors = linalg.eigh(between, within + penalty * np.eye(width), subset_by_index=(width - count, width - 1))
     return np.asarray(vectors[:, ::-1])

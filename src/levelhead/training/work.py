@@ -28,6 +28,7 @@ import torch
 import yaml
 
 from levelhead._version import __version__
+from levelhead.data.cache_folder import is_held
 from levelhead.machine import cpu_name, system, versions
 from levelhead.storage import check_outputs, read_json, write_json, write_text, writing
 from levelhead.training.checkpoint import CHECKPOINTS, LOG, forget_progress
@@ -70,14 +71,7 @@ class Work:
     @property
     def in_use(self) -> bool:
         """Whether another process is training in the folder right now."""
-        try:
-            with (self.folder / ".lock").open() as handle:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except BlockingIOError:
-            return True
-        return False
+        return is_held(self.folder / ".lock")
 
     def refuse_foreign(self) -> None:
         """Raise :class:`ConfigError` if no training can be put into the folder."""
