@@ -13,7 +13,7 @@ from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 PERFORMANCE, RESULTS, CLAIMS = (
-    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("performance", "results", "claims")
+    (ROOT / f"{name}.md").read_text(encoding="utf-8") for name in ("docs/performance", "results/results", "results/claims")
 )
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in CLAIMS.splitlines() if line.startswith('| "')]
 EVIDENCE = " ".join(RESULTS[RESULTS.index("## Evidence") : RESULTS.index("## Protocol")].split())
@@ -91,9 +91,9 @@ def test_each_sentence_is_on_its_pages_with_the_figure_and_verdict_of_its_file(r
     for page in pages.split(", "):
         target = re.fullmatch(r"\[.+\]\((.+)\)", page)
         assert target, f"{page} is no link"
-        content = (ROOT / "docs" / target[1]).read_text(encoding="utf-8")
+        content = (ROOT / "results" / target[1]).read_text(encoding="utf-8")
         assert text in " ".join(content.split()).replace("**", ""), f"{page} does not say {text}"
-    name = re.fullmatch(r"\[(.+)\]\(\.\./results/\1\)", file)
+    name = re.fullmatch(r"\[(.+)\]\(\1\)", file)
     assert name, f"{file} is no link to a committed result"
     figure, verdict = estimate(name[1], path.strip("`"))
     assert any(each in text for each in shown(figure)), shown(figure)
@@ -105,12 +105,12 @@ def test_each_sentence_is_on_its_pages_with_the_figure_and_verdict_of_its_file(r
 def test_refitted_layers_are_claimed_by_the_rule_that_refit_has() -> None:
     refits = [row for row in ROWS if row[3].startswith(("`few-label", "`identities"))]
     assert len(refits) > 5
-    assert all("/rungs_" in row[2] for row in refits), "decide_*.json has another stopping rule"
+    assert all("(rungs_" in row[2] for row in refits), "decide_*.json has another stopping rule"
 
 
 def test_every_figure_of_the_front_page_is_a_claim() -> None:
     claimed = " ".join(row[0] for row in ROWS)
-    for name, end in (("README.md", "## Do not use"), ("docs/results.md", "## Protocol")):
+    for name, end in (("README.md", "## Do not use"), ("results/results.md", "## Protocol")):
         page = (ROOT / name).read_text(encoding="utf-8")
         evidence = page[page.index("## Evidence") : page.index(end)]
         figures = set(re.findall(r"[+-]?\d+\.\d [a-z]*\s*\[[+-]?\d+\.\d, [+-]?\d+\.\d\]", evidence))
@@ -162,7 +162,7 @@ def test_the_first_page_reads_the_picture_as_the_results_are() -> None:
 
 def test_no_page_or_test_looks_for_data_outside_the_project() -> None:
     """Data sets are found in $LEVELHEAD_DATA or ./data; a test run may have the variable set for it."""
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "results").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
     pages += [file for file in (ROOT / "tests").rglob("*.py") if file != Path(__file__)]
     outside = re.compile(r"\.\./shared|[\"']shared[\"'] / [\"'](data|models)")
     assert not [str(page.relative_to(ROOT)) for page in pages if outside.search(page.read_text(encoding="utf-8"))]

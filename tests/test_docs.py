@@ -22,7 +22,7 @@ from levelhead.metrics.names import METRICS
 from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "results").rglob("*.md")])
 # Python in these pages speaks of things that a reader brings along, so it cannot run as it stands.
 NOT_RUN = {
     "CONTRIBUTING.md": "predictions; tests/test_templates.py runs its files",

@@ -1,4 +1,4 @@
-"""Write the pages of docs/paper/ and the table of docs/paper.md from what was published and what is in results/.
+"""Write the pages of results/paper/ and the table of its README.md from what was published and what is in results/.
 
 ``python tools/paper_pages.py`` after a result was added; a test fails while a page is not what this writes.
 """
@@ -33,8 +33,8 @@ def result_file(item: Item, scale: str = "small") -> Path:
 
 def pages() -> dict[Path, str]:
     """Return the content of every page by path."""
-    found = {ROOT / "docs" / "paper" / f"{item.name}.md": page(item) for item in ITEMS.values()}
-    overview = ROOT / "docs" / "paper.md"
+    found = {ROOT / "results" / "paper" / f"{item.name}.md": page(item) for item in ITEMS.values()}
+    overview = ROOT / "results" / "paper" / "README.md"
     before, _, rest = overview.read_text(encoding="utf-8").partition(START)
     found[overview] = before + START + "\n" + table() + END + rest.partition(END)[2]
     return found
@@ -45,9 +45,9 @@ def table() -> str:
     columns = "DAM minus ERM, published | here | ERM, by selection"
     lines = [f"| `levelhead reproduce` | what it shows | {columns} | run |"]
     lines += ["|---|---|---:|---:|---:|---|"]
-    lines += ["| Figure 1 | the method as a drawing | | | | nothing to run: [the method](methods/dam.md) |"]
+    lines += ["| Figure 1 | the method as a drawing | | | | nothing to run: [the method](../../docs/methods/dam.md) |"]
     for item in sorted(ITEMS.values(), key=lambda item: (item.name.startswith("figure"), item.name)):
-        name = f"[`{item.name}`](paper/{item.name}.md)"
+        name = f"[`{item.name}`]({item.name}.md)"
         parts = [published_difference(item), measured(item), by_selection(item), state(item)]
         # An interval stays on its line, and each has one of its own.
         found = " | ".join(unbroken(part).replace("; ", "<br>") for part in parts)
@@ -151,7 +151,7 @@ def read(file: Path) -> Any:
 
 def page(item: Item) -> str:
     """Return the page of one item."""
-    reading = "([how to read this page](../paper.md#how-to-read-a-page))"
+    reading = "([how to read this page](README.md#how-to-read-a-page))"
     lines = [f"# {item.title}", "", f"{item.shows} {reading}.", "", "## Commands", "```"]
     backbone = " --backbone MINILM" if "small" in item.backbone else ""
     name = f"levelhead reproduce {item.name}"
@@ -162,12 +162,12 @@ def page(item: Item) -> str:
         lines += ["`MINILM` is a folder or Hub name of all-MiniLM-L6-v2, the default.", ""]
     if item.name == "table5":
         lines += [
-            "At small scale, first [pretrain](../pretrained.md) a network on the training pictures.",
+            "At small scale, first [pretrain](../../docs/pretrained.md) a network on the training pictures.",
             "",
         ]
     folders = dict.fromkeys(SOURCES[name].folders[0] for names in item.data.values() for name in names)
     owner = SOURCES[item.data["paper"][0]].owner
-    lines += [f"Data: `{'/` or `'.join(folders)}/` ([layouts](../data.md)), from <{owner}>.", ""]
+    lines += [f"Data: `{'/` or `'.join(folders)}/` ([layouts](../../docs/data.md)), from <{owner}>.", ""]
     grids = ", ".join(f"`recipes/paper/{grid}.yaml`" for every in item.grids.values() for grid in every)
     lines += [f"Grids: {grids}.", ""]
     for grids_of in item.grids.values():
@@ -208,7 +208,7 @@ def here(item: Item, scale: Scale) -> list[str]:
     command = "first command" if scale == "small" else "second command"
     lines = [f"The {command}{made_with(item, record)} made `results/{file.name}`. {why}", ""]
     if item.drawing:
-        lines += [f"![{item.title}, {scale} scale: {item.shows}](../images/paper-{item.name}-{scale}.png)", ""]
+        lines += [f"![{item.title}, {scale} scale: {item.shows}](../../docs/images/paper-{item.name}-{scale}.png)", ""]
     if item.drawing in DRAWN:
         left = [row for row in item.rows if row not in record["networks"]]
         after = ["", f"Not run yet: {'; '.join(left)}."] if left else []

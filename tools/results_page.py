@@ -1,4 +1,4 @@
-"""Write the tables of docs/results.md from results/: `python tools/results_page.py`.
+"""Write the tables of results/results.md from results/: `python tools/results_page.py`.
 
 Each table stands between two comments, `<!-- NAME -->` and `<!-- end -->`; the text around it is written by hand.
 """
@@ -13,7 +13,7 @@ from scipy import stats
 from levelhead.storage import read_json
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "results.md"
+PAGE = ROOT / "results" / "results.md"
 VERDICTS = {"within": "equal within 2 points", "undecided": "inconclusive"}
 AFTER_THREE_TASKS = {("decide_celeba64_blond", "DAM"): "larger; inconclusive after correction for three tasks"}
 REFITTED_AGAIN = ("few-label", "decorrelation")
@@ -167,7 +167,7 @@ def written(page: str) -> str:
         block = f"<!-- {name} -->\n{make()}<!-- end -->"
         page, found = re.subn(rf"<!-- {name} -->\n.*?<!-- end -->", lambda _, block=block: block, page, flags=re.DOTALL)
         if found != 1:
-            raise LookupError(f"docs/results.md has {found} places for the table {name}; it needs one")
+            raise LookupError(f"results/results.md has {found} places for the table {name}; it needs one")
     return page
 
 

@@ -85,7 +85,7 @@ def test_a_row_refuses_each_of_its_pairs_in_a_sentence_that_names_both() -> None
 
 
 def test_the_docs_show_the_table() -> None:
-    page = Path(__file__).parents[2] / "docs" / "auditing.md"
+    page = Path(__file__).parents[2] / "docs" / "audit-refusals.md"
     assert as_markdown() in page.read_text(encoding="utf-8")
 
 

@@ -49,7 +49,7 @@ def test_where_attention_points_nowhere_both_curves_are_their_random_orders(prob
         assert found.deletion[group].value == pytest.approx(found.by_chance.value)
         assert found.insertion[group].value == pytest.approx(found.insertion_by_chance.value)
     assert 100 * (found.insertion_by_chance.value - found.by_chance.value) == pytest.approx(apart, abs=0.05)
-    assert "6.1 and 2.7 points" in (ROOT / "docs" / "inside.md").read_text(encoding="utf-8").replace("\n", " ")
+    assert "6.1 and 2.7 points" in (ROOT / "results" / "inside.md").read_text(encoding="utf-8").replace("\n", " ")
 
 
 def test_attention_on_the_decisive_token_is_below_and_above_the_random_orders():

@@ -1,4 +1,4 @@
-"""The tables of docs/inside.md are what ``benchmarks/inside.py table`` makes of the files."""
+"""The tables of results/inside.md are what ``benchmarks/inside.py table`` makes of the files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN = {
 def test_each_line_of_the_table_is_the_files(name: str) -> None:
     table = load_script(ROOT / "benchmarks" / "inside.py").table
     made = table(ROOT / "results" / f"inside_{name}.json", SHOWN[name])
-    lines = (ROOT / "docs" / "inside.md").read_text(encoding="utf-8").split("\n")
+    lines = (ROOT / "results" / "inside.md").read_text(encoding="utf-8").split("\n")
     gap = lines.index(made[2])
     head, end = gap - 2, lines.index("", gap)
     assert lines[head:gap] == made[:2]

@@ -14,7 +14,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 
-ALWAYS = ("CONTRIBUTING.md", "CHANGELOG.md")  # the navigation names them
+ALWAYS = ("CONTRIBUTING.md",)  # the navigation names it
 PLACE = "repository"  # folder of the site that holds what comes from outside docs/
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".sh": "sh"}
 LINK = re.compile(r"(?<=\]\()(?P<target>[^()\s#]+)(?P<anchor>#[^()\s]*)?(?=\))")

@@ -35,7 +35,7 @@ from levelhead.terminal import spent
 from levelhead.types import DataError, LevelheadError, listed
 
 DISAGREEMENT, SHARED, OVER_SEEDS = 0.1, 0.2, 0.008
-"""Assumed without a pilot, near what the runs of docs/results.md did: the share of rows that two variants answer
+"""Assumed without a pilot, near what the runs of results/results.md did: the share of rows that two variants answer
 differently, the part of that noise that all seeds share, and the standard deviation that seeds add to a difference."""
 
 
