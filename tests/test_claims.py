@@ -13,7 +13,8 @@ from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 PERFORMANCE, RESULTS, CLAIMS = (
-    (ROOT / f"{name}.md").read_text(encoding="utf-8") for name in ("docs/performance", "results/results", "results/claims")
+    (ROOT / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("docs/performance", "results/results", "results/claims")
 )
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in CLAIMS.splitlines() if line.startswith('| "')]
 EVIDENCE = " ".join(RESULTS[RESULTS.index("## Evidence") : RESULTS.index("## Protocol")].split())
@@ -162,7 +163,12 @@ def test_the_first_page_reads_the_picture_as_the_results_are() -> None:
 
 def test_no_page_or_test_looks_for_data_outside_the_project() -> None:
     """Data sets are found in $LEVELHEAD_DATA or ./data; a test run may have the variable set for it."""
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "results").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    pages = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "results").rglob("*.md"),
+        *(ROOT / "src").rglob("*.py"),
+    ]
     pages += [file for file in (ROOT / "tests").rglob("*.py") if file != Path(__file__)]
     outside = re.compile(r"\.\./shared|[\"']shared[\"'] / [\"'](data|models)")
     assert not [str(page.relative_to(ROOT)) for page in pages if outside.search(page.read_text(encoding="utf-8"))]

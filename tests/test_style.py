@@ -134,7 +134,10 @@ def test_every_page_is_in_the_nav_or_linked_from_a_page_that_is() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     nav = pages_of(yaml.safe_load(text[text.index("\nnav:") :].partition("\nnot_in_nav:")[0])["nav"])
     assert len(nav) <= 45
-    listed = {ROOT / "docs" / page for page in nav} | {ROOT / "results" / "README.md", ROOT / "results" / "paper" / "README.md"}
+    listed = {ROOT / "docs" / page for page in nav} | {
+        ROOT / "results" / "README.md",
+        ROOT / "results" / "paper" / "README.md",
+    }
     linked = {
         (page.parent / link).resolve()
         for page in listed
