@@ -2,8 +2,9 @@
 
     python benchmarks/values.py --seeds 10 --json results/values_portraits.json    # about 20 minutes of one core
 
-``levelhead inspect`` found one leak on portraits with a shortcut (results/inside.md): queries and keys are standardised,
-values are not, and DAM's gap falls by 25 points without the group in the values that attention did not select.
+``levelhead inspect`` found one leak on portraits with a shortcut (results/inside.md): queries and keys are
+standardised, values are not, and DAM's gap falls by 25 points without the group in the values that attention did not
+select.
 
 The protocol, fixed before the first run:
 

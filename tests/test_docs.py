@@ -209,7 +209,7 @@ def test_the_measured_table_is_that_of_the_benchmarks() -> None:
     table = measure.measured()
     assert "| yes |" in table
     assert table in (ROOT / "benchmarks" / "measured.md").read_text("utf-8"), "run python benchmarks/measure.py"
-    chosen = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split("## Measured")[1]
+    chosen = (ROOT / "results" / "performance.md").read_text(encoding="utf-8").split("## Measured")[1]
     assert not {line for line in chosen.splitlines() if line.startswith("| ")} - set(table.splitlines())
 
 
