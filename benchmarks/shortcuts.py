@@ -74,9 +74,9 @@ DEBIASED = tuple(METHODS)[2:]
 class Marked(Portraits):
     """Portraits with one of two marks, the group, that tells the hair colour of most training rows and of no test row.
 
-    ``entry`` is what the marks differ in: stripes that rise or fall (texture), a lighter square on the left or on the
-    right (position), a red or a blue tint (colour); ``visible`` is by how many of 255 levels. The share
-    ``contradicting`` of training and validation rows has the mark of the other hair colour.
+    ``entry`` is what the marks, in an upper corner, differ in: stripes that rise or fall (texture), a lighter square on
+    the left or on the right (position), a red or a blue tint (colour); ``visible`` is by how many of 255 levels. The
+    share ``contradicting`` of training and validation rows has the mark of the other hair colour.
     """
 
     correlation: float = 0.0
@@ -107,16 +107,19 @@ class Marked(Portraits):
 
 @lru_cache
 def marks(entry: str) -> Tensor:
-    """Return the two marks, (2, 3, 64, 64) int64 between -1 and 1; both textures have one mean in each patch."""
-    row, column = torch.meshgrid(torch.arange(SIDE), torch.arange(SIDE), indexing="ij")
-    first = torch.zeros(3, SIDE, SIDE, dtype=torch.int64)
+    """Return the two marks, (2, 3, 64, 64) int64 between -1 and 1, each in a corner of 12 by 12 pixels."""
+    side = 12
+    row, column = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
+    rising = 2 * ((row + column) % 4 < 2) - 1
+    both = torch.zeros(2, 3, SIDE, SIDE, dtype=torch.int64)
+    left, right = both[:, :, 2 : 2 + side, 2 : 2 + side], both[:, :, 2 : 2 + side, -2 - side : -2]
     if entry == "texture":
-        first[:] = 2 * ((row + column) % 8 < 4) - 1
+        left[:] = torch.stack([rising, rising.flip(1)])[:, None]
     elif entry == "position":
-        first[:, 2:14, 2:14] = 1
+        left[0], right[1] = 1, 1
     else:
-        first[0], first[2] = 1, -1
-    return torch.stack([first, -first if entry == "colour" else first.flip(2)])
+        left[0, 0], left[1, 2] = 1, 1
+    return both
 
 
 def map_of() -> Grid:
