@@ -56,7 +56,7 @@ def gaps_of(joint: FloatArray) -> dict[str, tuple[float, float]]:
 
 def labelled_world(
     design: str, n: int, share: float, proxy: tuple[float, float], selected: Any = UNEQUAL, shift: float = 0.0,
-    positive: tuple[float, float] = (0.3, 0.5), weighted: bool = False,
+    positive: tuple[float, float] = (0.3, 0.5),
 ) -> Missing:  # fmt: skip
     """Labelled rows among 5,000 others, with a binary proxy of this TPR and FPR, which may depend on the prediction."""
     joint = population(share, positive, selected)
@@ -65,18 +65,10 @@ def labelled_world(
     power = np.arange(2)[:, None] ** np.arange(3)  # (h, j)
 
     def once(rng: np.random.Generator) -> Figures:
-        if weighted:  # rows with label 1 are three times as likely to be labelled
-            rows = rng.multinomial(n + 5000, full.ravel()).reshape(full.shape)
-            chance = np.array([1.0, 3.0]) * n / (n + 5000) / float(joint.sum((0, 2)) @ [1, 3])
-            known = rng.binomial(rows, chance[None, :, None, None])
-            weight = (1 / chance)[:, None] ** np.arange(3)  # (label, i)
-            own = np.einsum("gyhk,yi,kj->gyhij", known.astype(float), weight, power)
-            rest = np.einsum("yhk,kj->yhj", (rows - known).sum(0).astype(float), power)
-        else:
-            known, rows = (rng.multinomial(size, full.ravel()).reshape(full.shape) for size in (n, 5000))
-            own = np.repeat(np.einsum("gyhk,kj->gyhj", known.astype(float), power)[:, :, :, None], 3, 3)
-            rest = np.einsum("yhk,kj->yhj", rows.sum(0).astype(float), power)
-        found = by_labelled_rows(own, rest, weighted=weighted)
+        known, rows = (rng.multinomial(size, full.ravel()).reshape(full.shape) for size in (n, 5000))
+        own = np.einsum("gyhk,kj->gyhj", known.astype(float), power)
+        rest = np.einsum("yhk,kj->yhj", rows.sum(0).astype(float), power)
+        found = by_labelled_rows(own, rest)
         return {gap: ends(one.estimate) for gap, one in found.items()}
 
     return Missing("labelled subset", design, True, gaps_of(joint), once)
@@ -89,7 +81,7 @@ def cross_fitted_world(design: str, n: int, joint: FloatArray, says: Any, level:
     def once(rng: np.random.Generator) -> Figures:
         folds = rng.multinomial([n // 5] * 5, full.ravel()).reshape(5, *full.shape).astype(float)
         rows = rng.multinomial(5000, full.ravel()).reshape(full.shape).sum(0).astype(float)
-        found = by_labelled_pairs(np.repeat(folds[..., None], 3, -1), rows, level=level)
+        found = by_labelled_pairs(folds, rows, level=level)
         return {gap: ends(by_pair[last, 0].estimate) for gap, by_pair in found.items()}
 
     return Missing("labelled subset", design, True, gaps_of(joint[[0, last]]), once)
@@ -209,7 +201,6 @@ def worlds() -> list[Missing]:
         labelled_world("400 labelled, 10% in the group", 400, 0.1, (0.9, 0.1)),
         labelled_world("100 labelled", 100, 0.4, (0.9, 0.1)),
         labelled_world("200 labelled, proxy errs with the prediction", 200, 0.3, (0.7, 0.2), shift=0.2),
-        labelled_world("400 labelled, three times as often with label 1", 400, 0.4, (0.9, 0.1), weighted=True),
         cross_fitted_world(
             "400 labelled, proxy cross-fitted on them", 400, population(0.4, (0.3, 0.5), UNEQUAL), OF_TWO
         ),

@@ -22,9 +22,8 @@ def audit_unrecorded(y_true: Any, y_pred: Any, **asked: Any) -> Any:
     """Audit columns whose groups are not recorded: each is passed by what it tells, and named by it."""
     columns = {"label": y_true, "prediction": y_pred}
     named: dict[str, Any] = {"prediction": "prediction"} | ({} if y_true is None else {"label": "label"})
-    for given, role, name in (("labelled", "labelled_group", "group"), ("inclusion", "inclusion", "inclusion")):
-        if (values := asked.pop(given, None)) is not None:
-            columns[name], named[role] = values, name
+    if (values := asked.pop("labelled", None)) is not None:
+        columns["group"], named["labelled_group"] = values, "group"
     for given, role, name in (("proxies", "proxy", "proxy"), ("responses", "groups", "group")):
         if (values := asked.pop(given, None)) is not None:
             found = _named(values, name)

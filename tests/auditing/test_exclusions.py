@@ -36,7 +36,7 @@ OPTIONS: dict[str, Any] = {
     "along": ["age"], "weight": "w", "count": "n", "cluster": "who", "control": ["site"], "time": "month",
     "intersect": True, "bins": ["team=values"], "reference": ["g=a"], "min_count": 2, "positive": 1, "favourable": 1,
     "label_map": {0: 0, 1: 1}, "ignore_label": 7, "costs": "1:5", "about": {"title": "t"}, "missing": "group",
-    "labelled_group": "some", "proxy": ["proxy"], "proxy_probabilities": {"a": "q"}, "inclusion": "chance",
+    "labelled_group": "some", "proxy": ["proxy"], "proxy_probabilities": {"a": "q"},
     "shares": {"a": 0.5}, "randomized_response": "flip=0.1",
 }  # fmt: skip
 BASES: list[dict[str, Any]] = [

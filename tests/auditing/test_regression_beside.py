@@ -1,4 +1,4 @@
-"""Predicted numbers within levels, against another model, and from frequency tables."""
+"""Predicted numbers within levels, and from frequency tables."""
 
 from pathlib import Path
 
@@ -18,7 +18,6 @@ def rows(count=600, seed=0):
     frame["branch"] = np.where(draw.random(count) < np.where(frame.sex == "f", 0.8, 0.2), "hard", "easy")
     frame["y"] = draw.normal(100, 20, count)
     frame["p"] = frame.y + draw.normal(0, np.where(frame.branch == "hard", 10, 1))
-    frame["old"] = frame.p + np.where(frame.sex == "f", draw.normal(0, 15, count), 0.01 * draw.normal(0, 1, count))
     return frame
 
 
@@ -58,53 +57,12 @@ def test_levels_that_hold_one_group_or_few_rows_and_rows_without_a_level_are_lef
     assert "2 of 2 strata with 100.0% of the rows" in half.control["sentences"][1]
 
 
-def test_changes_are_those_of_each_row() -> None:
-    frame = rows()
-    found = audited(frame, against=frame.old).against
-    size, before = np.abs(frame.p - frame.y), np.abs(frame.old - frame.y)
-    own = {one.group: one for one in found.changes if one.other is None and one.quantity == "mean_absolute_error"}
-    for sex, one in own.items():
-        inside = frame.sex == sex
-        assert (one.old, one.new) == pytest.approx((before[inside].mean(), size[inside].mean()))
-        assert one.change.value == pytest.approx((size - before)[inside].mean())
-    assert own["f"].change.high < 0 < own["m"].change.high
-    gap = next(one for one in found.changes if one.other is not None and one.quantity == "mean_absolute_error")
-    assert gap.change.value == pytest.approx(own[gap.group].change.value - own[gap.other].change.value)
-    assert "the mean absolute error of f went from" in found.sentences()[0]
-    alike = audited(frame, against=frame.p).against
-    assert alike.changes == ()
-    assert "whose changes vary" in alike.sentences()[0]
-
-
-def test_rows_of_two_files_are_matched_by_order_or_by_id(folder_of_its_own: None) -> None:
-    frame = rows(200)
-    new, old = written(frame, "new.csv"), frame.assign(p=frame.old)
-    expected = audited(frame, against=frame.old).against
-    by_order = lh.audit_table(
-        new, label="y", prediction="p", groups=["sex"], against=written(old, "old.csv"), numbers=True
-    ).against
-    shuffled = written(old.sample(frac=1, random_state=0).rename(columns={"id": "key"}), "shuffled.csv")
-    by_id = lh.audit_table(
-        new, label="y", prediction="p", groups=["sex"], against=shuffled, on="id=key", numbers=True
-    ).against
-    for found in (by_order, by_id):
-        for one, other in zip(found.changes, expected.changes, strict=True):
-            assert (one.group, one.other, one.quantity) == (other.group, other.other, other.quantity)
-            assert one.change.value == pytest.approx(other.change.value)
-    assert (by_id.old, by_id.new, by_id.rows) == ("shuffled.csv", "new.csv", 200)
-    few = lh.audit_table(
-        new, label="y", prediction="p", groups=["sex"], against=written(old[50:], "few.csv"), on="id", numbers=True
-    )
-    assert few.against.rows == 150
-    assert any("50 rows of the new file and 0 of the old have no partner" in one for one in few.warnings)
-
-
 def test_a_frequency_table_has_the_figures_of_its_rows(folder_of_its_own: None) -> None:
     frame = rows(150)
     frame["age"], frame["n"] = np.arange(150.0) % 40, np.arange(150) % 4
     every = frame.loc[frame.index.repeat(frame.n)]
     expected, found = (
-        audited(one, control_features=one[["branch"]], against=one.old, along=one[["age"]], counts=counts).to_dict()
+        audited(one, control_features=one[["branch"]], along=one[["age"]], counts=counts).to_dict()
         for one, counts in ((every, None), (frame, frame.n))
     )
     assert found.pop("reading") == ["Frequency table: n counts 223 people in all."]
@@ -119,19 +77,6 @@ def test_a_frequency_table_has_the_figures_of_its_rows(folder_of_its_own: None) 
     assert numbers(several) == pytest.approx(numbers(whole), nan_ok=True)
 
 
-@pytest.mark.parametrize("on", [None, "id"])
-def test_a_count_of_0_leaves_the_other_rows_beside_their_partners(on: str | None, folder_of_its_own: None) -> None:
-    frame = rows(200).assign(n=2)
-    frame.loc[[0, 57, 149, 199], "n"] = 0
-    parts, old = [written(frame[:150], "one.csv"), written(frame[150:], "two.csv")], frame.assign(p=frame.old)
-    options = {"against": written(old, "old.csv"), "on": on, "count": "n"}
-    found = lh.audit_table(parts, label="y", prediction="p", groups=["sex"], numbers=True, **options)
-    expected = audited(frame, against=frame.old, counts=frame.n)
-    assert numbers(found.against.to_dict()) == pytest.approx(numbers(expected.against.to_dict()))
-    assert found.against.rows == 392
-    assert not [one for one in found.warnings if "partner" in one]
-
-
 def numbers(found: object) -> list[float]:
     if isinstance(found, dict):
         return [one for value in found.values() for one in numbers(value)]
@@ -143,12 +88,11 @@ def numbers(found: object) -> list[float]:
 def test_the_command_line_has_them_all(folder_of_its_own: None, capsys: pytest.CaptureFixture[str]) -> None:
     frame = rows(300).assign(n=2)
     written(frame, "new.csv")
-    written(frame.assign(p=frame.old), "old.csv")
     line = "audit new.csv --label y --prediction p --group sex --numbers --control branch --count n "
-    assert run(*line.split(), *["--against", "old.csv", "--on", "id", "--html", "page.html"]) == 0
+    assert run(*line.split(), "--html", "page.html") == 0
     printed = said(capsys)
     assert "Within strata of branch" in printed
-    assert "Mean absolute error, change" in Path("page.html").read_text(encoding="utf-8")
+    assert "Mean absolute error" in Path("page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("columns", [1, 2])
@@ -168,12 +112,11 @@ def test_a_pair_whose_interval_goes_beyond_a_limit_is_kept_of_each_column(column
         label,
         prediction,
         sensitive_features=groups,
-        against=label + rng.normal(0, 0.1, len(label)),
         control_features={"dep": np.full(len(label), "x")},
         numbers=True,
     )
     assert found.control is not None
-    for name in ("mean_error_difference", "mean_error_difference_within_levels", "mean_error_change"):
+    for name in ("mean_error_difference", "mean_error_difference_within_levels"):
         assert check(found, [Condition.parse(f"{name} > 4")]).answer == "undecided"
         assert check(found, [Condition.parse(f"{name} > 40")]).answer == "no"
     kept = [(one.column, one.quantity) for one in found.pairs]

@@ -262,7 +262,6 @@ def audit_table(
     labelled_group: str | None = None,
     proxy: Sequence[str] = (),
     proxy_probabilities: Mapping[str, str] | Sequence[str] | str = (),
-    inclusion: str | None = None,
     shares: Mapping[str, float] | Sequence[str] | str | None = None,
     randomized_response: Mapping[str, Response] | Response | Sequence[str] | str | None = None,
     **options: Unpack[Options],
@@ -297,8 +296,6 @@ def audit_table(
         proxy: names of the columns with proxies: groups in the same words, or probabilities from 0 to 1.
         proxy_probabilities: by group, the name of the column with the probability that a row is in it, such as those of
             BISG; or ``group=column`` texts. Of one group alone, the others are its complement.
-        inclusion: name of the column with the probability with which each row was labelled, if the labelled rows are
-            no random sample.
         shares: share of each group, which add to 1, or of one group alone; or ``group=share`` texts.
         randomized_response: how the answers in ``groups`` were randomised: one for all, by column, or
             ``epsilon=1.39`` and ``sex:flip=0.2`` texts.
@@ -351,8 +348,7 @@ def audit_table(
             used = [*used, left]
         names = ("the other model", "this model") if not paths_of(theirs) else (theirs.name, source.name)
         other, roles = Other(names, theirs, right or left), replace(roles, id=left)
-        in_both = [roles.label, roles.prediction] if roles.of_numbers else used
-        shared = [name for name in in_both if name is not None and name != left]
+        shared = [name for name in used if name is not None and name != left]
         reading = theirs.taken([*shared, *filter(None, [right or left])])
     source = joined(source, join, asked["on"], used)
     reading = [*source.taken(used), *reading]

@@ -76,7 +76,6 @@ NEEDS = (
     ),
     Need("join", ("on",), "{join} needs {on}, the column of ids in both tables."),
     Need("on", ("against", "join"), "{on} matches the rows of two tables: name the other with {against} or {join}."),
-    Need("inclusion", ("labelled_group",), "{inclusion} is about labelled rows: name their column, {labelled_group}."),
     Need("randomized_response", ("groups",), "{randomized_response} needs the column of the answers: {groups}."),
 )
 PAIRS = (
@@ -98,7 +97,7 @@ PAIRS = (
         "An audit of groups that are not recorded cannot be used with {given}. Leave that out.",
     ),
     *(
-        Pair(one, (*others, "labelled_group", "proxy", "inclusion"),
+        Pair(one, (*others, "labelled_group", "proxy"),
              "{" + one + "} is audited alone: remove {given}, or audit it in a second run.")
         for one, others in (("proxy_probabilities", ("shares", "randomized_response")),
                             ("randomized_response", ("shares",)), ("shares", ()))
@@ -118,6 +117,12 @@ PAIRS = (
         ("score", "against", "control", "along", "metrics", *OF_CLASSES),
         "{given} needs outcomes: name their column with {label}, or leave it out. For selection rates alone, {label} "
         "takes a copy of the decisions.",
+    ),
+    Pair(
+        "numbers",
+        ("against",),
+        "{against} compares predicted classes. For a change of {numbers}, name the absolute errors of the old model as "
+        "{label} and those of the new one as {prediction}.",
     ),
     Pair("threshold", ("prediction",), "{prediction} and {threshold} both decide the rows. Leave one of them out."),
     Pair(

@@ -84,7 +84,7 @@ class Roles:
     def batches(self, source: Source, cuts: Mapping[str, Cuts]) -> Iterator[dict[str, Column | FloatArray]]:
         """Yield the columns of a table by role, batch by batch; groups and levels are cut, ids are texts.
 
-        Rows with a count of 0 are left out, but not where labels are numbers: their order may match another table's.
+        Rows with a count of 0 are left out.
         """
         answers = {"label": self.label, "prediction": self.prediction, "other": self.other}
         outcomes = {"cluster": self.cluster, "id": self.id, "time": self.time}
@@ -109,7 +109,7 @@ class Roles:
                 given = found["count"]
                 counts = found["count"] = whole_counts(given, source.title(self.count), before)
                 before += len(counts)
-                if not self.of_numbers and not counts.all():
+                if not counts.all():
                     found = kept(found, counts > 0)
                 if not len(found["count"]):
                     continue

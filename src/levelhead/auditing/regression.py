@@ -30,16 +30,7 @@ from levelhead.auditing.options import (
     no_level_error,
     no_level_sentence,
 )
-from levelhead.auditing.regression_beside import (
-    PLACES,
-    QUANTITIES,
-    AgainstNumbers,
-    Column,
-    MeanStrata,
-    changes_against,
-    figures_of,
-)
-from levelhead.auditing.regression_rows import ErrorRows
+from levelhead.auditing.regression_rows import PLACES, QUANTITIES, Column, ErrorRows, MeanStrata, figures_of
 from levelhead.auditing.strata import ControlFound, controlled
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
@@ -79,8 +70,8 @@ class RegressionAudit(Report):
     ``overall`` all rows. ``explained`` is the share of the label's variance that predictions explain (R squared).
     ``pairs`` are the differences of two groups, the clearest and largest of each column and quantity; their intervals
     allow for all ``comparisons``. ``reference`` names the group that pairs are with, by column. ``continuous`` has how
-    errors change along columns of numbers, ``control`` differences within levels of another column, and ``against``
-    what changed between two models. ``reading`` says how a file was read that is not a plain csv.
+    errors change along columns of numbers, and ``control`` differences within levels of another column. ``reading``
+    says how a file was read that is not a plain csv.
 
     Examples:
         >>> import levelhead as lh
@@ -92,7 +83,7 @@ class RegressionAudit(Report):
     """
 
     kind: ClassVar[str] = "regression audit"
-    optional: ClassVar[Collection[str]] = ("about", "reading", "reference", "continuous", "control", "against")
+    optional: ClassVar[Collection[str]] = ("about", "reading", "reference", "continuous", "control")
 
     by_attribute: dict[Key, dict[Key, RegressionFigures]]
     overall: RegressionFigures
@@ -107,7 +98,6 @@ class RegressionAudit(Report):
     reading: tuple[str, ...] = ()
     reference: Mapping[str, str] = field(default_factory=dict)
     control: ControlFound | None = None
-    against: AgainstNumbers | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
@@ -130,9 +120,6 @@ class RegressionAudit(Report):
             yield one.column, both, f"{one.quantity}_difference", one.difference
         yield from self.control.figures() if self.control else ()
         yield from self.continuous.figures() if self.continuous else ()
-        for change in self.against.changes if self.against else ():
-            who = change.group if change.other is None else wide.Pair(change.group, change.other)
-            yield change.attribute, who, f"{change.quantity}_change", change.change
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
         """Whether a group has enough rows."""
@@ -163,7 +150,7 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
     found = compare(
         [one for key, column in columns.items() for one in column.means(by_group[key])], level=options.level
     )
-    along, control, against = None, None, None
+    along, control = None, None
     if roles.along:
         errors = rows.rows.whole("prediction") - rows.rows.whole("label")
         along = AlongFound.of(errors, rows.rows, roles.along, options, fraction=False)
@@ -181,10 +168,6 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
         control = controlled(strata, name, level=options.level, reference=to, plain=plain)
         if without := overall.n - int(strata[0].size.sum()):
             warnings.append(no_level_sentence(name, without))
-    if options.other is not None:
-        changes, said = rows.changes(roles, options.other)
-        warnings += said
-        against = changes_against(columns, changes, options.other.names, options.level, options.min_count)
     return RegressionAudit(
         by_attribute,
         overall,
@@ -199,7 +182,6 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
         reading=rows.reading,
         reference=to,
         control=control,
-        against=against,
     )
 
 
@@ -259,13 +241,11 @@ def _first(pairs: Sequence[Pair]) -> list[Pair]:
 def regression_sentences(found: RegressionAudit) -> list[str]:
     """Say which groups' errors differ most, in mean and in size, or that these rows cannot tell.
 
-    Levels and another model come first, where there are some.
+    Levels come first, where there are some.
     """
-    beside = [found.control["sentences"]] if found.control else []
-    beside += [found.against.sentences()] if found.against else []
-    said = [one[0] for one in beside]
-    said += [_pair_sentence(found, one) for one in _first(found.pairs)] or [NOTHING_COMPARED]
-    said += [line for one in beside for line in one[1:]]
+    within = found.control["sentences"] if found.control else []
+    said = [_pair_sentence(found, one) for one in _first(found.pairs)] or [NOTHING_COMPARED]
+    said = [*within[:1], *said, *within[1:]]
     overall = found.overall
     explained = (
         "" if not found.explained >= 0 else f" Predictions explain {number(100 * found.explained)}% of the variance."

@@ -48,9 +48,6 @@ def indirect_audit_command(
     proxy: Annotated[
         Texts, option(KNOWN, "Proxy column of the group; with --labelled-group one is enough, else three.")
     ] = None,
-    inclusion: Annotated[
-        Text, option(KNOWN, "With --labelled-group: column with each row's probability of being labelled, if unequal.")
-    ] = None,
     shares: Annotated[Texts, option(KNOWN, "Share of each group, women=0.52. Gives bounds only.")] = None,
     randomized_response: Annotated[
         Texts, option(KNOWN, "Randomisation of the answers in --group: epsilon=1.39, flip=0.2 or sex:flip=0.2.")
@@ -84,7 +81,7 @@ def indirect_audit_command(
         "shares": shares, "randomized_response": randomized_response,
     }  # fmt: skip
     asked: dict[str, Any] = {
-        "label": label, "prediction": prediction, "groups": group or (), "inclusion": inclusion,
+        "label": label, "prediction": prediction, "groups": group or (),
         "positive": positive, "label_map": label_map, "ignore_label": ignore_label, "join": join, "on": on, **known,
     }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """A few hundred labelled rows and a proxy for the rest: prediction-powered inference (PPI++).
 
 Nothing is assumed of the proxy: a bad one gains nothing, and misleads nobody. It does assume that the labelled rows are
-a random sample, or that the probability of each to be labelled is known.
+a random sample.
 
 With a in {0, 1}, f_a = P(yhat=1 | a), p = P(a=1), psi(a) = a (yhat - f_1) / p - (1 - a)(yhat - f_0) / (1 - p), and
 h the proxy instead of a: gap = gap_labelled + lam (mean_unlabelled psi(h) - mean_labelled psi(h)), with lam chosen to
@@ -52,17 +52,14 @@ class LabelledGap:
         return self.error / self.classical_error if self.classical_error > 0 else math.nan
 
 
-def by_labelled_rows(
-    labelled: FloatArray, unlabelled: FloatArray, *, level: float = 0.95, weighted: bool = False
-) -> dict[str, LabelledGap]:
+def by_labelled_rows(labelled: FloatArray, unlabelled: FloatArray, *, level: float = 0.95) -> dict[str, LabelledGap]:
     """Estimate the three gaps f_1 - f_0.
 
     Args:
-        labelled: (group 2, label 2, prediction 2, i 3, j 3): sums of w^i h^j over the labelled rows, with w one over
-            the probability to be labelled (1 for a random sample) and h the proxy, the probability of group 1.
+        labelled: (group 2, label 2, prediction 2, j 3): sums of h^j over the labelled rows, with h the proxy, the
+            probability of group 1.
         unlabelled: (label 2, prediction 2, j 3): sums of h^j over the other rows.
         level: confidence level.
-        weighted: whether w is known and not the same for all rows.
 
     Returns:
         the gaps by name; refused where a (group, prediction) has fewer than five labelled rows.
@@ -70,14 +67,12 @@ def by_labelled_rows(
     out = {}
     for gap in GAPS:
         own, rest = rows_of(labelled, gap, 1), rows_of(unlabelled, gap, 0)
-        pair = _Pair.of(own[..., 0], 1, 0, weighted)
+        pair = _Pair.of(own[..., 0], 1, 0)
         out[gap] = pair.weigh(own, rest, pair.psi[1] - pair.psi[0], pair.psi[0], level)
     return out
 
 
-def by_labelled_pairs(
-    labelled: FloatArray, unlabelled: FloatArray, *, level: float = 0.95, weighted: bool = False
-) -> ByPair[LabelledGap]:
+def by_labelled_pairs(labelled: FloatArray, unlabelled: FloatArray, *, level: float = 0.95) -> ByPair[LabelledGap]:
     """Estimate the gaps of every two of several groups, with a proxy that is cross-fitted for each group.
 
     The proxy is the share of the group in each cell of other columns, fitted on the other folds: one that has seen a
@@ -87,10 +82,9 @@ def by_labelled_pairs(
     has the proxies h_a and h_b instead of the indicators.
 
     Args:
-        labelled: (fold, group, cell, label 2, prediction 2, i 3): sums of w^i over labelled rows.
+        labelled: (fold, group, cell, label 2, prediction 2): labelled rows.
         unlabelled: (cell, label 2, prediction 2): rows without a group.
         level: confidence level of all pairs together (Bonferroni).
-        weighted: whether w is known and not the same for all rows.
 
     Returns:
         the gaps; refused where one of the two groups has fewer than five labelled rows of a prediction.
@@ -101,17 +95,17 @@ def by_labelled_pairs(
     power = np.arange(3)
     out: ByPair[LabelledGap] = {}
     for gap in GAPS:
-        own = rows_of(labelled, gap, 3)  # (fold, group, cell, prediction, i)
+        own = rows_of(labelled, gap, 3)  # (fold, group, cell, prediction)
         others = rows_of(unlabelled, gap, 1)  # (cell, prediction)
         out[gap] = {}
         for a, b in pairs:
-            pair = _Pair.of(own.sum((0, 2)), a, b, weighted)
+            pair = _Pair.of(own.sum((0, 2)), a, b)
             if proxies.shape[-1] > 1:
                 guess = np.einsum("fgc,gh->fch", proxies, pair.psi)
             else:  # Without a proxy the predictions alone say something: of the group whose rate varies more.
                 varied = max((a, b), key=lambda k, rate=pair.rate: rate[k] * (1 - rate[k]))  # type: ignore[misc]
                 guess = np.tile(pair.psi[varied], (len(labelled), 1, 1))
-            moments = np.einsum("fgchi,fchj->ghij", own, guess[..., None] ** power)
+            moments = np.einsum("fgch,fchj->ghj", own, guess[..., None] ** power)
             rest = np.einsum("ch,chj->hj", others, guess.mean(0)[..., None] ** power)
             out[gap][a, b] = pair.weigh(moments, rest, np.ones(2), np.zeros(2), level)
     return out
@@ -128,33 +122,30 @@ class _Pair(NamedTuple):
     rate: FloatArray
     classical: float
     psi: FloatArray
-    weighted: bool
 
     @classmethod
-    def of(cls, sizes: FloatArray, a: int, b: int, weighted: bool) -> _Pair:
-        """Compare groups a and b, of sums (group, prediction, i) of w^i."""
-        size = sizes[..., int(weighted)]
+    def of(cls, size: FloatArray, a: int, b: int) -> _Pair:
+        """Compare groups a and b, of rows (group, prediction)."""
         psi = np.zeros(size.shape)
         with np.errstate(invalid="ignore", divide="ignore"):
             rate, share = size[:, 1] / size.sum(1), size.sum(1) / size.sum()
             for k, sign in ((a, 1.0), (b, -1.0)):
                 psi[k] = sign * (np.array([0.0, 1.0]) - rate[k]) / share[k]
-        return cls(sizes[[a, b], :, 0], rate, float(rate[a] - rate[b]), psi, weighted)
+        return cls(size[[a, b]], rate, float(rate[a] - rate[b]), psi)
 
     def weigh(
         self, own: FloatArray, rest: FloatArray, slope: FloatArray, shift: FloatArray, level: float
     ) -> LabelledGap:
         """Correct the labelled rows' gap by psi(h) = slope h + shift, whose slope and shift are by prediction.
 
-        ``own`` (group, prediction, i, j) and ``rest`` (prediction, j) are sums of w^i h^j and h^j.
+        ``own`` (group, prediction, j) and ``rest`` (prediction, j) are sums of h^j.
         """
-        n, unseen = float(own[:, :, 0, 0].sum()), float(rest[:, 0].sum())
+        n, unseen = float(own[:, :, 0].sum()), float(rest[:, 0].sum())
         if self.counts.min() < FEWEST_IN_CELL:
             reason = f"fewer than {FEWEST_IN_CELL} labelled rows in a (group, prediction) cell"
             none = Estimate.refuse(reason, int(n) if n >= FEWEST_SHOWN else 0)
             return LabelledGap(none, none)
-        measure = _weighted_parts if self.weighted else _plain_parts
-        lam, move, error, plain_error, correlation = measure(own, rest, self.psi, slope, shift)
+        lam, move, error, plain_error, correlation = _corrected(own, rest, self.psi, slope, shift)
         value = self.classical + lam * move
         # The smaller group's rows decide how well the variance is known.
         z = float(special.stdtrit(max(2.0, float(self.counts.sum(1).min()) - 1), (1 + level) / 2))
@@ -176,12 +167,13 @@ def _sums(table: FloatArray, slope: FloatArray, shift: FloatArray) -> tuple[Floa
     return first, second
 
 
-def _plain_parts(
+def _corrected(
     own: FloatArray, rest: FloatArray, psi: FloatArray, slope: FloatArray, shift: FloatArray
 ) -> tuple[float, float, float, float, float]:
-    counts = own[:, :, 0, 0]
+    """Return lam, by how much a whole correction moves the gap, both standard errors, and what psi and psi(h) share."""
+    counts = own[:, :, 0]
     n, unseen = float(counts.sum()), float(rest[:, 0].sum())
-    first, second = _sums(own[:, :, 0], slope, shift)
+    first, second = _sums(own, slope, shift)
     free = n - 1
     variance = float((counts * psi**2).sum() - (counts * psi).sum() ** 2 / n) / free
     plain_error = math.sqrt(variance / n)
@@ -199,34 +191,6 @@ def _plain_parts(
     error = math.sqrt(max(0.0, variance - 2 * lam * covariance + lam**2 * inside) / n + lam**2 * outside / unseen)
     correlation = covariance / math.sqrt(variance * inside) if variance * inside > 0 else 0.0
     return lam, other / unseen - float(first.sum()) / n, error, plain_error, max(0.0, correlation)
-
-
-def _weighted_parts(
-    own: FloatArray, rest: FloatArray, psi: FloatArray, slope: FloatArray, shift: FloatArray
-) -> tuple[float, float, float, float, float]:
-    """Weights 1/pi: the labelled rows speak for all rows, so psi(h) is compared with its mean over all of them."""
-    every = float(own[:, :, 0, 0].sum() + rest[:, 0].sum())
-    total = float(own[:, :, 1, 0].sum())
-    scale = every / total  # brings the weights' sum to the number of rows (Hajek)
-    all_first, all_second = (
-        float(a.sum() + b.sum())
-        for a, b in zip(_sums(own[:, :, 0], slope, shift), _sums(rest, slope, shift), strict=True)
-    )
-    mean = all_first / every
-    first, second = _sums(own[:, :, 1], slope, shift - mean)  # sums of w e, w e^2 with e = psi(h) - mean
-    squares, squares_second = _sums(own[:, :, 2], slope, shift - mean)  # of w^2 e, w^2 e^2
-    d_d = scale**2 * float((own[:, :, 2, 0] * psi**2).sum()) / every
-    plain_error = math.sqrt(d_d / every)
-    # D = R w psi(a), E = (R w - 1) e: the estimate's influence is D - lam E.
-    d_e = (scale**2 * float((psi * squares).sum()) - scale * float((psi * first).sum())) / every
-    centred = all_second / every - mean**2
-    e_e = scale**2 * float(squares_second.sum()) / every - 2 * scale * float(second.sum()) / every + centred
-    if e_e <= 1e-15:
-        return 0.0, 0.0, plain_error, plain_error, 0.0
-    lam = min(1.0, max(0.0, d_e / e_e))
-    error = math.sqrt(max(0.0, d_d - 2 * lam * d_e + lam**2 * e_e) / every)
-    move = -float(first.sum()) / total
-    return lam, move, error, plain_error, max(0.0, d_e / math.sqrt(d_d * e_e)) if d_d > 0 else 0.0
 
 
 def _more_labels(gap: float, z: float, error: float, n: float, unseen: float, correlation: float) -> int | None:
@@ -251,7 +215,7 @@ def _more_labels(gap: float, z: float, error: float, n: float, unseen: float, co
 
 
 def _proxy(others: FloatArray) -> FloatArray:
-    """(group, cell, label, prediction, i) -> the share of each group in each cell (group, cell), weighted."""
-    rows = others[..., 1].sum((2, 3))
+    """(group, cell, label, prediction) -> the share of each group in each cell (group, cell)."""
+    rows = others.sum((2, 3))
     overall = (rows.sum(1) + 1 / len(rows)) / (rows.sum() + 1)
     return np.asarray((rows + 2 * overall[:, None]) / (rows.sum(0) + 2))  # two rows' worth of the overall shares

@@ -135,7 +135,7 @@ def matched(new: Rows, old: Rows) -> tuple[Rows, list[str]]:
     """Give rows the predictions that another table has for them, as the column ``other``; and its scores, if any.
 
     Rows are matched by their ``id`` if they have one, and else by their order; labels must be the same, and groups that
-    both tables have. Labels and predictions are classes or numbers.
+    both tables have.
 
     Returns:
         the new rows that have a partner, and warnings.
@@ -174,8 +174,7 @@ def matched(new: Rows, old: Rows) -> tuple[Rows, list[str]]:
             "order, or a column of ids to match them by: --on."
         )
     for role in [one for one in old.parts if one == "label" or one.startswith("group ")]:
-        theirs = old.coded(role, new.known[role]) if role in new.known else old.whole(role)
-        wrong = np.flatnonzero(theirs != new.whole(role))
+        wrong = np.flatnonzero(old.coded(role, new.known[role]) != new.whole(role))
         if len(wrong):
             what = "label" if role == "label" else "group"
             raise DataError(
@@ -185,8 +184,5 @@ def matched(new: Rows, old: Rows) -> tuple[Rows, list[str]]:
             )
     if "score" in new.parts and "score" in old.parts:
         new.parts[OTHER_SCORE] = [old.whole("score")]
-    if "prediction" in old.known:
-        new.put("other", old.column("prediction"))
-    else:
-        new.parts["other"] = [old.whole("prediction")]
+    new.put("other", old.column("prediction"))
     return new, warnings

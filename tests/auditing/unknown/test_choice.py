@@ -84,11 +84,9 @@ def test_several_proxies_are_cross_fitted_and_none_makes_nothing_narrower(table:
     assert "is no narrower than that of the labelled rows alone" in said
 
 
-@pytest.mark.parametrize("inclusion", [False, True])
-def test_the_order_of_the_rows_changes_no_cross_fitted_figure(table: pd.DataFrame, inclusion: bool) -> None:
+def test_the_order_of_the_rows_changes_no_cross_fitted_figure(table: pd.DataFrame) -> None:
     def figures(rows: pd.DataFrame, **more: Any) -> list[float]:
-        chance = {"inclusion": np.full(len(rows), 0.03)} if inclusion else {}
-        found = audit(rows, labelled=rows["known"], proxies=rows[["p1", "p2"]], **chance, **more)
+        found = audit(rows, labelled=rows["known"], proxies=rows[["p1", "p2"]], **more)
         return [number for one in found.gaps.values() for number in (one.value, one.low, one.high)]
 
     first = figures(table)
@@ -98,63 +96,15 @@ def test_the_order_of_the_rows_changes_no_cross_fitted_figure(table: pd.DataFram
     assert figures(table, seed=1) != pytest.approx(first, abs=1e-9)
 
 
-def test_labels_that_are_missing_not_at_random_are_refused_without_their_probabilities(table: pd.DataFrame) -> None:
+def test_labels_that_are_missing_not_at_random_are_refused(table: pd.DataFrame) -> None:
     rng = np.random.default_rng(5)
     chance = np.where(table["yhat"] == 1, 0.08, 0.02)
     known = np.where(rng.random(len(table)) < chance, table["sex"], None)
     part = part_of(audit(table, labelled=known, proxies={"p": table["p_female"]}))
     assert "so the labelled rows are no random sample" in part.refused
-    assert "--inclusion" in part.help
     # No gate can pass on the labelled rows alone, and no sentence speaks of the interval that is not given.
     assert all(one.estimate.refused and one.alone is not None and one.alone.refused for one in part.gaps)
     assert not [said for said in part.rests_on if "narrower" in said]
-    part = part_of(audit(table, labelled=known, proxies={"p": table["p_female"]}, inclusion=chance))
-    assert not part.refused
-    assert part.gaps[0].estimate.low < 0.275 < part.gaps[0].estimate.high
-
-
-@pytest.mark.parametrize("proxies", [None, "p_female"])
-def test_probabilities_of_labelling_that_the_labels_contradict_are_refused(
-    table: pd.DataFrame, proxies: str | None
-) -> None:
-    draw = np.random.default_rng(6).random(len(table))
-    chance = np.where(table["yhat"] == 1, 0.1, 0.5)
-    labelled = draw < chance
-    given = {"labelled": np.where(labelled, table["sex"], None)} | ({"proxies": table[[proxies]]} if proxies else {})
-
-    def refused(claimed: Any) -> str:
-        part = part_of(audit(table, **given, inclusion=claimed))
-        assert bool(part.refused) == ("in fact labelled (--inclusion)" in part.help)
-        assert all(one.estimate.refused for one in part.gaps) == bool(part.refused)
-        return str(part.refused)
-
-    assert not refused(chance)
-    assert not refused(chance.round(1))
-    said = refused(1 - chance)
-    assert said.startswith("the labelled rows do not fit --inclusion: ")
-    assert f"there are {labelled.sum():,}, and it implies " in said
-    assert refused(np.full(len(table), 0.9))
-    # The right number of rows, and the wrong ones.
-    assert "by label, prediction, proxy or probability" in refused(np.full(len(table), labelled.mean()))
-
-
-def test_a_complement_that_implies_as_many_rows_is_refused(table: pd.DataFrame) -> None:
-    rng = np.random.default_rng(7)
-    chance = rng.choice([0.2, 0.8], len(table))
-    known = np.where(rng.random(len(table)) < chance, table["sex"], None)
-    assert not part_of(audit(table, labelled=known, inclusion=chance)).refused
-    assert "or probability" in part_of(audit(table, labelled=known, inclusion=1 - chance)).refused
-
-
-def test_right_probabilities_of_labelling_are_hardly_ever_refused() -> None:
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        frame = people(1500, seed)
-        chance = np.where(rng.random(len(frame)) < 0.8, 0.01, 0.6)  # few rows of a large weight
-        labelled = rng.random(len(frame)) < chance
-        known = np.where(labelled, frame["sex"], None)
-        part = part_of(audit(frame, labelled=known, proxies=frame[["p_female"]], inclusion=chance))
-        assert "--inclusion" not in part.refused  # but one cell may have too few
 
 
 def three_groups(rows: int = 20_000) -> pd.DataFrame:
@@ -294,13 +244,6 @@ def test_a_constant_model_and_a_constant_proxy_are_named(table: pd.DataFrame) ->
         assert any("The proxy p is constant" in line for line in part.rests_on)
 
 
-def test_a_gap_that_is_refused_beside_others_says_why(table: pd.DataFrame) -> None:
-    known = table["known"].where((table["y"] == 0) | (np.arange(len(table)) % 40 == 0))
-    chance = np.where(table["y"] == 0, 0.03, 0.03 / 40)
-    said = " ".join(audit(table, labelled=known, inclusion=chance).text(all=True).split())
-    assert "women minus men: undefined, fewer than 5 labelled rows in a" in said
-
-
 @pytest.mark.parametrize("kind", [object, int, float, str, bool])
 def test_one_guess_is_refused_in_words_and_coded_0_and_1(table: pd.DataFrame, kind: type) -> None:
     guess = (table["p1"] == "women").astype(int)
@@ -360,17 +303,13 @@ def test_the_commands(options: str, table: pd.DataFrame, folder_of_its_own: None
 
 @pytest.mark.parametrize("name", ["people.parquet", "people.csv"])
 def test_a_file_and_its_rows_say_the_same(tmp_path: Path, table: pd.DataFrame, name: str) -> None:
-    rows = table.assign(chance=0.03)
-    written(rows, tmp_path / name)
-    for inclusion in (None, "chance"):
-        given = {"labelled_group": "known", "proxy": ["p_female"], "inclusion": inclusion}
-        file = lh.audit_table(tmp_path / name, label="y", prediction="yhat", **given)
-        chance = {} if inclusion is None else {"inclusion": rows["chance"]}
-        whole = audit(table, labelled=table["known"], proxies=table[["p_female"]], **chance)
-        for gap, figure in whole.gaps.items():
-            own = file.gaps[gap]
-            assert (own.value, own.high) == pytest.approx((figure.value, figure.high), abs=1e-9)
-        assert file.gaps["demographic_parity"].low < 0.275 < file.gaps["demographic_parity"].high
+    written(table, tmp_path / name)
+    given = {"labelled_group": "known", "proxy": ["p_female"]}
+    file = lh.audit_table(tmp_path / name, label="y", prediction="yhat", **given)
+    for gap, figure in audit(table, labelled=table["known"], proxies=table[["p_female"]]).gaps.items():
+        own = file.gaps[gap]
+        assert (own.value, own.high) == pytest.approx((figure.value, figure.high), abs=1e-9)
+    assert file.gaps["demographic_parity"].low < 0.275 < file.gaps["demographic_parity"].high
 
 
 def test_ids_of_many_digits_stay_apart_as_decimals_too(tmp_path: Path, table: pd.DataFrame) -> None:

@@ -20,8 +20,6 @@ Axis = tuple[Callable[[Pattern], Hashable], Sequence[Hashable]]
 
 LEAST_SPREAD = 1e-12
 """Variance of a probability, below which it is constant."""
-LEAST_SURE = 30
-"""Least variance of the number of labelled rows in a cell, so that it is about normal."""
 KNOWN_GROUP: Axis = (lambda pattern: pattern.group is not None, (False, True))
 
 
@@ -107,11 +105,11 @@ class Cells:
 
     def moments(self) -> tuple[FloatArray, FloatArray, float]:
         """Return what :func:`by_labelled_rows` takes for two groups, and the direction of the probability."""
-        every = self.table((group_of, [*self.groups, None]), sums=self.sums[:, :3])
-        own, rest = every[:-1], every[-1][..., 0, :]
+        every = self.table((group_of, [*self.groups, None]), sums=self.sums[:, 0])
+        own, rest = every[:-1], every[-1]
         if not self.proxies:  # without a proxy h is the same everywhere, and gains nothing
             own[..., 1:], rest = own[..., :1], np.repeat(rest[..., :1], 3, -1)
-        counts, first = own[..., 0, 0].sum((1, 2)), own[..., 0, 1].sum((1, 2))
+        counts, first = own[..., 0].sum((1, 2)), own[..., 1].sum((1, 2))
         mean = np.divide(first, counts, out=np.zeros(2), where=counts > 0)
         if mean[1] >= mean[0]:
             return own, rest, 1.0
@@ -123,19 +121,17 @@ class Cells:
         return own, rest, -1.0
 
     def by_cell(self, seed: int) -> tuple[FloatArray, FloatArray]:
-        """Count by what proxies say: labelled rows (fold, group, cell, label, prediction, 3), others (cell, 2, 2).
+        """Count by what proxies say: labelled rows (fold, group, cell, label, prediction), others (cell, 2, 2).
 
         Rows of one cell, group, label and prediction are alike. Chance says how many of them a fold gets, whatever the
-        order of the rows, and they get their mean weight.
+        order of the rows.
         """
         said = self._said(10)  # tenths: what each says of several groups is fitted
-        labelled = self.table((group_of, self.groups), said, sums=self.sums[:, :3, 0])
-        rows = labelled[..., 0].astype(np.int64)
+        rows = self.table((group_of, self.groups), said).astype(np.int64)
         fold = np.random.default_rng(seed).permutation(rows.sum()) % FOLDS
         dealt = np.zeros((FOLDS, rows.size))
         np.add.at(dealt, (fold, np.repeat(np.arange(rows.size), rows.ravel())), 1)
-        share = dealt.reshape(FOLDS, *rows.shape) / np.maximum(rows, 1)
-        return share[..., None] * labelled, self.table((group_of, [None]), said)[0]
+        return dealt.reshape(FOLDS, *rows.shape), self.table((group_of, [None]), said)[0]
 
     def not_random(self) -> bool:
         """Whether these rows show that being labelled goes with label, prediction or proxy (p below 0.001)."""
@@ -148,23 +144,6 @@ class Cells:
         expected = np.outer(counts.sum(1), counts.sum(0)) / counts.sum()
         return bool(special.chdtrc(len(counts) - 1, ((counts - expected) ** 2 / expected).sum()) < 0.001)
 
-    def ill_weighted(self) -> str:
-        """Say how the labelled rows contradict their probabilities to be labelled (p below 0.0001); empty if not.
-
-        In all, and by label, prediction and proxy, the number of labelled rows is compared with the sum of the
-        probabilities p; in all, the sum of the labelled rows' p with that of all p^2, too.
-        """
-        table = self.table(KNOWN_GROUP, self._said(5), sums=self.sums[:, :, 0]).reshape(2, -1, 7)
-        n, own = table[1, :, 0], table[1, :, 3]
-        p, p2, p3, p4 = table.sum(0)[:, 3:].T
-        figures, squares = np.stack([n, p, p - p2], 1), np.stack([own, p2, p3 - p4], 1)
-        start = "the labelled rows do not fit --inclusion"
-        if _misfit(figures.sum(0)[None]):
-            return f"{start}: there are {n.sum():,.0f}, and it implies {p.sum():,.0f}"
-        if _misfit(_merged(figures)) or _misfit(squares.sum(0)[None]):
-            return f"{start} by label, prediction, proxy or probability (p below 0.0001)"
-        return ""
-
     def _said(self, steps: int) -> Axis:
         """What the proxies say together; of a probability, in which of this many ranges it is."""
 
@@ -172,20 +151,3 @@ class Cells:
             return pattern.bin * steps // BINS if self.probability else pattern.said
 
         return said, sorted(self.values(said), key=str)
-
-
-def _merged(figures: FloatArray) -> FloatArray:
-    """Merge the cells (cells, figures) of the smallest variance, the last figure, until each is large enough."""
-    variance = figures[:, -1]
-    order, few = np.argsort(variance), int((variance < LEAST_SURE).sum())
-    while 0 < few < len(variance) and variance[order[:few]].sum() < LEAST_SURE:
-        few += 1
-    return figures[order] if not few else np.concatenate([figures[order[:few]].sum(0)[None], figures[order[few:]]])
-
-
-def _misfit(figures: FloatArray) -> bool:
-    """Whether sums (cells, 3), each seen, expected and with its variance, differ more than by chance or rounding."""
-    seen, expected, variance = figures.T
-    rounding = 0.005 * expected  # of probabilities such as 0.67 for two thirds
-    statistic = (seen - expected) ** 2 / (np.maximum(variance, 10) + rounding**2)
-    return bool(special.chdtrc(len(figures), statistic.sum()) < 1e-4)

@@ -35,7 +35,6 @@ ERRORS = {
 }
 RANDOMISED = "every answer was randomised as declared, by chance alone"
 SAMPLE = "the labelled rows are a random sample"
-WEIGHTED = "each row was labelled with the probability that its column says"
 NOT_RANDOM = (
     "whether a row was labelled goes with its label, prediction or proxy, so the labelled rows are no random sample"
 )
@@ -163,36 +162,32 @@ def _spent(name: str, spent: float, known: Known) -> str:
 def _labelled(name: str, cells: Cells, known: Known, options: AuditOptions) -> IndirectPart:
     """Correct what the proxies say of all rows by the labelled ones."""
     groups = _known_groups(name, cells, "this method compares")
-    weighted = known.inclusion is not None
-    reason = cells.ill_weighted() if weighted else NOT_RANDOM if cells.not_random() else ""
+    reason = NOT_RANDOM if cells.not_random() else ""
     way = 1.0
     found: ByPair[LabelledGap]
     if len(groups) == 2 and (cells.probability or not cells.proxies):
         *moments, way = cells.moments()
-        two = by_labelled_rows(*moments, level=options.level, weighted=weighted)
+        two = by_labelled_rows(*moments, level=options.level)
         found = {gap: {(1, 0): one} for gap, one in two.items()}
     else:
-        found = by_labelled_pairs(*cells.by_cell(options.seed), level=options.level, weighted=weighted)
-    assumes = WEIGHTED if weighted else SAMPLE
-    of_figures = WEIGHTED if weighted else f"{SAMPLE} of all rows"
+        found = by_labelled_pairs(*cells.by_cell(options.seed), level=options.level)
 
     def gap_of(gap: str, at: tuple[int, int], one: LabelledGap) -> dict[str, Any]:
         both = (Estimate.refuse(reason, figure.n) if reason else figure for figure in (one.estimate, one.classical))
-        figure, alone = (replace(figure, assumes=of_figures) for figure in both)
+        figure, alone = (replace(figure, assumes=f"{SAMPLE} of all rows") for figure in both)
         spoken = not cells.probability or len(groups) == 2
         naive = cells.naive(groups[at[0]], groups[at[1]]).get(gap, {}) if spoken else {}
         return {"estimate": figure, "alone": alone, "naive": {proxy: way * value for proxy, value in naive.items()}}
 
     gaps = _gaps(found, groups, gap_of)
     main = [] if reason else [one for one in found["demographic_parity"].values() if one.estimate.defined]
-    said = [_labelled_rows(cells), f"Assumption: {assumes}. The proxy needs no assumption.", *_of_proxies(cells)]
+    said = [_labelled_rows(cells), f"Assumption: {SAMPLE}. The proxy needs no assumption.", *_of_proxies(cells)]
     refused = reason or ("" if main else gaps[0].estimate.reason or "")
     helped = "more labelled rows, above all of the smaller group" if refused else ""
     if reason:
-        which = "in fact labelled" if weighted else "labelled, as a column"
-        helped = f"the probability with which each row was {which} (--inclusion), or labels of a random sample"
+        helped = "labels of a random sample"
     rests = _rests_on([*said, *_gained(main)], gaps)
-    return IndirectPart("labelled subset", assumes, gaps, rests, refused, helped, level=options.level)
+    return IndirectPart("labelled subset", SAMPLE, gaps, rests, refused, helped, level=options.level)
 
 
 def _labelled_rows(cells: Cells) -> str:

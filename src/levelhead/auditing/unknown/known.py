@@ -24,7 +24,6 @@ class Known:
 
     labelled: str | None = None
     proxies: tuple[str, ...] = ()
-    inclusion: str | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
     responses: Mapping[str, Response] = field(default_factory=dict)
     probabilities: Mapping[str, str] = field(default_factory=dict)
@@ -34,7 +33,7 @@ class Known:
         """Each column beside label and prediction, and what it is."""
         named = [(name, "group") for name in self.responses]
         named += [(name, "proxy") for name in (*self.proxies, *self.probabilities.values())]
-        return [*named, (self.labelled, "labelled group"), (self.inclusion, "inclusion")]
+        return [*named, (self.labelled, "labelled group")]
 
     @property
     def columns(self) -> list[str]:
@@ -69,7 +68,7 @@ class Known:
             raise ConfigError(f"{len(probabilities)} groups have probabilities; at most {MOST_GROUPS} are compared.")
         shares = shares_of(asked["shares"]) if asked["shares"] else {}
         responses = responses_of(asked["randomized_response"] or {}, asked["groups"])
-        return cls(labelled, proxies, asked["inclusion"], shares, responses, probabilities)
+        return cls(labelled, proxies, shares, responses, probabilities)
 
 
 def shares_of(given: Mapping[str, float] | Sequence[str] | str) -> dict[str, float]:

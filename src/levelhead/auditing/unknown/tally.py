@@ -52,10 +52,9 @@ class Pattern(NamedTuple):
 class Tally:
     """Rows by pattern, of the columns that ``known`` names.
 
-    ``sums`` has for each pattern the sums of w^i h^j, (3, 3): h is the probability if the only proxy is one
-    (``probability``), and w one over the chance to be labelled, both to the powers 0, 1 and 2. Where there are such
-    chances, it is (7, 3): the sums of the chance to the powers 1 to 4 follow. With a probability for each group, it
-    has the sums of v v' instead, v = (1, p_1, ...); ``rounded`` rows had sums of p that are not quite 1.
+    ``sums`` has for each pattern the sums of h^j, (1, 3): h is the probability if the only proxy is one
+    (``probability``), to the powers 0, 1 and 2. With a probability for each group, it has the sums of v v' instead,
+    v = (1, p_1, ...); ``rounded`` rows had sums of p that are not quite 1.
     """
 
     known: Known
@@ -70,35 +69,26 @@ class Tally:
         """Count the rows of a batch.
 
         Raises:
-            DataError: a proxy is missing or is neither a group nor a probability, a chance to be labelled is none, or
-                a column has too many different values.
+            DataError: a proxy is missing or is neither a group nor a probability, or a column has too many different
+                values.
         """
         known = self.known
         if known.probabilities:
             self._add_probabilities(label, prediction, columns)
         else:
             group = self._few(known.labelled, columns[known.labelled]) if known.labelled else NOTHING
-            said, right, steps = list[Column](), _powers(None, 2), ONE_BIN
+            said, right, steps = list[Column](), list[Factor]([None] * 3), ONE_BIN
             for name in known.proxies:
                 own = self._proxy(name, columns[name])
                 if isinstance(own, tuple):
                     said.append(own)
                 elif len(known.proxies) == 1:
-                    self.probability, right = True, _powers(own, 2)
+                    self.probability, right = True, [None, own, own**2]
                     said.append(NOTHING)
                     steps = _in_steps(own, BINS)
                 else:  # of several proxies each speaks by its likelier group
                     said.append(((own >= 0.5).astype(np.int64), ["0", "1"]))
-            left = _powers(None, 2)
-            if known.inclusion:
-                chance = self._fractions(known.inclusion, columns, "the probability of being labelled")
-                labelled = np.array([one is not None for one in group[1]])[group[0]]
-                if never := int((labelled & (chance == 0)).sum()):
-                    rows = counted(never, "labelled row")
-                    raise DataError(f"{self.titles[known.inclusion]} is 0 in {rows}, which could not be labelled then.")
-                # Only labelled rows count by their weight; the others may have a chance of 0.
-                left = [*_powers(1 / np.where(chance > 0, chance, 1.0), 2), *_powers(chance, 4)[1:]]
-            self._count([label, prediction, group, *said, steps], left, right)
+            self._count([label, prediction, group, *said, steps], [None], right)
         self.seen += len(label[0])
 
     def _add_probabilities(self, label: Column, prediction: Column, columns: Mapping[str, Column]) -> None:
@@ -201,11 +191,6 @@ def _numbers(column: Column) -> FloatArray | None:
         return np.array([np.nan if value is None else float(str(value)) for value in values])[codes]
     except ValueError:
         return None
-
-
-def _powers(values: FloatArray | None, most: int) -> list[Factor]:
-    """Return the powers 0 to ``most`` of values; those of None are 1."""
-    return [None if values is None or not power else values**power for power in range(most + 1)]
 
 
 def _in_steps(p: FloatArray, steps: int) -> Column:
