@@ -362,14 +362,24 @@ def _field_hints(kind: Any) -> dict[str, Any]:
 
 
 def option(name: str, value: Any, hint: Any) -> Any:
-    """Return an option as the type hint has it; raise :class:`ConfigError` where it is of another type."""
+    """Return an option as the type hint has it; raise :class:`ConfigError` where it is of another type, or unknown."""
     if isinstance(value, (str, os.PathLike)) and Path in (hint, *typing.get_args(hint)):
         check_path(name, value)
     try:
-        return _take(value, hint)
+        taken = _take(value, hint)
     except _WrongType:
         huge = isinstance(value, int) and abs(value) >= 2**63
         raise ConfigError(f"{name} is {shown(value)}; it takes {_words(hint)}{' below 2**63' * huge}.") from None
+    if isinstance(taken, str) and (words := _choices(hint)) and taken not in words:
+        raise ConfigError(f"{name} is {shown(taken)}; choose from {', '.join(map(str, words))}.")
+    return taken
+
+
+def _choices(hint: Any) -> list[Any]:
+    """Return what a ``Literal`` allows, alone or among other types; nothing of a hint without one."""
+    parts = (hint, *typing.get_args(hint))
+    words = [word for one in parts if typing.get_origin(one) is typing.Literal for word in typing.get_args(one)]
+    return [*[True, False] * (bool in parts), *words] if words else []
 
 
 def check_path(name: str, value: str | os.PathLike[Any]) -> None:
@@ -417,7 +427,7 @@ def _take(value: Any, hint: Any) -> Any:
     if not _closed(hint):
         return value
     if origin is typing.Literal:
-        return _if(type(value) in set(map(type, inside)), value)  # which texts there are, the function says itself
+        return _if(type(value) in set(map(type, inside)), value)  # which texts there are, option() says
     if hint is Hashable:
         return _name(value)
     if origin is collections.abc.Callable:

@@ -11,7 +11,8 @@ from transformers import BertModel
 from levelhead import DebiasConfig, alignment, append_encoder, attach, from_pretrained
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.contrastive import (
-    select_top_values,
+    rank_tokens,
+    select_values,
     supervised_contrastive,
 )
 from levelhead.attention.presets import PRESETS
@@ -67,7 +68,7 @@ def test_alignment_follows_every_option_of_a_preset():
     common = {"readout": reading.readout, "ranking": "per_head", "off_by_one": True}
     expected = {}
     for changed in ({}, {"ranking": "mean_probability"}, {"off_by_one": False}, {"include_readout": True}):
-        values = select_top_values(reading.logits, reading.value, 2, **{**common, **changed})
+        values = select_values(reading.value, *rank_tokens(reading.logits, 2, **{**common, **changed}))
         z = model.alignment_head(values)
         expected[str(changed)] = supervised_contrastive(z, LABELS, 0.07, smoothing=1e-5).item()
         if not changed:

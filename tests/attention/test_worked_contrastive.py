@@ -13,7 +13,7 @@ from levelhead.attention.contrastive import (
     AlignmentHead,
     rank_tokens,
     readout_logits,
-    select_top_values,
+    select_values,
     supervised_contrastive,
 )
 
@@ -304,11 +304,15 @@ def test_the_authors_mistake_takes_the_token_before_each_chosen_one() -> None:
     assert ranked(4, off_by_one=True)[0] == [[[0, 0, 2, 1]]]
 
 
+def selected(logits: Tensor, value: Tensor, top_t: int, *, project: Any = None, **options: Any) -> Tensor:
+    return select_values(value, *rank_tokens(logits, top_t, **options), project=project)
+
+
 def test_a_choice_has_no_gradient() -> None:
     logits = LOGITS.clone().requires_grad_()
     index, _ = rank_tokens(logits, 2, readout=None)
     value = torch.arange(16.0).view(1, 2, 4, 2).requires_grad_()
-    select_top_values(logits, value, 2, readout=None).sum().backward()
+    selected(logits, value, 2, readout=None).sum().backward()
     assert logits.grad is None
     assert not index.requires_grad
     assert value.grad[0, :, :, 0].tolist() == [[1, 1, 0, 0]] * 2
@@ -316,16 +320,16 @@ def test_a_choice_has_no_gradient() -> None:
 
 def test_chosen_values_lie_token_after_token_and_head_beside_head() -> None:
     value = torch.arange(16.0).view(1, 2, 4, 2)  # head h, token t: 8 h + 2 t and one more
-    assert select_top_values(LOGITS, value, 2, readout=None).tolist() == [[2, 3, 10, 11, 0, 1, 8, 9]]
-    per_head = select_top_values(LOGITS, value, 1, readout=None, ranking="per_head")
+    assert selected(LOGITS, value, 2, readout=None).tolist() == [[2, 3, 10, 11, 0, 1, 8, 9]]
+    per_head = selected(LOGITS, value, 1, readout=None, ranking="per_head")
     assert per_head.tolist() == [[0, 1, 10, 11]]
-    by_logit = select_top_values(LOGITS[:, 1:], value, 1, readout=None, ranking="mean_logit", off_by_one=True)
+    by_logit = selected(LOGITS[:, 1:], value, 1, readout=None, ranking="mean_logit", off_by_one=True)
     assert by_logit.tolist() == [[0, 1, 8, 9]]
     valid = torch.tensor([[True, False, False, True]])
-    left = select_top_values(LOGITS, value, 2, readout=torch.tensor([3]), valid=valid)
+    left = selected(LOGITS, value, 2, readout=torch.tensor([3]), valid=valid)
     assert left.tolist() == [[0, 1, 8, 9, 0, 0, 0, 0]]
     for include, expected in ((False, [[0, 1, 8, 9]]), (True, [[2, 3, 10, 11]])):
-        found = select_top_values(LOGITS, value, 1, readout=torch.tensor([1]), include_readout=include)
+        found = selected(LOGITS, value, 1, readout=torch.tensor([1]), include_readout=include)
         assert found.tolist() == expected
 
 
@@ -338,7 +342,7 @@ def test_only_the_chosen_rows_are_projected() -> None:
         return torch.cat([rows, -rows], dim=-1) + 1
 
     valid = torch.tensor([[True, True, False, True]])
-    found = select_top_values(LOGITS, hidden, 3, readout=torch.tensor([1]), valid=valid, project=project)
+    found = selected(LOGITS, hidden, 3, readout=torch.tensor([1]), valid=valid, project=project)
     # Without token 2: (16, 8, 2) / 26 and (1, 8, 8) / 17; token 1 reads, and a third one is not there.
     assert asked[0][0][:2] == [[0, 1], [6, 7]]
     assert found.tolist() == [[1, 2, 1, 0, 7, 8, -5, -6, 0, 0, 0, 0]]
@@ -350,7 +354,7 @@ def test_nothing_is_computed_where_the_default_device_is() -> None:
     readout = torch.tensor([1])
 
     def everything(head: AlignmentHead) -> list[Tensor]:
-        chosen = [select_top_values(LOGITS, value, 5, readout=readout, valid=one) for one in (None, valid.bool())]
+        chosen = [selected(LOGITS, value, 5, readout=readout, valid=one) for one in (None, valid.bool())]
         return [supervised_contrastive(z, labels, 0.5), *chosen, *head.enqueue(z, labels)]
 
     heads = [AlignmentHead(6, 5, 3, queue=4) for _ in range(2)]

@@ -17,7 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.arrays import checked
-from levelhead.attention.contrastive import AlignmentHead, readout_logits, select_top_values, supervised_contrastive
+from levelhead.attention.contrastive import (
+    AlignmentHead,
+    rank_tokens,
+    readout_logits,
+    select_values,
+    supervised_contrastive,
+)
 from levelhead.attention.standardize import QueryKeyStandardizer, in_backward
 from levelhead.distributed import gather_rows, process_count, row_counts
 from levelhead.types import ConfigError, LevelheadError
@@ -200,15 +206,21 @@ def query_of(query: Tensor, row: Tensor | None, valid: Tensor | None) -> Tensor:
     return (query * weight).sum(dim=2) / weight.sum(dim=2).clamp(min=1)
 
 
+def running(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield path and module of all that runs: PEFT's modules_to_save keeps an untrained copy beside each."""
+    return ((path, module) for path, module in model.named_modules() if "original_module" not in path)
+
+
+def standardizers_of(attention: nn.Module) -> list[QueryKeyStandardizer]:
+    """Return the standardizers of an attention module that run."""
+    return [module for _, module in running(attention) if isinstance(module, QueryKeyStandardizer)]
+
+
 def debiased_attention(model: nn.Module) -> nn.Module:
     """Find the module of ``model`` whose :class:`Tap` counts: that of its last attention."""
-    found = None
-    for name, module in model.named_modules() if isinstance(model, nn.Module) else ():
-        # PEFT's modules_to_save keeps the untrained "original_module" beside the copy that runs.
-        if isinstance(getattr(module, "tap", None), Tap) and "original_module" not in name:
-            found = module  # the last one: plain layers that were appended below it have taps, too
-    if found is not None:
-        return found
+    found = [module for _, module in running(model) if isinstance(getattr(module, "tap", None), Tap)]
+    if found:
+        return found[-1]  # plain layers that were appended below it have taps, too
     raise ConfigError(
         f"{type(model).__name__} has no debiased attention: call levelhead.attach or levelhead.append_encoder first."
     )
@@ -297,15 +309,12 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
         >>> task = torch.nn.functional.cross_entropy(model(pixel_values=pictures).logits, labels)
         >>> (task + 1.0 * lh.alignment(model, labels)).backward()
     """
-    if not isinstance(model, nn.Module):
-        raise ConfigError(f"alignment takes a model, a torch.nn.Module; it got a {type(model).__name__}.")
     check_labels(labels)
-    owner = None
-    for name, module in model.named_modules():  # a wrapper (PEFT, DDP), or a network of one's own around a block
-        if "alignment_head" in module._modules and "original_module" not in name:
-            owner = module
-    if owner is None:
+    # Searched for: a wrapper (PEFT, DDP), or a network of one's own around a block.
+    owners = [module for _, module in running(model) if "alignment_head" in module._modules]
+    if not owners:
         raise ConfigError("This model has no alignment head: it was made with alpha=0, or is not debiased.")
+    owner = owners[-1]
     tap: Tap = debiased_attention(owner).tap  # type: ignore[assignment]
     current = None if tap.reading is None else tap.reading.of
     loss = align(owner, tap, labels, weight)
@@ -325,17 +334,16 @@ def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = No
         )
     options = tap.debias
     assert options is not None  # or nothing would have been read
-    values = select_top_values(
+    index, found = rank_tokens(
         reading.logits,
-        reading.value,
         options.top_t,
         readout=reading.readout,
         valid=reading.valid,
         include_readout=options.include_readout,
         ranking=options.ranking,
         off_by_one=options.notebook.off_by_one,
-        project=reading.project,
     )
+    values = select_values(reading.value, index, found, project=reading.project)
     if torch.is_grad_enabled() and not values.requires_grad and _values_can_learn(model):
         raise LevelheadError(
             "The values of the debiased layer carry no graph, so alignment could not train them. Reentrant gradient "

@@ -69,7 +69,7 @@ def append_encoder(
         torch.Size([2, 3])
     """
     check_classes(num_labels)
-    if not isinstance(layers, int) or layers < 1:
+    if layers < 1:
         raise ConfigError(f"layers={layers!r}; at least one encoder layer is appended")
     refuse_absurd_network("layers", 0, layers)
     if config.get("problem_type") not in (None, "single_label_classification"):

@@ -13,7 +13,7 @@ import inspect
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from numbers import Integral
 from typing import Any, Literal, TypeVar, cast
 
@@ -26,7 +26,6 @@ from levelhead.arrays import checked
 from levelhead.attention import interface, one_row
 from levelhead.attention.aligning import Tap, align, check_labels, training_pass
 from levelhead.attention.config import NOT_WANTED, DebiasConfig
-from levelhead.attention.contrastive import AlignmentHead
 from levelhead.attention.probe import (
     as_probed,
     attended,
@@ -38,7 +37,6 @@ from levelhead.attention.probe import (
     readout_layer,
 )
 from levelhead.attention.saved_names import in_own_names
-from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.loading import OWN_TYPE, known_classifiers
 from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
 
@@ -146,8 +144,6 @@ def readout_only(
           last layer   computes ...
           parameters   220,626 trainable of 220,626 (100%), 0 added by levelhead
     """
-    if wanted not in (True, False, "auto"):
-        raise ConfigError(f"wanted={wanted!r}; choose True, False or 'auto'")
     if not isinstance(model, PreTrainedModel) or getattr(model.config, "levelhead", None):
         raise ConfigError(
             f"{type(model).__name__} is not a plain Hugging Face model: for a debiased one, set "
@@ -324,53 +320,41 @@ def forward_with_alignment(model: PreTrainedModel, labels: Tensor | None, forwar
     return output
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """What :func:`attach` adds to a model, and the attention module that gets it."""
-
-    attention: nn.Module
-    tap: Tap
-    debias: QueryKeyStandardizer | None
-    alignment_head: AlignmentHead | None
-
-
-def _parts(model: PreTrainedModel, record: dict[str, Any]) -> _Parts:
-    """Build what ``record`` describes, or say why that cannot be; ``model`` stays as it is."""
+def _parts(model: PreTrainedModel, record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Build what ``record`` adds to the attention and to the model, by names, or raise; ``model`` stays as it is."""
     config = DebiasConfig(**record["debias"])
     attention = model.get_submodule(record["attention"])
     if config.ranking == "per_head" and record["key_heads"] != record["heads"]:
         raise ConfigError("debias.ranking='per_head' needs as many key heads as query heads")
     # Not next(model.parameters()): an embedding may be kept in another type or on another device.
     like = next(parameter for parameter in attention.parameters() if parameter.is_floating_point())
-    standardizer, head = None, None
+    below: dict[str, Any] = {"tap": Tap(config.readout, config)}
+    above = {}
     if config.normalize:
         standardizer = config.standardizer(
             record["heads"], record["head_size"], key_heads=record["key_heads"], length=record["length"]
         )
-        standardizer.to(like.device).train(attention.training)
+        below["debias"] = standardizer.to(like.device).train(attention.training)
     if config.alpha:
         head = config.alignment_head(record["key_heads"] * record["value_size"])
-        head.to(like.device, like.dtype).train(model.training)
-    return _Parts(attention, Tap(config.readout, config), standardizer, head)
+        above["alignment_head"] = head.to(like.device, like.dtype).train(model.training)
+    return below, above
 
 
-def _put(model: PreTrainedModel, parts: _Parts, because: str | None) -> None:
+def _put(model: PreTrainedModel, parts: tuple[dict[str, Any], dict[str, Any]], because: str | None) -> None:
     """Put the parts in their places and switch the attention; ``because`` says why all rows are computed, if known."""
-    parts.attention.tap = parts.tap  # type: ignore[assignment]
-    if parts.debias is not None:
-        parts.attention.debias = parts.debias
-    if parts.alignment_head is not None:
-        model.alignment_head = parts.alignment_head
-    interface.switch(model, interface.NAME)
     record = model.config.levelhead
+    for owner, added in zip((model.get_submodule(record["attention"]), model), parts, strict=True):
+        for name, part in added.items():
+            setattr(owner, name, part)
+    interface.switch(model, interface.NAME)
     if DebiasConfig(**record["debias"]).readout_only is not True:
         model.one_row = one_row.OneRow(False, because=because or NOT_WANTED)
         return
     layer = layer_of(model, record["attention"])
-    path = next(path for path, module in model.named_modules() if module is layer)
     if one_row.family_of(layer) is None:
         because = f"{type(layer).__name__} is built otherwise in this version of transformers"
-    one_row.install(model, layer, one_row.OneRow(True, path, because))
+    one_row.install(model, layer, one_row.OneRow(True, path_of(model, layer), because))
 
 
 def _check_task(model: PreTrainedModel) -> None:

@@ -35,7 +35,7 @@ from levelhead.attention.one_row import Projections, attend_from_row, is_hooked,
 from levelhead.attention.parts import last_hidden_state
 from levelhead.attention.saved_names import in_own_names
 from levelhead.attention.standardize import QueryKeyStandardizer, in_backward
-from levelhead.types import ConfigError, refuse_absurd_network
+from levelhead.types import ConfigError, check_sizes, refuse_absurd_network
 
 POOLING = ("add_pooling_layer",)  # what a record may say about how the backbone is built
 
@@ -141,17 +141,13 @@ class EncoderBlock(nn.Module):
     ):
         super().__init__()
         wide = intermediate_size or hidden_size
-        for name, value in (("hidden_size", hidden_size), ("num_heads", num_heads), ("intermediate_size", wide)):
-            if value < 1:
-                raise ConfigError(f"{name}={value!r}; it must be a whole number of at least 1")
+        check_sizes(hidden_size=hidden_size, num_heads=num_heads, intermediate_size=wide)
         refuse_absurd_network(
             f"hidden_size={hidden_size}, intermediate_size={wide}, length={length}",
             hidden_size * (4 * hidden_size + 2 * wide + 4 * (length or 0)),
         )
         if hidden_size % num_heads:
             raise ConfigError(f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}")
-        if norm not in ("pre", "post"):
-            raise ConfigError(f"norm={norm!r}; choose 'pre' or 'post'")
         if activation not in ACT2FN:
             raise ConfigError(f"activation={activation!r} is not known to transformers; 'gelu' and 'relu' are")
         if debias is not None and "auto" in (debias.statistics, debias.readout):
@@ -375,17 +371,22 @@ class AppendedClassifier(PreTrainedModel):
 
     def _outputs(self, inputs: dict[str, Any], asked: dict[str, bool]) -> dict[str, Any]:
         """Return all that the backbone gives of one whole batch, with its attentions and hidden states where asked."""
-        if self.backbone is None:
-            raise ConfigError(
-                "This model's backbone was taken away: call it with features=, or put model.backbone back"
-            )
-        ours = "output_attentions" in asked and self.backbone.config._attn_implementation == "sdpa"
+        backbone = self._there()
+        ours = "output_attentions" in asked and backbone.config._attn_implementation == "sdpa"
         with (
             torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen),
-            interface.switched(self.backbone) if ours else nullcontext(),
+            interface.switched(backbone) if ours else nullcontext(),
             interface.returning_weights(ours),
         ):
-            return dict(self.backbone(**inputs, **asked))
+            return dict(backbone(**inputs, **asked))
+
+    def _there(self) -> PreTrainedModel:
+        """Return the backbone, or raise :class:`~levelhead.ConfigError` while it is taken away."""
+        if self.backbone is None:
+            raise ConfigError(
+                "This model's backbone was taken away. Call it with features=, or put model.backbone back."
+            )
+        return self.backbone
 
     def _read(self, hidden: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the logits, and the last layer's output: of the readout row alone, or of all rows."""
@@ -426,14 +427,10 @@ class AppendedClassifier(PreTrainedModel):
             if extra:
                 raise ConfigError(f"features replace the backbone's inputs; remove {', '.join(extra)}")
             return cast(Tensor, inputs["features"].to(self.classifier.weight.dtype))
-        if self.backbone is None:
-            raise ConfigError(
-                "This model's backbone was taken away: call it with features=, or put model.backbone back"
-            )
         padding_is_text = not self.block.attention.tap.padding_mask
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             return last_hidden_state(
-                self.backbone, inputs, self.length_parts, self.micro_batch, padding_is_text=padding_is_text
+                self._there(), inputs, self.length_parts, self.micro_batch, padding_is_text=padding_is_text
             )
 
     def debias(self, config: DebiasConfig) -> Self:
@@ -465,8 +462,7 @@ class AppendedClassifier(PreTrainedModel):
 
     def save_pretrained(self, *args: Any, **options: Any) -> Any:
         """Save as transformers does; raises :class:`~levelhead.ConfigError` while the backbone is taken away."""
-        if self.backbone is None:
-            raise ConfigError("This model's backbone was taken away: put model.backbone back before saving.")
+        self._there()
         saved = super().save_pretrained(*args, **options)
         remember_place(self, *args, **options)
         return saved

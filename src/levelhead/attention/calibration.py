@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.arrays import checked
-from levelhead.attention.aligning import debiased_attention
+from levelhead.attention.aligning import debiased_attention, standardizers_of
 from levelhead.attention.interface import evaluating
-from levelhead.attention.standardize import QueryKeyStandardizer, RunningMoments
+from levelhead.attention.standardize import QueryKeyStandardizer, RunningMoments, merged
 from levelhead.terminal import tracked
 from levelhead.types import ConfigError
 
@@ -31,42 +31,30 @@ LONG = 20  # batches from which on a progress bar is worth its lines
 class Pool:
     """Count, mean and sum of squared deviations of everything that one :class:`RunningMoments` would see.
 
-    On the CPU in float64, of shapes (rows, 1) and (heads, rows, head size); ``batches`` (rows,) counts the batches
+    On the CPU in float64, of shapes (rows,) and (heads, rows, head size); ``batches`` (rows,) counts the batches
     that had a real token at each position.
     """
 
     def __init__(self, moments: RunningMoments):
-        self.moments = moments
-        self.count = torch.zeros(moments.mean.shape[1], 1, dtype=torch.float64)
-        self.mean = torch.zeros(moments.mean.shape, dtype=torch.float64)
-        self.squares = torch.zeros(moments.mean.shape, dtype=torch.float64)
-        self.batches = torch.zeros(moments.mean.shape[1], dtype=torch.int64)
+        self.moments, rows = moments, moments.mean.shape[1]
+        self.count = torch.zeros(rows, dtype=torch.float64)
+        self.mean, self.squares = torch.zeros(2, *moments.mean.shape, dtype=torch.float64)
+        self.batches = torch.zeros(rows, dtype=torch.int64)
 
     def add(self, x: Tensor, valid: Tensor | None) -> None:
         """Take in ``x`` (batch, heads, tokens, head size); ``valid`` (batch, tokens) is False at padding."""
-        x = x.to(torch.promote_types(x.dtype, torch.float32))
-        axes = (0, 2) if len(self.count) == 1 else (0,)
-        weight = torch.ones_like(x[:, :1, :, :1]) if valid is None else valid[:, None, :, None].to(x)
-        count = weight.sum(dim=axes, keepdim=True)[0, 0]
-        size = count.clamp(min=1)
-        mean = (x * weight).sum(dim=axes, keepdim=True)[0] / size
-        squares = ((x - mean) * weight).square().sum(dim=axes, keepdim=True)[0]
-        count, mean, squares = (tensor.cpu().double() for tensor in (count, mean, squares))
-        total = self.count + count
-        share = count / total.clamp(min=1)
-        shift = mean - self.mean
-        self.squares += squares + shift.square() * self.count * share
-        self.mean += shift * share
-        self.count = total
-        self.batches += count[:, 0] > 0
+        exact = x.to(torch.promote_types(x.dtype, torch.float32))
+        counts, mean, squares, _ = self.moments.of_rows(exact, valid, per_position=len(self.count) > 1)
+        both = ((self.count, counts), (self.mean, mean), (self.squares, squares))
+        self.count, self.mean, self.squares = merged(*(torch.stack([one, new.cpu().double()]) for one, new in both))
+        self.batches += counts.cpu() > 0
 
     def write(self) -> None:
         """Make the pooled statistics the running ones; a position without any real token keeps its own."""
-        moments = self.moments
-        freedom = (self.count - 1 if moments.unbiased else self.count).clamp(min=1)
-        variance = self.squares / freedom
+        moments, count = self.moments, self.count[:, None]
+        variance = self.squares / (count - 1 if moments.unbiased else count).clamp(min=1)
         spread = variance if moments.running == "variance" else (variance + moments.eps).sqrt()
-        seen = (self.count > 0).to(moments.mean.device)
+        seen = (count > 0).to(moments.mean.device)
         for buffer, value in ((moments.mean, self.mean), (moments.get_buffer(moments.spread_name), spread)):
             buffer.copy_(torch.where(seen, value.to(buffer), buffer))
         moments.num_batches_tracked.copy_(self.batches)
@@ -139,8 +127,7 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
     """
     if batches is not None and batches < 1:
         raise ConfigError(f"batches={batches}; use at least 1, or None for the whole loader")
-    attention = debiased_attention(model)
-    standardizers = [module for module in attention.modules() if isinstance(module, QueryKeyStandardizer)]
+    standardizers = standardizers_of(debiased_attention(model))
     if not standardizers:
         raise ConfigError("This model was made with normalize=False: it keeps no statistics, so none can be set.")
     if any(standardizer.twice for standardizer in standardizers):
@@ -169,8 +156,7 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
     if not taken:
         raise ConfigError("The loader gave no batch, so there is nothing to take the statistics from.")
     for collector in collectors:
-        if any(pool.batches.any() for pool in collector.pools.values()):  # else a copy of PEFT's that does not run
-            collector.write()
+        collector.write()
     return model
 
 

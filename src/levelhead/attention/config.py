@@ -10,7 +10,7 @@ from levelhead.arrays import check_fields
 from levelhead.attention.contrastive import AlignmentHead, Ranking, Reduction
 from levelhead.attention.presets import PRESETS
 from levelhead.attention.standardize import QueryKeyStandardizer
-from levelhead.types import ConfigError, listed, quoted
+from levelhead.types import ConfigError, check_numbers, listed, quoted
 
 Readout = Literal["first", "last", "none"]
 NOT_WANTED = "readout_only is False"
@@ -55,17 +55,12 @@ class NotebookOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, "debias.notebook")
-        if not isinstance(self.queue, int) or self.queue < 0:
-            raise ConfigError(f"debias.notebook.queue={self.queue!r}; it must be a whole number of at least 0")
-        if not 0 < self.attention_temperature < float("inf"):
-            raise ConfigError(
-                f"debias.notebook.attention_temperature={self.attention_temperature}; it must be finite and above 0"
-            )
-        if not 0 <= self.contrastive_smoothing < float("inf"):
-            raise ConfigError(
-                f"debias.notebook.contrastive_smoothing={self.contrastive_smoothing}; it must be finite and not "
-                "negative"
-            )
+        check_numbers(
+            "debias.notebook",
+            self,
+            positive=("attention_temperature",),
+            at_least_zero=("contrastive_smoothing", "queue"),
+        )
 
 
 @dataclass(frozen=True)
@@ -179,31 +174,15 @@ class DebiasConfig:
         if not isinstance(self.notebook, NotebookOptions):
             raise ConfigError(f"debias.notebook={quoted(self.notebook)}; give NotebookOptions or a mapping of them")
         check_fields(self, "debias")
-        for name, allowed in (
-            ("statistics", ("auto", "position", "cls_feature", "feature")),
-            ("absolute", (True, False, "auto", None)),
-            ("running", ("variance", "std")),
-            ("readout", ("auto", "first", "last", "none")),
-            ("ranking", ("mean_probability", "mean_logit", "per_head")),
-            ("reduction", ("mean", "sum")),
-            ("readout_only", (True, False, "auto")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ConfigError(f"debias.{name}={getattr(self, name)!r}; choose one of {allowed}")
-        for name, least in (("top_t", 1), ("projection_hidden", 1), ("projection_size", 1)):
-            value = getattr(self, name)
-            if name == "projection_hidden" and value is None:
-                continue
-            if not isinstance(value, int) or value < least:
-                raise ConfigError(f"debias.{name}={value!r}; it must be a whole number of at least {least}")
+        check_numbers(
+            "debias",
+            self,
+            at_least_one=("top_t", "projection_hidden", "projection_size"),
+            positive=("temperature",),
+            at_least_zero=("eps", "alpha"),
+        )
         if not 0 < self.momentum <= 1:
-            raise ConfigError(f"debias.momentum={self.momentum}; it must be above 0 and at most 1")
-        if not self.eps >= 0:
-            raise ConfigError(f"debias.eps={self.eps}; it must not be negative")
-        if not 0 <= self.alpha < float("inf"):
-            raise ConfigError(f"debias.alpha={self.alpha}; it must be finite and not negative")
-        if not 0 < self.temperature < float("inf"):
-            raise ConfigError(f"debias.temperature={self.temperature}; it must be finite and above 0")
+            raise ConfigError(f"debias.momentum is {self.momentum}; it must be above 0 and at most 1.")
         if self.notebook.off_by_one and (self.include_readout or self.readout in ("last", "none")):
             raise ConfigError("debias.notebook.off_by_one is defined for readout 'first' without include_readout alone")
         if self.statistics == "cls_feature" and self.readout == "none":

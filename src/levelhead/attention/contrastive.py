@@ -211,36 +211,18 @@ def rank_tokens(
     return index, (ordinal < selectable.sum(dim=1, keepdim=True))[:, None].expand_as(index)
 
 
-def select_top_values(
-    logits: Tensor,
-    value: Tensor,
-    top_t: int,
-    *,
-    readout: Tensor | None,
-    valid: Tensor | None = None,
-    include_readout: bool = False,
-    ranking: Ranking = "mean_probability",
-    off_by_one: bool = False,
-    project: Callable[[Tensor], Tensor] | None = None,
+def select_values(
+    value: Tensor, index: Tensor, found: Tensor, *, project: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
-    """Take the value vectors of the tokens that the readout row attends to most.
+    """Take the value vectors of chosen tokens, side by side.
 
-    ``value`` is (batch, key-value heads, tokens, value size); the other arguments are those of
-    :func:`rank_tokens`. With ``project`` (not for ``ranking="per_head"``), ``value`` is (batch, 1, tokens, width)
-    and only the chosen rows become values: ``project`` takes (batch, top_t, width) to (batch, top_t, values of all
-    heads). Returns (batch, top_t * key-value heads * value size): the vectors of all heads side by side, most attended
-    token first, zeros where fewer than ``top_t`` tokens can be selected. The gradient reaches ``value`` (and
-    ``project``) alone, because a choice has none.
+    ``value`` is (batch, key-value heads, tokens, value size); ``index`` and ``found`` are those of :func:`rank_tokens`.
+    With ``project`` (not for ``ranking="per_head"``), ``value`` is (batch, 1, tokens, width) and only the chosen rows
+    become values: ``project`` takes (batch, top_t, width) to (batch, top_t, values of all heads). Returns (batch,
+    top_t * key-value heads * value size): the vectors of all heads side by side, most attended token first, zeros where
+    fewer than ``top_t`` tokens can be selected. The gradient reaches ``value`` (and ``project``) alone, because a
+    choice has none.
     """
-    index, found = rank_tokens(
-        logits,
-        top_t,
-        readout=readout,
-        valid=valid,
-        include_readout=include_readout,
-        ranking=ranking,
-        off_by_one=off_by_one,
-    )
     heads, size = value.shape[1], value.shape[3]
     chosen = value.gather(2, index[..., None].expand(-1, heads, -1, size))
     if project is not None:

@@ -9,10 +9,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from levelhead.attention import one_row
-from levelhead.attention.aligning import Tap
+from levelhead.attention.aligning import Tap, running, standardizers_of
 from levelhead.attention.block import AppendedClassifier
 from levelhead.attention.config import DebiasConfig, NotebookOptions
-from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.types import ConfigError
 
 READOUTS = {
@@ -184,10 +183,9 @@ def _is_ours(part: nn.Module) -> bool:
 def _attention(model: nn.Module) -> tuple[str | None, nn.Module | None]:
     """Return path and module of the last debiased attention, or None twice."""
     found: tuple[str | None, nn.Module | None] = None, None
-    for path, module in model.named_modules():
+    for path, module in running(model):
         tap = getattr(module, "tap", None)
-        # PEFT's modules_to_save keeps the untrained "original_module" beside the copy that runs.
-        if isinstance(tap, Tap) and tap.debias is not None and "original_module" not in path:
+        if isinstance(tap, Tap) and tap.debias is not None:
             found = path, module
     return found
 
@@ -201,11 +199,9 @@ def _made_by(inner: nn.Module | None, attention: nn.Module | None) -> str | None
 
 
 def _batches(attention: nn.Module) -> int | None:
-    for path, module in attention.named_modules():
-        # PEFT keeps the untrained "original_module" beside the copy that runs.
-        if isinstance(module, QueryKeyStandardizer) and "original_module" not in path:
-            tracked = module.key.num_batches_tracked
-            return 0 if tracked.is_meta else int(tracked.max())
+    for standardizer in standardizers_of(attention):
+        tracked = standardizer.key.num_batches_tracked
+        return 0 if tracked.is_meta else int(tracked.max())
     return None
 
 

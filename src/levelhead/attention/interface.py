@@ -8,7 +8,7 @@ all others attend as with ``sdpa``, to which the work is delegated in any case.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,13 +50,18 @@ _watchers: list[Callable[[Attended], None]] = []
 
 
 @contextmanager
-def watched(take: Callable[[Attended], None]) -> Iterator[None]:
-    """Give every call of :func:`levelhead_attention` inside the block to ``take``, with its tensors."""
-    _watchers.append(take)
+def _holding(several: list[Any], one: Any) -> Iterator[None]:
+    """Keep ``one`` in a list inside the block."""
+    several.append(one)
     try:
         yield
     finally:
-        _watchers.remove(take)
+        several.remove(one)
+
+
+def watched(take: Callable[[Attended], None]) -> AbstractContextManager[None]:
+    """Give every call of :func:`levelhead_attention` inside the block to ``take``, with its tensors."""
+    return _holding(_watchers, take)
 
 
 def show(attended: Attended) -> None:
@@ -69,14 +74,9 @@ Edit = Callable[[nn.Module, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tenso
 _edits: list[Edit] = []
 
 
-@contextmanager
-def edited(change: Edit) -> Iterator[None]:
+def edited(change: Edit) -> AbstractContextManager[None]:
     """Let ``change`` replace queries, keys and values just before each softmax inside the block."""
-    _edits.append(change)
-    try:
-        yield
-    finally:
-        _edits.remove(change)
+    return _holding(_edits, change)
 
 
 def edit(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,17 +89,9 @@ def edit(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> tuple[
 _wanting: list[bool] = []
 
 
-@contextmanager
-def returning_weights(wanted: bool = True) -> Iterator[None]:
+def returning_weights(wanted: bool = True) -> AbstractContextManager[None]:
     """Let :func:`levelhead_attention` form and return attention weights inside the block, where ``wanted``."""
-    if not wanted:
-        yield
-        return
-    _wanting.append(True)
-    try:
-        yield
-    finally:
-        _wanting.pop()
+    return _holding(_wanting, True) if wanted else nullcontext()
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scaling: float, bias: Any = None) -> Tensor:
@@ -225,12 +217,16 @@ AttentionInterface.register(NAME, levelhead_attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
+def _configs(model: nn.Module) -> list[Any]:
+    """Return the configurations that name how the modules below ``model`` attend, each once."""
+    every = (getattr(module, "config", None) for module in model.modules())
+    return list({id(one): one for one in every if hasattr(one, "_attn_implementation_internal")}.values())
+
+
 def switch(model: nn.Module, implementation: str) -> None:
     """Make every attention module below ``model`` use ``implementation``."""
-    for module in model.modules():
-        config = getattr(module, "config", None)
-        if hasattr(config, "_attn_implementation_internal"):
-            config._attn_implementation_internal = implementation  # type: ignore[union-attr]
+    for config in _configs(model):
+        config._attn_implementation_internal = implementation
 
 
 @contextmanager
@@ -248,15 +244,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def switched(model: nn.Module, implementation: str = NAME) -> Iterator[None]:
     """Make every attention module below ``model`` use ``implementation`` inside the block, and then its own again."""
-    configs = {
-        id(module.config): module.config
-        for module in model.modules()
-        if hasattr(getattr(module, "config", None), "_attn_implementation_internal")
-    }
-    before: dict[int, Any] = {key: config._attn_implementation_internal for key, config in configs.items()}  # type: ignore[union-attr]
+    before = [(config, config._attn_implementation_internal) for config in _configs(model)]
     switch(model, implementation)
     try:
         yield
     finally:
-        for key, config in configs.items():
-            config._attn_implementation_internal = before[key]  # type: ignore[union-attr]
+        for config, own in before:
+            config._attn_implementation_internal = own

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from levelhead.attention import interface
 from levelhead.attention.block import AppendedClassifier
 from levelhead.attention.capture import Captured, Reader, attention_logits, attention_weights, settled, unwrapped
-from levelhead.attention.contrastive import rank_tokens, select_top_values
+from levelhead.attention.contrastive import rank_tokens, select_values
 from levelhead.attention.probe import as_probed, attended, layer_of
 from levelhead.attention.watching import attention_map
 
@@ -126,9 +126,8 @@ class Dissection:
         value, row = settled(last.value), captured.readout
         scores = attention_logits(captured)
         attention = attention_weights(captured, scores)
-        selecting: dict[str, Any] = {"readout": row, "valid": captured.valid}
         of_selection = scores.mean(2) if row is None else scores[:, :, 0]
-        selected, found = rank_tokens(of_selection, self.top_t, **selecting)
+        selected, found = rank_tokens(of_selection, self.top_t, readout=row, valid=captured.valid)
         key = captured.debiased_key
         rest = torch.ones(key.shape[0], key.shape[2]) if captured.valid is None else captured.valid.float()
         tokens = rest.clone()
@@ -138,7 +137,7 @@ class Dissection:
             "input": _at(settled(entered[-1]), row, captured.valid),
             "query": _at(captured.debiased_query.transpose(1, 2).flatten(2), row, captured.valid),
             "key": _mean(key.transpose(1, 2).flatten(2), tokens),
-            "selected": select_top_values(of_selection, value, self.top_t, **selecting),
+            "selected": select_values(value, selected, found),
             "other": _mean(value.transpose(1, 2).flatten(2), rest),
             "context": (shared[:, :, None] @ value).flatten(1),
             "output": _at(settled(_tensor(outputs[-1])), row, captured.valid),

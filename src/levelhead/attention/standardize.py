@@ -10,6 +10,7 @@ and so are their gradient and the moving averages. Each process may hold another
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -49,15 +50,25 @@ class Moments(NamedTuple):
     residual: Tensor | None = None
 
 
-def pooled(parts: list[Moments]) -> list[Moments]:
-    """Merge the moments of all processes, in one exchange; without several processes they stay as they are.
+def merged(counts: Tensor, means: Tensor, squares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Merge moments along their first axis: count (rows,), mean and squares (heads, rows, head size).
 
-    With n_r, m_r, s_r of process r and n = sum n_r: mean = sum n_r m_r / n, squares = sum (s_r + n_r (m_r - mean)^2).
-    In float64, with means corrected by their residuals: in float32 the second term would carry the rounding errors of
-    means that are large against the spread. Every process computes the same numbers from the same bits.
+    With n_r, m_r, s_r of part r and n = sum n_r: mean = sum n_r m_r / n, squares = sum (s_r + n_r (m_r - mean)^2). In
+    float64: in float32 the second term would carry the rounding errors of means that are large against the spread.
 
     Source: T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample variance", 1983, DOI
     10.1080/00031305.1983.10483115.
+    """
+    share, total = counts[:, None, :, None], counts.sum(dim=0)
+    mean = (share * means).sum(dim=0) / total.clamp(min=1)[:, None]
+    spread = (squares + share * (means - mean).square()).sum(dim=0).clamp(min=0)  # rounding can go below
+    return total, mean, spread
+
+
+def pooled(parts: list[Moments]) -> list[Moments]:
+    """Merge the moments of all processes, in one exchange; without several processes they stay as they are.
+
+    Means are corrected by their residuals. Every process computes the same numbers from the same bits.
     """
     if process_count() == 1:
         return parts
@@ -69,16 +80,13 @@ def pooled(parts: list[Moments]) -> list[Moments]:
         flat += [count, exact.flatten(), squares.flatten()]
     gathered = gather_rows(torch.cat(flat)[None], [1] * process_count())
     columns = iter(gathered.split([len(column) for column in flat], dim=1))
-    merged = []
+    found = []
     for part in parts:
         count = next(columns).detach()
         means, squares = (next(columns).unflatten(1, part.mean.shape) for _ in range(2))
-        share = count[:, None, :, None]
-        total = count.sum(dim=0)
-        mean = (share * means).sum(dim=0) / total.clamp(min=1)[:, None]
-        spread = (squares + share * (means - mean).square()).sum(dim=0).clamp(min=0)  # rounding can go below
-        merged.append(Moments(total.long(), mean.to(part.mean), spread.to(part.mean)))
-    return merged
+        total, mean, spread = merged(count, means, squares)
+        found.append(Moments(total.long(), mean.to(part.mean), spread.to(part.mean)))
+    return found
 
 
 class RunningMoments(nn.Module):
@@ -316,10 +324,6 @@ class QueryKeyStandardizer(nn.Module):
         twice: bool = False,
     ):
         super().__init__()
-        if statistics not in ("position", "cls_feature", "feature"):
-            raise ConfigError(f"statistics={statistics!r}; choose 'position', 'cls_feature' or 'feature'")
-        if running not in ("variance", "std"):
-            raise ConfigError(f"running={running!r}; choose 'variance' or 'std'")
         if not 0 < momentum <= 1 or eps < 0:
             raise ConfigError(f"need 0 < momentum <= 1 and eps >= 0; got momentum={momentum}, eps={eps}")
         if statistics == "position" and length is None:
@@ -328,21 +332,17 @@ class QueryKeyStandardizer(nn.Module):
             raise ConfigError("twice=True needs absolute=True and statistics 'position' or 'feature'")
         self.statistics, self.length, self.eps = statistics, length, eps
         self.centre, self.scale, self.absolute, self.twice = centre, scale, absolute, twice
-        rows = length if statistics == "position" and length is not None else 1
-
-        def moments(heads: int) -> RunningMoments:
-            return RunningMoments(
-                heads,
-                rows,
-                head_size,
-                unbiased=unbiased,
-                running=running,
-                momentum=momentum,
-                eps=eps,
-                gradient=statistics_gradient,
-                twice=twice,
-            )
-
+        moments = functools.partial(
+            RunningMoments,
+            rows=length if statistics == "position" and length is not None else 1,
+            size=head_size,
+            unbiased=unbiased,
+            running=running,
+            momentum=momentum,
+            eps=eps,
+            gradient=statistics_gradient,
+            twice=twice,
+        )
         self.query = moments(num_heads)
         self.key = moments(num_key_value_heads or num_heads)
         self.readout = moments(num_heads) if statistics == "cls_feature" else None

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback
 
-from levelhead.attention.aligning import Tap, debiased_attention
-from levelhead.attention.standardize import QueryKeyStandardizer, RunningMoments
+from levelhead.attention.aligning import Tap, debiased_attention, standardizers_of
+from levelhead.attention.standardize import RunningMoments
 from levelhead.types import ConfigError
 
 
@@ -106,7 +106,7 @@ class DebiasLog(TrainerCallback):
             found["task_loss"] = round(float(logs["loss"]) - self._seen.alpha * alignment, 4)
             self._sum, self._count = None, 0
         attention = debiased_attention(model)
-        standardizers = _standardizers(attention)
+        standardizers = standardizers_of(attention)
         if standardizers:
             found["statistics_batches"] = max(int(one.key.num_batches_tracked.max()) for one in standardizers)
             moments = _moments(attention)
@@ -121,18 +121,9 @@ class DebiasLog(TrainerCallback):
         return found
 
 
-def _standardizers(attention: nn.Module) -> list[QueryKeyStandardizer]:
-    return [
-        module
-        for path, module in attention.named_modules()
-        # PEFT keeps the untrained "original_module" beside the copy that runs.
-        if isinstance(module, QueryKeyStandardizer) and "original_module" not in path
-    ]
-
-
 def _moments(attention: nn.Module) -> list[RunningMoments]:
     return [
-        module for one in _standardizers(attention) for module in one.modules() if isinstance(module, RunningMoments)
+        module for one in standardizers_of(attention) for module in one.modules() if isinstance(module, RunningMoments)
     ]
 
 
