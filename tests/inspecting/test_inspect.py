@@ -12,7 +12,6 @@ from typing import Any
 
 import datasets
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from transformers import BertForSequenceClassification, ViTConfig, ViTForImageClassification
@@ -147,42 +146,6 @@ def test_runs_are_pooled(runs, tmp_path):
     again = CliRunner().invoke(app, ["report", str(file), "--html", str(tmp_path / "again.html")])
     assert again.exit_code == 0, again.output
     assert record["sentences"][0] in again.output.replace("\n", " ")
-
-
-def test_masks_of_a_file_are_those_of_the_portraits(runs, tmp_path):
-    from levelhead.data.portraits import MASK_NAMES
-    from levelhead.runs.folder import load_run
-
-    masks = load_run(runs["erm0"]).data.masks("test").numpy()
-    hair = (masks == MASK_NAMES.index("hair")).astype(float).reshape(len(masks), -1)
-    pd.DataFrame({"id": range(len(hair)), "hair": list(hair)}).to_parquet(tmp_path / "parts.parquet")
-    own = inspect_runs([runs["erm0"]], permutations=19).models["erm"].attention.parts["hair"]
-    read = inspect_runs([runs["erm0"]], masks=tmp_path / "parts.parquet", permutations=19).models["erm"].attention.parts
-    assert list(read) == ["hair"]
-    assert read["hair"].share == own.share
-    assert read["hair"].iou.figure == own.iou.figure
-
-
-def looked_at(rows: int, ids: list[str] | None) -> Any:
-    """Every other row of a split, the last first."""
-    return SimpleNamespace(
-        split="test",
-        index=torch.arange(rows)[::2].flip(0),
-        experiment=SimpleNamespace(data=SimpleNamespace(ids=lambda split: ids)),
-    )
-
-
-def test_masks_are_those_of_the_rows_by_their_id(tmp_path):
-    file, shares = tmp_path / "parts.parquet", np.arange(10) / 10
-    frame = pd.DataFrame({"hair": [np.full(16, one) for one in shares]})
-    for ids, known in ((list(map(str, range(10))), None), ([f"p{at}" for at in range(10)],) * 2):
-        turned = frame.assign(id=ids)[::-1]
-        turned = pd.concat([turned[:3], turned])  # equal masks of an id do no harm
-        for table in (turned, turned.set_index("id")):
-            table.to_parquet(file)
-            found = inspecting.read_masks(file, looked_at(10, known), (4, 4))["hair"]
-            assert found.shape == (5, 16)
-            assert found[:, 0] == pytest.approx(shares[[8, 6, 4, 2, 0]])
 
 
 def test_few_rows_alike_labels_and_strange_names_give_reasons():

@@ -109,7 +109,7 @@ def test_no_counter_is_a_reason_and_no_figure(nvml: PlayedNvml, monkeypatch: pyt
     nvml.known = {"GPU-other": "first"}
     result = measure()
     assert result["energy_wh"] is None
-    assert result["energy_reason"] == "NVML does not find the GPU: Not Found"
+    assert result["energy_reason"] == "NVML does not find the GPU, or it is a MIG slice: Not Found"
     assert UUID not in str(result), "a machine's number does not belong into a result"
     assert nvml.open == 0
     monkeypatch.setitem(sys.modules, "pynvml", None)

@@ -28,10 +28,6 @@ def inspect_command(
     pair: Annotated[
         tuple[str, str] | None, typer.Option(metavar="GROUP GROUP", help="The two groups. Default: the two largest.")
     ] = None,
-    masks: Annotated[
-        Path | None,
-        typer.Option(help="Parquet file with one column per part of the picture: a square grid of shares."),
-    ] = None,
     max_rows: Annotated[int, typer.Option(help="Largest number of rows per run, drawn at random.")] = 2000,
     permutations: Annotated[
         int, typer.Option(help="Permutations of the groups, for p-values: at least 19, with several runs at least 39.")
@@ -48,7 +44,7 @@ def inspect_command(
     equally well for both groups. Each figure has an interval, or a chance level and a p-value. Several runs are
     pooled. Existing output files are replaced.
     """
-    check_outputs({"--json": json_file, "--html": html_file}, runs=[*runs, *(against or [])], inputs=[masks])
+    check_outputs({"--json": json_file, "--html": html_file}, runs=[*runs, *(against or [])])
     from levelhead.inspecting.inspect import inspect_runs
 
     with training_progress(Terminal(stderr=True)) as progress:
@@ -59,10 +55,9 @@ def inspect_command(
             data_root=data_root,
             attribute=attribute,
             pair=pair,
-            masks=masks,
             max_rows=max_rows,
             permutations=permutations,
             seed=seed,
             progress=progress,
         )
-    finish(result, json_file, html_file, source=runs[0].resolve().name, inputs=[masks])
+    finish(result, json_file, html_file, source=runs[0].resolve().name)

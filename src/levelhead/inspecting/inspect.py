@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -26,7 +25,6 @@ from levelhead.metrics.counts import distinct
 from levelhead.own.compare import matched_classes, open_model
 from levelhead.own.rows import GroupColumns, OwnRows
 from levelhead.runs.folder import read_run, require_finished
-from levelhead.tables.files import File
 from levelhead.terminal import Progress, silent
 from levelhead.training.work import flatten
 from levelhead.types import (
@@ -176,7 +174,6 @@ def inspect_runs(
     data_root: Path | None = None,
     attribute: str | None = None,
     pair: tuple[str, str] | None = None,
-    masks: Path | None = None,
     max_rows: int = MAX_ROWS,
     permutations: int = 200,
     seed: int = 0,
@@ -191,16 +188,13 @@ def inspect_runs(
         data_root: folder of the data sets; None: the runs' own.
         attribute: the sensitive attribute; None: the data set's first.
         pair: the two groups that are compared; None: the two largest.
-        masks: a parquet with a column for each part of the pictures, whose values are lists: a square grid, row by row,
-            of the share of each cell that shows the part. A column ``id`` says of which picture: its id in the data, or
-            its row in the split, from 0, where the data have none.
         max_rows: rows of a run at most, drawn at random.
         permutations: of the groups, for p-values; with several runs of a method at least 39.
         seed: of all that is drawn.
         progress: called as in trainings.
 
     Raises:
-        DataError: a run that is not finished, groups without rows, or masks that do not fit the rows.
+        DataError: a run that is not finished, or groups without rows.
         ConfigError: an unknown attribute, runs of several data sets or targets, or an option out of range.
         UnsupportedModelError: a network whose attention cannot be reached.
     """
@@ -231,7 +225,7 @@ def inspect_runs(
             index, member = _drawn(codes, places, max_rows, seed)
             said |= dict.fromkeys([*about, *_sampled(len(index), int(np.isin(codes, places).sum()))])
             opened = opened.of_rows(index, torch.from_numpy(member.astype(np.int64)), chosen)
-            rows = _rows_of_run(opened, member, chosen, masks)
+            rows = _rows_of_run(opened, member, chosen)
             inside = measure(
                 opened.model,
                 rows,
@@ -346,14 +340,10 @@ def _grid(model: Any) -> tuple[int, int] | None:
         return None
 
 
-def _rows_of_run(opened: OpenedRun, member: Any, groups: tuple[str, str], masks: Path | None) -> Rows:
+def _rows_of_run(opened: OpenedRun, member: Any, groups: tuple[str, str]) -> Rows:
     grid = _grid(opened.model)
     shown: dict[str, Array] = {}
-    if masks is not None:
-        if grid is None:
-            raise ConfigError("--masks are about pictures that a network cuts into patches; this run has none.")
-        shown = read_masks(masks, opened, grid)
-    elif grid is not None and (parts := part_fractions(opened, *grid)) is not None:
+    if grid is not None and (parts := part_fractions(opened, *grid)) is not None:
         shown = {name: parts[:, :, at] for at, name in enumerate(MASK_NAMES)}
     together = _clusters(opened)
     return Rows(
@@ -373,62 +363,3 @@ def _clusters(opened: OpenedRun) -> Ints | None:
 
 def _fingerprint(opened: OpenedRun) -> str:
     return f"{opened.examples.fingerprint} {len(opened.index)}"
-
-
-def read_masks(path: Path, opened: OpenedRun, grid: tuple[int, int]) -> dict[str, Array]:
-    """Read masks of parts as :func:`inspect_runs` takes them, as (rows, patches) by part."""
-    frame, names, wanted = _named_masks(path, opened)
-    if not len(frame.columns):
-        raise DataError(f"{path} has no column of masks beside the id.")
-    first = {name: at for at, name in reversed(list(enumerate(names)))}
-    place, again = (np.array([first[one] for one in several], np.int64) for several in (wanted, names))
-    found = {}
-    for part in frame.columns:
-        try:
-            values = np.stack([np.asarray(one, float).ravel() for one in frame[part]])
-        except (TypeError, ValueError):
-            raise DataError(f"{path}: column {quoted(part)} holds no lists of numbers of one length.") from None
-        side = round(values.shape[1] ** 0.5)
-        down, across = grid
-        if side * side != values.shape[1] or side % down or side % across or not np.isfinite(values).all():
-            raise DataError(
-                f"{path}: masks in {quoted(part)} have {values.shape[1]:,} cells; a square of a multiple of {down} x "
-                f"{across} finite numbers is needed."
-            )
-        if values.min() < 0 or values.max() > 1:
-            ends = f"{values.min():g} to {values.max():g}"
-            raise DataError(f"{path}: masks in {quoted(part)} go from {ends}; shares of 0 to 1 are needed.")
-        if (twice := np.flatnonzero((values != values[again]).any(1))).size:
-            raise DataError(f"{path} has several masks of id {quoted(names[twice[0]])}: keep one row for each id.")
-        cells = values.reshape(-1, down, side // down, across, side // across)
-        found[str(part)] = cells.mean((2, 4)).reshape(-1, down * across)[place]
-    return found
-
-
-def _named_masks(path: Path, opened: OpenedRun) -> tuple[pd.DataFrame, list[str], list[str]]:
-    """Return the masks of the rows that are looked at, the name of each, and the names of these rows in their order."""
-    frame, data = _mask_table(path), opened.experiment.data
-    if "id" not in frame:
-        raise DataError(
-            f"{path} has no column 'id' that names the picture of each row: its id in the data, or else its row in "
-            f"the {opened.split} split, from 0."
-        )
-    ids = data.ids(opened.split)
-    if ids is None and isinstance(data, Fold):
-        raise DataError("--masks need ids, and the rows of a fold have none here: inspect runs without folds.")
-    names = frame.pop("id").astype(str)
-    wanted = [str(at if ids is None else ids[at]) for at in opened.index.tolist()]
-    used = names.isin(wanted)
-    known = set(names[used])
-    if missing := [one for one in wanted if one not in known]:
-        raise DataError(f"{path} has no masks of {len(missing):,} rows, such as id {quoted(missing[0])}.")
-    return frame[used], names[used].tolist(), wanted
-
-
-def _mask_table(path: Path) -> pd.DataFrame:
-    File(path)  # refuses what is no table, with a reason
-    try:
-        frame = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is no parquet of masks: {error}") from None
-    return frame.reset_index() if frame.index.name == "id" else frame

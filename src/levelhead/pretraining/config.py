@@ -21,14 +21,10 @@ from levelhead.runs.recipe import (
     section,
 )
 from levelhead.training.config import TrainConfig, check_step_size
-from levelhead.types import ConfigError, check_numbers, check_seed, nearest, quoted
+from levelhead.types import ConfigError, check_numbers, check_seed, nearest, quoted, refuse_absurd_network
 
 FOLDER = "pretraining"
 """Of the recipes, and in the folder of a checkpoint: what was asked, and how far the training has come."""
-
-
-MOST_WEIGHTS = 2_000_000_000
-"""Three times those of a ViT-H: a mistyped size is an error, and does not exhaust memory."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +75,7 @@ class MaskedViT:
                 f"model.mask_share is {self.mask_share}; of {self.patches} patches a picture at least one must be "
                 "hidden and one seen. Choose another share between 0 and 1, or a smaller model.patch_size."
             )
-
-        if self.weights > MOST_WEIGHTS:
-            raise ConfigError(
-                f"These sizes make a network of about {self.weights:.2g} weights; more than {MOST_WEIGHTS:,} are not "
-                "pretrained here. Lower model.hidden_size, model.layers or model.intermediate_size."
-            )
+        refuse_absurd_network("model (hidden_size, layers, intermediate_size)", self.weights, self.layers)
 
     @property
     def weights(self) -> int:

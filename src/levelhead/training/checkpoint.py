@@ -150,20 +150,18 @@ class Keeper:
                 "many as then (--num-processes of accelerate launch, --nproc-per-node of torchrun), or choose another "
                 "folder."
             )
-        if position.torch_version != torch.__version__:
-            logger.warning(
-                "The checkpoint was written by torch %s; this is %s. The run is resumed, but its weights may differ in "
-                "the last bits from an uninterrupted run.",
-                position.torch_version,
-                torch.__version__,
-            )
-        if position.device not in ("", self.device):
-            logger.warning(
-                "The checkpoint was written on %s; this is %s. The run is resumed, but its weights may differ from an "
-                "uninterrupted run.",
-                position.device,
-                self.device,
-            )
+        for written, then, now in (
+            ("by torch", position.torch_version, torch.__version__),
+            ("on", position.device, self.device),
+        ):
+            if then not in ("", now):
+                logger.warning(
+                    "The checkpoint was written %s %s; this is %s. The run is resumed, but its weights may differ in "
+                    "the last bits from an uninterrupted run.",
+                    written,
+                    then,
+                    now,
+                )
         position.device = self.device
         load_trained_state(objective, _without_prefix(tensors, "objective."), f"Checkpoint {self.checkpoint}")
         state: dict[int, dict[str, Tensor]] = {}

@@ -110,19 +110,11 @@ class _Gpu:
             raise NotMeasured(f"{problem}: {error}") from None
 
     def _find(self, uuid: str) -> Any:
-        slice_of_gpu = "training ran on a MIG slice, and NVML counts the whole GPU"
-        name = uuid.removeprefix("GPU-").removeprefix("MIG-")
-        by_uuid = self._nvml.nvmlDeviceGetHandleByUUID
-        try:
-            handle = self._ask("NVML does not find the GPU", by_uuid, f"GPU-{name}")
-        except NotMeasured:
-            with contextlib.suppress(self._nvml.NVMLError):
-                by_uuid(f"MIG-{name}")
-                raise NotMeasured(slice_of_gpu) from None
-            raise
+        name, by_uuid = uuid.removeprefix("GPU-"), self._nvml.nvmlDeviceGetHandleByUUID
+        handle = self._ask("NVML does not find the GPU, or it is a MIG slice", by_uuid, f"GPU-{name}")
         with contextlib.suppress(self._nvml.NVMLError):  # most GPUs know no MIG
             if self._nvml.nvmlDeviceGetMigMode(handle)[0] == self._nvml.NVML_DEVICE_MIG_ENABLE:
-                raise NotMeasured(slice_of_gpu)
+                raise NotMeasured("training ran on a MIG slice, and NVML counts the whole GPU")
         return handle
 
     def millijoules(self) -> int:

@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from datetime import timedelta
 
 import torch
@@ -23,9 +22,6 @@ from levelhead.types import ConfigError
 
 logger = logging.getLogger(__name__)
 
-# How many times slower than float32 a product in bfloat16 may be before it is worth a warning.
-SLOW = 3.0
-
 
 def begin_worker() -> None:
     """Prepare a process that another one started to train: it ends when that one ends, however that was killed."""
@@ -35,33 +31,12 @@ def begin_worker() -> None:
 
 
 @functools.cache
-def bfloat16_slowdown() -> float:
-    """Return how many times as long as float32 a product of matrices takes in bfloat16 on this processor.
-
-    Processors without instructions for it compute bfloat16 number by number, tens of times slower. Takes 0.1 seconds
-    there and less elsewhere; measured once a process.
-    """
-    seconds = {}
-    for kind in (torch.float32, torch.bfloat16):
-        left, right = torch.ones(64, 256, dtype=kind), torch.ones(256, 256, dtype=kind)
-        times = []
-        for _ in range(4):  # the first has to set up; the fastest is least disturbed by others
-            start = time.perf_counter()
-            torch.mm(left, right)
-            times.append(time.perf_counter() - start)
-        seconds[kind] = min(times)
-    return seconds[torch.bfloat16] / seconds[torch.float32]
-
-
-@functools.cache
 def warn_of_slow_bfloat16() -> None:
-    """Say once a process that this processor has no instructions for bfloat16, if it is so."""
-    if bfloat16_slowdown() > SLOW:
-        logger.warning(
-            "train.precision is bf16, and this processor multiplies matrices %.0f times as slowly in bfloat16 as in "
-            "float32: it has no instructions for it. Use train.precision: no (--set train.precision=no).",
-            bfloat16_slowdown(),
-        )
+    """Say once a process that bfloat16 can be slow on a processor."""
+    logger.warning(
+        "train.precision is bf16 on a CPU: without instructions for bfloat16 it is tens of times slower than float32. "
+        "If steps are slow, use --set train.precision=no."
+    )
 
 
 def forget_training() -> None:
