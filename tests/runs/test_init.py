@@ -20,7 +20,6 @@ from levelhead.plain_yaml import read_yaml
 from levelhead.runs.data_check import DataLook, look_at, masked_text
 from levelhead.runs.init import _budget, guess_columns, list_pictures, looks_demographic, write_recipe
 from levelhead.runs.recipe import load_experiment
-from levelhead.types import DataError
 from words import save_tiny_backbone
 
 WORDS = sorted(word for word in vocabulary() if word.isalpha())
@@ -267,46 +266,6 @@ def test_folders_of_people_are_named(tmp_path: Path) -> None:
         draw(tmp_path / "a" / label, [1])
     _, guess = write_recipe(tmp_path / "a", pictures=list_pictures(tmp_path / "a"))
     assert "'men' and 'women' may say who people are. A model would be trained to predict that." in guess.said[1]
-
-
-@pytest.mark.parametrize("saved", ["set", "splits", "folder"])
-def test_a_set_of_the_library_or_a_folder_as_on_the_hub(
-    saved: str, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", here / "library")
-    texts = datasets.Dataset.from_pandas(reviews().drop(columns="price")).class_encode_column("verdict")
-    features = datasets.Features({"photo": datasets.Image(), "kind": datasets.Value("string")})
-    draw(here / "drawn", range(120))
-    drawn = [{"bytes": Path(f"drawn/{row}.png").read_bytes(), "path": None} for row in range(120)]
-    photos = {"photo": drawn, "kind": ["a cat", "dog"] * 60}
-    pets = datasets.Dataset.from_dict(photos, features=features)
-    if saved == "folder":
-        Path("posts/data").mkdir(parents=True)
-        Path("pets").mkdir()
-        Path("posts/README.md").touch()
-        for name, start in (("train-00000-of-00002", 0), ("train-00001-of-00002", 60), ("test-00000-of-00001", 120)):
-            texts.select(range(start, min(start + 60, 160))).to_parquet(f"posts/data/{name}.parquet")
-        pets.to_parquet("pets/train.parquet")
-        with pytest.raises(DataError, match="looks like a text or a picture's file"):
-            write_recipe(Path("pets/train.parquet"))  # one file of pictures: its folder is what a recipe names
-    else:
-        whole = datasets.DatasetDict({"train": texts, "dev": texts, "test": texts})
-        (texts if saved == "set" else whole).save_to_disk("posts")
-        pets.save_to_disk("pets")
-    splits = ["train", "dev" if saved == "splits" else None, None if saved == "set" else "test"]
-    assert run("init", "posts") == run("init", "pets") == 0
-    data = data_of(Path("posts.yaml").read_text())
-    assert (data["name"], data["path"], data["sensitive"]) == ("hub", str(here / "posts"), ["gender"])
-    assert (data["text_column"], data["target"], data["id_column"]) == ("review", "verdict", "review_id")
-    assert [data.get(f"{split}_split", split) for split in ("train", "validation", "test")] == splits
-    look = look_at(load_experiment("posts.yaml"))
-    assert rows_in(look) == (480 if saved == "splits" else 160)
-    assert "Training opens 'review' (the text), 'verdict' (the class)." in look.said
-    assert list(look.counts) == ["bad", "good"]  # names that the file holds beside its codes
-    data = data_of(Path("pets.yaml").read_text())
-    assert (data["name"], data["image_column"], data["target"]) == ("hub", "photo", "kind")
-    assert rows_in(look_at(load_experiment("pets.yaml"))) == 120
 
 
 @pytest.mark.parametrize(("rows", "updates"), [(20, 300), (417, 300), (5_000, 300), (100_000, 1_600)])

@@ -337,23 +337,6 @@ def _column(rows: Any, name: str) -> Any:
     return rows.select_columns([name]).with_format("arrow")[:][name]
 
 
-def first_columns(split: Any, count: int) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the columns of the first rows as texts, classes by name, and the names of those that hold pictures."""
-    import datasets
-
-    some = split.select(range(min(count, len(split))))
-    table, pictures = {}, []
-    for name, feature in split.features.items():
-        if isinstance(feature, datasets.Image):
-            pictures.append(name)
-        elif isinstance(feature, datasets.ClassLabel):
-            known = {str(code): label for code, label in enumerate(feature.names)}
-            table[name] = [known.get(cell, "") for cell in cells_of(_column(some, name))]
-        elif isinstance(feature, datasets.Value):
-            table[name] = cells_of(_column(some, name))
-    return table, pictures
-
-
 def is_saved(folder: Path) -> bool:
     """Return whether ``save_to_disk`` of the library wrote a folder."""
     return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()

@@ -135,13 +135,6 @@ def read_columns(
     return found
 
 
-def holds_pictures(path: Path) -> bool:
-    """Return whether a table is a parquet file with a column of pictures, as the library `datasets` writes them."""
-    if suffix_of(path) != ".parquet":
-        return False
-    return any(pa.types.is_struct(one.type) and one.type.get_field_index("bytes") >= 0 for one in _parquet_fields(path))
-
-
 def first_rows(path: Path, count: int) -> dict[str, list[str]]:
     """Return the columns of the first ``count`` rows of a table as texts, by name.
 

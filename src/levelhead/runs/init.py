@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from levelhead.data.base import SPLITS
-from levelhead.data.hub import Hub, first_columns, is_saved
+from levelhead.data.hub import is_saved
 from levelhead.data.image_folder_csv import ImageFolderCsv
 from levelhead.data.splits import SPLIT_WORDS, known_splits, splits_setting
 from levelhead.data.text_csv import TextCsv
-from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, first_rows, holds_pictures
+from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, first_rows, table_files
 from levelhead.plain_yaml import read_yaml
+from levelhead.report.text import joined
 from levelhead.runs.recipe import build_data, override, section
 from levelhead.types import ConfigError, DataError, quoted, require_columns
 
@@ -79,29 +79,27 @@ class Guess:
     said: list[str] = field(default_factory=list)
 
 
-def find_tables(path: Path) -> list[Path]:
-    """Return the table that ``path`` is, or those of the splits in the folder that it is, also in parts.
+def find_table(path: Path) -> tuple[Path, bool]:
+    """Return the table that ``path`` is, or the first of those in the folder that it is, and whether it stands alone.
 
     Errors: :class:`~levelhead.types.DataError` where there is none, or no telling which.
     """
     if path.is_dir():
-        tables = sorted(one for one in path.iterdir() if one.is_file() and one.name.endswith(ANY_SUFFIXES))
-        splits = [one for one in tables if re.split(r"[.]|-\d+-of-", one.name)[0] in SPLIT_WORDS]
-        below = [one for one in sorted(path.iterdir()) if one.is_dir() and one.name in SPLIT_WORDS]
-        splits += [file for one in below for file in sorted(one.iterdir()) if file.name.endswith(ANY_SUFFIXES)]
-        chosen = tables if len(tables) == 1 and not below else splits
-        if not chosen:
+        if is_saved(path):
             raise DataError(
-                f"{path} holds {len(tables)} tables ({', '.join(ANY_SUFFIXES)}), and none is called train. Name one: "
-                f"levelhead init {path / 'FILE.csv'}. Pictures need a folder for each "
-                "class, or a csv that names each file and its class."
+                f"{path} was saved by the library datasets. Write a recipe with data: {{name: hub, path: {path}, "
+                "target: COLUMN, text_column: COLUMN}, or save a parquet file."
             )
-        return chosen
+        tables = [one for one in path.iterdir() if one.is_file() and one.name.endswith(ANY_SUFFIXES)]
+        if len(tables) == 1 and not any(one.is_dir() and one.name in SPLIT_WORDS for one in path.iterdir()):
+            return tables[0], True
+        words = [word for word, split in SPLIT_WORDS.items() if split == "train"]
+        return table_files(path, *words, suffixes=ANY_SUFFIXES)[0], False
     if not path.exists():
         raise DataError(f"There is no {path}. Give a table ({', '.join(ANY_SUFFIXES)}), or a folder of them.")
     if not path.name.endswith(ANY_SUFFIXES):
         raise DataError(f"{path} does not end in {', '.join(ANY_SUFFIXES)}. Save it as one of these.")
-    return [path]
+    return path, True
 
 
 def list_pictures(folder: Path) -> list[tuple[str, str, str]]:
@@ -133,18 +131,12 @@ def list_pictures(folder: Path) -> list[tuple[str, str, str]]:
     return rows
 
 
-def guess_columns(
-    table: Mapping[str, Sequence[str]],
-    folder: Path,
-    pictures: str | None = None,
-    told: Mapping[str, Any] | None = None,
-) -> Guess:
+def guess_columns(table: Mapping[str, Sequence[str]], folder: Path, told: Mapping[str, Any] | None = None) -> Guess:
     """Guess what the columns of a table are: texts or pictures, the class, splits, ids, and what is about people.
 
-    ``table`` holds the first rows, ``folder`` is where files of pictures are looked for, and ``pictures`` names the
-    column of pictures where that is known. ``told`` has the options of the recipe's data that the user named. A column
-    whose name or values say something of people is never an input, and never the target unless the user says so; a
-    column of splits, a count and an id are never the target.
+    ``table`` holds the first rows, and ``folder`` is where files of pictures are looked for. ``told`` has the options
+    of the recipe's data that the user named. A column whose name or values say something of people is never an input,
+    and never the target unless the user says so; a column of splits, a count and an id are never the target.
 
     Errors: :class:`~levelhead.types.DataError` where no column can be an input, where none or several can be the
     target, and where a column of splits holds words that are not known.
@@ -167,9 +159,9 @@ def guess_columns(
     whose = _guess_person(guess, table, free, told)
     free = [name for name in free if name not in (guess.split, guess.identifier, *whose)]
 
-    files = [name for name in free if name == pictures or _are_pictures(table[name], folder)]
+    files = [name for name in free if _are_pictures(table[name], folder)]
     if files:
-        picture = told.get("file_column", told.get("image_column"))
+        picture = told.get("file_column")
         guess.pictures, guess.inputs = True, [picture] if picture in files else files[:1]
     else:
         guess.inputs = _told_texts(free, table, told)
@@ -181,12 +173,12 @@ def guess_columns(
     named = [str(told["target"])] if told.get("target") else _by_name(classes, TARGET)
     if not guess.inputs:
         raise DataError(
-            f"No column of {_names(table)} looks like a text or a picture's file. Is it a table of numbers? levelhead "
+            f"No column of {_list(table)} looks like a text or a picture's file. Is it a table of numbers? levelhead "
             "trains on texts and pictures; predictions of any model are audited by levelhead audit."
         )
     if not (named or targets):
         raise DataError(
-            f"No column of {_names(table)} looks like a class: between 2 and {MOST_CLASSES} different values in the "
+            f"No column of {_list(table)} looks like a class: between 2 and {MOST_CLASSES} different values in the "
             f"first {len(next(iter(table.values()))):,} rows, no count, and not about people. Name it: "
             "--set data.target=COLUMN."
         )
@@ -305,6 +297,7 @@ COMMENTS = {
     "target": "the class to predict",
     "splits": "what its values represent",
     "id_column": "written beside predictions; training does not see it",
+    "person_column": "whom a row is of: such rows stay together in intervals",
 }
 SENSITIVE = (
     "  # Whom an evaluation compares. Training does not open these columns. [] where no groups are known:",
@@ -411,15 +404,10 @@ def write_recipe(
         raise ConfigError(f"--set {quoted(wrong[0])}: a first recipe takes options of its data, as data.target=label.")
     told = section(override({}, settings), "data")
     place = place or Path(f"{path.resolve().name.split('.')[0] or 'mine'}.yaml")
-    if pictures:
-        draft = _of_pictures(path, pictures, place.with_suffix(".csv"))
-    elif path.is_dir() and (is_saved(path) or _is_repository(path)):
-        draft = _of_hub(path, told)
-    else:
-        draft = _of_tables(path, told)
+    draft = _of_pictures(path, pictures, place.with_suffix(".csv")) if pictures else _of_tables(path, told)
     text = draft.text(str(place), told, method, backbone)
     data = build_data(section(read_yaml(text, "the recipe"), "data"))
-    if not pictures and isinstance(data, TextCsv | ImageFolderCsv | Hub):
+    if not pictures and isinstance(data, TextCsv | ImageFolderCsv):
         data.class_names()
     return text, draft.guess
 
@@ -439,17 +427,16 @@ def _of_pictures(folder: Path, rows: Sequence[tuple[str, str, str]], table: Path
 
 
 def _of_tables(path: Path, told: Mapping[str, Any]) -> Draft:
-    tables = find_tables(path)
-    table = first_rows(tables[0], LOOKED_AT)
+    file, alone = find_table(path)
+    table = first_rows(file, LOOKED_AT)
     if not any(table.values()):
-        raise DataError(f"{tables[0]} has no rows.")
-    folder = tables[0].parent.resolve()
-    guess = guess_columns(table, folder, None, told)
-    one, rows = len(tables) == 1, len(next(iter(table.values())))
-    if guess.pictures and not one:
-        raise DataError(f"{path}: pictures are read from one csv with a split column, and there are {len(tables)}.")
-    named = {"csv": tables[0].name} if guess.pictures else {"file": tables[0].name} if one else {}
-    return _of_table(tables[0].name if one else folder.name, folder, guess, rows, named)
+        raise DataError(f"{file} has no rows.")
+    folder = (file.parent if alone else path).resolve()
+    guess, rows = guess_columns(table, folder, told), len(next(iter(table.values())))
+    if guess.pictures and not alone:
+        raise DataError(f"{path}: pictures are read from one csv with a split column, and there are several tables.")
+    named = {"csv" if guess.pictures else "file": file.name} if alone else {}
+    return _of_table(file.name if alone else folder.name, folder, guess, rows, named)
 
 
 def _of_table(what: str, folder: Path, guess: Guess, rows: int, named: Mapping[str, str]) -> Draft:
@@ -457,7 +444,7 @@ def _of_table(what: str, folder: Path, guess: Guess, rows: int, named: Mapping[s
     data: dict[str, Any] = {"name": "image-folder-csv" if guess.pictures else "text-csv"}
     data |= {"folder": str(folder.resolve()), **named}
     options = ("file_column",) if guess.pictures else ("text_column", "pair_column")
-    data |= dict(zip(options, guess.inputs, strict=False)) | _roles(guess)
+    data |= dict(zip(options, guess.inputs, strict=False)) | {"target": guess.target, "sensitive": guess.sensitive}
     comments = {}
     if named and guess.split:
         data["split_column"] = guess.split
@@ -466,52 +453,10 @@ def _of_table(what: str, folder: Path, guess: Guess, rows: int, named: Mapping[s
         by = guess.person if guess.person else "number" if guess.pictures else "text"
         data |= {"validation_share": 0.1, "test_share": 0.2}
         comments["validation_share"] = f"rows are assigned to the splits by a hash of their {_plain(by)}"
-    return Draft(what, data | _columns(guess), guess, rows, comments | _of_person(guess))
-
-
-def _of_hub(folder: Path, told: Mapping[str, Any]) -> Draft:
-    """Draft a recipe for a folder that the library `datasets` can load."""
-    splits = Hub(path=str(folder.resolve())).open_splits()
-    known = known_splits(list(splits))
-    names = {split: next((name for name in splits if known.get(name) == split), None) for split in SPLITS}
-    source = names["train"] or next(iter(splits))
-    table, pictures = first_columns(splits[source], LOOKED_AT)
-    if pictures:
-        # The pictures' column is known from its type; the rest is guessed as of any table.
-        table[pictures[0]] = [f"{row}.jpg" for row in range(len(next(iter(table.values()), [0])))]
-    guess = guess_columns(table, folder, pictures[0] if pictures else None, told)
-    guess.said.append(f"Splits: {_list(list(splits))}.")
-    data: dict[str, Any] = {"name": "hub", "path": str(folder.resolve())}
-    options = ("image_column",) if guess.pictures else ("text_column", "pair_column")
-    data |= dict(zip(options, guess.inputs, strict=False)) | _roles(guess) | {"train_split": source}
-    data |= {f"{split}_split": names[split] for split in SPLITS[1:]} | _columns(guess)
-    comments = {f"{split}_split": "a share of the training rows, by a hash" for split in SPLITS[1:] if not names[split]}
-    comments["name"] = "a set that the library datasets loads"
-    return Draft(folder.resolve().name, data, guess, len(splits[source]), comments | _of_person(guess))
-
-
-def _roles(guess: Guess) -> dict[str, Any]:
-    return {"target": guess.target, "sensitive": guess.sensitive}
-
-
-def _columns(guess: Guess) -> dict[str, str]:
-    """Return the columns of ids and people; pictures have names of their own."""
-    found = {"id_column": None if guess.pictures else guess.identifier, "person_column": guess.person}
-    return {option: column for option, column in found.items() if column}
-
-
-def _of_person(guess: Guess) -> dict[str, str]:
-    kept = "" if guess.split else "kept in one split, "
-    return {"person_column": f"whom a row is of: {kept}together in intervals"}
-
-
-def _is_repository(folder: Path) -> bool:
-    """Say whether a folder is laid out as sets on the Hugging Face hub are: tables in data/, or tables of pictures."""
-    tables = [one for one in folder.iterdir() if one.is_file() and one.name.endswith(ANY_SUFFIXES)]
-    if tables:
-        return any(holds_pictures(one) for one in tables)
-    below = folder / "data"
-    return below.is_dir() and any(one.is_file() and one.name.endswith(ANY_SUFFIXES) for one in below.iterdir())
+    # Pictures have names of their own.
+    columns = {"id_column": None if guess.pictures else guess.identifier, "person_column": guess.person}
+    data |= {option: column for option, column in columns.items() if column}
+    return Draft(what, data, guess, rows, comments)
 
 
 def refuse_existing(out: Path, force: bool) -> None:
@@ -576,13 +521,9 @@ def _distinct(values: Sequence[str]) -> int:
     return len(found)
 
 
-def _names(table: Mapping[str, Sequence[str]]) -> str:
-    return _list(list(itertools.islice(table, 12))) + (" and more" if len(table) > 12 else "")
-
-
-def _list(names: Sequence[str]) -> str:
-    shown = [quoted(name) for name in names[:12]] + (["others"] if len(names) > 12 else [])
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+def _list(names: Iterable[str]) -> str:
+    shown = list(map(quoted, names))
+    return joined(shown[:12] + ["others"] * (len(shown) > 12))
 
 
 def _value(value: Any) -> str:
