@@ -177,9 +177,8 @@ def test_a_checkpoint_in_parts_is_measured_as_a_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_an_adapter_that_lacks_matrices_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_that_lacks_matrices_is_an_error(tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    monkeypatch.setattr("levelhead.loading.PATIENCE", 1)
     adapter = tmp_path / "adapter"
     network, words = load_language_model(KlaadModel(str(llama(tmp_path / "base")), lora_rank=2))
     network.save_pretrained(adapter)
@@ -197,7 +196,6 @@ def test_an_adapter_that_lacks_matrices_is_an_error(tmp_path: Path, monkeypatch:
     save_file(weights, file)
     for entries, match in (
         ({"r": 10**9}, "gives no adapter"),
-        ({"target_modules": "(([a-z._0-9])+)+!"}, "takes more than 1 seconds"),
         ({"base_model_name_or_path": str(adapter)}, "stands on it in turn"),
     ):
         settings.write_text(json.dumps({**usual, **entries}))

@@ -12,8 +12,6 @@ import logging
 import math
 import pickle
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,21 +35,7 @@ ELSEWHERE = re.compile(r"(hf[-_]hub|local-dir):", re.IGNORECASE)  # timm fetches
 IMPLEMENTATION = re.compile(r"(attn|experts)_implementation$")
 SPARE_NUMBERS, SPARE_TENSORS = 2**26, 256  # for tables that are computed (masks, positions), and for tied weights
 PACKED = 8  # numbers of 4 bits in one of 32, in files of quantised weights
-PATIENCE = 5  # seconds for the regular expressions of an adapter, which take milliseconds
 SHARD = re.compile(r"\w[\w.-]*")
-REPEATS = re.compile(r"[*+?{]")
-MATCH_ALL = r"""
-import json, re, sys
-patterns, names = json.load(sys.stdin)
-for pattern in patterns:
-    for form in ("%s", r"(.*\.)?(%s)$", r"(^|.*\.)%s($|\..*)", r"(?:^|.*?\.)%s\.(?P<idx>\d+)\."):
-        try:
-            compiled = re.compile(form.replace("%s", pattern))
-        except (re.error, OverflowError, RecursionError):
-            continue
-        for name in names:
-            compiled.fullmatch(name) or compiled.match(name)
-"""
 CLASSIFICATIONS = ("IMAGE", "SEQUENCE", "AUDIO", "VIDEO")
 # What pretraining left in a checkpoint beside the network that is used: no language model reads it.
 OF_PRETRAINING = re.compile(r"(^|\.)(pooler|seq_relationship|sop_classifier)\.")
@@ -323,45 +307,6 @@ def _adapter_folder(place: str) -> Path | None:
         if (folder / ADAPTER).is_file():
             return folder
     return None
-
-
-def refuse_slow_patterns(option: str, place: str, names: Iterable[str]) -> None:
-    """Raise :class:`ConfigError` for an adapter with a regular expression that takes seconds to match ``names``.
-
-    Matching cannot be stopped within a process, so another one tries it. PEFT puts some expressions into longer ones.
-    """
-    try:
-        settings = json.loads((Path(place) / ADAPTER).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):  # whoever loads it says so
-        return
-    patterns = sorted({text for text in _texts(settings) if REPEATS.search(text)})
-    if not patterns:
-        return
-    try:
-        subprocess.run(
-            [sys.executable, "-I", "-S", "-c", MATCH_ALL],
-            input=json.dumps([patterns, list(names)]).encode(),
-            timeout=PATIENCE,
-            check=False,
-            capture_output=True,
-        )
-    except subprocess.TimeoutExpired:
-        raise ConfigError(
-            f"{option} {place} has a regular expression in {ADAPTER} that takes more than {PATIENCE} seconds to match. "
-            "Name its target_modules in a list."
-        ) from None
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a JSON value, keys included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for key in value:
-            yield from _texts(key)
-        if isinstance(value, dict):
-            for inner in value.values():
-                yield from _texts(inner)
 
 
 def _weights_there(place: str, options: Mapping[str, Any]) -> dict[str, int] | None:

@@ -20,7 +20,6 @@ from levelhead.loading import (
     ADAPTER,
     adapter_tensors,
     explained,
-    refuse_slow_patterns,
     refuse_strange_adapter,
 )
 from levelhead.types import ConfigError
@@ -130,7 +129,6 @@ def load_adapter(place: str | Path, load_base: Callable[[str], Any], *, allow_mi
     if not Path(base).is_dir() and (Path(place) / base).is_dir():  # moved together
         base = str(Path(place) / base)
     network = load_base(base)
-    refuse_slow_patterns(OPTION, str(place), (name for name, _ in network.named_modules()))
     with explained(OPTION, str(place), None, "weights"):
         there = set(adapter_tensors(str(place)))
     lost = [

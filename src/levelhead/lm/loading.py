@@ -17,7 +17,6 @@ from levelhead.loading import (
     load_tokenizer_of,
     load_weights,
     refuse_adapter_mismatch,
-    refuse_slow_patterns,
     refuse_strange_adapter,
     refuse_unknown_tokens,
 )
@@ -155,7 +154,6 @@ def _with_adapter(option: str, place: str, **options: Any) -> tuple[Any, Any, bo
     network, tokenizer, causal = load_checkpoint(
         f"The base model of {option} {place},", place_of(base), revision=adapter.revision, **options
     )
-    refuse_slow_patterns(option, place, (name for name, _ in network.named_modules()))
     with explained(option, place, None, "adapter"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Found missing adapter keys")  # an error below
         # Without memory at first: matrices of another rank than those in the file are noticed before they take any.

@@ -1,7 +1,6 @@
 """Debiased models under LoRA: they train, and their adapter carries statistics and projector."""
 
 import json
-import time
 
 import pytest
 import tokenizers
@@ -229,21 +228,6 @@ def test_an_adapter_whose_base_cannot_be_says_so(tmp_path):
     for name, reason in (("a", "stands on it in turn"), ("c", "stands on it in turn"), ("d", "names no base model")):
         with pytest.raises(ConfigError, match=reason):
             lh.from_pretrained(tmp_path / name)
-
-
-BOMB = "(([a-z._0-9])+)+!"
-
-
-@pytest.mark.parametrize(
-    "settings", [{"target_modules": BOMB}, {"rank_pattern": {BOMB: 2}}, {"modules_to_save": [BOMB]}], ids=list
-)
-def test_a_regular_expression_bomb_ends_within_seconds(settings, tmp_path, monkeypatch):
-    monkeypatch.setattr("levelhead.loading.PATIENCE", 0.5)  # with 5 the test takes that long for each entry
-    changed(tmp_path, **settings)
-    begun = time.monotonic()
-    with pytest.raises(ConfigError, match="takes more than"):
-        lh.from_pretrained(tmp_path)
-    assert time.monotonic() - begun < 60
 
 
 def test_a_text_pipeline_serves_an_adapter():
