@@ -133,8 +133,10 @@ class Task:
         return HeldOut(split.features, split.labels, *self.layer, split.groups, self.seed, self.train)
 
 
-def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iterator[tuple[Task, bool]]:
-    """Yield every task of a network, and whether it is refitted, not explained alone."""
+def tasks_of(
+    name: str, run: Path, data_root: Path | None, others: bool, views: bool = True
+) -> Iterator[tuple[Task, bool]]:
+    """Yield every task of a network, and whether it is refitted, not explained alone; ``views`` as ``colour`` needs."""
     refitting = Refitting(run, data_root)
     data, seed = refitting.run.experiment.data, refitting.run.experiment.seed
     columns = {split: _columns(refitting, split) for split in SPLITS}
@@ -144,7 +146,7 @@ def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iter
         for split in (SPLITS if others or knows else SPLITS[1:])
     }
     people = np.unique(columns["train"]["celeb_id"], return_inverse=True)[1] if knows else None
-    seen = {split: colours(refitting, split) for split in SPLITS[:2]}
+    seen = {split: colours(refitting, split) for split in SPLITS[:2]} if views else {}
     own = _splits(refitting, features, columns)
     held = HeldOut.of(
         refitting.model,
@@ -155,7 +157,7 @@ def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iter
     )
     target = str(getattr(data, "target", name))
     rows = people if people is None else PeopleRows(features["train"], _labels(refitting, "train"), people)
-    colour = score(fitted(seen["train"], _labels(refitting, "train")), seen["validation"])
+    colour = score(fitted(seen["train"], _labels(refitting, "train")), seen["validation"]) if views else None
     yield Task(target, f"{name}, its own", seed, (held.weight, held.bias), *own, rows, colour), True
     if not others:
         return
@@ -173,7 +175,9 @@ def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iter
         layer = at_rate(layer, features["validation"], float(labels["validation"].mean()))
         splits = [replace(split, labels=labels[key]) for key, split in zip(("validation", "test"), own, strict=True)]
         rows = people if people is None else PeopleRows(features["train"], labels["train"], people)
-        colour = score(fitted(seen["train"], labels["train"]), seen["validation"]) if attribute in chosen else None
+        colour = (
+            score(fitted(seen["train"], labels["train"]), seen["validation"]) if views and attribute in chosen else None
+        )
         yield Task(attribute, name, seed, layer, *splits, rows, colour), attribute in chosen
 
 

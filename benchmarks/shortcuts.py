@@ -43,8 +43,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelhead.bench import collect
 from levelhead.bench.grid import Grid, complete, make_cells
+from levelhead.bench.tables import collect
 from levelhead.data import SPLITS, Examples, Groups, Split
 from levelhead.data.images import ImageInputs
 from levelhead.data.portraits import CLASS_NAMES, SIDE, Portraits
@@ -107,8 +107,8 @@ class Marked(Portraits):
 
 @lru_cache
 def marks(entry: str) -> Tensor:
-    """Return the two marks, (2, 3, 64, 64) int64 between -1 and 1, each in a corner of 12 by 12 pixels."""
-    side = 12
+    """Return the two marks, (2, 3, 64, 64) int64 between -1 and 1, each in a corner of 28 by 28 pixels."""
+    side = 28
     row, column = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
     rising = 2 * ((row + column) % 4 < 2) - 1
     both = torch.zeros(2, 3, SIDE, SIDE, dtype=torch.int64)
@@ -127,7 +127,7 @@ def map_of() -> Grid:
     base = read_recipe(find_recipe("portraits_erm_shortcut"))
     base["data"] = {"name": "shortcuts:Marked", "difficulty": 0.6, "train_size": 1000, "validation_size": 200}
     base["data"]["test_size"] = 1000
-    rows = {}
+    rows: dict[str, dict[str, Any]] = {}
     for column, (less, share) in COLUMNS.items():
         for entry, visible in VISIBLE.items():
             data = {"data.entry": entry, "data.visible": visible // less, "data.contradicting": share}

@@ -66,6 +66,7 @@ from ladder import (
 from ladder import score as log_odds
 from scipy import linalg, stats
 
+from levelhead.machine import cpu_name
 from levelhead.methods import FewLabel
 from levelhead.methods.directions import less_means, standardized, without_directions
 from levelhead.methods.identities import between_people, scatters
@@ -165,7 +166,7 @@ def signs(task: Task) -> dict[str, float]:
 
 def measured(run: Path, data_root: Path | None) -> dict[str, Any]:
     """Return a network's candidates, and its changes: first the measured one, then replicates of people."""
-    ((task, _),) = tasks_of(run.name, run, data_root, others=False)
+    ((task, _),) = tasks_of(run.name, run, data_root, others=False, views=False)
     refitting = Refitting(run, data_root)
     columns = _columns(refitting, "train")
     others = np.stack([columns[name] for name in OTHERS if name != task.name], 1).astype(float)
@@ -185,6 +186,14 @@ def measured(run: Path, data_root: Path | None) -> dict[str, Any]:
         "plain": means["ERM"][:, 0].tolist(),
         "changes": changes,
     }
+
+
+def kept(run: Path, data_root: Path | None) -> dict[str, Any]:
+    """Return what :func:`measured` returns, measured once and kept in the run folder."""
+    file = run / "sign.json"
+    if not file.exists():
+        write_json(file, measured(run, data_root) | {"hardware": cpu_name()})
+    return read_json(file)
 
 
 def summary(networks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -280,8 +289,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     asked = parser.parse_args()
     if asked.what == "measure":
-        tasks = summary([measured(run, asked.data_root) for run in asked.runs])
-        write_json(asked.json, {"tasks": tasks, "verdicts": verdicts(tasks)})
+        tasks = summary(networks := [kept(run, asked.data_root) for run in asked.runs])
+        hardware = sorted({one["hardware"] for one in networks})
+        write_json(asked.json, {"tasks": tasks, "verdicts": verdicts(tasks), "hardware": hardware})
     print(table(read_json(asked.json)))
 
 

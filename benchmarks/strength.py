@@ -186,7 +186,7 @@ def heads(networks: list[str], data_root: Path | None) -> Iterator[Task]:
     """Yield the heads that no verdict rests on."""
     for text in networks:
         name, _, run = text.partition("=")
-        for number, (task, in_ladder) in enumerate(tasks_of(name, Path(run), data_root, others=True)):
+        for number, (task, in_ladder) in enumerate(tasks_of(name, Path(run), data_root, others=True, views=False)):
             if not in_ladder and number > 0:  # the first is the network's own task
                 print(f"{task.name}, seed {task.seed}", flush=True)
                 yield task

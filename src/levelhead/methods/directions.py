@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize, sparse, special
 
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray
 
@@ -40,10 +40,9 @@ def without_directions(held: HeldOut, directions: FloatArray, budget: float) -> 
 
 def less_means(values: FloatArray, codes: IntArray) -> FloatArray:
     """Return the values (rows, some) less the mean of the rows with the same of ``codes`` (rows,)."""
-    present, codes = np.unique(codes, return_inverse=True)
-    sums = np.zeros((len(present), values.shape[1]))
-    np.add.at(sums, codes, values)
-    return values - (sums / np.bincount(codes)[:, None])[codes]
+    codes = np.unique(codes, return_inverse=True)[1]
+    members = sparse.csr_array((np.ones(len(codes)), codes, np.arange(len(codes) + 1)))
+    return np.asarray(values - (members.T @ values / np.bincount(codes)[:, None])[codes])
 
 
 def regression_within(signal: FloatArray, logits: FloatArray, labels: IntArray) -> FloatArray:
