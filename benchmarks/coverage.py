@@ -1,8 +1,8 @@
 """How often do the intervals of ``levelhead.metrics`` hold the true value?
 
-Simulates audits whose true gaps are known, writes figures and a picture (with --record results/coverage.json and
-docs/images/coverage.png), and fails unless coverage is at least 94% everywhere, and in the plain
-cells at most 98.5% where the true gap exceeds three standard errors (between the two groups that truly differ most).
+Simulates audits whose true gaps are known, writes figures (with --record results/coverage.json), and fails unless
+coverage is at least 94% everywhere, and in the plain cells at most 98.5% where the true gap exceeds three standard
+errors (between the two groups that truly differ most).
 
     python benchmarks/coverage.py --workers 2            # about ten minutes on two cores
     python benchmarks/coverage.py --trials 200           # a look
@@ -45,17 +45,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import coverage_decided
 import coverage_more
 import coverage_scores
 import coverage_unknown
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from coverage_designs import HIGHEST, LOWEST, Design, Record, of_figures, simulated, too_low
 from measure import ROOT, destinations
@@ -277,66 +272,6 @@ def plain_designs() -> Iterator[Design]:
     return (audited(cell, place, True) for place, cell in enumerate(cells, first))
 
 
-STYLES = {
-    "accuracy": ("x", "none", "0.4"),
-    "worst_group_accuracy": ("+", "none", "0.4"),
-    "demographic_parity": ("o", "black", "black"),
-    "equal_opportunity": ("s", "white", "black"),
-    "equalized_odds": ("^", "0.6", "black"),
-    "equalized_odds_worst": ("v", "white", "black"),
-}
-
-
-def plot(panel: Any, records: list[dict[str, Any]], place: Callable[[dict[str, Any]], float], across: bool) -> None:
-    """Draw coverages beside each other, told apart by markers and not by colour; ``across``: places go down."""
-    for offset, (name, (marker, face, edge)) in enumerate(STYLES.items()):
-        own = [record for record in records if record["metric"] == name]
-        places = [place(record) + 0.11 * (offset - 2.5) for record in own]
-        coverages = [100 * record["coverage"] for record in own]
-        panel.plot(
-            *((coverages, places) if across else (places, coverages)),
-            linestyle="none",
-            marker=marker,
-            markersize=5,
-            markerfacecolor=face,
-            markeredgecolor=edge,
-            label=name.replace("_", " "),
-        )
-
-
-def draw(plain: list[dict[str, Any]], small: list[dict[str, Any]], path: Path) -> None:
-    """Draw one panel a plain design and size, and one of all small cells."""
-    figure = plt.figure(figsize=(10, 12), layout="constrained")
-    upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.15))
-    axes = upper.subplots(2, 3, sharex=True, sharey=True)
-    for (row, rows), (column, (design, groups)) in itertools.product(enumerate(SIZES), enumerate(DESIGNS)):
-        panel = axes[row, column]
-        panel.axhspan(100 * LOWEST, 100 * HIGHEST, color="0.92")
-        panel.axhline(95, color="black", linewidth=0.8, linestyle="--")
-        cells = [r for r in plain if (r["design"], r["groups"], r["rows"]) == (design, groups, rows)]
-        plot(panel, cells, lambda record: GAPS.index(record["gap"]), False)
-        title = "2 groups" if groups == 2 else f"8 groups, {'one differs' if design == 'one' else 'evenly spread'}"
-        panel.set_title(f"{title}, {rows:,} rows", fontsize=10)
-        panel.set_xticks(range(len(GAPS)), [f"{100 * gap:g}" for gap in GAPS])
-        panel.set_ylim(92, 100.4)
-    axes[1, 1].set_xlabel("true gap (points)")
-    upper.supylabel("audits whose 95% interval holds the truth (%)", fontsize=10)
-    names = list(dict.fromkeys(describe(record) for record in small))
-    panel = lower.subplots()
-    panel.axvspan(100 * LOWEST, 100.4, color="0.92")
-    panel.axvline(95, color="black", linewidth=0.8, linestyle="--")
-    plot(panel, small, lambda record: names.index(describe(record)), True)
-    panel.set_yticks(range(len(names)), names, fontsize=8)
-    panel.set_ylim(len(names) - 0.4, -0.6)
-    panel.set_xlim(92, 100.4)
-    panel.set_xlabel("small cells: intervals that hold the truth (%)")
-    handles, labels = panel.get_legend_handles_labels()
-    lower.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=6)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
 PAIR_SIZES = {
     "8 groups of 100": (100,) * 8,
     "16 groups of 60": (60,) * 16,
@@ -474,7 +409,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=1000, help="simulated audits in each cell (default 1000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="processes; the result does not depend on them")
-    destinations(parser, json=ROOT / "results/coverage.json", figure=ROOT / "docs/images/coverage.png")
+    destinations(parser, json=ROOT / "results/coverage.json")
     parser.add_argument("--only", choices=SERIES, help="simulate one series; the others stay in the file")
     parser.add_argument("--cells", default="", help="only designs whose names hold this; with --only the others stay")
     options = parser.parse_args()
@@ -506,7 +441,6 @@ def main() -> int:
             "seconds": round(time.perf_counter() - start),
             **found,
         }
-        draw(found["cells"], [*found["small_cells"], *found["differences"]], options.figure)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(*(f"missed: {line}" for line in missed), sep="\n")

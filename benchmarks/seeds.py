@@ -1,8 +1,7 @@
 """How often does a comparison over training seeds find a difference, where there is none and where there is one?
 
 Simulates methods on the same test rows with 2, 3, 5 and 10 seeds, compares them with ``levelhead.metrics``, writes
-figures and a picture (with --record results/seeds.json and docs/images/seeds.png), and fails unless, within
-two Monte Carlo standard errors,
+figures (with --record results/seeds.json), and fails unless, within two Monte Carlo standard errors,
 
 - with five seeds or more, a true null is rejected at 5% in 3 to 6% of the comparisons, and the 95% interval holds a
   true difference in 94 to 97% of them;
@@ -29,18 +28,12 @@ of absolute values cannot be below what noise alone makes, its interval is wider
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from measure import ROOT, destinations
 from numpy.typing import NDArray
@@ -181,58 +174,12 @@ def describe(record: dict[str, Any]) -> str:
     )
 
 
-def draw(records: list[dict[str, Any]], path: Path) -> None:
-    """Draw a panel a metric and question: shares over the number of seeds, told apart by markers."""
-    figure, axes = plt.subplots(2, 2, figsize=(10, 6.4), sharex=True, layout="constrained")
-    markers = {"none": "o", "small": "s", "large": "^"}
-    faces = {("alike", False): "black", ("unlike", False): "white", ("alike", True): "0.65", ("unlike", True): "0.85"}
-    places = {seeds: position for position, seeds in enumerate(SEEDS)}
-    variants = [(rows, move, paired) for paired in (False, True) for rows in SHARED for move in MOVES]
-    questions = {
-        "rejected": ("true null rejected at 5% (%)", REJECTED, (0, 9)),
-        "covered": ("true difference held by the 95% interval (%)", COVERED, (91, 100.4)),
-    }
-    for (row, metric), (column, (key, (title, band, limits))) in itertools.product(
-        enumerate(METRICS), enumerate(questions.items())
-    ):
-        panel = axes[row, column]
-        panel.axhspan(100 * band[0], 100 * band[1], color="0.92")
-        panel.axhline(5 if key == "rejected" else 95, color="black", linewidth=0.8, linestyle="--")
-        for offset, (rows, move, paired) in enumerate(variants):
-            cells = [
-                r
-                for r in records
-                if (r["metric"], r["rows"], r["seed_variance"], r["paired"]) == (metric, rows, move, paired)
-            ]
-            if not cells:
-                continue
-            panel.plot(
-                [places[r["seeds"]] + 0.07 * (offset - 4) for r in cells],
-                [100 * r[key] for r in cells],
-                linestyle="none",
-                marker=markers[move],
-                markerfacecolor=faces[rows, paired],
-                markeredgecolor="black",
-                label=f"rows {rows}, seed variance {move}{', paired' if paired else ''}",
-            )
-        panel.set_title(f"{metric.replace('_', ' ')}: {title}", fontsize=10)
-        panel.set_ylim(*limits)
-        panel.set_xticks(range(len(SEEDS)), [str(seeds) for seeds in SEEDS])
-    for panel in axes[1]:
-        panel.set_xlabel("training seeds of each method")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000, help="simulated comparisons in each cell (default 1000)")
     parser.add_argument("--replicates", type=int, default=200, help="bootstrap replicates (default 200)")
     parser.add_argument("--seed", type=int, default=0)
-    destinations(parser, json=ROOT / "results/seeds.json", figure=ROOT / "docs/images/seeds.png")
+    destinations(parser, json=ROOT / "results/seeds.json")
     options = parser.parse_args()
 
     start = time.perf_counter()
@@ -274,7 +221,6 @@ def main() -> int:
     }
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    draw(records, options.figure)
     for line in missed:
         print(f"missed: {line}")
     return 1 if missed else 0
