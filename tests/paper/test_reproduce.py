@@ -23,7 +23,7 @@ from levelhead.bench.grid import Cell, make_cells, read_grid
 from levelhead.paper import reproduce
 from levelhead.paper.items import ITEMS, SCALES, SOURCES, Item, find_item
 from levelhead.paper.published import present_row, published, published_row
-from levelhead.paper.reproduce import Options, distinct, fitting, make_plan
+from levelhead.paper.reproduce import Options, distinct, make_plan
 from levelhead.runs.recipe import section
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_json
@@ -138,12 +138,12 @@ def write_celeba(folder: Path, rows: int) -> None:
 def test_the_owners_files_serve_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The owners' page, which is named where data are missing, has no parquet files."""
     write_celeba(tmp_path / "celeba", 48)
-    small = ["--row", "ERM", "--set", "train.batch_size=8", "--set", "model.layers=1", "--set", "train.epochs=1"]
-    assert run("reproduce", "table2", "--data-root", tmp_path, "--steps", "1", *small) == 0
+    small = ["--row", "ERM", "--set", "train.batch_size=8", "--set", "model.layers=1", "--set", "train.max_steps=1"]
+    assert run("reproduce", "table2", "--data-root", tmp_path, *small) == 0
     told = said(capsys)
     assert "a ViT of width 192" in told
     assert "162,770" not in told, "said of the cut"
-    (config,) = tmp_path.glob("runs/paper/small-1-steps/runs/*/seed-0/config.yaml")
+    (config,) = tmp_path.glob("runs/paper/small/runs/*/seed-0/config.yaml")
     assert yaml.safe_load(config.read_text())["data"]["name"] == "celeba"
     (tmp_path / "UTKFace").mkdir()
     for item, there in {"table1": "utkface", "table7": "celeba", "table5": "celeba", "table4": "multinli"}.items():
@@ -180,13 +180,6 @@ def test_the_list_says_which_data_are_there_and_what_has_been_run(
     assert f"hatexplain/ (not in {tmp_path})" in found["table3"]
     assert "yours: runs/paper/small/table2.json" in found["table2"]
     assert "yours: not run" in found["table7"]
-
-
-def test_what_fits_is_chosen_in_order() -> None:
-    cells = [Cell(str(number), None, Path(f"run-{number}")) for number in range(4)]  # type: ignore[arg-type]
-    seconds = dict(zip((cell.folder for cell in cells), (10.0, 50.0, 15.0, 30.0), strict=True))
-    for minutes, rows in ((60, ["0", "1"]), (30, ["0", "2"]), (5, [])):
-        assert [cell.row for cell in fitting(cells, seconds, minutes)] == rows
 
 
 @pytest.mark.long
@@ -254,26 +247,6 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
     assert "by selection alone" in text
 
 
-@pytest.mark.slow
-def test_a_budget_runs_what_fits_and_writes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One run is said to take an hour: it is left, and the table shows the others and names it."""
-
-    def times(cell: Cell) -> float:
-        return 3600.0 if cell.row == "DAM (paper) without alignment" else 1.0
-
-    monkeypatch.setattr(timing, "_time", times)
-    rows = ("--row", "ERM", "--row", "DAM (paper)", "--row", "DAM (paper) without alignment")
-    options = ("--quick", "--out", tmp_path, "--set", "train.epochs=1", *rows)
-    assert run("reproduce", "table7", *options, "--gpu-minutes", 10) == 0
-    told = said(capsys)
-    assert "Within 10 minutes: 2 runs; left for later: 1." in told
-    record = read_json(tmp_path / "small-quick" / "table7.json")
-    assert "DAM (paper) without alignment" in record["grids"]["table7_small"]["missing"]
-    assert "Not run yet: " in told
-
-
 def test_an_item_that_cannot_be_written_does_not_keep_back_the_others(
     tmp_path: Path, played: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,22 +266,6 @@ def test_an_item_that_cannot_be_written_does_not_keep_back_the_others(
     assert capsys.readouterr().out == "Table 1 cannot be written: cost.json is no JSON.\n"
     with pytest.raises(DataError, match="no JSON"):
         reproduce.run_plans(plans[:1], options, **arguments)
-
-
-def test_timing_takes_from_the_budget(
-    tmp_path: Path, played: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of 10 minutes 5 are gone when ten recipes have been timed, 30 seconds each; runs of 200 seconds follow."""
-    late = SimpleNamespace(seconds=0.0)
-
-    def times(cell: Cell) -> float:
-        late.seconds += 30
-        return 200.0
-
-    played(times)
-    monkeypatch.setattr(reproduce, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late.seconds))
-    assert run("reproduce", "table7", "--quick", "--out", tmp_path, "--gpu-minutes", 10) == 0
-    assert "Within 10 minutes: 1 run; left for later: 9." in said(capsys)
 
 
 def test_the_plan_times_each_recipe_once_and_keeps_what_another_plan_has_timed(tmp_path: Path, played: Any) -> None:
@@ -353,8 +310,6 @@ def test_a_recipe_that_fails_is_named_and_the_others_are_timed(played: Any, caps
     told = said(capsys)
     assert "DAM (levelhead) fails: CUDA out of memory." in told
     assert "In all: 9.0 minutes. 1 run not counted: see above what fails." in told
-    assert run("reproduce", "table7", "--quick", "--minutes", 10) == 0
-    assert "Within 10 minutes: 9 runs; left for later: 1." in said(capsys)
 
 
 def test_a_dry_run_predicts_about_what_a_run_takes(tmp_path: Path) -> None:
@@ -364,7 +319,7 @@ def test_a_dry_run_predicts_about_what_a_run_takes(tmp_path: Path) -> None:
     assert reproduce.train_here(cell) is None
     taken = time.monotonic() - began
     assert taken / 10 < seconds < taken * 10
-    # A rehearsal is planned as one, or else nothing of ``reproduce all --steps 5 --minutes 40`` fits.
+    # A training of a few steps is planned as one.
     train = replace(cell.experiment.train, epochs=1000)
     whole = Cell("whole", replace(cell.experiment, train=train), tmp_path / "whole" / "seed-0")
     short = Cell("short", replace(cell.experiment, train=replace(train, max_steps=5)), tmp_path / "short" / "seed-0")

@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
 import os
 import re
 import subprocess
@@ -447,13 +446,11 @@ def run_grid(
     workers: int = 1,
     launch: Launcher | None = None,
     report: Callable[[Cell, Failure | None, float], None] = lambda cell, failure, seconds: None,
-    deadline: float = math.inf,
 ) -> list[Failure]:
     """Train and evaluate every cell that is not done; a failed cell is reported and does not stop the others.
 
     ``workers`` cells are under way at a time, each a local process unless ``launch`` says otherwise. ``report(cell,
-    failure, seconds)`` is called as each cell ends. No cell begins after ``deadline``, in the seconds of
-    ``time.monotonic()``. Ctrl-C stops the runs; each resumes from its last checkpoint.
+    failure, seconds)`` is called as each cell ends. Ctrl-C stops the runs; each resumes from its last checkpoint.
     """
     missing = [cell for cell in cells if not cell.done]
     failures = []
@@ -461,17 +458,15 @@ def run_grid(
         now = [cell for cell in missing if (cell.refitted is not None) is refits]
         start = launch or LocalProcesses(len(now))
 
-        def timed(cell: Cell, start: Launcher = start) -> tuple[Failure | None, float] | None:
+        def timed(cell: Cell, start: Launcher = start) -> tuple[Failure | None, float]:
             began = time.monotonic()
-            return None if began > deadline else (start(cell), time.monotonic() - began)
+            return start(cell), time.monotonic() - began
 
         with ThreadPoolExecutor(workers) as pool:
             futures = {pool.submit(timed, cell): cell for cell in now}
             try:
                 for future in as_completed(futures):
-                    if (outcome := future.result()) is None:
-                        continue
-                    failure, seconds = outcome
+                    failure, seconds = future.result()
                     failures += [] if failure is None else [failure]
                     report(futures[future], failure, seconds)
             except BaseException:

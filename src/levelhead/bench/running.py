@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,14 +31,13 @@ def run_all(
     ray: str | None,
     console: Console,
     again: str,
-    deadline: float = math.inf,
     launch: Launcher | None = None,
 ) -> int:
     """Run what is missing and return the exit status: 0, 1 if a run failed, 130 if Ctrl-C stopped them.
 
     ``again`` is the command that continues after a failure or a stop. ``workers`` runs go side by side on this machine,
-    or as many as the Ray cluster ``ray`` has processors. No run begins after ``deadline``
-    (``time.monotonic()``). ``launch`` trains a run in another way than as a process of this machine.
+    or as many as the Ray cluster ``ray`` has processors. ``launch`` trains a run in another way than as a
+    process of this machine.
     """
     missing = [cell for cell in cells if not cell.done]
     _announce(cells, missing, folder, workers if ray is None else None, console)
@@ -49,13 +47,10 @@ def run_all(
             _cluster(ray, folder, min(workers, max(1, len(missing)))) as (elsewhere, slots),
             _told(cells, missing, console) as report,
         ):
-            failures = grid.run_grid(cells, workers=slots, launch=elsewhere or launch, report=report, deadline=deadline)
+            failures = grid.run_grid(cells, workers=slots, launch=elsewhere or launch, report=report)
     except KeyboardInterrupt:
         _tell_of_stop(cells, missing, console, again)
         return 130
-    left = 0 if math.isinf(deadline) else sum(not cell.done for cell in cells) - len(failures)
-    if left:
-        _line(console, f"The time is up: {left} of {len(cells)} runs were not started. To continue: {again}")
     if not failures:
         return 0
     console.print(f"\n{len(failures)} of {len(cells)} runs failed:", highlight=False)

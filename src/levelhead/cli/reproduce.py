@@ -55,21 +55,9 @@ def reproduce_command(
     out: Annotated[Path, typer.Option(help="Folder of runs and results; all scales.")] = Path("runs/paper"),
     workers: Workers = 1,
     ray: RayAddress = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            "--gpu-minutes",
-            "--minutes",
-            min=0.1,
-            help="Time a few steps of each run first, then run what fits, most informative first.",
-        ),
-    ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only time a few steps of each run, and print the expected time.")
     ] = False,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Rehearse: stop every training after this many steps. Gives no result.")
-    ] = None,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
     quick: Annotated[
@@ -96,8 +84,6 @@ def reproduce_command(
     check_outputs({}, folders={"--out": out})
     if what == "all" and rows:
         raise ConfigError("--row selects variants of one table: name that table instead of all.")
-    if steps is not None and quick:
-        raise ConfigError("--steps rehearses on the real data and --quick on synthetic data: give one of them.")
     options = Options(
         out,
         scale.value,
@@ -106,7 +92,6 @@ def reproduce_command(
         None if seeds is None else tuple(parse_seeds(seeds)),
         tuple(settings or ()),
         backbone,
-        steps,
         quick,
         tuple(rows or ()),
         min_count,
@@ -122,7 +107,7 @@ def reproduce_command(
         _show_times(plans, options, workers, console)
         return
     again = command_line() or "the same command"
-    status = run_plans(plans, options, workers=workers, ray=ray, console=console, again=again, minutes=minutes)
+    status = run_plans(plans, options, workers=workers, ray=ray, console=console, again=again)
     if status:
         raise typer.Exit(status)
 

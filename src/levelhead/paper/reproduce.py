@@ -6,9 +6,7 @@ finished is never trained again.
 
 from __future__ import annotations
 
-import math
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +22,6 @@ from levelhead.bench.grid import Cell, Failure, Grid, complete, make_cells, read
 from levelhead.bench.of_runs import compared
 from levelhead.bench.page import Comparisons
 from levelhead.bench.running import run_all
-from levelhead.bench.timing import predicted
 from levelhead.inspecting.patches import attention_figure
 from levelhead.inspecting.qk import qk_figure
 from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
@@ -35,7 +32,6 @@ from levelhead.report import blocks
 from levelhead.report.markdown import markdown
 from levelhead.report.page import write_page
 from levelhead.report.terminal import drawn_sections
-from levelhead.report.text import counted
 from levelhead.runs.recipe import assign, section
 from levelhead.storage import data_home, write_atomically, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
@@ -47,10 +43,9 @@ RUNS = "runs"
 class Options:
     """What is requested, for all items alike.
 
-    ``quick`` rehearses on synthetic data; ``steps`` ends every training after this many steps: both give no result.
-    ``rows``
-    are the only variants wanted (empty: all). ``backbone`` takes the place of the grids' pretrained network;
-    ``settings`` (``key=value``) come on top of all rows. ``min_count`` and ``missing`` are those of an audit.
+    ``quick`` rehearses on synthetic data, which gives no result. ``rows`` are the only variants wanted (empty: all).
+    ``backbone`` takes the place of the grids' pretrained network; ``settings`` (``key=value``) come on top of all rows.
+    ``min_count`` and ``missing`` are those of an audit.
     """
 
     out: Path
@@ -60,7 +55,6 @@ class Options:
     seeds: tuple[int, ...] | None = None
     settings: tuple[str, ...] = ()
     backbone: str | None = None
-    steps: int | None = None
     quick: bool = False
     rows: tuple[str, ...] = ()
     min_count: int = MIN_COUNT
@@ -69,13 +63,7 @@ class Options:
     @property
     def folder(self) -> Path:
         """Where runs and results of this scale lie. A rehearsal's lie elsewhere: nobody takes one for the other."""
-        name = self.scale + ("-quick" if self.quick else "") + (f"-{self.steps}-steps" if self.steps else "")
-        return self.out / name
-
-    @property
-    def is_trial(self) -> bool:
-        """Whether what comes out is no result."""
-        return self.quick or self.steps is not None
+        return self.out / (self.scale + "-quick" * self.quick)
 
 
 @dataclass(frozen=True)
@@ -118,8 +106,6 @@ def make_plan(item: Item, options: Options) -> Plan:
 def _grid(name: str, item: Item, options: Options) -> Grid:
     grid = read_grid(name)
     shared = dict(grid.shared)
-    if options.steps is not None:
-        shared["train.max_steps"] = options.steps
     if options.backbone is not None and "backbone" in section(grid.base, "model"):
         shared.pop("model.backbone", None)
         grid = replace(grid, base=assign(grid.base, "model.backbone", options.backbone))
@@ -176,41 +162,18 @@ def needs(item: Item, scale: Scale) -> str:
 
 
 def run_plans(
-    plans: Sequence[Plan],
-    options: Options,
-    *,
-    workers: int,
-    ray: str | None,
-    console: Console,
-    again: str,
-    minutes: float | None = None,
+    plans: Sequence[Plan], options: Options, *, workers: int, ray: str | None, console: Console, again: str
 ) -> int:
-    """Run what is missing and write what there is; return the exit status.
-
-    With ``minutes`` a dry run first times a few steps of every recipe; runs that would not fit are left out, and none
-    begins after that time.
-    """
-    cells, deadline = distinct(plans), math.inf
-    if minutes is not None:
-        deadline, wanted = time.monotonic() + 60 * minutes, len(cells)
-        seconds = predicted(cells, options.folder, console)
-        left = max(0.0, deadline - time.monotonic())  # timing took some of it, too
-        cells = fitting(cells, seconds, left * workers)
-        _say(
-            console, f"Within {minutes:g} minutes: {counted(len(cells), 'run')}; left for later: {wanted - len(cells)}."
-        )
-    status = 0
-    if cells:
-        status = run_all(
-            cells,
-            options.folder,
-            workers=workers,
-            ray=ray,
-            console=console,
-            again=again,
-            deadline=deadline,
-            launch=train_here if options.quick and ray is None else None,
-        )
+    """Run what is missing and write what there is; return the exit status."""
+    status = run_all(
+        distinct(plans),
+        options.folder,
+        workers=workers,
+        ray=ray,
+        console=console,
+        again=again,
+        launch=train_here if options.quick and ray is None else None,
+    )
     for plan in plans:
         try:
             written = write_item(plan, options, console)
@@ -234,20 +197,6 @@ def train_here(cell: Cell) -> Failure | None:
     return None
 
 
-def fitting(cells: Sequence[Cell], seconds: Mapping[Path, float], budget: float) -> list[Cell]:
-    """Return the cells, in order, whose times fit into ``budget`` seconds; what is done costs nothing.
-
-    A cell without a time, which failed when it was timed, does not fit.
-    """
-    chosen, left = [], budget
-    for cell in cells:
-        cost = 0.0 if cell.done else seconds.get(cell.folder, math.inf)
-        if cost <= left:
-            chosen.append(cell)
-            left -= cost
-    return chosen
-
-
 def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
     """Write and show what an item's finished runs say; return the files, none if no run is finished."""
     item, written = plan.item, []
@@ -264,11 +213,11 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
     if not found:
         return []
     stem = options.folder / (item.name if options.protocol == "label-only" else f"{item.name}-{options.protocol}")
-    trial = "A TRIAL: it shows what will be written, and no result." if options.is_trial else ""
+    trial = "A TRIAL: it shows what will be written, and no result." if options.quick else ""
     data = plan.cells[0].experiment.data_name  # --set may have named other data than the item's
     reason = item.reason(options.scale, data)
     record: dict[str, Any] = {"item": item.name, "scale": options.scale, "protocol": options.protocol}
-    record |= {"trial": options.is_trial, "reasons": reason, "grids": {}}
+    record |= {"trial": options.quick, "reasons": reason, "grids": {}}
     texts = [f"# {item.title}: {item.shows}", "", *([trial, ""] if trial else [])]
     _say(console, f"\n{item.title}: {item.shows}. {trial}")
     pages = []
@@ -313,7 +262,7 @@ def _draw_networks(plan: Plan, options: Options, console: Console) -> list[Path]
         return []
     together, file = options.folder / f"{plan.item.name}.png", options.folder / f"{plan.item.name}.json"
     _beside([path for path in written if path.suffix == ".png"], together)
-    write_json(file, {"item": plan.item.name, "trial": options.is_trial, "networks": record})
+    write_json(file, {"item": plan.item.name, "trial": options.quick, "networks": record})
     written = [together, *written, file]
     names = ", ".join(cell.row for cell in done)
     _say(console, f"\n{plan.item.title}: {plan.item.shows}. From left to right: {names}.")
