@@ -140,16 +140,6 @@ def test_rows_without_a_group_are_compared_as_an_audit_compares_them(
     assert "(missing)" in page.read_text()
 
 
-def test_the_fact_line_of_a_page_counts_rows_without_a_group_where_they_are_one(tmp_path: Path) -> None:
-    """Pages forgot the option: of one named group they had no line."""
-    rows = rows_of()
-    rows.loc[rows["group"] != "a", "group"] = None
-    folders = write_runs(tmp_path, rows, erm=0.3, dam=0.3)
-    page = tmp_path / "table.html"
-    assert run("table", *folders, "--missing", "group", "--html", page) == 0
-    assert "best post-processing of erm (FACT)" in page.read_text()
-
-
 @pytest.mark.parametrize(("missing", "epoch"), [("leave out", 0), ("group", 1)])
 def test_the_epoch_of_the_smallest_gap_counts_rows_without_a_group_where_they_are_one(
     missing: str, epoch: int, tmp_path: Path
@@ -173,14 +163,6 @@ def test_no_gap_chooses_an_epoch_by_a_group_without_a_class(tmp_path: Path) -> N
     bad.loc[of_b] = answered(rows, 0.6, 2)[of_b]
     (found,) = collect([write_run(tmp_path / "erm", bad, epochs=[bad, good])], "test")
     assert choose_epoch(found, found.runs[0], LEAKING)[0] == 1
-
-
-def test_the_smallest_loss_chooses_the_epoch(tmp_path: Path) -> None:
-    first, second = answered(rows_of(), 0.1), answered(rows_of(), 0.3, 1)
-    history = [{"val_loss": 0.2}, {"val_loss": 0.6}]
-    (found,) = collect([write_run(tmp_path / "erm", second, epochs=[first, second], history=history)], "test")
-    chosen = found.compare("erm", selection="val_loss").table.rows["erm"]["accuracy"].estimate.value
-    assert chosen == pytest.approx((first["label"] == first["prediction"]).mean())
 
 
 def test_where_a_rule_is_undefined_in_every_epoch_the_last_one_is_taken(

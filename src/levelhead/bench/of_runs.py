@@ -16,7 +16,7 @@ from levelhead.bench.tables import RunSet
 from levelhead.metrics import Counts
 from levelhead.metrics.names import MISSING_GROUP
 from levelhead.report.text import Record
-from levelhead.types import ConfigError, DataError, nearest, quoted
+from levelhead.types import DataError, quoted
 
 
 def compared(
@@ -53,24 +53,15 @@ def baseline_rates(group: RunSet, baseline: str) -> list[tuple[GroupRates, int, 
 
     Beside the rates stand the rows of no such group, and how many of them are answered rightly.
 
-    Args:
-        group: runs on the same rows.
-        baseline: the row's name as :meth:`RunSet.rows` gives it (a comparison has it in ``table.baseline``).
-
     Returns:
         one record a seed.
 
     Raises:
-        ConfigError: there is no such row, or the classes are not two.
         DataError: fewer than two groups have this many rows of each class.
     """
-    rows, classes, least = group.rows(), group.classes, max(1, group.min_count)
-    if baseline not in rows:
-        raise ConfigError(f"There is no variant {baseline!r}. {nearest(baseline, rows)}")
-    if len(classes) != 2:
-        raise ConfigError(f"The FACT line is defined for two classes; there are {len(classes)}.")
+    classes, least = group.classes, max(1, group.min_count)
     found = []
-    for run in rows[baseline]:
+    for run in group.rows()[baseline]:
         frame, (named, left_out) = run.predictions, group.members(run)
         labels, predicted = frame["label"].to_numpy(), frame["prediction"].to_numpy()
         counts = Counts.from_rows(labels, predicted, named)
@@ -100,10 +91,7 @@ def baseline_frontier(group: RunSet, comparison: Comparison, points: int = 61) -
 
     Raises:
         DataError: as :func:`baseline_rates`.
-        ConfigError: the comparison chose epochs or thresholds again: its rows are not the runs' own predictions.
     """
-    if comparison.selection is not None or comparison.positive_rate is not None:
-        raise ConfigError("The FACT line is of the runs' own predictions: compare without selection and threshold.")
     name = comparison.table.baseline
     rates = baseline_rates(group, name)
     ends = [row["equalized_odds"].estimate.high for row in comparison.table.rows.values()]

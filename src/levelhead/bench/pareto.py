@@ -75,8 +75,8 @@ def points_of(comparison: Comparison) -> list[Point]:
     """
     rows = comparison.table.rows
     plain = [name for name in rows if not comparison.marks(name)]
-    pairs = [[rows[name][metric].estimate.value for metric in (MAIN, "accuracy")] for name in plain]
-    kept = dict(zip(plain, pareto_set(np.reshape(pairs, (-1, 2)), (False, True)), strict=True))
+    values = (np.array([rows[name][metric].estimate.value for name in plain]) for metric in (MAIN, "accuracy"))
+    kept = dict(zip(plain, pareto_set(*values), strict=True))
     return [
         Point(
             name,
