@@ -12,11 +12,12 @@ import tempfile
 from pathlib import Path
 
 import torch
+from PIL import Image
 from rich import print
 
 from levelhead.bench.page import Comparisons
 from levelhead.bench.tables import collect
-from levelhead.data.portraits import Portraits, contact_sheet
+from levelhead.data.portraits import Portraits
 from levelhead.inspecting.patches import attention_figure
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import load_experiment
@@ -33,7 +34,13 @@ if os.environ.get("LEVELHEAD_QUICK"):
 # One row for each style and hair colour. A short row is a rare combination: that is the correlation.
 
 # %%
-contact_sheet(Portraits(train_size=200)).save(folder / "portraits.png")
+portraits = Portraits(train_size=200)
+drawn, style = portraits.examples("train"), portraits.groups("train")[0].values
+sheet = torch.full((4, 8, 3, 64, 64), 255, dtype=torch.uint8)  # rows, columns, colours, height, width
+for row, (group, hair) in enumerate([(0, 0), (0, 1), (1, 0), (1, 1)]):
+    members = drawn.inputs.pixels[(style == group) & (drawn.labels == hair)][:8]
+    sheet[row, : len(members)] = members
+Image.fromarray(sheet.permute(0, 3, 1, 4, 2).reshape(4 * 64, 8 * 64, 3).numpy()).save(folder / "portraits.png")
 print(f"saved {folder / 'portraits.png'}")
 
 # %% [markdown]

@@ -27,7 +27,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
 from torch import Tensor
 
 from levelhead.data.base import Card, Examples, Groups, Inputs, Split
@@ -363,29 +362,3 @@ def _paint(
     picture += (noise - 0.5) * ranged("noise", 0.03, 0.13)[..., None]
     pixels = (np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8)
     return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), canvas.codes.reshape(count, SIDE, SIDE)
-
-
-def contact_sheet(
-    dataset: Portraits, split: Split = "train", columns: int = 8, zoom: int = 2, captions: bool = True
-) -> Image.Image:
-    """Return one picture with a captioned row for each group x label, ``columns`` portraits a row.
-
-    A cell with fewer portraits than ``columns`` leaves its row short: that emptiness is the correlation.
-    """
-    drawn = dataset._draw(split)
-    tile, gap, strip = SIDE * zoom, 2 * zoom, 16 if captions else 0
-    cells = [(group, label) for group in range(2) for label in range(2)]
-    sheet = Image.new("RGB", (columns * (tile + gap) + gap, len(cells) * (tile + gap + strip) + gap), (250, 250, 250))
-    pen = ImageDraw.Draw(sheet)
-    for row, (group, label) in enumerate(cells):
-        upper = gap + row * (tile + gap + strip)
-        members = torch.nonzero((drawn.groups == group) & (drawn.labels == label)).flatten()
-        if captions:
-            share = 100 * len(members) / len(drawn.labels)
-            text = f"{GROUP_NAMES[group]}, {CLASS_NAMES[label]}: {share:.1f} % of {split}"
-            pen.text((gap, upper), text, fill=(40, 40, 40))
-        for column, index in enumerate(members[:columns].tolist()):
-            picture = Image.fromarray(drawn.pixels[index].permute(1, 2, 0).numpy())
-            picture = picture.resize((tile, tile), Image.Resampling.NEAREST)
-            sheet.paste(picture, (gap + column * (tile + gap), upper + strip))
-    return sheet
