@@ -39,9 +39,9 @@ class Card:
     task: str
     groups: str
     licence: str
-    citation: str
-    url: str
-    caution: str
+    citation: str = "none"
+    url: str = ""
+    caution: str = "Say who labelled the rows, and how, with every figure."
 
 
 class Inputs(ABC):

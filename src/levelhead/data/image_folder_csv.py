@@ -41,9 +41,6 @@ class ImageFolderCsv(OwnFiles):
         task="the target column",
         groups="the sensitive columns",
         licence="that of your data",
-        citation="none",
-        url="",
-        caution="Say who labelled the pictures, and how, with every figure.",
     )
 
     def __post_init__(self) -> None:

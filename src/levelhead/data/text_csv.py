@@ -48,9 +48,6 @@ class TextCsv(OwnFiles):
         task="the target column",
         groups="the sensitive columns",
         licence="that of your data",
-        citation="none",
-        url="",
-        caution="Say who wrote and who labelled the texts, and how, with every figure.",
     )
 
     def __post_init__(self) -> None:
