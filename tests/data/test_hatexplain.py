@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pandas as pd
 import pytest
 
 from levelhead.data import SPLITS, HateXplain, hatexplain
-from levelhead.data.hatexplain import LABELS, most_frequent
+from levelhead.data.hatexplain import LABELS
 from levelhead.data.texts import Texts
 from levelhead.types import DataError
 
@@ -43,21 +42,19 @@ def post(row: int, labels: list[str], named: list[list[str]]) -> dict[str, Any]:
     return {"post_id": f"{row}_pond", "annotators": notes, "rationales": [], "post_tokens": words}
 
 
-def corpus(extra: list[dict[str, Any]] | None = None) -> dict[str, list[dict[str, Any]]]:
-    """Every case in every split; ``extra`` posts go to the test split."""
-    posts = {
+def corpus() -> dict[str, list[dict[str, Any]]]:
+    """Every case in every split."""
+    return {
         split: [post(100 * place + row, *case[:2]) for row, case in enumerate(CASES)]
         for place, split in enumerate(SPLITS)
     }
-    posts["test"] += extra or []
-    return posts
 
 
-def write_owners(root: Path, posts: dict[str, list[dict[str, Any]]], unused: tuple[dict[str, Any], ...] = ()) -> Path:
+def write_owners(root: Path, posts: dict[str, list[dict[str, Any]]]) -> Path:
     folder = root / "hatexplain"
     folder.mkdir(parents=True)
     # Another order than the splits': these must follow their own lists.
-    records = [record for split in reversed(SPLITS) for record in posts[split]] + list(unused)
+    records = [record for split in reversed(SPLITS) for record in posts[split]]
     (folder / "dataset.json").write_text(json.dumps({record["post_id"]: record for record in records}))
     divisions = {NAMES[split]: [record["post_id"] for record in posts[split]] for split in SPLITS}
     (folder / "post_id_divisions.json").write_text(json.dumps(divisions))
@@ -93,41 +90,6 @@ def test_the_layouts_tell_the_same(tmp_path: Path) -> None:
             (group,) = data.groups(split)
             assert group.values.tolist() == [case[3] for case in CASES]
             assert (group.attribute, group.names[1]) == ("women_targeted", "women targeted")
-
-
-def rivals(count: int, start: int = 900) -> list[dict[str, Any]]:
-    """Communities that are agreed on more often than women: each in twenty posts."""
-    return [
-        post(start + 20 * number + row, [N, N, N], [[f"Club {number}"], [f"Club {number}"], NOBODY])
-        for number in range(count)
-        for row in range(20)
-    ]
-
-
-def test_only_the_ten_most_frequent_communities_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
-    often = [post(5000 + row, [N, N, N], [[name], [name], [name]]) for row in range(30) for name in ("None", "Other")]
-    for row, record in enumerate(often):
-        record["post_id"] = f"often{row}"
-    # Ninth rival: women are tenth, for None and Other take no place. Tenth rival: they are not among the ten.
-    kept = HateXplain(write_owners(tmp_path / "nine", corpus(rivals(9) + often)))
-    assert kept.groups("train")[0].values.tolist() == [case[3] for case in CASES]
-    assert not caplog.records
-    lost = HateXplain(write_owners(tmp_path / "ten", corpus(rivals(10) + often)))
-    assert lost.groups("train")[0].values.tolist() == [0] * len(CASES)
-    assert "no post counts as targeting women" in caplog.text
-
-
-def test_posts_outside_the_splits_are_part_of_the_corpus(tmp_path: Path) -> None:
-    data = HateXplain(write_owners(tmp_path, corpus(), tuple(rivals(10))))
-    assert data.groups("validation")[0].values.sum() == 0
-    assert len(data.examples("test").labels) == len(CASES)
-
-
-def test_of_equally_frequent_communities_the_first_counts() -> None:
-    pairs = [[[name], [name]] for name in [*"abcdefghi", "Women", "z"]]
-    assert most_frequent(pairs) == [*"abcdefghi", "Women"]
-    assert most_frequent([[["b"], ["b"]], [["a"], ["c"]], [["Women"], ["Women", "a"]]]) == ["b", "Women"]
 
 
 def test_training_leaves_the_named_communities_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,8 @@ reader for training drops the named communities while it parses: labels never de
 from __future__ import annotations
 
 import json
-import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -35,16 +32,11 @@ LABELS = ("hatespeech", "normal", "offensive")
 CLASS_NAMES = ("normal", "hateful or offensive")
 GROUP_NAMES = ("women not targeted", "women targeted")
 COMMUNITY = "Women"
-NO_COMMUNITY = ("None", "Other")
-MOST_FREQUENT = 10
 
 WORDS, LABEL, TARGET = "post_tokens", "label", "target"
+FIELDS = {WORDS, LABEL, TARGET}
+UNUSED = ("rationales", "annotator_id")
 LAYOUT_SUFFIXES = (".csv", ".csv.gz")
-
-Named = list[list[str]]
-"""The communities that each annotator of a post names."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,8 +47,7 @@ class Posts(Table):
 
     def header(self) -> list[str]:
         """Return the fields of posts and of their annotators' notes; what they hold is dropped."""
-        self._division()
-        posts = self._posts([], [WORDS, TARGET, LABEL])
+        posts = self._posts(FIELDS)
         return list(dict.fromkeys(key for post in posts for part in (post, *post["annotators"]) for key in part))
 
     def read(self, columns: Sequence[str]) -> tuple[dict[str, list[str]], int]:
@@ -65,57 +56,29 @@ class Posts(Table):
         return found, len(next(iter(found.values())))
 
     def _cells(self, field: str) -> list[str]:
-        posts = self._each(field)
-        if field == LABEL:
-            return [str(_code(labels, self.name, row)) for row, labels in enumerate(posts)]
-        if field == TARGET:
-            frequent = most_frequent(self._each(TARGET, everywhere=True))
-            return [str(_is_targeted(post, frequent)) for post in posts]
-        wrong = [row for row, words in enumerate(posts) if not words]
-        if wrong:
-            raise DataError(f"{self.name}: {len(wrong)} posts have no post_tokens, first post {wrong[0]} (from 0).")
-        return [" ".join(words) for words in posts]
-
-    def _each(self, field: str, *, everywhere: bool = False) -> list[Any]:
-        """Return the words of each post, or what each of its annotators says in a field; opens no other field.
-
-        ``everywhere``: of the posts of the whole set.
-        """
-        posts = self._posts([] if everywhere else self._division(), {WORDS, TARGET, LABEL} - {field})
+        posts = self._posts(FIELDS - {field})
         if field == WORDS:
-            return [post.get(WORDS) for post in posts]
-        for row, post in enumerate(posts):
-            if any(field not in note for note in post["annotators"]):
-                raise DataError(
-                    f"{self.name}: post {row} (from 0) has an annotator without {field!r}; fetch {POSTS} again."
-                )
-        return [[note[field] for note in post["annotators"]] for post in posts]
+            return [" ".join(post.get(WORDS) or ()) for post in posts]
+        if any(field not in note for post in posts for note in post["annotators"]):
+            raise DataError(f"{self.name}: a post has an annotator without {field!r}; fetch {POSTS} again.")
+        said = ([note[field] for note in post["annotators"]] for post in posts)
+        return list(map(_label if field == LABEL else _target, said))
 
-    def _division(self) -> list[str]:
-        """Return the ids of the owners' split; an id in two splits is an error."""
-        path = self.folder / DIVISIONS
-        divisions = _load(path, ())
-        require_columns(sorted(divisions), list(DIVISION_NAMES.values()), str(path))
-        twice = [name for name, count in Counter(chain.from_iterable(divisions.values())).items() if count > 1]
-        if twice:
-            raise DataError(f"{path} lists {len(twice)} posts more than once; fetch it again.")
+    def _posts(self, closed: Iterable[str]) -> list[dict[str, Any]]:
+        """Return the owners' records of the split, in its order, without the ``closed`` fields."""
+        divisions, posts = _load(self.folder / DIVISIONS, ()), _load(self.folder / POSTS, [*UNUSED, *closed])
+        require_columns(sorted(divisions), list(DIVISION_NAMES.values()), str(self.folder / DIVISIONS))
         assert self.split is not None
-        ids: list[str] = divisions[DIVISION_NAMES[self.split]]
-        if not ids:
-            raise DataError(f"{path} has no post in the {self.split} split; fetch it again.")
-        return ids
-
-    def _posts(self, ids: Sequence[str], closed: Iterable[str]) -> list[dict[str, Any]]:
-        """Return records of the owners' file without the ``closed`` fields: those of ``ids``, or all of them."""
-        path = self.folder / POSTS
-        posts = _load(path, ["rationales", "annotator_id", *closed])
+        ids = divisions[DIVISION_NAMES[self.split]]
         absent = [name for name in ids if name not in posts]
         if absent:
-            raise DataError(f"{path} lacks {len(absent)} of {len(ids)} posts of {DIVISIONS}; fetch both again.")
-        chosen = [posts[name] for name in ids] if ids else list(posts.values())
+            raise DataError(
+                f"{self.folder / POSTS} lacks {len(absent)} of {len(ids)} posts of {DIVISIONS}; fetch both again."
+            )
+        chosen = [posts[name] for name in ids]
         wrong = [row for row, post in enumerate(chosen) if not isinstance(post, dict) or not post.get("annotators")]
         if wrong:
-            raise DataError(f"{path}: {len(wrong)} posts have no annotators, first number {wrong[0]}.")
+            raise DataError(f"{self.folder / POSTS}: {len(wrong)} posts have no annotators, first number {wrong[0]}.")
         return chosen
 
 
@@ -125,9 +88,7 @@ class HateXplain(KnownSet):
 
     A post is ``normal`` if most of its annotators say so, and ``hateful or offensive`` otherwise, also where all three
     say different things (the owners' splits hold no such post). Women are targeted if the annotators name them more
-    than once, and if they are one of the ten communities that are named so in most posts of the whole set; ``None``
-    and ``Other`` do not count among the ten. ``layout`` is found by what the folder holds; name it where there are
-    several.
+    than once. ``layout`` is found by what the folder holds; name it where there are several.
     """
 
     layout: Literal["owners", "csv"] | None = None
@@ -188,40 +149,16 @@ class HateXplain(KnownSet):
         return [FileTable(str(path), split, path) for split, path in paths.items()]
 
 
-def most_frequent(posts: Iterable[Named]) -> list[str]:
-    """Return the ten communities that more than one annotator names in most posts, without ``None`` and ``Other``.
-
-    Of two that are named equally often, the one that comes first in the data. (The owners' notebook also counts, for a
-    post without such a community, the last one named; Women's place, the fifth, is the same either way.)
-    """
-    counts = Counter(name for post in posts for name in _agreed(post) if name not in NO_COMMUNITY)
-    frequent = [name for name, _ in counts.most_common(MOST_FREQUENT)]
-    if COMMUNITY not in frequent:
-        logger.warning(
-            "HateXplain: %r is not among the %d communities that are named most often here, so no post counts as "
-            "targeting women. Is the set whole?",
-            COMMUNITY,
-            MOST_FREQUENT,
-        )
-    return frequent
+def _target(named: Sequence[list[str] | None]) -> str:
+    """Return "1" if a post's annotators name women more than once, else "0"."""
+    return str(int(sum((names or []).count(COMMUNITY) for names in named) > 1))
 
 
-def _agreed(post: Named) -> list[str]:
-    """Return the communities that are named more than once."""
-    return [name for name, count in Counter(chain.from_iterable(names or () for names in post)).items() if count > 1]
-
-
-def _is_targeted(post: Named, frequent: Sequence[str]) -> int:
-    return int(COMMUNITY in frequent and COMMUNITY in _agreed(post))
-
-
-def _code(labels: Sequence[Any], where: str, row: int) -> int:
-    """Return 0 if most labels are ``normal``, else 1."""
-    if not labels or any(label not in LABELS for label in labels):
-        raise DataError(
-            f"{where}: the labels of post {row} (from 0) are not all of {', '.join(LABELS)}; fetch the data again."
-        )
-    return int(2 * labels.count("normal") <= len(labels))
+def _label(labels: Sequence[str]) -> str:
+    """Return "0" if most of a post's labels are ``normal``, else "1"; others than the owners' as they are."""
+    if strange := [label for label in labels if label not in LABELS]:
+        return ", ".join(map(str, strange))
+    return str(int(2 * labels.count("normal") <= len(labels)))
 
 
 def _load(path: Path, closed: Iterable[str]) -> dict[str, Any]:
