@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -178,19 +177,6 @@ def test_a_saved_dict_of_pictures(tmp_path: Path) -> None:
     data.check()
     again = Hub(root=write(tmp_path), path="pets", image_size=16).examples("train")
     assert data.examples("train").fingerprint == again.fingerprint
-
-
-@pytest.mark.parametrize("name", ["link.arrow", "gone.arrow"])
-def test_a_saved_set_opens_no_file_outside_its_folder(tmp_path: Path, name: str) -> None:
-    for folder in ("saved", "elsewhere"):
-        one_set().save_to_disk(tmp_path / folder)
-    other = next((tmp_path / "elsewhere").glob("*.arrow")).rename(tmp_path / "elsewhere" / "data.arrow")
-    (tmp_path / "saved" / "link.arrow").symlink_to(other)
-    state = json.loads((tmp_path / "saved" / "state.json").read_text())
-    state["_data_files"] = [{"filename": name}]
-    (tmp_path / "saved" / "state.json").write_text(json.dumps(state))
-    with pytest.raises(DataError, match=r"leads out of|does not name the files|cannot be loaded"):
-        Hub(root=tmp_path, path="saved", text_column="text", validation_split=None, test_split=None).check()
 
 
 def test_a_split_of_a_saved_dict_that_is_a_link_out_of_it_is_refused(tmp_path: Path) -> None:

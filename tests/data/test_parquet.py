@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from drawing import picture
 
 from levelhead.data import CelebA, UTKFace
@@ -100,9 +99,3 @@ def test_the_real_sets_have_their_rows(data: Any, rows: tuple[int, ...], real_da
     dataset.check()
     for split, count in zip(("train", "validation", "test"), rows, strict=True):
         assert len(dataset.groups(split)[0].values) == count
-
-
-@pytest.mark.data
-def test_real_pictures_become_batches(real_data: Path) -> None:
-    examples = UTKFace(root=real_data).examples("validation")
-    assert examples.inputs.batch(torch.arange(2))["pixel_values"].shape == (2, 3, 64, 64)

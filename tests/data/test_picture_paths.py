@@ -15,7 +15,7 @@ import pytest
 from drawing import picture
 from PIL import Image
 
-from levelhead.data import CelebAFolder, ImageFolderCsv, UTKFaceFolder, images
+from levelhead.data import CelebAFolder, ImageFolderCsv, images
 from levelhead.data.base import DataSet
 from levelhead.types import DataError
 
@@ -102,21 +102,6 @@ def test_a_pipe_does_not_hang(make: Callable[..., DataSet], tmp_path: Path) -> N
     os.mkfifo(home(tmp_path) / "pipe.png")
     with pytest.raises(DataError, match=r"pipe\.png is not a regular file"):
         data.examples("train")
-
-
-@pytest.mark.timeout(120)
-def test_a_pipe_among_the_names_of_utkface_does_not_hang(tmp_path: Path) -> None:
-    (tmp_path / "utkface").mkdir()
-    for row in range(ROWS):
-        (tmp_path / "utkface" / f"20_{row % 2}_0_2017.jpg").write_bytes(picture(row))
-        (tmp_path / "utkface" / f"2{row}_{row % 2}_0_2017{row}.jpg").write_bytes(picture(row))
-    data = UTKFaceFolder(root=tmp_path, image_size=8, validation_share=0.01, test_share=0.01)
-    assert len(data.examples("train").labels) > 0
-    for name in ("30_1_0_2017.jpg", "30_1_0_999.jpg"):  # one of a day of several, whose contents are compared
-        os.mkfifo(tmp_path / "utkface" / name)
-        with pytest.raises(DataError, match="is not a regular file"):
-            data.examples("train")
-        (tmp_path / "utkface" / name).unlink()
 
 
 def test_a_device_is_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

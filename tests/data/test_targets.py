@@ -18,7 +18,7 @@ import yaml
 from levelhead.cli.app import main
 from levelhead.data.hub import Hub
 from levelhead.data.image_folder_csv import ImageFolderCsv
-from levelhead.data.splits import known_splits, splits_setting
+from levelhead.data.splits import known_splits
 from levelhead.data.text_csv import TextCsv
 from levelhead.runs.data_check import look_at
 from levelhead.runs.init import write_recipe
@@ -107,17 +107,6 @@ def test_shares_in_float32_reach_the_threshold_that_they_are_printed_as(tmp_path
     own = TextCsv(folder=str(tmp_path), file="t.parquet", text_column="comment_text", threshold=0.7)
     for data in (hub, own):
         assert sum(int(data.examples(split).labels.sum()) for split in ("train", "validation", "test")) == ROWS // 2
-
-
-def test_a_threshold_makes_the_labels_that_it_says(tmp_path: Path) -> None:
-    share = np.random.default_rng(0).random(ROWS).round(3)
-    share[:3] = 0.5
-    expected = int((share >= 0.5).sum())
-    for kind in (TextCsv, Hub):
-        (tmp_path / kind.__name__).mkdir()
-        data = build(tmp_path / kind.__name__, kind, table(label=share), threshold=0.5)
-        found = sum(int(data.examples(split).labels.sum()) for split in ("train", "validation", "test"))
-        assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -237,12 +226,6 @@ def test_init_offers_what_makes_classes_of_a_target_and_takes_it(
     for verb in (["data", "check"], ["train"]):
         assert run(*verb, "t.yaml", "--set", f"data.{option}=null") != 0
         assert f"data.{option}" in capsys.readouterr().err
-
-
-def test_a_word_that_names_no_split_is_left_for_its_owner_to_place() -> None:
-    typed = splits_setting(["Test", "Train", "dev", "holdout"])
-    assert typed.endswith(", with holdout added where it belongs")
-    assert "holdout" not in splits_setting(["Test", "Train", "dev"])
 
 
 @pytest.mark.parametrize("kind", KINDS)

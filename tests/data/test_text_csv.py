@@ -57,16 +57,6 @@ def test_texts_classes_and_groups_come_from_one_table(tmp_path: Path, name: str)
     assert [len(data.examples(split).labels) for split in SPLITS] == [20, 10, 10]
 
 
-def test_labels_beyond_two_to_the_53_are_classes_of_their_own(tmp_path: Path) -> None:
-    """As floats they would be one number."""
-    low = 2**53
-    table = pd.DataFrame({"text": [f"text {row}" for row in range(60)], "label": [low + row % 2 for row in range(60)]})
-    (tmp_path / "own").mkdir()
-    table.to_csv(tmp_path / "own" / "t.csv", index=False)
-    data = TextCsv(root=tmp_path, folder="own", file="t.csv", sensitive=())
-    assert data.examples("train").class_names == (str(low), str(low + 1))
-
-
 @pytest.mark.parametrize("length", [131_073, 1_000_000])
 def test_a_text_of_more_than_131072_characters_is_read(tmp_path: Path, length: int) -> None:
     table = pd.DataFrame({"text": [f"{row} " + "x" * length for row in range(30)], "label": [0, 1] * 15})
@@ -139,13 +129,6 @@ def test_values_are_read_to_the_letter(tmp_path: Path) -> None:
     assert data.examples("train").class_names == ("01", "1")
     (group,) = data.groups("train")
     assert [group.names[value] for value in group.values.tolist()] == (names * 5)[:20]
-
-
-def test_an_empty_group_matters_to_its_split_alone(tmp_path: Path) -> None:
-    data = mine(write(tmp_path, **changed("group", 6, "")))
-    assert len(data.examples("train").labels) == 20
-    assert data.groups("test")[0].names == ("g0", "g1", "g2")
-    assert data.groups("train")[0].values.tolist().count(-1) == 1
 
 
 def test_a_byte_order_mark_and_commas_at_the_end_move_nothing(tmp_path: Path) -> None:

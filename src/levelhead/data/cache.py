@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,7 +28,7 @@ from PIL import features
 from torch import Tensor
 
 from levelhead.data.cache_folder import ADVICE, alone, cache_folder, check_space, is_at
-from levelhead.data.images import SHOW_PROGRESS_FROM, ImageInputs, decode_each, decode_images
+from levelhead.data.images import SHOW_PROGRESS_FROM, Encoded, ImageInputs, decode_each, decode_images
 from levelhead.terminal import tracked
 from levelhead.types import DataError
 
@@ -36,9 +36,7 @@ FORMAT = 2  # raise it when the same bytes would become other pixels
 ATTEMPTS = 3  # to build a file whose folder is removed again and again
 
 
-def picture_inputs(
-    encoded: Sequence[bytes | None], where: Callable[[int], str], image_size: int | None = None
-) -> ImageInputs:
+def picture_inputs(encoded: Encoded, where: Callable[[int], str], image_size: int | None = None) -> ImageInputs:
     """Return the pictures of a split from JPEG or PNG bytes, decoded now or mapped from the cache.
 
     Args:
@@ -66,10 +64,11 @@ def picture_inputs(
     return ImageInputs(mapped)
 
 
-def _key(encoded: Sequence[bytes | None], image_size: int | None) -> str:
+def _key(encoded: Encoded, image_size: int | None) -> str:
     decoders = [features.version(part) for part in ("pil", "jpg", "libjpeg_turbo", "webp")]
     digest = hashlib.blake2b(f"{FORMAT} {decoders} {image_size} {len(encoded)}".encode(), digest_size=16)
-    for content in tracked(encoded, "Reading pictures", shown=len(encoded) >= SHOW_PROGRESS_FROM):
+    for position in tracked(range(len(encoded)), "Reading pictures", shown=len(encoded) >= SHOW_PROGRESS_FROM):
+        content = encoded[position]
         # The length first: two pictures must not hash as one when bytes move from the one to the other.
         digest.update((-1 if content is None else len(content)).to_bytes(8, "little", signed=True))
         digest.update(content or b"")
@@ -91,7 +90,7 @@ def _map(file: Path, count: int) -> Tensor | None:
     return torch.from_numpy(np.asarray(mapped))
 
 
-def _build(file: Path, encoded: Sequence[bytes | None], where: Callable[[int], str], image_size: int | None) -> None:
+def _build(file: Path, encoded: Encoded, where: Callable[[int], str], image_size: int | None) -> None:
     """Decode into ``file`` in one step, unless another process has done it while this one waited.
 
     Nothing is there afterwards if the folder was removed meanwhile.
@@ -114,7 +113,7 @@ def _build(file: Path, encoded: Sequence[bytes | None], where: Callable[[int], s
 def _write(
     handle: BinaryIO,
     folder: Path,
-    encoded: Sequence[bytes | None],
+    encoded: Encoded,
     where: Callable[[int], str],
     image_size: int | None,
 ) -> None:

@@ -11,7 +11,6 @@ The two tables are also taken as csv (``image_id`` and the names in the first li
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,11 +52,7 @@ class OwnersTable(Table):
         return found, len(files)
 
     def _attribute(self, path: Path, place: int, files: Sequence[str]) -> list[str]:
-        rows = self._pairs(path, place)
-        values = dict(rows)
-        if len(values) < len(rows):
-            twice = next(name for name, count in Counter(name for name, _ in rows).items() if count > 1)
-            raise DataError(f"{path}: {quoted(twice)} is there twice.")
+        values = dict(self._pairs(path, place))
         absent = [name for name in files if name not in values]
         if absent:
             raise DataError(f"{path} lacks {len(absent)} pictures of {PARTITION}, first {quoted(absent[0])}.")
@@ -95,15 +90,11 @@ class OwnersTable(Table):
             rows = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
         except ValueError as error:
             raise DataError(f"{path} cannot be read ({error}); fetch it again.") from None
-        if path.stem != ATTRIBUTES:
-            return rows
-        if len(rows) < 2 or not rows[0].strip().isdigit():
+        if path.stem == ATTRIBUTES and not (len(rows) > 1 and rows[0].strip().isdigit()):
             raise DataError(
                 f"{path} does not begin with the number of its pictures: line 1 is that number, line 2 the attributes. "
                 "Put the number there, or fetch the file again."
             )
-        if int(rows[0]) != len(rows) - 2:
-            raise DataError(f"{path}: the first line promises {rows[0].strip()} rows and there are {len(rows) - 2}.")
         return rows
 
 

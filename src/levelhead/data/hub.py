@@ -9,12 +9,11 @@ one's own.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar
 
 from levelhead.data.base import Card, Inputs, Split, dataset_folder
 from levelhead.data.cache import picture_inputs
@@ -22,11 +21,11 @@ from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.own_table import OwnTable
 from levelhead.data.table_set import Roles, Rows, Table
 from levelhead.data.targets import ordered
-from levelhead.data.text_files import cells_of
+from levelhead.data.text_files import cells_of, parts_of
 from levelhead.data.texts import texts_of
 from levelhead.spelling import is_value
 from levelhead.storage import refuse_strange_files
-from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted, require_columns
+from levelhead.types import ConfigError, DataError, LevelheadError, listed, require_columns
 
 PICTURES = "image"  # the column of pictures where nobody names one
 TEXT_KIND = re.compile(r"(large_)?string(_view)?")
@@ -345,46 +344,22 @@ def is_saved(folder: Path) -> bool:
 def _saved_splits(folder: Path) -> Any:
     """Return what ``save_to_disk`` wrote into a folder: a ``DatasetDict``, or one ``Dataset`` under the name train.
 
-    Each part names the files of its rows, and a name that leads out of the part is an error.
+    The files of rows are those that lie there: the library itself follows any path that a listing names.
     """
     import datasets
 
     refuse_strange_files(folder)
-    home = folder.resolve()
-    if "::" in str(home):
-        raise DataError(f"{home}: the library datasets takes '::' for an address in another place. Rename the folder.")
     parts = {"train": folder}
     if not (folder / "state.json").is_file():
-        parts = {name: folder / name for name in _named(folder / "dataset_dict.json")}
+        parts = {part.name: part for part in sorted(folder.iterdir()) if part.is_dir()}
     splits = {}
     for name, part in parts.items():
-        _named(part / "state.json")
-        # Without the format that it was saved with, which hides columns and makes tensors of others.
-        splits[name] = datasets.Dataset.load_from_disk(str(part)).with_format(None)
+        files = parts_of(part, [".arrow"], ["data"]) or [part / "dataset.arrow"]
+        splits[name] = datasets.concatenate_datasets([datasets.Dataset.from_file(str(file)) for file in files])
     return datasets.DatasetDict(splits)
 
 
-def _named(listing: Path) -> list[str]:
-    """Return the splits, or the files of rows, that a listing of ``save_to_disk`` names, all of them beside it.
-
-    The library itself follows any path, link or address that stands there.
-    """
-    try:
-        found = json.loads(listing.read_text(encoding="utf-8"))
-        of_splits = listing.name == "dataset_dict.json"
-        names = found["splits"] if of_splits else [one["filename"] for one in found["_data_files"]]
-        for name in names:
-            if not re.fullmatch(r"\w[\w.-]*", name):
-                raise DataError(f"{listing} names {quoted(name)}, which leads out of its folder. Save the set again.")
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        what = "its splits" if listing.name == "dataset_dict.json" else "the files of its rows"
-        raise DataError(f"{listing} does not name {what} ({error}). Save the set again.") from None
-    if not names:
-        raise DataError(f"{listing} names {'no split' if of_splits else 'no file'}: the set is empty.")
-    return list(names)
-
-
-class _Pictures(Sequence[bytes | None]):
+class _Pictures:
     """The encoded bytes of a split's pictures, read one by one from the library's table or from the file it names."""
 
     def __init__(self, table: Any, column: str, rows: Sequence[int], name: str, homes: Sequence[Path]) -> None:
@@ -400,13 +375,7 @@ class _Pictures(Sequence[bytes | None]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, position: int) -> bytes | None: ...
-    @overload
-    def __getitem__(self, position: slice) -> _Pictures: ...
-    def __getitem__(self, position: int | slice) -> bytes | _Pictures | None:
-        if isinstance(position, slice):
-            return _Pictures(self.table, self.column, self.rows[position], self.name, self.homes)
+    def __getitem__(self, position: int, /) -> bytes | None:
         picture = self.table[int(self.rows[position])][self.column]
         if not picture or picture["bytes"] is not None:
             return picture["bytes"] if picture else None

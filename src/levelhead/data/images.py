@@ -16,7 +16,7 @@ import stat
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import overload
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -99,7 +99,14 @@ class ImageInputs(Inputs):
         return ImageInputs(torch.cat([one.pixels for one in (self, *others)]))
 
 
-class PictureFiles(Sequence[bytes | None]):
+class Encoded(Protocol):
+    """The encoded bytes of pictures by position, None where there is no picture: a list, or what reads each anew."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, position: int, /) -> bytes | None: ...
+
+
+class PictureFiles:
     """The encoded bytes of many picture files below one folder, each read when it is requested.
 
     ``names`` are their paths in ``folder``; ``where(position)`` names a picture in errors. Raises
@@ -114,14 +121,7 @@ class PictureFiles(Sequence[bytes | None]):
     def __len__(self) -> int:
         return len(self.names)
 
-    @overload
-    def __getitem__(self, position: int) -> bytes: ...
-    @overload
-    def __getitem__(self, position: slice) -> PictureFiles: ...
-    def __getitem__(self, position: int | slice) -> bytes | PictureFiles:
-        if isinstance(position, slice):
-            start, step = position.indices(len(self.names))[0], position.step or 1
-            return PictureFiles(self.folder, self.names[position], lambda row: self.where(start + row * step))
+    def __getitem__(self, position: int, /) -> bytes:
         name = self.names[position]
         path = self._home / name
         if Path(name).is_absolute() or not is_below(path, self._home):
@@ -171,17 +171,12 @@ def read_picture(path: Path, where: str) -> bytes:
 
 def check_image_size(image_size: int) -> None:
     """Raise :class:`~levelhead.types.ConfigError` unless pictures can have this side, in pixels."""
-    if image_size < 1:
-        raise ConfigError(f"data.image_size is {image_size}; it must be at least 1 pixel.")
-    if image_size > LARGEST_SIDE:
-        raise ConfigError(f"data.image_size is {image_size}; it must be at most {LARGEST_SIDE} pixels.")
+    if not 1 <= image_size <= LARGEST_SIDE:
+        raise ConfigError(f"data.image_size is {image_size}; it must be 1 to {LARGEST_SIDE} pixels.")
 
 
 def decode_each(
-    encoded: Sequence[bytes | None],
-    where: Callable[[int], str],
-    image_size: int | None = None,
-    title: str = "Decoding pictures",
+    encoded: Encoded, where: Callable[[int], str], image_size: int | None = None
 ) -> Iterator[NDArray[np.uint8]]:
     """Decode JPEG or PNG bytes one by one into (3, height, width) uint8 RGB, with a progress bar for many.
 
@@ -193,7 +188,7 @@ def decode_each(
     if len(encoded) == 0:
         raise DataError("no pictures to decode: the split is empty")
     size = None if image_size is None else (image_size, image_size)
-    for position in tracked(range(len(encoded)), title, shown=len(encoded) >= SHOW_PROGRESS_FROM):
+    for position in tracked(range(len(encoded)), "Decoding pictures", shown=len(encoded) >= SHOW_PROGRESS_FROM):
         picture = _decode(encoded[position], position, where)
         if image_size is not None and picture.size != size:
             picture = _fit(picture, image_size)
@@ -207,15 +202,10 @@ def decode_each(
         yield np.asarray(picture).transpose(2, 0, 1)
 
 
-def decode_images(
-    encoded: Sequence[bytes | None],
-    where: Callable[[int], str],
-    image_size: int | None = None,
-    title: str = "Decoding pictures",
-) -> Tensor:
+def decode_images(encoded: Encoded, where: Callable[[int], str], image_size: int | None = None) -> Tensor:
     """Decode pictures into memory, (n, 3, height, width) uint8 RGB; arguments and errors as :func:`decode_each`."""
     pixels: NDArray[np.uint8] | None = None
-    for position, picture in enumerate(decode_each(encoded, where, image_size, title)):
+    for position, picture in enumerate(decode_each(encoded, where, image_size)):
         if pixels is None:
             pixels = np.empty((len(encoded), *picture.shape), np.uint8)
         pixels[position] = picture
@@ -234,9 +224,7 @@ def _decode(content: bytes | None, position: int, where: Callable[[int], str]) -
         raise DataError(f"{where(position)} holds no picture; fetch that file again, or drop the row")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # about damaged tags, in which there are no pixels, and about large pictures
+            warnings.simplefilter("ignore")  # about damaged tags, which hold no pixel, and about large pictures
             picture = Image.open(io.BytesIO(content), formats=_formats())
             if math.prod(picture.size) > MOST_PIXELS:
                 raise Image.DecompressionBombError

@@ -49,7 +49,7 @@ def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFI
     counted twice.
     """
     whole = any((folder / (stem + suffix)).is_file() for stem in stems for suffix in suffixes)
-    parts = _parts(folder, suffixes, stems)
+    parts = parts_of(folder, suffixes, stems)
     below = {folder / stem: _tables(folder / stem, suffixes) for stem in stems if (folder / stem).is_dir()}
     folders = [one for one, tables in below.items() if tables]
     if whole + bool(parts) + len(folders) > 1:
@@ -60,7 +60,7 @@ def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFI
     if parts:
         return parts
     if folders:
-        parts, tables = _parts(folders[0], suffixes), below[folders[0]]
+        parts, tables = parts_of(folders[0], suffixes), below[folders[0]]
         others = [one.name for one in tables if one not in parts]
         if parts and others:
             raise DataError(f"{folders[0]} holds {others[0]} beside the parts of a table. Leave one of them there.")
@@ -76,7 +76,7 @@ def _tables(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     return sorted(one for one in found if one.is_file())
 
 
-def _parts(folder: Path, suffixes: Sequence[str], stems: Sequence[str] | None = None) -> list[Path]:
+def parts_of(folder: Path, suffixes: Sequence[str], stems: Sequence[str] | None = None) -> list[Path]:
     """Return the parts of a table in a folder by their numbers; not all of one table is an error. None: any stem."""
     found = {one: match for one in _tables(folder, suffixes) if (match := PART.fullmatch(one.name))}
     found = {one: match for one, match in found.items() if stems is None or match["stem"] in stems}
