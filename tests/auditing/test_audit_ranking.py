@@ -12,7 +12,7 @@ from scipy import stats
 
 import levelhead as lh
 from command_line import run
-from levelhead.auditing.ranking import ranking_sentences
+from levelhead.auditing.ranking import ranking_leads
 from levelhead.cli.report import page_of
 from levelhead.metrics.top import TopLaw
 from levelhead.storage import read_json
@@ -107,7 +107,7 @@ def test_beside_rows_without_a_group_both_of_two_groups_are_named() -> None:
     score = np.random.default_rng(1).permutation(np.arange(200.0))
     ahead = np.where(np.array(group) == "a", 300.0, 0.0) + score
     both, first, alone = (
-        ranking_sentences(audited(*given))
+        [one.sentence for one in ranking_leads(audited(*given))]
         for given in (
             (np.r_[score, last], [*group, *[None] * 60], 150),
             (np.r_[ahead, last], [*group, *[None] * 60], 110),

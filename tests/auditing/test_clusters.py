@@ -12,7 +12,7 @@ from scipy import special, stats
 
 import levelhead as lh
 from command_line import evaluated_run, run, said
-from levelhead.auditing.paired_answer import PairedAttribute, paired_sentences
+from levelhead.auditing.paired_answer import PairedAttribute, paired_leads
 from levelhead.auditing.postprocess_audit import postprocess
 from levelhead.metrics.paired import paired_interval
 
@@ -267,8 +267,8 @@ def test_copies_of_rows_decide_no_more_than_the_rows() -> None:
     p_values = [one.groups["m"].rates["accuracy"].p_value for one in (single, rows, people)]
     assert p_values[1] < 1e-6
     assert p_values[2] == pytest.approx(p_values[0], rel=0.05)
-    assert "no group’s accuracy changed measurably" in " ".join(paired_sentences("sex", people))
-    assert "the accuracy of m changed from" in " ".join(paired_sentences("sex", rows))
+    assert "no group’s accuracy changed measurably" in paired_leads("sex", people)[-1].sentence
+    assert "the accuracy of m changed from" in " ".join(one.sentence for one in paired_leads("sex", rows))
     # Of all rows, no surer than Student's t for sums within people.
     change = (copied["yhat"] == copied["y"]) * 1 - (copied["old"] == copied["y"])
     sums = change.groupby(copied["person"]).sum() - 6 * change.mean()

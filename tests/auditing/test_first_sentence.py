@@ -91,7 +91,9 @@ def test_a_plain_finding_that_no_stratum_can_compare_is_called_so() -> None:
     strata = np.where(frame["race"] == "a", "one", "another")
     found = lh.audit(frame["y"], frame["p"], control_features=strata, **options)
     assert "a" in found.more["control"]["sentences"][0]
-    assert "cannot be compared: no stratum has 10 rows of both" in found.page()["finding"]
+    page = found.page()
+    assert "cannot be compared: no stratum has 10 rows of both" in page["brief"]["lines"][0]
+    assert page["finding"].startswith("Among rows with y = 0, ")
 
 
 def test_numbers_within_strata_are_about_the_mean_of_the_plain_finding() -> None:
@@ -126,7 +128,7 @@ def test_the_lowest_ratio_of_all_columns_stands_first_on_screen_and_page() -> No
 def test_a_ratio_that_is_not_decided_is_called_so() -> None:
     group, predicted = ["a"] * 1000 + ["b"] * 1000, [1, 0] * 500 + [1, 0] * 490 + [0] * 20
     found = lh.audit(predicted, predicted, sensitive_features=group, favourable=1, replicates=100)
-    assert found.page()["finding"].endswith("(inconclusive): not below four fifths.")
+    assert found.page()["finding"].endswith(", inconclusive, not below four fifths.")
 
 
 @pytest.mark.parametrize("intersect", [False, True])

@@ -12,7 +12,6 @@ from scipy import stats
 import levelhead as lh
 from command_line import run
 from levelhead.report.one_page import one_page
-from levelhead.report.sentences import audit_sentences
 
 Tables = dict[str, list[list[int]]]
 
@@ -36,7 +35,7 @@ def audited(tables: Tables, **options: Any) -> lh.AuditResult:
 
 
 def said(tables: Tables, **options: Any) -> list[str]:
-    return audit_sentences(audited(tables, **options).to_dict())
+    return list(audited(tables, **options).to_dict()["sentences"])
 
 
 # 495 of 1,000 and 1,848 of 3,000 positives are found; false positives are alike.
@@ -106,7 +105,7 @@ def test_a_tiny_group_beside_a_big_one_is_named_only_if_an_exact_test_agrees() -
     largest = max(of_big, key=lambda pair: abs(pair["difference"]["value"]))
     assert {largest["first"]["group"], largest["second"]["group"]} == {"big", "t0"}
     assert largest["difference"]["low"] <= 0
-    assert "; inconclusive." in audit_sentences(result.to_dict())[0]
+    assert "; inconclusive." in result.to_dict()["sentences"][0]
 
 
 def test_with_a_reference_only_its_pairs_are_named() -> None:

@@ -71,10 +71,10 @@ def test_the_figures_are_those_of_the_rows() -> None:
     discordant = part.groups["m"].only_new_right + part.groups["m"].only_old_right
     exact = stats.binomtest(part.groups["m"].only_old_right, discordant, 0.5).pvalue
     assert part.groups["m"].rates["accuracy"].p_value == pytest.approx(exact)
-    gap, accuracy = found.sentences("sex")
+    gap, accuracy = found.sentences()
     assert gap.startswith("By sex, the larger part of the equalized-odds gap changed from ")
     assert accuracy.startswith("By sex, the accuracy of m changed from 7")
-    assert " to 87.5%, by +" in accuracy
+    assert " to 87.5%: +" in accuracy
 
 
 def test_differences_of_gaps_are_those_of_joint_tables() -> None:
@@ -119,7 +119,7 @@ def test_a_model_has_one_gap_whatever_it_stands_in() -> None:
 
 
 def test_what_is_decided_depends_on_the_level() -> None:
-    sure, surer = (compared(*made(200), level=level).sentences("sex")[1] for level in (0.95, 0.999))
+    sure, surer = (compared(*made(200), level=level).sentences()[1] for level in (0.95, 0.999))
     assert sure.startswith("By sex, the accuracy of m changed")
     assert surer.startswith("By sex, no group’s accuracy changed measurably")
 
@@ -262,4 +262,4 @@ def test_the_favourable_outcome_has_its_name_in_what_changed() -> None:
         share = [100 * float((one[sex == "f"] == favourable).mean()) for one in (new, old)]
         for one in said:
             assert f"of f with the prediction “{favourable}” changed from {share[1]:.1f}% to {share[0]:.1f}%" in one
-            assert f"%, by {'+' if favourable else '−'}" in one
+            assert f"%: {'+' if favourable else '−'}" in one

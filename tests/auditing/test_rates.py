@@ -14,7 +14,7 @@ from scipy import stats
 import levelhead as lh
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.options import AuditOptions
-from levelhead.auditing.rates import more_rates, rate_sentences
+from levelhead.auditing.rates import more_rates, rate_leads
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.amplification import amplification_of, audited_amplification, signs
 from levelhead.metrics.between import ratio_of, unlike
@@ -104,7 +104,7 @@ def test_without_a_favourable_class_there_is_no_four_fifths_verdict() -> None:
 def test_the_four_fifths_rule_is_about_the_favourable_class_whatever_is_positive(positive: str | None) -> None:
     said = four_fifths(favourable="approved", positive=positive)
     assert ["0.40 times" in said[0], "0.44 times" in said[1]] == [True, True]
-    assert all(one.endswith(": below four fifths.") and "“approved” goes to " in one for one in said)
+    assert all(one.endswith(", below four fifths.") and "“approved” goes to " in one for one in said)
 
 
 def test_each_group_below_four_fifths_gets_its_sentence_and_no_other() -> None:
@@ -114,7 +114,7 @@ def test_each_group_below_four_fifths_gets_its_sentence_and_no_other() -> None:
     assert "0.50 times" in said[0]
     assert said[1].endswith("inconclusive against four fifths.")
     one = four_fifths({"a": (500, 500), "b": (490, 510)}, favourable="approved")
-    assert [sentence.rpartition(": ")[2] for sentence in one] == ["not below four fifths."]
+    assert [sentence.rpartition(", ")[2] for sentence in one] == ["not below four fifths."]
     (said,) = four_fifths(favourable="approved", reference="others")
     assert "the favourable outcome “approved” goes to women 0.91 times as often as to others" in said
     many = {f"g{place:02}": (100, 900) for place in range(14)} | {"best": (500, 500)}
@@ -176,7 +176,7 @@ def test_chance_puts_no_group_below_four_fifths() -> None:
     rng, sizes, below = np.random.default_rng(0), np.array([14_000, *(60,) * 5]), 0
     for _ in range(200):
         found = of_selected(rng.binomial(sizes, 0.02), sizes, favourable=1)
-        below += any(sentence.endswith(": below four fifths.") for sentence in rate_sentences("g", found))
+        below += any(one.sentence.endswith(", below four fifths.") for one in rate_leads("g", found))
     assert below <= 0.05 * 200
 
 

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.engine import Pair
 from levelhead.auditing.options import no_level_error, no_level_sentence
 from levelhead.auditing.part import Asked, Found, Frame, Part, find_classes
 from levelhead.auditing.strata import Stratified, controlled
@@ -33,7 +32,7 @@ from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts
-from levelhead.report.text import Record
+from levelhead.report.headline import Lead
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.repeated import kept
 from levelhead.tables.tally import Tally
@@ -158,8 +157,8 @@ class Control(Part):
         return controlled(strata, control, level=options.level, reference=frame.references, plain=plain)
 
     @staticmethod
-    def _plain(frame: Frame) -> Pair | None:
-        """Return the pair to name, whose class is called as the counts call it; None: that of all rates."""
+    def _plain(frame: Frame) -> Lead | None:
+        """Return what to name, whose class is called as the counts call it; None: that of all rates."""
         plain = frame.plain
         if plain is None or frame.of_class is not None:
             return plain and replace(plain, of_class=None)
@@ -194,8 +193,3 @@ class Control(Part):
         weighted = weighted_counts(counts, codes, sums)
         whole = LevelCounts(frame.names[key], weighted, tuple(map(group_name, there)), tuple(names))
         return whole, sum(tally.labels.values()) - sum(rows[one] for one in patterns), positive
-
-    @classmethod
-    def brief(cls, result: Record) -> list[str]:
-        """Return the difference within levels, beside that without."""
-        return ((result.get(cls.name) or {}).get("sentences") or [])[:1]

@@ -24,7 +24,7 @@ import numpy as np
 from levelhead.auditing.finding import detectable_figure
 from levelhead.auditing.options import TOLD, AuditOptions, Roles, left_out
 from levelhead.auditing.over_time import OverTime, Time
-from levelhead.auditing.parts import answers
+from levelhead.auditing.parts import asked
 from levelhead.auditing.rates import FOUR_FIFTHS, Share, four_fifths, ratio_span
 from levelhead.auditing.run import Counted
 from levelhead.metrics import Counts, estimate, proportion
@@ -32,6 +32,7 @@ from levelhead.metrics.between import check_level, fisher_p, lowest
 from levelhead.metrics.names import Key, by_names, group_name
 from levelhead.metrics.power import detectable_gap
 from levelhead.metrics.weighted import WeightedCounts
+from levelhead.report.headline import Lead, Leading, leads_in_json
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.sentences import named_group
@@ -81,7 +82,7 @@ class ColumnDecisions(Finding):
 
 
 @dataclass(frozen=True)
-class DecisionAudit(Report):
+class DecisionAudit(Leading, Report):
     """What an audit of decisions found, by sensitive column, and by their crossing under the tuple of their names.
 
     ``overall`` is the selection rate of all rows, ``favourable`` the decision it is about, and ``decision`` the column.
@@ -113,28 +114,34 @@ class DecisionAudit(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        found = super().to_dict()
-        return found | {"sentences": [*answers(found), *self.said()]}
+        time = [] if self.over_time is None else asked({Time.name: self.over_time})
+        answered, others = ([one for one in time if bool(one.quantity) == whether] for whether in (True, False))
+        return super().to_dict() | leads_in_json([*answered, *self.leads, *others])
 
-    def said(self) -> list[str]:
-        """Return one sentence for each group that differs from its reference or is below four fifths.
+    @property
+    def leads(self) -> list[Lead]:
+        """One sentence for each group that differs from its reference or is below four fifths.
 
         Groups that differ measurably come first, then the lowest ratio. Where no group does, a last sentence says so.
         """
-        told = sorted(self._beside(), key=lambda one: (not one[0].excludes_zero, *lowest(one[1])))
-        shown = [said for apart, ratio, said in told if apart.excludes_zero or ratio.value < FOUR_FIFTHS]
-        if told:
-            return shown or [told[0][2], "No group’s selection rate differs measurably from its reference."]
+        every = sorted(self._beside(), key=lambda one: (not one[0].decided, *lowest(one[1])))
+        shown = [lead for lead, ratio in every if lead.decided or ratio.value < FOUR_FIFTHS]
+        if every:
+            return shown or [every[0][0], Lead(("No group’s selection rate differs measurably from its reference.",))]
         small = [
-            f"By {printable(name)}, nothing was compared: the reference group {in_quotes(group_name(to))} has "
-            f"{counted(column.groups[to].n, 'row')}, too few to be compared."
+            Lead(
+                (
+                    f"By {printable(name)}, nothing was compared: the reference group {in_quotes(group_name(to))} has "
+                    f"{counted(column.groups[to].n, 'row')}, too few to be compared.",
+                )
+            )
             for name, column in by_names(self.by_attribute).items()
             if (to := column.reference) is not None and column.reference_is_given and not column.groups[to].included
         ]
-        return small or ["No two groups have enough rows to be compared."]
+        return small or [Lead(("No two groups have enough rows to be compared.",))]
 
-    def _beside(self) -> Iterator[tuple[Estimate, Estimate, str]]:
-        """Yield each group's difference to its reference, its ratio, and a sentence on both."""
+    def _beside(self) -> Iterator[tuple[Lead, Estimate]]:
+        """Yield a sentence on each group's difference to its reference and its ratio, with the ratio."""
         for name, column in by_names(self.by_attribute).items():
             by = f"By {printable(name)}, " if len(self.by_attribute) > 1 else ""
             for group, found in column.groups.items():
@@ -142,16 +149,23 @@ class DecisionAudit(Report):
                 if apart is None or ratio is None or to is None:
                     continue
                 rates = {group: found.selection_rate, to: column.groups[to].selection_rate}
-                whom = [f"{percent(one)}% of {named_group(name, group_name(key))}" for key, one in rates.items()]
-                size = f"{percent(apart, signed=True)} percentage points, interval {percent_ends(apart, signed=True)}"
-                yield (
-                    apart,
-                    ratio,
-                    (
-                        f"{by}“{short(self.favourable, 40)}” is the decision for {' and '.join(whom)}: a difference of "
-                        f"{size}{'' if apart.excludes_zero else '; inconclusive'}. {_verdict(ratio)}"
-                    ),
+                first, second = (
+                    f"{percent(one)}% of {named_group(name, group_name(key))}" for key, one in rates.items()
                 )
+                size = f"{percent(apart, signed=True)} percentage points, interval {percent_ends(apart, signed=True)}"
+                sure = "" if apart.excludes_zero else "; inconclusive"
+                lead = Lead(
+                    (f"{by}“{short(self.favourable, 40)}” is the decision for ", first, " and ", second),
+                    f"a difference of {size}{sure}. {_verdict(ratio)}",
+                    name,
+                    "selection_rate",
+                    groups=tuple(map(group_name, rates)),
+                    values=tuple(one.value for one in rates.values()),
+                    difference=apart,
+                    decided=apart.excludes_zero,
+                    comparisons=self.comparisons,
+                )
+                yield lead, ratio
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""
@@ -202,10 +216,10 @@ def decisions_of(source: Source, roles: Roles, options: AuditOptions) -> Decisio
         over_time = counts.ours[Time.name].find(replace(frame, positive=chosen, ratios_to=to))
     pooled = next(iter(frame.counts.values())).table.sum((0, 1))
     overall = proportion(int(pooled[chosen]), int(pooled.sum()), level=options.level)
-    told = {name: getattr(options, name) for name in TOLD}
+    used = {name: getattr(options, name) for name in TOLD}
     return DecisionAudit(
         found, overall, str(classes[chosen]), source.called(str(roles.prediction)), frame.warnings, comparisons,
-        options.level, options.about, tuple(counts.reading), told, over_time,
+        options.level, options.about, tuple(counts.reading), used, over_time,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,8 @@ from levelhead.metrics.contrasts import BoolArray, pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import estimate_to_dict
+from levelhead.report.headline import Lead
 from levelhead.report.record import Finding
-from levelhead.report.text import Record, estimate_from_dict
 from levelhead.types import Estimate
 
 NAMED_PAIRS = 10
@@ -89,11 +89,11 @@ class Quantity:
         more = {name: column[at].item() for name, column in self.more.items()}
         return Side(self.groups[at], float(self.value[at]), int(self.rows[at]), more)
 
-    def places(self, pair: Pair | None) -> list[int]:
-        """Return the place of a pair of another question among :attr:`pairs`: the same groups in the same figure."""
-        if pair is None or not pair.is_about(self.column, self.name, self.of_class):
+    def places(self, lead: Lead | None) -> list[int]:
+        """Return the place of two groups that a lead names among :attr:`pairs`, if it is about this figure."""
+        if lead is None or not lead.is_about(self.column, self.name, self.of_class):
             return []
-        both = [at for at, group in enumerate(self.groups) if group in (pair.first.group, pair.second.group)]
+        both = [at for at, group in enumerate(self.groups) if group in lead.groups]
         return np.flatnonzero(np.logical_and(*(np.isin(side, both) for side in self.pairs))).tolist()
 
     def pair(self, first: int, second: int, value: float, low: float, high: float) -> Pair:
@@ -117,12 +117,6 @@ class Side(Finding):
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         return {"group": self.group, "value": self.value, "rows": self.rows, **self.more}
-
-    @classmethod
-    def of(cls, record: Record) -> Side:
-        """Return the group that a JSON is of."""
-        more = {name: one for name, one in record.items() if name not in ("group", "value", "rows")}
-        return cls(record["group"], record["value"], record["rows"], more)
 
 
 @dataclass(frozen=True)
@@ -152,9 +146,10 @@ class Pair(Finding):
         undecided, size = clearest(self.difference)
         return undecided, self.rank, size
 
-    def is_about(self, column: str, quantity: str, of_class: str | None) -> bool:
-        """Whether it is of this figure; a pair without a class is of all classes."""
-        return (column, quantity) == (self.column, self.quantity) and self.of_class in (None, of_class)
+    @property
+    def about(self) -> Lead:
+        """What it is about, without words."""
+        return Lead((), "", self.column, self.quantity, self.of_class, (self.first.group, self.second.group))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -167,13 +162,6 @@ class Pair(Finding):
         sides = {"first": self.first.group, "second": self.second.group}
         figure = estimate_to_dict(self.difference)
         return {"attribute": self.column, "quantity": self.quantity, **sides, "difference": figure}
-
-    @classmethod
-    def of(cls, record: Record) -> Pair:
-        """Return the pair that a JSON is of."""
-        first, second = (Side.of(record[one]) for one in ("first", "second"))
-        figure = estimate_from_dict(record["difference"])
-        return cls(record["attribute"], record["rate"], record["class"], first, second, figure, record["reference"])
 
 
 @dataclass(frozen=True)
@@ -198,7 +186,7 @@ def independent(figures: Callable[[float], Differences]) -> Callable[..., Differ
     return apart
 
 
-def compare(quantities: Sequence[Quantity], *, level: float, about: Pair | None = None) -> Compared:
+def compare(quantities: Sequence[Quantity], *, level: float, about: Lead | None = None) -> Compared:
     """Compare all groups with each other, or with their reference, in every quantity.
 
     Args:
@@ -232,26 +220,19 @@ def compare(quantities: Sequence[Quantity], *, level: float, about: Pair | None 
     return Compared(named, comparisons)
 
 
-class Lead(NamedTuple):
-    """A sentence on a quantity of a column that may be said first, and how large the change or gap is that it tells."""
-
-    sentence: str
-    column: str
-    quantity: str = ""
-    decided: bool = False
-    size: float = 0.0
-
-
-def headline(leads: Sequence[Lead], plain: Pair | None) -> list[str]:
+def headline(leads: Sequence[Lead], plain: Lead | None) -> list[Lead]:
     """Return what the answer to a question says first: one sentence on each sensitive column.
 
-    Decided ones come before undecided ones, then those about the column and the rate of ``plain``, what the audit names
-    unless more was asked, and then the largest.
+    What was measured comes first; of that what is decided, then what is about the column and the rate of ``plain``,
+    which the audit names unless more was asked, and then the largest.
     """
-    column, quantity = ("", "") if plain is None else (plain.column, plain.quantity)
-    first: dict[str, str] = {}
-    for one in sorted(
-        leads, key=lambda one: (not one.decided, one.column != column, one.quantity != quantity, -abs(one.size))
-    ):
-        first.setdefault(one.column, one.sentence)
+
+    def place(one: Lead) -> tuple[bool, bool, bool, bool, float]:
+        column, quantity = ("", "") if plain is None else (plain.column, plain.quantity)
+        size = abs(one.difference.value - one.neutral) if one.difference.defined else 0.0
+        return not one.quantity, not one.decided, one.column != column, one.quantity != quantity, -size
+
+    first: dict[str, Lead] = {}
+    for one in sorted(leads, key=place):
+        first.setdefault(one.column, one)
     return list(first.values())

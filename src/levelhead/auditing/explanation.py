@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from levelhead.auditing.frames import draw_pairs
 from levelhead.metrics.between import clearest
 from levelhead.metrics.names import Key
-from levelhead.report.record import Finding, Told
+from levelhead.report.headline import Lead, Leading, leads_in_json, plainly
+from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.sentences import Words, turned
 from levelhead.report.text import joined, percent, percent_ends
@@ -68,7 +69,7 @@ class ExplainedAttribute(Finding):
 
 
 @dataclass(frozen=True)
-class Explanation(Told, Report):
+class Explanation(Leading, Report):
     """What :func:`levelhead.explain` found.
 
     ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
@@ -129,16 +130,19 @@ class Explanation(Told, Report):
             self, attribute, [one for one in FIGURES if one != "rho"], {one: title_of(one) for one in FIGURES}
         )
 
-    def sentences(self) -> list[str]:
-        """Say in plain sentences what the clearest measured gap of each column is made of."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
+        return super().to_dict() | leads_in_json(self.leads)
+
+    @property
+    def leads(self) -> list[Lead]:
+        """What the clearest measured gap of each column is made of."""
         said = []
         for name, part in self.by_attribute.items():
             if known := [pair for pair in part.pairs if pair.measured.defined]:
                 pair = min(known, key=lambda one: clearest(one.measured))
-                of = ""
-                if len(part.pairs) > 1:
-                    of = f", the clearest of {len(part.pairs)} by {printable(name)} (intervals adjusted for all)"
-                said += _sentences(pair, part.groups, self.positive, Words(self.to_words()), of)
+                said.append(_lead(name, pair, len(part.pairs)))
+                said += plainly(_sentences(pair, part.groups, self.positive, Words(self.to_words())))
         return said
 
     def to_words(self) -> dict[str, Any]:
@@ -146,24 +150,30 @@ class Explanation(Told, Report):
         return {"positive": self.positive, "words": self.words}
 
 
-def _sentences(
-    pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positive: str, words: Words, of: str
-) -> list[str]:
-    """Say in plain words what a pair's figures mean; ``of``: of how many pairs it is the clearest."""
-    first, second = (groups[name] for name in pair.groups)
-    both = joined([printable(name) for name in pair.groups])
-    gap, ends = f"{percent(pair.measured)} points", percent_ends(pair.measured)
-    said = [f"Between {both}, the equalized-odds gap is {gap}: interval {ends}, mean of both parts{of}."]
+def _lead(column: str, pair: ExplainedPair, pairs: int) -> Lead:
+    """Say how large the gap of two groups is, and of how many pairs it is the clearest."""
+    first, second = map(printable, pair.groups)
+    of = f", the clearest of {pairs} by {printable(column)} (intervals adjusted for all)" if pairs > 1 else ""
+    return Lead(
+        ("Between ", first, " and ", second, f", the equalized-odds gap is {percent(pair.measured)} points"),
+        f"interval {percent_ends(pair.measured)}, mean of both parts{of}.",
+        column, "measured", None, pair.groups, (), pair.measured, decided=pair.measured.excludes_zero,
+    )  # fmt: skip
+
+
+def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positive: str, words: Words) -> list[str]:
+    """Say in plain words what a pair's figures mean."""
+    (first, second), said = (groups[name] for name in pair.groups), []
     if words.favourable is not None:
         ways = (
             [first.false_positive_rate, second.false_positive_rate],
             [turned(one.true_positive_rate) for one in (first, second)],
         )
         named = zip(words.errors, reversed(ways) if words.turned else ways, strict=True)
-        told = [f"{which}: {joined([f'{percent(one)}%' for one in rates])}" for which, rates in named]
-        said.append(f"{'; '.join(told)}.")
+        shares = [f"{which}: {joined([f'{percent(one)}%' for one in rates])}" for which, rates in named]
+        said.append(f"{'; '.join(shares)}.")
     if pair.rest.excludes_zero:
-        said[1:1] = [
+        said[:0] = [
             f"The formula does not fit these scores: it predicts a gap of {_points(pair.predicted)}; the rest, "
             f"{_points(pair.rest, signed=True)}, is unexplained.",
             "So neither the share of base rates that the score uses nor a method is named. Check the groups’ rates and "

@@ -7,23 +7,23 @@ each rate and of each difference is measured instead. Arithmetic: :mod:`levelhea
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from levelhead.auditing.engine import Lead, headline
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Answer, Frame, Part
-from levelhead.auditing.rates import plain_pair
 from levelhead.metrics import trend as trends
 from levelhead.metrics.between import Differences, clearest
 from levelhead.metrics.counts import IntArray
-from levelhead.metrics.names import RATE_TITLES, Key, by_names, group_name
+from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, by_names, group_name
+from levelhead.report.headline import Lead, Leading
 from levelhead.report.record import Finding
-from levelhead.report.sentences import change_sentence, named_group
-from levelhead.report.text import Record, counted, estimate_from_dict, number, percent_ends
+from levelhead.report.sentences import change_lead, group_change_lead, named_group
+from levelhead.report.text import counted, joined, number, percent_ends
 from levelhead.report.wide import Fraction, GapSlope
 from levelhead.tables.files import FILE
 from levelhead.tables.periods import months, ordered, places_of
@@ -85,7 +85,7 @@ class RateChange(Finding):
 
 
 @dataclass(frozen=True)
-class OverTime(Answer):
+class OverTime(Leading, Answer):
     """What changes over the ``periods`` of a ``column``: the trends of each sensitive column, the clearest first.
 
     ``changes`` are those of each group's rates, by sensitive column, where there are two periods. ``causes`` says why
@@ -104,7 +104,7 @@ class OverTime(Answer):
         """Return a JSON-able dict."""
         own = {
             name: {
-                "sentences": self.said_of(name, found),
+                "sentences": [one.sentence for one in self.leads_of(name)],
                 "trends": [one.to_dict() for one in found],
                 "changes": [one.to_dict() for one in self.changes_of(name)],
             }
@@ -118,46 +118,43 @@ class OverTime(Answer):
         """Return the changes of the rates of one sensitive column; without two periods, none."""
         return by_names(self.changes).get(name, ())
 
-    def sentences(self) -> list[str]:
-        """Return the trends and the periods that stand out, or that there are none."""
-        parts = by_names(self.by_attribute).items()
-        return [said for name, found in parts for said in self.said_of(name, found)]
+    @property
+    def leads(self) -> list[Lead]:
+        """The trends and the periods that stand out, or why there are none: each cause once."""
+        columns, causes = attribute_names(self.by_attribute), dict[str, list[str]]()
+        found = {key: self.leads_of(name) for key, name in columns.items()}
+        for key, cause in self.causes.items():
+            if not found[key]:
+                causes.setdefault(cause, []).append(printable(columns[key]))
+        what = "change" if len(self.periods) == 2 else "trend"
+        over = counted(len(self.periods), "period")
+        none = [
+            Lead((f"By {joined(names)}, no {what} over {over} was measured: {cause}.",))
+            for cause, names in causes.items()
+        ]
+        return [*itertools.chain(*found.values()), *none]
 
-    def said_of(self, name: str, found: Sequence[GapTrend]) -> list[str]:
-        """Return the sentences on one sensitive column."""
-        two, periods = len(self.periods) == 2, self.periods
-        said = []
-        for one in found:
-            if one.slope.excludes_zero and two:
-                more: dict[str, Any] = {"unit": " points", "periods": periods, "end": f": {_way(one)}"}
-                said.append(change_sentence(_subject(name, one), *one.line, one.slope, **more))
-            elif one.slope.excludes_zero:
-                said.append(_trend_sentence(name, one))
-        for own in self.changes_of(name):
-            if own.change.excludes_zero:
-                subject = f"By {printable(name)}, the {RATE_TITLES[own.rate].lower()} of {named_group(name, own.group)}"
-                said.append(change_sentence(subject, own.first, own.last, own.change, periods=periods))
-        said += [_outside_sentence(name, one) for one in found if one.first_outside is not None]
-        if said:
-            return said
-        if (cause := self.cause_of(name)) is not None:
-            return [cause]
+    def leads_of(self, name: str) -> list[Lead]:
+        """Return what is said of one sensitive column; nothing where no gap was compared."""
+        found, two, periods = by_names(self.by_attribute)[name], len(self.periods) == 2, self.periods
+        leads = [_trend_lead(name, one, periods) for one in found if one.slope.excludes_zero]
+        leads += [
+            group_change_lead(name, one.group, one.rate, one.first, one.last, one.change, periods=periods)
+            for one in self.changes_of(name)
+            if one.change.excludes_zero
+        ]
+        leads += [_outside_lead(name, one) for one in found if one.first_outside is not None]
+        known = [one for one in found if one.slope.defined]
+        if leads or not known:
+            return leads
         what = "no rate and no gap" if two else "no gap"
         none = f"By {printable(name)}, {what} changes measurably over {len(self.periods)} periods."
-        arms = [(one.slope.high - one.slope.low) / 2 for one in found if one.slope.defined]
-        if not arms:
-            return [none]
+        arms = [(one.slope.high - one.slope.low) / 2 for one in known]
         low, high = (number(100 * end(arms), 2) for end in (min, max))
         span = low if low == high else f"{low} to {high}"
         unit = "points" if two else "points per period"
-        return [none, f"Changes of a gap below {span} {unit} cannot be detected with this many rows."]
-
-    def cause_of(self, name: str) -> str | None:
-        """Say why the gaps of one sensitive column are not compared; None where they are."""
-        cause = by_names({key: self.causes.get(key) for key in self.by_attribute}).get(name)
-        what = "change" if len(self.periods) == 2 else "trend"
-        over = counted(len(self.periods), "period")
-        return None if cause is None else f"By {printable(name)}, no {what} over {over} was measured: {cause}."
+        missed = Lead((f"Changes of a gap below {span} {unit} cannot be detected with this many rows.",), column=name)
+        return [replace(_about(name, known[0]), pieces=(none,)), missed]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield each slope, and each difference with its period."""
@@ -170,33 +167,42 @@ class OverTime(Answer):
                 yield name, changed.group, Fraction(f"{changed.rate}_change"), changed.change
 
 
-def _subject(name: str, one: GapTrend) -> str:
-    rate = RATE_TITLES[one.rate].lower()
-    first, second = (named_group(name, group) for group in (one.group, one.reference))
-    return f"By {printable(name)}, the {rate} of {first} minus that of {second}"
+def _subject(name: str, one: GapTrend, what: str) -> tuple[str, ...]:
+    start, both = f"By {printable(name)}, the {RATE_TITLES[one.rate].lower()} of ", (one.group, one.reference)
+    first, second = (named_group(name, group) for group in both)
+    return start, first, " minus that of ", second, what
 
 
-def _way(one: GapTrend) -> str:
-    return "the gap grows" if abs(one.line[1]) > abs(one.line[0]) else "the gap shrinks"
+def _about(name: str, one: GapTrend) -> Lead:
+    """Return what a sentence on a trend is about, without its words."""
+    groups, figure = (one.group, one.reference), one.slope
+    return Lead((), "", name, one.rate, None, groups, one.line, figure, decided=figure.excludes_zero)
 
 
-def _trend_sentence(name: str, one: GapTrend) -> str:
-    first, last = one.line
-    return (
-        f"{_subject(name, one)} changes by {number(100 * one.slope.value, 2, signed=True)} points per period (interval "
-        f"{percent_ends(one.slope, 2, signed=True)}). The fitted line runs from {number(100 * first, signed=True)} "
-        f"points in {printable(one.gaps[0].period)} to {number(100 * last, signed=True)} in "
-        f"{printable(one.gaps[-1].period)}: {_way(one)}."
+def _trend_lead(name: str, one: GapTrend, periods: Sequence[str]) -> Lead:
+    (first, last), way = one.line, "grows" if abs(one.line[1]) > abs(one.line[0]) else "shrinks"
+    about = _about(name, one)
+    if len(periods) == 2:
+        more: dict[str, Any] = {"unit": " points", "periods": periods, "end": f"; the gap {way}"}
+        said = change_lead(_subject(name, one, ""), first, last, one.slope, **more)
+        return replace(about, pieces=said.pieces, rest=said.rest)
+    size = f"{number(100 * one.slope.value, 2, signed=True)} points per period"
+    rest = (
+        f"interval {percent_ends(one.slope, 2, signed=True)}. The fitted line runs from "
+        f"{number(100 * first, signed=True)} points in {printable(one.gaps[0].period)} to "
+        f"{number(100 * last, signed=True)} in {printable(one.gaps[-1].period)}: the gap {way}."
     )
+    return replace(about, pieces=_subject(name, one, f" changes by {size}"), rest=rest)
 
 
-def _outside_sentence(name: str, one: GapTrend) -> str:
+def _outside_lead(name: str, one: GapTrend) -> Lead:
     gap = next(gap for gap in one.gaps if gap.outside)
-    return (
-        f"{_subject(name, one)} first leaves its control limits in {printable(gap.period)}: "
+    rest = (
         f"{number(100 * gap.difference.value, signed=True)} points, limits {number(100 * gap.low, signed=True)} to "
         f"{number(100 * gap.high, signed=True)}."
     )
+    pieces = _subject(name, one, f" first leaves its control limits in {printable(gap.period)}")
+    return replace(_about(name, one), pieces=pieces, rest=rest, values=gap.rates, decided=True)
 
 
 def rate_changes(
@@ -272,8 +278,12 @@ def over_time(
         trends_of.sort(key=lambda one: (not one.slope.excludes_zero, one.first_outside is None, *clearest(one.slope)))
     by_attribute = {key: tuple(trend) for key, trend in found.items()}
     unknown = f"the order of {_some(periods)} is not known. Write dates as 2024-03-31, or numbers"
+    if len(periods) == 1:
+        unknown = f"all rows are of the period {in_quotes(periods[0])}"
     causes = {
-        key: _cause(groups[key], reference.get(key), trend, options.min_count, two) if known else unknown
+        key: _cause(groups[key], reference.get(key), trend, options.min_count, two)
+        if len(periods) > 1 and known
+        else unknown
         for key, trend in by_attribute.items()
         if not any(one.slope.defined for one in trend)
     }
@@ -321,12 +331,7 @@ class Time(Part):
             }
         reference = {**frame.ratios_to, **frame.reference}
         found = over_time(cells, compared, reference, column=column, periods=periods, known=known, options=options)
-        if len(periods) == 1:
-            said = [f"All rows are of the period {in_quotes(periods[0])}: a trend needs several periods."]
-        else:
-            causes = (found.cause_of(frame.names[key]) for key in found.causes if not found.by_attribute[key])
-            said = [*map(str, causes), *_few(found, frame)]
-        frame.warnings.extend([*alike(printable(column), "periods", periods), *said])
+        frame.warnings.extend([*alike(printable(column), "periods", periods), *_few(found, frame)])
         return found
 
     def _periods(self, rows: Rows, column: str) -> tuple[list[str], bool, IntArray]:
@@ -342,19 +347,6 @@ class Time(Part):
             )
         known = known or len(periods) == 1 or (len(periods) == 2 and column == FILE)  # files are named in their order
         return periods, known, rows.coded("time", {one: periods.index(period) for one, period in named.items()})
-
-    @classmethod
-    def brief(cls, result: Record) -> list[str]:
-        """Return a sentence on each column."""
-        leads = []
-        for name, own in ((result.get(cls.name) or {}).get("by_attribute") or {}).items():
-            changes = [(one, one["slope"]) for one in own["trends"]] + [(one, one["change"]) for one in own["changes"]]
-            told = [(one, figure) for one, change in changes if (figure := estimate_from_dict(change)).excludes_zero]
-            told += [(one, Estimate.undefined("")) for one in own["trends"] if one["first_outside"] is not None]
-            for (one, figure), said in zip(told, own["sentences"], strict=False):  # they stand in this order
-                leads.append(Lead(said, name, one["rate"], True, figure.value if figure.defined else 0.0))
-            leads += [] if told else [Lead(own["sentences"][0], name)]
-        return headline(leads, plain_pair(result))
 
 
 def _few(found: OverTime, frame: Frame) -> Iterator[str]:

@@ -25,17 +25,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from levelhead.auditing.engine import Lead, headline
 from levelhead.auditing.options import AuditOptions, Other
 from levelhead.auditing.paired_answer import (
-    GAP,
     Change,
     GroupChange,
     PairedAttribute,
     PairedAudit,
 )
 from levelhead.auditing.part import Frame, Part
-from levelhead.auditing.rates import plain_pair
 from levelhead.auditing.scale import ASK
 from levelhead.auditing.score_changes import area_changes
 from levelhead.auditing.score_rows import ScoreRows
@@ -46,7 +43,7 @@ from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.names import Key, attribute_names, group_name, metric_of
 from levelhead.metrics.paired import Paired, paired_interval
 from levelhead.metrics.scores import student
-from levelhead.report.text import Record, estimate_from_dict
+from levelhead.report.text import Record
 from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import OTHER_SCORE, Rows, matched
 from levelhead.tables.vocabulary import agree, check_predictions, in_order
@@ -317,15 +314,9 @@ class Against(Part):
 
     @classmethod
     def brief(cls, result: Record) -> list[str]:
-        """Return the change of the gap by each column, and then who gained or lost most."""
-        leads, more = [], []
-        for name, one in (result.get(cls.name) or {}).get("by_attribute", {}).items():
-            gap, said = one["metrics"].get(GAP), list(one["sentences"])
-            change = estimate_from_dict(gap["difference"] if gap else {})
-            if change.defined:
-                leads.append(Lead(said.pop(0), name, decided=change.excludes_zero, size=change.value))
-            more += said[:1]
-        return headline(leads, plain_pair(result)) + more
+        """Return who gained or lost most by each column, which stands after the gap."""
+        found = (result.get(cls.name) or {}).get("by_attribute", {})
+        return [line for own in found.values() for line in own["sentences"][1:2]]
 
     def find(self, frame: Frame) -> PairedAudit:
         """Return the changes from the other model."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from levelhead.auditing.part import Answer
-from levelhead.auditing.score_changes import AreaChange, area_sentences
+from levelhead.auditing.score_changes import AreaChange, area_leads
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
+from levelhead.report.headline import Lead
 from levelhead.report.record import Finding
-from levelhead.report.sentences import change_sentence, named_group, turned
+from levelhead.report.sentences import change_lead, group_change_lead, turned
 from levelhead.report.text import short
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, printable
@@ -72,13 +74,20 @@ class PairedAudit(Answer):
     warnings: tuple[str, ...] = ()
     favourable: tuple[str, bool] | None = None
 
-    def sentences(self, key: Key | None = None) -> list[str]:
-        """Say what was found by one sensitive column; None: by all."""
-        if key is None:
-            return [one for each in self.by_attribute for one in self.sentences(each)]
+    @property
+    def leads(self) -> list[Lead]:
+        """How the gap changed by each sensitive column."""
+        return [one for each in self.by_attribute for one in self.leads_of(each)[:1]]
+
+    def sentences(self) -> list[str]:
+        """Say what was found by all sensitive columns."""
+        return [one.sentence for each in self.by_attribute for one in self.leads_of(each)]
+
+    def leads_of(self, key: Key) -> list[Lead]:
+        """Say what was found by one sensitive column."""
         name, part = attribute_names(self.by_attribute)[key], self.by_attribute[key]
-        outcome = [] if self.favourable is None else outcome_sentences(name, part, *self.favourable, self.level)
-        return [*paired_sentences(name, part, self.level), *outcome, *area_sentences(name, part.areas)]
+        outcome = [] if self.favourable is None else outcome_leads(name, part, *self.favourable, self.level)
+        return [*paired_leads(name, part, self.level), *outcome, *area_leads(name, part.areas)]
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every change, new less old."""
@@ -96,42 +105,52 @@ class PairedAudit(Answer):
         """Return a JSON-able dict."""
         names = attribute_names(self.by_attribute)
         by_attribute: dict[str, dict[str, Any]] = {
-            names[key]: {**part.to_dict(), "sentences": self.sentences(key)} for key, part in self.by_attribute.items()
+            names[key]: {**part.to_dict(), "sentences": [one.sentence for one in self.leads_of(key)]}
+            for key, part in self.by_attribute.items()
         }
         return {"old": self.old, "new": self.new, "by_attribute": by_attribute}
 
 
-def _changed(name: str, part: PairedAttribute, rate: str, level: float) -> list[tuple[str, Change]]:
+def _changed(part: PairedAttribute, rate: str, level: float) -> list[tuple[str, Change]]:
     """Return the groups whose rate changed, decided with all changes allowed for, the five largest changes first."""
     there = [(group_name(key), one.rates[rate]) for key, one in part.groups.items() if one.included]
-    changes = [(named_group(name, group), one) for group, one in there]
-    decided = [(group, one) for group, one in changes if one.p_holm <= 1 - level]
+    decided = [(group, one) for group, one in there if one.p_holm <= 1 - level]
     return sorted(decided, key=lambda item: -abs(item[1].difference.value))[:5]
 
 
-def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> list[str]:
+def paired_leads(name: str, part: PairedAttribute, level: float = 0.95) -> list[Lead]:
     """Say whether the gap changed, and then which groups' accuracy did."""
-    by, lines = f"By {printable(name)}", []
-    gap = part.metrics.get(GAP)
-    if gap is not None and gap.difference.defined:
-        subject = f"{by}, the larger part of the equalized-odds gap"
-        lines.append(change_sentence(subject, gap.old, gap.new, gap.difference, unit=" points"))
+    by = f"By {printable(name)}"
+    leads = _gap_leads(by, name, part.metrics) if GAP in part.metrics else []
     if not any(group.included for group in part.groups.values()):
-        return [*lines, f"{by}, no group has enough rows to be compared, so no change of accuracy was measured."]
+        none = f"{by}, no group has enough rows to be compared, so no change of accuracy was measured."
+        return [*leads, Lead((none,), column=name)]
     changed = [
-        change_sentence(f"{by}, the accuracy of {group}", one.old, one.new, one.difference)
-        for group, one in _changed(name, part, "accuracy", level)
+        group_change_lead(name, group, "accuracy", one.old, one.new, one.difference)
+        for group, one in _changed(part, "accuracy", level)
     ]
-    return [*lines, *(changed or [f"{by}, no group’s accuracy changed measurably."])]
+    return [*leads, *(changed or [Lead((f"{by}, no group’s accuracy changed measurably.",), column=name)])]
 
 
-def outcome_sentences(name: str, part: PairedAttribute, favourable: str, other: bool, level: float = 0.95) -> list[str]:
+def _gap_leads(by: str, name: str, metrics: Mapping[str, Change]) -> list[Lead]:
+    """Say how the gap changed, about the rate that it is of in the model in which it is larger."""
+    gap, equal = metrics[GAP], metrics.get("equal_opportunity")
+    if not gap.difference.defined:
+        return []
+    side = "old" if gap.old > gap.new else "new"
+    of_hits = equal is not None and math.isclose(getattr(equal, side), getattr(gap, side))
+    rate = "true_positive_rate" if of_hits else "false_positive_rate"
+    subject = (f"{by}, the larger part of the equalized-odds gap",)
+    more: dict[str, Any] = {"unit": " points", "column": name, "quantity": rate}
+    return [change_lead(subject, gap.old, gap.new, gap.difference, **more)]
+
+
+def outcome_leads(name: str, part: PairedAttribute, favourable: str, other: bool, level: float = 0.95) -> list[Lead]:
     """Say which groups get the favourable outcome more or less often from the new model, the largest change first."""
-    said = []
-    for group, one in _changed(name, part, "selection_rate", level):
+    what, leads = f" with the prediction “{short(favourable, 40)}”", []
+    for group, one in _changed(part, "selection_rate", level):
         old, new, change = one.old, one.new, one.difference
         if other:
             old, new, change = 1 - old, 1 - new, turned(change, 0)
-        subject = f"By {printable(name)}, the share of {group} with the prediction “{short(favourable, 40)}”"
-        said.append(change_sentence(subject, old, new, change))
-    return said
+        leads.append(group_change_lead(name, group, "selection_rate", old, new, change, title="share", what=what))
+    return leads

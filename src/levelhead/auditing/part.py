@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.engine import Pair
 from levelhead.auditing.options import AuditOptions, Roles
 from levelhead.auditing.scale import Scale
 from levelhead.metrics import Counts
@@ -18,6 +17,7 @@ from levelhead.metrics import group as group_metrics
 from levelhead.metrics.clustered import ClusteredCounts
 from levelhead.metrics.names import Key, attribute_names, group_name
 from levelhead.metrics.weighted import WeightedCounts
+from levelhead.report.headline import Lead
 from levelhead.report.record import Finding, as_json
 from levelhead.report.text import Record
 from levelhead.tables.bins import Cuts
@@ -60,7 +60,7 @@ class Frame:
         warnings: full sentences, to which parts add.
         decision: the name of the favourable decision, where it is no class of the data.
         ratios_to: the group of each column that ratios of the favourable outcome are to, where one was named.
-        plain: the pair that an audit names unless more was asked (:func:`levelhead.auditing.rates.plain_pair`).
+        plain: what an audit names unless more was asked (:func:`levelhead.auditing.parts.plain_lead`).
     """
 
     asked: Asked
@@ -79,7 +79,7 @@ class Frame:
     as_label: Mapping[Hashable, Hashable] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     decision: str | None = None
-    plain: Pair | None = None
+    plain: Lead | None = None
     ratios_to: Mapping[Key, Key] = field(default_factory=dict)
 
     @property

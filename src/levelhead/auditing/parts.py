@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from levelhead.auditing.continuous import Along
 from levelhead.auditing.control import Control
 from levelhead.auditing.costs import CostPart
+from levelhead.auditing.engine import headline
 from levelhead.auditing.over_time import Time
 from levelhead.auditing.own_metrics import OwnPart
 from levelhead.auditing.paired import Against
-from levelhead.auditing.part import Part
+from levelhead.auditing.part import Answer, Part
 from levelhead.auditing.rates import Amplified, Rates
 from levelhead.auditing.scores import Scores
 from levelhead.registry import Registry
-from levelhead.report.sentences import audit_sentences
+from levelhead.report.headline import Lead
+from levelhead.report.sentences import audit_leads
 from levelhead.report.text import Record
-from levelhead.types import visible
 
 PARTS: Registry[Part] = Registry(
     "part",
@@ -28,14 +32,36 @@ ASKED = ("over_time", "control", "against")
 """Parts that answer a question of their own about the groups: what they say stands before what any audit says."""
 
 
-def answers(result: Record) -> list[str]:
-    """Return what these parts say first, from the JSON of an audit of classes or of decisions."""
-    return [line for name in ASKED for line in PARTS[name].brief(result)]
+def asked(findings: Mapping[str, Any], plain: Lead | None = None) -> list[Lead]:
+    """Return what these parts say first, of their findings; ``plain`` is what the audit names unless more was asked."""
+    return [one for name in ASKED if name in findings for one in headline(findings[name].leads, plain)]
 
 
-def sentences(result: Record) -> list[str]:
-    """Return all that an audit of classes says, the finding first, from its JSON without sentences."""
-    beside = [line for one in PARTS.own() if one.name not in (*ASKED, Rates.name) for line in one.brief(result)]
-    beside = [one["sentences"][0] for one in result.get("parts", {}).values() if one["sentences"]] + beside
-    said = audit_sentences(result, asked=answers(result), ratios=Rates.brief(result), beside=beside)
-    return [visible(one) for one in dict.fromkeys(said)]
+def leads(result: Record, findings: Mapping[str, Any], own: Mapping[str, Answer]) -> list[Lead]:
+    """Return all that an audit of classes says, the headline first.
+
+    Args:
+        result: its JSON without sentences.
+        findings: what its parts found, by name.
+        own: what those of the user's found.
+    """
+    lines = [line for one in own.values() for line in one.sentences()[:1]]
+    others = [one for one in PARTS.own() if one.name not in (*ASKED[:2], Rates.name)]
+    lines += [line for one in others for line in one.brief(result)]
+    ratios = findings[Rates.name].leads
+    said = audit_leads(
+        result, asked=asked(findings, plain_lead(result, ratios)), ratios=ratios, beside=[Lead((one,)) for one in lines]
+    )
+    return list({one.sentence: one for one in reversed(said)}.values())[::-1]
+
+
+def plain_lead(result: Record, ratios: Sequence[Lead]) -> Lead | None:
+    """Return what an audit names unless more was asked: the lowest ratio of the favourable outcome, or the largest gap.
+
+    The gap is that of the positive class, whatever class sentences are about; it has no words.
+    """
+    pair = result["finding"]["pair"]
+    if ratios or pair is None:
+        return next(iter(ratios), None)
+    groups = pair["first"]["group"], pair["second"]["group"]
+    return Lead((), "", pair["attribute"], pair["rate"], pair["class"], groups)

@@ -26,7 +26,8 @@ from levelhead.auditing.postprocess import LABELS, FittedRule, check_rule
 from levelhead.auditing.rule_page import rule_page
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, SLACK, Scale, check_scale
 from levelhead.auditing.scored_table import ScoredTable, open_scored
-from levelhead.metrics.names import METRICS, MISSING_GROUP, Key
+from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, group_name
+from levelhead.report.headline import Lead, Leading, leads_in_json, plainly
 from levelhead.report.result import Report
 from levelhead.report.text import Record, clustered_sentence, number
 from levelhead.tables.files import Stored
@@ -39,7 +40,7 @@ RATES = {None: "selection_rate", 1: "true_positive_rate", 0: "false_positive_rat
 
 
 @dataclass(frozen=True)
-class Postprocessed(Report):
+class Postprocessed(Leading, Report):
     """What :func:`postprocess` and :func:`apply_rule` found.
 
     ``saved`` is the rule with its classes; ``decisions`` (rows,) are those of it for every row of the table, and
@@ -127,7 +128,7 @@ class Postprocessed(Report):
             "kind": self.kind,
             **self.saved.to_dict(),
             "scale": self.scale.name,  # of these rows, as threshold and cut-offs are; the rule takes probabilities
-            "sentences": [*self.sentences(), self.scale.sentence(self.threshold)],
+            **leads_in_json([*self.leads, *plainly([self.scale.sentence(self.threshold)])]),
             "level": None if self.audit is None else self.audit.level,
             "warnings": self.warnings,
             "threshold": self.threshold,
@@ -144,8 +145,9 @@ class Postprocessed(Report):
         """Yield every figure before and after the rule, and its change; nothing without labels."""
         return iter(()) if self.audit is None else self.audit.figures()
 
-    def sentences(self) -> list[str]:
-        """Say what the rule did to the gap, and what it cost."""
+    @property
+    def leads(self) -> list[Lead]:
+        """What the rule did to the gap, and what it cost."""
         lines = [f"The rule flips {self.flipped:,} of {len(self.decisions):,} decisions."]
         if self.one_threshold is not None:
             lines.append(
@@ -158,27 +160,29 @@ class Postprocessed(Report):
             lines.append("It was fitted on these rows; the gap can be larger on new ones.")
         lines += self.clustered
         if self.audit is None:
-            return [*lines, "Its effect on gaps and accuracy needs labels: add --label."]
+            return plainly([*lines, "Its effect on gaps and accuracy needs labels: add --label."])
         changes = self.audit.by_attribute[self.column].metrics
         metric = "equalized_odds_worst" if self.rule.metric == "equalized_odds" else self.rule.metric
         gap, accuracy = changes[metric], changes["accuracy"]
         subject, _, part = METRICS[metric].subject.partition(" (")
         part = part and f"; {part.rstrip(')')}"
         where = f"On {self.measured_on:,} {'rows that it was fitted on' if self.fitted.all() else 'other rows'}"
+        leads = []
         if gap.difference.defined:
-            first = [
-                f"{where}, the rule changed the gap in {subject} from {number(100 * gap.old)} to "
-                f"{number(100 * gap.new)} points: {_change(gap.difference)}{part}.",
-                *([self._exceeds()] if gap.new > self.rule.delta else []),
-            ]
-            lines = [*first, *lines, *self._turned()]
+            head = (
+                f"the rule changed the gap in {subject} from {number(100 * gap.old)} to {number(100 * gap.new)} points"
+            )
+            more: Record = {"values": (gap.old, gap.new), "decided": gap.difference.excludes_zero}
+            size, about = f"{_change(gap.difference)}{part}.", (group_name(self.column), metric)
+            leads = [Lead((f"{where}, {head}",), size, *about, difference=gap.difference, **more)]
+            lines = [*([self._exceeds()] if gap.new > self.rule.delta else []), *lines, *self._turned()]
         else:
             lines.append(f"{where}, the gap is undefined: {gap.difference.reason}.")
         lines.append(
             f"Accuracy changed from {number(100 * accuracy.old)}% to {number(100 * accuracy.new)}%: "
             f"{_change(accuracy.difference)}."
         )
-        return lines
+        return leads + plainly(lines)
 
     def _exceeds(self) -> str:
         fit, bound = self.rule.fit_gap, f"the bound of {number(100 * self.rule.delta)} points"

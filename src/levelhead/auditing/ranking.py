@@ -22,6 +22,7 @@ from levelhead.auditing.rates import ratio_span
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
+from levelhead.report.headline import Lead, leads_in_json
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.sentences import named_group
@@ -99,7 +100,7 @@ class RankingAudit(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return super().to_dict() | {"sentences": ranking_sentences(self)}
+        return super().to_dict() | leads_in_json(ranking_leads(self))
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group and its name."""
@@ -255,37 +256,39 @@ def _divided(value: float, ends: tuple[float, float], n: int, scale: float) -> E
     return Estimate(float(value / scale), float(ends[0] / scale), float(ends[1] / scale), n)
 
 
-def ranking_sentences(result: RankingAudit) -> list[str]:
+def ranking_leads(result: RankingAudit) -> list[Lead]:
     """Return one sentence for each group whose count in the top chance does not explain, the clearest first.
 
     Of two groups that are all rows, the one with fewer rows in the top than its share is named: the other has the rest.
     Where no group stands out, the farthest is followed by a sentence that says so.
     """
-    told: list[tuple[bool, float, str]] = []
+    leads: list[Lead] = []
     for name, column in by_names(result.by_attribute).items():
         compared = {group: one for group, one in column.groups.items() if one.included}
         each = len(compared) != 2 or sum(one.n for one in compared.values()) < result.rows
         for group, one in compared.items():
             value = one.representation.value
-            if each or value < 1 or (value == 1 and not told):
-                sentence = _told(name, group_name(group), one, result)
-                told.append((1 - result.level < one.p_value, -abs(math.log(max(value, 1e-9))), sentence))
-    if not told:
-        return ["No two groups have enough rows to be compared."]
-    told.sort(key=lambda one: one[:2])
+            if each or value < 1 or (value == 1 and not leads):
+                leads.append(_lead(name, group_name(group), one, result))
+    if not leads:
+        return [Lead(("No two groups have enough rows to be compared.",))]
+    leads.sort(key=lambda one: (not one.decided, -abs(math.log(max(one.difference.value, 1e-9)))))
     none = f"No group’s share of the top {result.top:,} differs measurably from its share of all rows."
-    return [said for undecided, _, said in told if not undecided] or [told[0][2], none]
+    return [one for one in leads if one.decided] or [leads[0], Lead((none,))]
 
 
-def _told(name: str, group: str, one: GroupPlaces, result: RankingAudit) -> str:
+def _lead(name: str, group: str, one: GroupPlaces, result: RankingAudit) -> Lead:
     by = f"By {printable(name)}, " if len(result.by_attribute) > 1 else ""
     low, high = (number(end, 0) for end in one.chance)
-    return (
-        f"{by}{named_group(name, group)} holds {percent(one.share_of_top)}% of the first {result.top:,} places and "
-        f"{number(100 * one.share_of_rows)}% of all rows: representation {number(one.representation.value, 2)}, "
-        f"interval {ratio_span(one.representation)}. It has {_count(one.in_top)} of these places; by chance, {low} to "
-        f"{high} would be expected."
+    shares = f"{percent(one.share_of_top)}% of the first {result.top:,} places and {number(100 * one.share_of_rows)}%"
+    rest = (
+        f"representation {number(one.representation.value, 2)}, interval {ratio_span(one.representation)}. It has "
+        f"{_count(one.in_top)} of these places; by chance, {low} to {high} would be expected."
     )
+    return Lead(
+        (by, named_group(name, group), f" holds {shares} of all rows"), rest, name, "share_of_top", None, (group,),
+        (one.share_of_top.value,), one.representation, 1.0, one.p_value <= 1 - result.level,
+    )  # fmt: skip
 
 
 def _count(value: float) -> str:

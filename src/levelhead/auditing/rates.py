@@ -16,6 +16,7 @@ opportunity with label and prediction changed over, interval and all.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -23,7 +24,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from levelhead.auditing.engine import Pair, Side
 from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics import Counts, estimate
@@ -38,12 +38,12 @@ from levelhead.metrics.weighted import (
     weighted_estimates,
     weighted_proportion,
 )
+from levelhead.report.headline import Lead, plainly
 from levelhead.report.record import Finding
 from levelhead.report.sentences import named_group
 from levelhead.report.text import (
     Record,
     counted,
-    estimate_from_dict,
     number,
     short,
 )
@@ -233,48 +233,35 @@ def more_rates(
     )
 
 
-def rate_sentences(name: str, part: MoreRates) -> list[str]:
+def rate_leads(name: str, part: MoreRates) -> list[Lead]:
     """Say how groups stand to four fifths of the favourable outcome, or both ratios if nobody said which that is.
 
     The group that comes first gets a sentence, and so does each other one whose ratio is measured below four fifths.
     """
     if part.favourable is None:
         return _both_ratios(name, part)
-    sentences: list[str] = []
-    for outcome in part.outcomes:
-        for key, one in outcome.lowest_first:
-            if sentences and one.value >= FOUR_FIFTHS:
-                continue
-            said = _compared_ratios(name, outcome, key, one, "the favourable outcome ")
-            verdict = four_fifths(one)
-            if one.low <= 1 <= one.high and "inconclusive" not in verdict:
-                said += " (inconclusive)"
-            sentences.append(f"By {printable(name)}, {said}: {verdict}.")
-    return sentences
-
-
-def lowest_ratios(result: Record) -> list[tuple[str, str, Record]]:
-    """Return column, group and findings of the ratio of the favourable outcome that each column names, lowest first."""
-    told = []
-    for name, found in (result.get(Rates.name) or {}).items():
-        if found.get("favourable") is None or not found["sentences"]:
+    ((outcome,), leads) = part.outcomes, list[Lead]()
+    for key, one in outcome.lowest_first:
+        if leads and one.value >= FOUR_FIFTHS:
             continue
-        ratios = {group: estimate_from_dict(one) for group, one in found["outcomes"][0]["ratios"].items()}
-        group = min((one for one in ratios if ratios[one].defined), key=lambda one: lowest(ratios[one]))
-        told.append((lowest(ratios[group]), name, group, found))
-    return [one[1:] for one in sorted(told, key=lambda one: one[0])]
-
-
-def plain_pair(result: Record) -> Pair | None:
-    """Return what an audit names unless more was asked: the lowest ratio of the favourable outcome, or the largest gap.
-
-    A ratio's pair has no class: it is that of all rates.
-    """
-    for name, group, found in lowest_ratios(result):
-        own, to = (Side(one, math.nan, 0) for one in (group, found["outcomes"][0]["reference"]))
-        return Pair(name, "selection_rate", None, own, to, Estimate.undefined("a ratio"), reference=True)
-    pair = (result.get("finding") or {}).get("pair")
-    return pair and Pair.of(pair)
+        undecided, verdict = one.low <= 1 <= one.high, four_fifths(one)
+        if undecided and "inconclusive" not in verdict:
+            verdict = f"inconclusive, {verdict}"
+        assert outcome.reference is not None  # or there were no ratios
+        groups = group_name(key), group_name(outcome.reference)
+        leads.append(
+            Lead(
+                _ratio_pieces(f"By {printable(name)}, the favourable outcome", name, outcome, groups, one),
+                f"interval {ratio_span(one)}, {verdict}.",
+                name,
+                "selection_rate",
+                groups=groups,
+                difference=one,
+                neutral=1.0,
+                decided=not undecided,
+            )
+        )
+    return leads
 
 
 def four_fifths(ratio: Estimate) -> str:
@@ -291,30 +278,38 @@ def ratio_span(ratio: Estimate) -> str:
     return f"{number(ratio.low, 2)} to {number(ratio.high, 2) if math.isfinite(ratio.high) else 'any size'}"
 
 
-def _both_ratios(name: str, part: MoreRates) -> list[str]:
-    told = [_compared_ratios(name, one, *one.lowest_first[0]) for one in part.outcomes if one.lowest_first]
+def _both_ratios(name: str, part: MoreRates) -> list[Lead]:
+    told = []
+    for one in part.outcomes:
+        for key, ratio in one.lowest_first[:1] if one.reference is not None else ():
+            pieces = _ratio_pieces("", name, one, (group_name(key), group_name(one.reference)), ratio)
+            told.append(f"{''.join(pieces)}, interval {ratio_span(ratio)}")
     if not told:
         return []
     texts = [one.outcome for one in part.outcomes if one.outcome is not None]
     classes = " or ".join(f"--favourable {quoted(text)}" for text in texts) if len(texts) > 1 else "--favourable CLASS"
-    return [
-        f"By {printable(name)}, {'; '.join(told)}.",
-        f"For the four-fifths rule, name the favourable outcome: levelhead audit {classes} (favourable= in Python).",
-    ]
+    ask = f"name the favourable outcome: levelhead audit {classes} (favourable= in Python)"
+    return plainly([f"By {printable(name)}, {'; '.join(told)}.", f"For the four-fifths rule, {ask}."])
 
 
-def _compared_ratios(name: str, outcome: OutcomeRatios, key: Key, one: Estimate, which: str = "") -> str:
+def _ratio_pieces(
+    start: str, name: str, outcome: OutcomeRatios, groups: Sequence[str], ratio: Estimate
+) -> tuple[str, ...]:
+    """Say how often a group gets an outcome, beside another one."""
     what = "another class than the positive one" if outcome.outcome is None else f"“{short(outcome.outcome, 40)}”"
-    assert outcome.reference is not None  # or there were no ratios
-    verb, to = ("goes", "to") if which else ("is predicted", "for")
-    first, second = (named_group(name, group_name(group)) for group in (key, outcome.reference))
-    return (
-        f"{which}{what} {verb} {to} {first} {one.value:.2f} times as often as {to} {second}, interval {ratio_span(one)}"
-    )
+    verb, to = ("goes", "to") if start else ("is predicted", "for")
+    first, second = (named_group(name, group) for group in groups)
+    return f"{start} {what} {verb} {to} ".lstrip(), first, f" {ratio.value:.2f} times as often as {to} ", second
 
 
 class RateFindings(Found):
     """The figures of each sensitive column."""
+
+    @property
+    def leads(self) -> list[Lead]:
+        """One ratio of each column, the lowest first, where the favourable outcome is known."""
+        leads = [rate_leads(self.names[key], one)[:1] for key, one in self.items() if one.favourable is not None]
+        return sorted(itertools.chain(*leads), key=lambda one: lowest(one.difference))
 
     @property
     def references(self) -> dict[Key, Key]:
@@ -357,12 +352,7 @@ class Rates(Part):
                 words=frame.shown,
                 weighted=frame.uneven(key),
             )
-        return RateFindings(found, frame.names, rate_sentences)
-
-    @classmethod
-    def brief(cls, result: Record) -> list[str]:
-        """Return one ratio of each column, the lowest first, where the favourable outcome is known."""
-        return [found["sentences"][0] for _, _, found in lowest_ratios(result)]
+        return RateFindings(found, frame.names, lambda *one: [lead.sentence for lead in rate_leads(*one)])
 
 
 class Amplifications(Found):

@@ -35,6 +35,7 @@ from levelhead.auditing.strata import ControlFound, controlled
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report import wide
+from levelhead.report.headline import Lead, leads_in_json
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.sentences import named_group
@@ -101,8 +102,8 @@ class RegressionAudit(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        more = {"rows": self.overall.n, "sentences": regression_sentences(self)}
-        return super().to_dict() | {"pairs": [pair.named() for pair in self.pairs]} | more
+        more = {"rows": self.overall.n, "pairs": [pair.named() for pair in self.pairs]}
+        return super().to_dict() | more | leads_in_json(regression_leads(self))
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the means of all rows and of every group with its attribute and its name."""
@@ -164,7 +165,7 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
             for one in MeanStrata.of(column, by_level[key], counts, len(rows.groups[key]), options.min_count)
         ]
         name = ", ".join(roles.levels)
-        plain = next(iter(_first(found.pairs)), None)
+        plain = next((one.about for one in _first(found.pairs)), None)
         control = controlled(strata, name, level=options.level, reference=to, plain=plain)
         if without := overall.n - int(strata[0].size.sum()):
             warnings.append(no_level_sentence(name, without))
@@ -238,44 +239,46 @@ def _first(pairs: Sequence[Pair]) -> list[Pair]:
     return sorted((one[0] for one in own if one), key=lambda one: not one.decided)
 
 
-def regression_sentences(found: RegressionAudit) -> list[str]:
+def regression_leads(found: RegressionAudit) -> list[Lead]:
     """Say which groups' errors differ most, in mean and in size, or that these rows cannot tell.
 
-    Levels come first, where there are some.
+    Levels come first, where there are some and they can be compared.
     """
-    within = found.control["sentences"] if found.control else []
-    said = [_pair_sentence(found, one) for one in _first(found.pairs)] or [NOTHING_COMPARED]
-    said = [*within[:1], *said, *within[1:]]
+    within = found.control.leads if found.control else []
+    leads = [_pair_lead(found, one) for one in _first(found.pairs)] or [Lead((NOTHING_COMPARED,))]
+    first = 1 if within and within[0].quantity else 0
+    leads = [*within[:first], *leads, *within[first:]]
     overall = found.overall
     explained = (
         "" if not found.explained >= 0 else f" Predictions explain {number(100 * found.explained)}% of the variance."
     )
-    said.append(
+    whole = (
         f"Over all {overall.n:,} rows the mean absolute error is {digits(overall.mean_absolute_error.value)}, the root "
         f"mean squared error {digits(overall.root_mean_squared_error)}, and predictions are "
         f"{_too_high(overall.mean_error.value)} on average.{explained}"
     )
-    return said
+    return [*leads, Lead((whole,))]
 
 
-def _pair_sentence(found: RegressionAudit, pair: Pair) -> str:
-    where, ends = f"By {printable(pair.column)}", [pair.first.value, pair.second.value]
-    size = digits(pair.difference.value)
-    first, second = (named_group(pair.column, one.group) for one in (pair.first, pair.second))
+def _pair_lead(found: RegressionAudit, pair: Pair) -> Lead:
+    where, ends = f"By {printable(pair.column)}, ", [pair.first.value, pair.second.value]
+    size, sides = digits(pair.difference.value), (pair.first.group, pair.second.group)
+    names = [named_group(pair.column, one) for one in sides]
     allowed = f", adjusted for {found.comparisons:,} comparisons" if found.comparisons > len(QUANTITIES) else ""
-    interval = f"interval {digits(pair.difference.low)} to {digits(pair.difference.high)}{allowed}"
+    rest = f"interval {digits(pair.difference.low)} to {digits(pair.difference.high)}{allowed}."
     if not pair.decided:
         what = QUANTITIES[pair.quantity].lower()
-        return f"{where}, the {what} does not differ measurably between {first} and {second}: {size}, {interval}."
-    if pair.quantity == "mean_error":
-        return (
-            f"{where}, predictions are {_too_high(ends[0])} for {first} and {_too_high(ends[1])} for {second} on "
-            f"average: a difference of {size}, {interval}."
-        )
-    return (
-        f"{where}, predictions are off by {digits(ends[0])} for {first} and by {digits(ends[1])} for {second} on "
-        f"average: a difference of {size}, {interval}."
-    )
+        pieces = f"{where}the {what} does not differ measurably between ", names[0], " and ", names[1], ""
+        rest = f"{size}, {rest}"
+    else:
+        off = "predictions are" if pair.quantity == "mean_error" else "predictions are off by"
+        said = map(_too_high, ends) if pair.quantity == "mean_error" else map(digits, ends)
+        first, second = (f"{one} for {name}" for one, name in zip(said, names, strict=True))
+        pieces, rest = (f"{where}{off} ", first, " and ", second, " on average"), f"a difference of {size}, {rest}"
+    return Lead(
+        pieces, rest, pair.column, pair.quantity, None, sides, tuple(ends), pair.difference,
+        decided=pair.decided, comparisons=found.comparisons,
+    )  # fmt: skip
 
 
 def _too_high(error: float) -> str:

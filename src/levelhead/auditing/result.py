@@ -15,12 +15,13 @@ from levelhead.auditing.over_time import OverTime
 from levelhead.auditing.own_metrics import OwnMetric
 from levelhead.auditing.paired_answer import PairedAudit
 from levelhead.auditing.part import Answer
-from levelhead.auditing.parts import sentences
+from levelhead.auditing.parts import leads
 from levelhead.auditing.rates import MoreRates
 from levelhead.auditing.scores import ScoreAudit
 from levelhead.metrics.amplification import Amplification
 from levelhead.metrics.names import METRICS, Key, attribute_names, by_names, parts_of
 from levelhead.report import wide
+from levelhead.report.headline import leads_in_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, estimate_from_dict
 from levelhead.report.wide import Fraction, Pair
@@ -152,7 +153,7 @@ class AuditResult(Report):
             **{name: one.to_dict() for name, one in self.findings.items()},
             **({"parts": own} if own else {}),
         }
-        return found | {"sentences": sentences(found)} | self.figures_in_json()
+        return found | leads_in_json(leads(found, self.findings, self.parts)) | self.figures_in_json()
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""

@@ -14,8 +14,8 @@ from levelhead.auditing.options import (
     cut_points,
 )
 from levelhead.auditing.part import Asked, Part
-from levelhead.auditing.parts import PARTS
-from levelhead.auditing.rates import Rates, plain_pair
+from levelhead.auditing.parts import PARTS, plain_lead
+from levelhead.auditing.rates import Rates
 from levelhead.auditing.result import AuditResult
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.tables.repeated import repeated
@@ -123,7 +123,7 @@ def run(
     for name, part in counts.ours.items():
         found[name] = part.find(frame)
         if name == Rates.name:  # parts after it are about what it names
-            plain = plain_pair(told["headline"] | {name: found[name].to_dict()})
+            plain = plain_lead(told["headline"], found[name].leads)
             frame = replace(frame, plain=plain, ratios_to=found[name].references)
     answers = {name: part.find(frame) for name, part in counts.own.items()}
     options.label_map.refuse_unused()

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from levelhead.metrics.between import difference_of, shared
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.ranking import area_under_roc
+from levelhead.report.headline import Lead
 from levelhead.report.record import Finding
-from levelhead.report.sentences import change_sentence, named_group
+from levelhead.report.sentences import group_change_lead
 from levelhead.types import Estimate, printable
 
 
@@ -75,13 +76,13 @@ def area_changes(
     return result
 
 
-def area_sentences(name: str, areas: dict[Key, AreaChange]) -> list[str]:
+def area_leads(name: str, areas: dict[Key, AreaChange]) -> list[Lead]:
     """Say for which groups the scores order better or worse than before."""
-    by, decided = f"By {printable(name)}", [(key, one) for key, one in areas.items() if one.change.excludes_zero]
-    said = [
-        change_sentence(f"{by}, the AUC of {named_group(name, group_name(key))}", one.old, one.new, one.change)
+    decided = [(key, one) for key, one in areas.items() if one.change.excludes_zero]
+    leads = [
+        group_change_lead(name, group_name(key), "area", one.old, one.new, one.change, title="AUC")
         for key, one in sorted(decided, key=lambda pair: -abs(pair[1].change.value))[:5]
     ]
-    if areas and not said:
-        said.append(f"{by}, no group’s AUC changed measurably.")
-    return said
+    if areas and not leads:
+        leads.append(Lead((f"By {printable(name)}, no group’s AUC changed measurably.",)))
+    return leads

@@ -17,8 +17,9 @@ from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key
 from levelhead.report import wide
+from levelhead.report.headline import Lead
 from levelhead.report.sentences import gap_words, named_group
-from levelhead.report.text import Record, counted, digits, number, short
+from levelhead.report.text import Record, counted, digits, joined, number, short
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, in_quotes, listed
 
@@ -131,7 +132,7 @@ def controlled(
     *,
     level: float,
     reference: Mapping[str, str],
-    plain: Pair | None = None,
+    plain: Lead | None = None,
 ) -> ControlFound:
     """Compare groups within levels.
 
@@ -140,7 +141,7 @@ def controlled(
         control: the name of the column that levels are of.
         level: how often all averages together, and all levels together, are to hold their true differences.
         reference: the group of each column that the others are compared with; columns without one compare all pairs.
-        plain: the pair that the audit names without strata: it comes first.
+        plain: what the audit names without strata: it comes first.
 
     Returns:
         JSON-able: ``column``; ``pairs``, the plain one and then the largest first, each with the standardised figures
@@ -161,34 +162,41 @@ def controlled(
     comparisons, min_count = max(1, found.comparisons), strata[0].min_count
     result = {"column": control, "level": level, "comparisons": comparisons, "min_count": min_count}
     there = any(quantity.places(plain) for quantity in quantities)
-    told = control_sentences({**result, "pairs": pairs}, None if there else plain)
-    return ControlFound({**result, "pairs": pairs, "cells": cells, "sentences": told})
+    leads = _leads({**result, "pairs": pairs}, None if there else plain)
+    return ControlFound({**result, "pairs": pairs, "cells": cells}, leads)
 
 
-def control_sentences(result: Record, lacking: Pair | None = None) -> list[str]:
+def _leads(result: Record, lacking: Lead | None = None) -> list[Lead]:
     """Say the first difference within levels and without them, and what it is averaged over.
 
-    ``lacking``: the pair that the audit names without strata, where no stratum has enough rows of it.
+    ``lacking``: what the audit names without strata, where no stratum has enough rows of it.
     """
     within, few = f"Within strata of {short(result['column'], 60)}", counted(result["min_count"], "row")
     if not result["pairs"]:
-        return [f"{within} there is nothing to compare: no stratum has two groups with {few} to compare."]
+        return [Lead((f"{within} there is nothing to compare: no stratum has two groups with {few} to compare.",))]
     if lacking is not None:
-        first, second = (named_group(lacking.column, side.group) for side in (lacking.first, lacking.second))
-        return [
-            f"{within}, the {_called(lacking.quantity)} of {first} and {second} cannot be compared: no stratum has "
-            f"{few} of both under it."
-        ]
+        both = joined([named_group(lacking.column, group) for group in lacking.groups])
+        reason = f"no stratum has {few} of both under it"
+        return [Lead((f"{within}, the {_called(lacking.quantity)} of {both} cannot be compared: {reason}.",))]
     pair = result["pairs"][0]
-    first, second = (named_group(pair["attribute"], pair[side]["group"]) for side in ("first", "second"))
     of_rate, figure = pair["class"] is not None, Estimate(pair["difference"], pair["low"], pair["high"], 0)
     of_class = f" of “{short(pair['class'], 40)}”" if of_rate else ""
-    shares = [pair[side]["value"] for side in ("first", "second")]
-    values = [f"{number(100 * one)}%" if of_rate else digits(one) for one in shares]
+    sides = [pair[side] for side in ("first", "second")]
+    values = [f"{number(100 * one['value'])}%" if of_rate else digits(one["value"]) for one in sides]
+    names = [named_group(pair["attribute"], one["group"]) for one in sides]
+    first, second = (f"{value} for {name}" for value, name in zip(values, names, strict=True))
     plain = f"{number(100 * pair['plain'], signed=True)} points" if of_rate else digits(pair["plain"])
-    told = (
-        f"{within}, the {_called(pair['rate'])}{of_class} is {values[0]} for {first} and {values[1]} for {second}: "
-        f"{gap_words(figure, fraction=of_rate)}. Without strata, over the same rows, the difference is {plain}."
+    told = Lead(
+        (f"{within}, the {_called(pair['rate'])}{of_class} is ", first, " and ", second),
+        f"{gap_words(figure, fraction=of_rate)}. Without strata, over the same rows, the difference is {plain}.",
+        pair["attribute"],
+        pair["rate"],
+        pair["class"],
+        tuple(one["group"] for one in sides),
+        tuple(one["value"] for one in sides),
+        figure,
+        decided=figure.excludes_zero,
+        comparisons=result["comparisons"],
     )
     levels = len(pair["levels"]) + len(pair["left_out"])
     over = (
@@ -200,7 +208,7 @@ def control_sentences(result: Record, lacking: Pair | None = None) -> list[str]:
         over += f" Left out, because one of the two groups has fewer than {few} there: {named}."
     if result["comparisons"] > 1:
         over += f" The interval is adjusted for {result['comparisons']:,} comparisons."
-    return [told, over]
+    return [told, Lead((over,), column=told.column)]
 
 
 def _called(figure: str) -> str:
@@ -208,7 +216,11 @@ def _called(figure: str) -> str:
 
 
 class ControlFound(Found):
-    """What :func:`controlled` returns."""
+    """What :func:`controlled` returns; ``leads`` are its sentences."""
+
+    def __init__(self, found: Record, leads: list[Lead]) -> None:
+        super().__init__({**found, "sentences": [one.sentence for one in leads]})
+        self.leads = leads
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the differences within levels, of each class where there are several."""

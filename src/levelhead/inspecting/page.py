@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from levelhead.report.headline import Lead
 from levelhead.report.one_page import one_page
 from levelhead.report.rows import in_json
 from levelhead.report.text import Record, estimate_from_dict, short
@@ -151,4 +152,6 @@ def inspection_page(result: Record, *, source: str = "") -> Record:
         "reading": [f"{reason[:1].upper()}{reason[1:]}." for reason in dict.fromkeys(reasons)],
         "figures": in_json(figures),
     }
-    return one_page({**result, **own}, source=source)
+    head, cut, rest = result["sentences"][0].partition(", with an ")
+    lead = Lead((head,), f"an {rest}" if cut else "").to_dict()
+    return one_page({**result, **own, "lead": lead}, source=source)

@@ -36,8 +36,8 @@ def two_models_page(result: Record, *, source: str = "") -> Record:
         return blocks.page(
             "Comparison", said[0], parts, title=title, about=about, lines=said[1:], cautions=result["warnings"]
         )
-    changed = [one for own in audit["against"]["by_attribute"].values() for one in reversed(own["sentences"])]
-    said = list(dict.fromkeys([changed[0], result["sentence"], *changed]))
+    first, *others = audit["sentences"]
+    said = [first, result["sentence"], *others]
     page = one_page({**audit, "sentences": said, "warnings": result["warnings"]}, source=source)
     parts = [*page["parts"], blocks.part([*shared, how], title="All rows, and the two models")]
     return page | {"kind": "Comparison", "about": about, "parts": parts}

@@ -1,75 +1,89 @@
-"""The headline of a finding: its first words, its size and uncertainty below them, and the groups that it names."""
+"""What a result says first: a sentence, and the figure and the groups that it is about."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from levelhead.report.charts import Subject
-from levelhead.report.sentences import named_group
-from levelhead.report.text import Record
-from levelhead.report.wide import Pair
-from levelhead.types import in_quotes, printable
+from levelhead.report.record import Finding
+from levelhead.report.text import Record, visible
+from levelhead.types import Estimate
 
-_ENDS = re.compile(
-    r": (?![^()]*\))|, with (?=an area)| \((?=interval|\d+(?:\.\d+)?% interval)|, (?=interval )|; "
-    r"|, by (?=[+−][\d.]+ points)"
-)
-"""Where the headline of a finding ends, and its size and uncertainty begin."""
+NOT_COMPARED = Estimate.undefined("nothing is compared")
 
 
-def parted(finding: str, level: str, comparisons: int) -> tuple[str, str]:
-    """Divide a finding into its headline, and its size and uncertainty.
+@dataclass(frozen=True)
+class Lead(Finding):
+    """A sentence that may be the headline, and what it says as data.
 
-    Args:
-        finding: a full sentence.
-        level: of its interval, in words: ``95%``.
-        comparisons: how many its interval is adjusted for.
+    Attributes:
+        pieces: its words without size and uncertainty; every second piece names a group, in the order of ``groups``.
+        rest: size and uncertainty, and further sentences; empty: the pieces are the whole sentence.
+        column: the sensitive column.
+        quantity: the name of the figure; empty where nothing was measured.
+        of_class: the class that a rate is of; None where there is only one.
+        groups: the groups that it names.
+        values: their figures, or the figures before and after a change; fractions where they are shares.
+        difference: of the values, or their ratio.
+        neutral: the difference where there is no gap; 1 for a ratio.
+        decided: whether the difference is measurably another one.
+        comparisons: how many the interval allows for.
     """
-    ends = _ENDS.search(re.sub("“[^”]*”", lambda name: "_" * len(name[0]), finding))  # never within a name
-    if ends is None:
-        return finding.rstrip("."), ""
-    head, rest = finding[: ends.start()], finding[ends.end() :]
-    if ends[0].endswith("("):
-        rest = rest.replace(")", "", 1)
-    rest = re.sub(r"(?<!% )interval (?=[+−\d])", f"{level} interval ", rest, count=1)
-    adjusted = comparisons > 1 and "interval " in rest and "adjusted" not in rest
-    return head, rest[:1].upper() + rest[1:] + (f" Adjusted for {comparisons:,} comparisons." if adjusted else "")
+
+    pieces: tuple[str, ...]
+    rest: str = ""
+    column: str = ""
+    quantity: str = ""
+    of_class: str | None = None
+    groups: tuple[str, ...] = ()
+    values: tuple[float, ...] = ()
+    difference: Estimate = NOT_COMPARED
+    neutral: float = 0.0
+    decided: bool = False
+    comparisons: int = 1
+
+    @property
+    def head(self) -> str:
+        """The words without size and uncertainty, on one line."""
+        return "".join(self.pieces).removesuffix(".")
+
+    @property
+    def sentence(self) -> str:
+        """The whole sentence."""
+        return visible(f"{self.head}: {self.rest}" if self.rest else "".join(self.pieces))
+
+    def is_about(self, column: str, quantity: str, of_class: str | None) -> bool:
+        """Whether it is of this figure; a lead without a class is of all classes."""
+        return (column, quantity) == (self.column, self.quantity) and self.of_class in (None, of_class)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        found = {"head": self.head, **super().to_dict()}
+        return found | {"class": found.pop("of_class")}
 
 
-def names_of(one: Subject) -> list[str]:
-    """Return what sentences call a group, or two of them."""
-    return [named_group(one.column, one.name), in_quotes(one.name)]
+class Leading(ABC):
+    """What says all of its sentences as leads."""
+
+    @property
+    @abstractmethod
+    def leads(self) -> list[Lead]:
+        """What was found, the most important first."""
+
+    def sentences(self) -> list[str]:
+        """Return what was found in full sentences, the most important first."""
+        return [one.sentence for one in self.leads]
 
 
-def named(sentence: str, subjects: Sequence[Subject]) -> list[int]:
-    """Return the places of the groups that a sentence names, in its order; of namesakes, the larger one.
-
-    A sentence that begins with a column is about that column alone.
-    """
-    places: dict[str, int] = {}
-    only = [one.column for one in subjects if sentence.startswith(f"By {printable(one.column)}, ")]
-    for at in sorted(range(len(subjects)), key=lambda at: -subjects[at].rows):
-        one = subjects[at]
-        if only and one.column not in only:
-            continue
-        if isinstance(one.name, Pair) and one.name.first in sentence and one.name.second in sentence:
-            places.setdefault(one.name.first, at)
-        for name in names_of(one):
-            places.setdefault(name, at)
-    found = re.findall(rf"(?<!\w)(?:{_either(places)})(?!\w)", sentence) if places else []
-    return list(dict.fromkeys(places[name] for name in found))
+def leads_in_json(leads: Sequence[Lead]) -> Record:
+    """Return what a JSON keeps: all sentences, the first as data, and for each the column and groups that it names."""
+    named = [[one.column, *one.groups] if one.groups else [] for one in leads]
+    found = {"sentences": [one.sentence for one in leads], "named": named}
+    return found | {"lead": leads[0].to_dict()} if leads else found
 
 
-def pieces(head: str, marks: Mapping[str, str]) -> list[Record]:
-    """Return a headline in pieces: those that name a group, with its figure, have the mark of that group."""
-    found, end = [], 0
-    for piece in re.finditer(rf"(?:[\d.]+% of )?(?<!\w)({_either(marks)})(?!\w)", head) if marks else ():
-        found += [{"text": head[end : piece.start()], "mark": ""}, {"text": piece[0], "mark": marks[piece[1]]}]
-        end = piece.end()
-    return [*found, {"text": head[end:], "mark": ""}]
-
-
-def _either(names: Mapping[str, object]) -> str:
-    """Return the pattern of any of several names, the longest first: "f & low" before "low"."""
-    return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+def plainly(sentences: Iterable[str]) -> list[Lead]:
+    """Return sentences that are of no groups."""
+    return [Lead((one,)) for one in sentences]

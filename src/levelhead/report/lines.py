@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from levelhead.metrics.names import METRICS, RATE_TITLES
 from levelhead.report import blocks
-from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
+from levelhead.report.text import Record, estimate_from_dict, level_text, short
 
 TICKS = 6
 """Periods that are named below a chart."""
 
 
-def chart(record: Record, finding: str) -> list[Record]:
-    """Return both rates and their gap over the periods of the trend that the finding is about; nothing without one."""
+def chart(record: Record, lead: Record) -> list[Record]:
+    """Return both rates and their gap over the periods of the trend that the lead is about; nothing without one."""
     whole = record.get("over_time") or {}
     trends = [one for own in whole.get("by_attribute", {}).values() for one in own["trends"]]
     if len(whole.get("periods", ())) < 3 or not trends:
         return []
-    said = (number(100 * (one["slope"]["value"] or 0), 2, signed=True) for one in trends)
-    one = next((one for one, slope in zip(trends, said, strict=True) if slope in finding), trends[0])
+    about = [lead["quantity"], *lead["groups"]]
+    one = next((one for one in trends if [one["rate"], one["group"], one["reference"]] == about), trends[0])
     gaps = one["gaps"]
     ticks = [(at, short(gap["period"], 12)) for at, gap in enumerate(gaps)][:: max(1, -(-len(gaps) // TICKS))]
     rate, (group, to) = RATE_TITLES[one["rate"]], (short(one["group"], 40), short(one["reference"], 40))

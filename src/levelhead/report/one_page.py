@@ -6,21 +6,22 @@ and at most four folds: all figures, summary gaps, pairs and further findings, a
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from levelhead.report import blocks, folds, lines
-from levelhead.report.charts import Subject, chart, in_order, subjects_of
+from levelhead.report.charts import chart, in_order, subjects_of
 from levelhead.report.definitions import CAUTION
 from levelhead.report.folds import known, row_of
-from levelhead.report.headline import named, names_of, parted, pieces
+from levelhead.report.headline import Lead
 from levelhead.report.rows import Row, rows_of, told
-from levelhead.report.sentences import Words, turned
+from levelhead.report.sentences import TURNED, Words, turned
 from levelhead.report.text import Record, counted, joined, level_text, number, short
 from levelhead.report.titles import title_of
 from levelhead.report.wide import Pair
-from levelhead.types import in_quotes
 
 PANELS, ON_SCREEN, SENTENCES = 3, 4, 6
 """Panels of a chart, and figures and sentences that a screen has room for."""
@@ -49,13 +50,6 @@ OF_PAIRS = ("indirect audit", "explanation")
 PLACES = {"inspection": "place"}
 """What figures are of, by the kind of a result that has none of groups."""
 RATIOS = ("selection_ratio", "ratio_of_rates")
-_INTERVAL = re.compile(r"interval ([+−]?[\d.,]*\d) to ([+−]?[\d.,]*\d)")
-TURNED = {
-    "selection_rate": "selection_rate",
-    "true_positive_rate": "false_positive_rate",
-    "false_positive_rate": "true_positive_rate",
-}
-"""Rates of one of two classes, by those of the other that are one less each."""
 
 
 def one_page(record: Record, *, source: str = "") -> Record:
@@ -80,8 +74,8 @@ def one_page(record: Record, *, source: str = "") -> Record:
         lines=others,
         cautions=record.get("warnings", []),
         brief=found.brief(),
-        headline=pieces(found.head, {name: mark for one, mark in found.marked() for name in names_of(one)}),
-        deck=" ".join([found.deck, *found.denominators()]),
+        headline=found.headline(),
+        deck=found.deck(),
         chart=found.chart(),
         sure=found.sure(),
     )
@@ -99,24 +93,49 @@ class _Found:
         self.sentences: list[str] = list(record.get("sentences") or told(record))
         self.sentences = self.sentences or (["Nothing was compared."] if self.rows else record["sentences"])
         self.level = level_text(record.get("level") or 0.95)
-        self.of_model = " than chance" in self.sentences[0]
-        comparisons = 1 if self.of_model else (record.get("finding") or record).get("comparisons") or 1
-        self.head, self.deck = parted(self.sentences[0], self.level, comparisons)
+        self.lead = record.get("lead") or Lead((self.sentences[0],)).to_dict()
+        self.of_model = self.lead["quantity"] == "balanced_accuracy"
         drawn = list(map(_of_favourable, self.rows)) if self.words.turned else self.rows
         groups, shown = subjects_of(drawn, pairs=False), KINDS[record["kind"]][1]
         self.columns = Counter(one.column for one in groups)
         self.pairs, self.each = record["kind"] in OF_PAIRS, PLACES.get(record["kind"], "group")
         self.subjects = subjects_of(drawn, pairs=True) if self.pairs else groups
-        first = [self.subjects[at] for at in named(self.sentences[0], self.subjects)[: len(MARKS)]]
-        self.column = first[0].column if first else next(iter(self.columns), "")
-        self.figures = self._figures(shown, first)
+        self.column = self.lead["column"] or next(iter(self.columns), "")
+        self.figures = self._figures(shown)
         if self.figures:
             self.subjects = in_order(self.subjects, self.figures[0], self.column)
-        self.about = [at for one in first for at, other in enumerate(self.subjects) if other is one]
+        self.about = self.places(self.lead["column"], *self.lead["groups"])[: len(MARKS)]
 
-    def marked(self) -> list[tuple[Subject, str]]:
-        """Return the groups that the headline names, each with its mark."""
-        return [(self.subjects[at], mark) for at, mark in zip(self.about, MARKS, strict=False)]
+    def places(self, column: str, *groups: str) -> list[int]:
+        """Return the places of groups of a column, or of the pair that they are, in this order."""
+        names = [*groups, " minus ".join(groups), " and ".join(groups)]
+        found = [at for at, one in enumerate(self.subjects) if one.column == column and one.name in names]
+        return sorted(found, key=lambda at: names.index(self.subjects[at].name))
+
+    def headline(self) -> list[Record]:
+        """Return the headline in pieces: every second one names a group, and has its mark where it is drawn."""
+        marks = [] if self.pairs else [mark for _, mark in zip(self.about, MARKS, strict=False)]
+        *start, last = self.lead["pieces"]
+        every = itertools.chain(*(("", mark) for mark in marks), itertools.repeat(""))
+        pieces = zip([*start, last.removesuffix(".")], every, strict=False)
+        return [{"text": text, "mark": mark} for text, mark in pieces]
+
+    def deck(self) -> str:
+        """Return the size and uncertainty of what the headline says, with the base of its rates."""
+        rest, comparisons = self.lead["rest"], self.lead["comparisons"]
+        if "% interval " not in rest:
+            rest = f" {rest}".replace(" interval ", f" {self.level} interval ", 1).strip()
+        said = [rest[:1].upper() + rest[1:]] if rest else []
+        if comparisons > 1 and "interval " in rest and "adjusted" not in rest:
+            said.append(f"Adjusted for {comparisons:,} comparisons.")
+        rates = [row_of(self.subjects[at], self.figures[0]) for at in self.about] if self.figures else []
+        bases = [
+            f"{row.found.n:,}"
+            for row, value in zip(rates, self.lead["values"], strict=False)
+            if row is not None and row.fraction and math.isclose(row.found.value, value)
+        ]
+        said += [f"The rates are of {' and '.join(bases)} rows."] if len(bases) == len(MARKS) else []
+        return " ".join(said)
 
     def line(self, start: Sequence[str]) -> str:
         """Return the line above the headline: what was measured, its rows, and its groups."""
@@ -126,35 +145,26 @@ class _Found:
         groups = [f"{short(name, 40)}, {counted(size, self.each)}" for name, size in list(self.columns.items())[:4]]
         return " · ".join([one for one in start if one] + ([counted(count, "row")] if count else []) + groups)
 
-    def denominators(self) -> list[str]:
-        """Say how many rows the rates of the headline's two groups are of; nothing of other findings."""
-        rates = [(one, row_of(one, self.figures[0])) for one, _ in self.marked()] if self.figures else []
-        found = [row.found.n for _, row in rates if row is not None and row.fraction and _percent(row) in self.head]
-        return [f"The rates are of {found[0]:,} and {found[1]:,} rows."] if len(found) == len(MARKS) else []
-
-    def _figures(self, shown: Sequence[str], first: Sequence[Subject]) -> list[str]:
-        """Return the figures of the chart: first that whose name, or else whose values, the headline says."""
+    def _figures(self, shown: Sequence[str]) -> list[str]:
+        """Return the figures of the chart, that of the headline first."""
         every = dict.fromkeys(
             re.sub("_(new|bounds)$", "", name)
             for one in self.subjects
             for name, row in one.found.items()
             if re.sub("_(new|bounds)$", "", name.partition("[")[0]) in shown and known(row)
         )
-        said = [one for one in every if _as_said(one) in self.head.lower()]
-        said += [one for one in every if first and all(_percent(row_of(who, one)) in self.head for who in first)]
-        ratios = [row for who in first for ratio in RATIOS if (row := who.found.get(ratio))]
-        said += ["selection_rate"] if any(number(row.found.value, 2) in self.head for row in ratios) else []
-        lead = (said or [""])[0]
+        lead, of_class = self.lead["quantity"], self.lead["class"]
 
         def place(figure: str) -> tuple[bool, bool, int]:
-            name, _, of_class = figure.partition("[")
-            return figure != lead, bool(of_class) and of_class != lead.partition("[")[2], shown.index(name)
+            name, _, ending = figure.partition("[")
+            other = of_class is not None and ending not in ("", f"{of_class}]")
+            return name != lead or other, other, shown.index(name)
 
         return sorted(every, key=place)[:PANELS]
 
     def chart(self) -> list[Record]:
         """Return the blocks that answer the question."""
-        if drawn := lines.chart(self.record, self.head + self.deck):
+        if drawn := lines.chart(self.record, self.lead):
             return drawn
         marks = dict(zip(self.about, MARKS, strict=False))
         drawn = [chart(self.subjects, self.figures, self.record, marks, self.each)] if self.figures else []
@@ -169,37 +179,24 @@ class _Found:
         ]
 
     def _chance(self) -> str:
-        lead, finding = (self.figures or [""])[0], self.sentences[0]
+        lead, apart, decided = (self.figures or [""])[0], self.lead["difference"], self.lead["decided"]
         own = {row.figure: row.found for row in self.rows if row.column == self.column and row.group is None}
         span, chance = own.get(f"{lead}_range"), own.get(f"{lead}_range_by_chance")
-        neutral = 1 if re.search("times as often|representation", finding) else 0
-        ends = self._ends()
-        fits = "measurabl" in finding or bool(ends and ends[0] <= neutral <= ends[1])
-        if span and chance and len(self.about) == len(MARKS) and (span.value <= chance.high) == fits:
+        if span and chance and len(self.about) == len(MARKS) and (span.value > chance.high) == decided:
             return (
                 f"With no true difference, the largest gap of {self.columns[self.column]} groups would exceed "
                 f"{number(100 * chance.high)} points in 1 audit of 20. Here it is {number(100 * span.value)}."
             )
         if self.of_model:
-            start = "It could: the" if fits else "The"
-            return f"{start} interval of the balanced accuracy {'holds' if fits else 'leaves out'} that of guesses."
-        if fits:
-            return "It could: no difference fits these rows, too. Inconclusive does not mean equal."
-        if ends:
+            start, how = ("The", "leaves out") if decided else ("It could: the", "holds")
+            return f"{start} interval of the balanced accuracy {how} that of guesses."
+        if apart["value"] is None:
+            if apart["low"] is not None:
+                return "These are bounds under the assumption, not an estimate: any gap between them fits these rows."
+            return "This finding is no comparison of two groups. The intervals say how sure each figure is."
+        if decided:
             return f"The {self.level} interval leaves out no difference, so chance alone is an unlikely cause."
-        if "lies between" in finding:
-            return "These are bounds under the assumption, not an estimate: any gap between them fits these rows."
-        return "This finding is no comparison of two groups. The intervals say how sure each figure is."
-
-    def _ends(self) -> tuple[float, float] | None:
-        """Return the interval that the headline says, or else that of the two groups that it names."""
-        if said := _INTERVAL.search(self.sentences[0]):
-            low, high = (float(end.replace("−", "-").replace(",", "")) for end in said.groups())
-            return low, high
-        pair = (self.record.get("finding") or {}).get("pair")
-        if pair is None or len(self.about) < len(MARKS) or pair["difference"]["low"] is None:
-            return None
-        return pair["difference"]["low"], pair["difference"]["high"]
+        return "It could: no difference fits these rows, too. Inconclusive does not mean equal."
 
     def _missed(self) -> str:
         gaps = [row.found for row in self.rows if row.figure.endswith("_detectable") and row.column == self.column]
@@ -225,7 +222,7 @@ class _Found:
             rows.append((f"{short(one.column, 20)}: {one.name}" if several else one.name, cells))
         heads = ["Groups"] if self.pairs else [self.each.capitalize(), "Rows"]
         table = blocks.table(self._caption(figures), [*heads, *map(title_of, figures)], rows)
-        about = [named(sentence, subjects) for sentence in self.sentences[:SENTENCES]]
+        about = [self.places(*one) if one and subjects else [] for one in self.record.get("named", [[]])[:SENTENCES]]
         about[0] += [at for at in references if subjects[at].column == self.column]
         size = sorted(range(len(rows)), key=lambda at: -subjects[at].rows)
         places = list(dict.fromkeys([*(self.about if subjects else ()), *references, *size]))
@@ -239,7 +236,8 @@ class _Found:
         about = "" if outcome is None else f": rates of {short(outcome, 40)}"
         shares = [row for one in self.subjects for name in figures if (row := row_of(one, name)) and row.fraction]
         unit = "" if not shares else " in percent" if about else ", percent"
-        return f"{self.each.capitalize()}s by {by}{about}{unit}, with {self.level} intervals"
+        by = "" if by == self.each else f" by {by}"  # a column without a name of its own
+        return f"{self.each.capitalize()}s{by}{about}{unit}, with {self.level} intervals"
 
     def _reference(self, column: str) -> str | None:
         """Return the group that ratios of a column are to: those of the favourable outcome, where one is named."""
@@ -272,14 +270,3 @@ def _of_favourable(row: Row) -> Row:
     if row.figure not in TURNED or row.group is None or isinstance(row.group, Pair):
         return row
     return row._replace(figure=TURNED[row.figure], found=turned(row.found))
-
-
-def _as_said(figure: str) -> str:
-    """Return what sentences call a figure, with its class: "selection rate of “dog”"."""
-    name, _, of_class = figure.partition("[")
-    return (title_of(name) + (f" of {in_quotes(of_class[:-1], 40)}" if of_class else "")).lower()
-
-
-def _percent(row: Row | None) -> str:
-    """Return a figure as sentences say it; what no sentence holds, if there is none."""
-    return "undefined" if row is None or not row.found.defined else f"{number(100 * row.found.value)}%"

@@ -11,10 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from levelhead.metrics.joint import MARGIN
-from levelhead.metrics.names import METRICS
+from levelhead.metrics.names import METRICS, RATE_TITLES
 from levelhead.report import marks
+from levelhead.report.headline import Lead
 from levelhead.report.text import (
     Record,
     counted,
@@ -264,13 +266,17 @@ def _range(differences: Sequence[Difference]) -> str:
     return f"changes from {low} to {high} points, with intervals from {first} to {last}"
 
 
-def gap_sentence(figure: Estimate, attribute: str, metric: str = "equalized_odds") -> str:
-    """Say how large one set of predictions' gap between groups is, and whether these rows show one at all."""
-    what = f"The {METRICS[metric].phrase} between groups of “{short(attribute)}”"
+def one_run_lead(figure: Estimate, attribute: str) -> Lead:
+    """Say the equalized-odds gap of one run: what another training seed would give is not measured."""
+    what = f"The {METRICS['equalized_odds'].phrase} between groups of “{short(attribute)}” is"
     if not figure.defined:
-        return f"{what} is undefined: {_ends(figure.reason)}"
-    span = percent_ends(figure)
-    return f"{what} is {percent(figure)} percentage points, interval {span}{_verdict(figure)}"
+        return Lead((f"{what} undefined",), _ends(figure.reason))
+    rest = (
+        f"interval {percent_ends(figure)}{_verdict(figure)} This is one run: the interval does not cover variation "
+        "between training seeds."
+    )
+    head = f"{what} {percent(figure)} percentage points"
+    return Lead((head,), rest, attribute, "equalized_odds", difference=figure, decided=figure.excludes_zero)
 
 
 def _verdict(figure: Estimate) -> str:
@@ -282,14 +288,15 @@ def _verdict(figure: Estimate) -> str:
     return f"; inconclusive: anything from no gap to {number(100 * figure.high)} points."
 
 
-def audit_sentences(
-    result: Record, *, asked: Sequence[str] = (), ratios: Sequence[str] = (), beside: Sequence[str] = ()
-) -> list[str]:
+def audit_leads(
+    result: Record, *, asked: Sequence[Lead] = (), ratios: Sequence[Lead] = (), beside: Sequence[Lead] = ()
+) -> list[Lead]:
     """Say what an audit found: what was asked, what must be known before any gap, then the lowest ratio or largest gap.
 
     Args:
         result: the audit's JSON.
-        asked: what answers a question of its own. Nothing but a model with one answer goes before it.
+        asked: what answers a question of its own. Nothing but a model with one answer goes before it; what could not be
+            answered stands after the largest gap.
         ratios: of the favourable outcome; the first one goes before the largest gap.
         beside: what else options requested, after the largest gap.
 
@@ -297,46 +304,47 @@ def audit_sentences(
         full sentences, of which the first is the headline; the largest gap of each other column follows.
     """
     finding, words = result["finding"], Words(result)
-    answers, constant = _answer_sentences(finding, words), finding["constant"] is not None
-    sentences = [*answers, *asked] if constant else [*asked, *answers]
+    model, constant = _model_leads(finding), finding["constant"] is not None
+    answered = [one for one in asked if one.quantity]
+    beside = [*(one for one in asked if not one.quantity), *beside]
+    leads = [*model, *answered] if constant else [*answered, *model]
     pair = finding["pair"]
     weights = result.get("weights")
-    known = [one["sentence"] for one in (weights, result.get("clusters")) if one]
+    known = [Lead((one["sentence"],)) for one in (weights, result.get("clusters")) if one]
     if constant and (finding["at_most"] or 1) > NARROW:
-        return [*sentences, *known, *beside]  # "inconclusive" beside it would only confuse
+        return [*leads, *known, *beside]  # "inconclusive" beside it would only confuse
     if pair is None:
-        none = "No two groups have enough rows to be compared, so no gap was measured."
-        return [*sentences, *ratios, none, *known, *beside]
-    headline = pair_sentence(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"])
+        none = Lead(("No two groups have enough rows to be compared, so no gap was measured.",))
+        return [*leads, *ratios, none, *known, *beside]
+    plain = _pair_lead(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"])
     if weights:
-        headline += f" Weighted: effective sample size {weights['worth']:,.0f}."
-    gap = [*beside, headline] if answers else [headline, *beside]  # gaps of a model at chance say little
-    sentences += [*ratios[:1], *gap, *known]
+        plain = replace(plain, rest=f"{plain.rest} Weighted: effective sample size {weights['worth']:,.0f}.")
+    gap = [*beside, plain] if model else [plain, *beside]  # gaps of a model at chance say little
     others: dict[str, Record] = {}
     for one in result["pairs"]:
         if one["attribute"] != pair["attribute"]:
             others.setdefault(one["attribute"], one)
-    gaps = [pair_sentence(one, words) for one in others.values()]
-    return [*sentences, *ratios[1:], *gaps]
+    gaps = [_pair_lead(one, words) for one in others.values()]
+    return [*leads, *ratios[:1], *gap, *known, *ratios[1:], *gaps]
 
 
-def _answer_sentences(finding: Record, words: Words) -> list[str]:
+def _model_leads(finding: Record) -> list[Lead]:
     """Say that the model gives one answer only, or that it is not better than chance."""
     if finding["constant"] is not None:
-        return [f"The model predicts “{short(finding['constant'], 40)}” for every row, so its gaps of 0 say nothing."]
+        said = f"The model predicts “{short(finding['constant'], 40)}” for every row, so its gaps of 0 say nothing."
+        return [Lead((said,))]
     if finding["standing"] not in ("at", "below"):
         return []
-    balanced = estimate_from_dict(finding["balanced_accuracy"])
-    what = "not measurably better" if finding["standing"] == "at" else "worse"
-    advice = " Are the classes swapped?" if finding["standing"] == "below" else " Its gaps say little."
-    return [
-        f"The model is {what} than chance: balanced accuracy {percent(balanced)}%, interval "
-        f"{number(100 * balanced.low)} to {number(100 * balanced.high)}; chance is {number(100 * finding['chance'])}%."
-        f"{advice}"
-    ]
+    balanced, below = estimate_from_dict(finding["balanced_accuracy"]), finding["standing"] == "below"
+    head = f"The model is {'worse' if below else 'not measurably better'} than chance"
+    size = f"balanced accuracy {percent(balanced)}%, interval {percent_ends(balanced)}"
+    advice = "Are the classes swapped?" if below else "Its gaps say little."
+    rest, chance = f"{size}; chance is {number(100 * finding['chance'])}%. {advice}", finding["chance"]
+    more: Record = {"difference": balanced, "neutral": chance, "decided": below}
+    return [Lead((head,), rest, quantity="balanced_accuracy", **more)]
 
 
-def pair_sentence(pair: Record, words: Words, *, at_most: float | None = None, comparisons: int = 1) -> str:
+def _pair_lead(pair: Record, words: Words, *, at_most: float | None = None, comparisons: int = 1) -> Lead:
     """Say which of two groups a model serves worse, by how much, and how sure that is.
 
     Args:
@@ -345,24 +353,26 @@ def pair_sentence(pair: Record, words: Words, *, at_most: float | None = None, c
         at_most: the largest gap of any pair that fits the rows; None: that of this pair.
         comparisons: how many pairs that is about.
     """
-    figure = estimate_from_dict(pair["difference"])
-    first, second = words.group(pair, "first"), words.group(pair, "second")
-    values = [pair[side]["value"] for side in ("first", "second")]
+    figure, rate, of_class = estimate_from_dict(pair["difference"]), pair["rate"], pair["class"]
+    groups, values = ([pair[side][key] for side in ("first", "second")] for key in ("group", "value"))
+    whom = words.those(of_class) if rate == "true_positive_rate" else words.others(of_class)
     if words.turned:
         figure, values = turned(figure, 0), [1 - value for value in values]
-    rates = [f"{number(100 * value)}%" for value in values]
+        rate, of_class = TURNED[rate], words.favourable
+    predicted, end = f"the model predicts {words.predicted(of_class)} for ", ""
     if words.favourable is not None:
-        found = pair["rate"] == "true_positive_rate"
-        whom = words.those(pair["class"]) if found else words.others(pair["class"])
-        start = f"Among {whom}, {rates[0]} of {first} and {rates[1]} of {second} {words.decided}"
-    else:
-        wrongly = pair["rate"] != "true_positive_rate"
-        start = words.found(pair["class"], rates, (first, second), wrongly=wrongly)
+        predicted, end = "", f" {words.decided}"
+    names = [named_group(pair["attribute"], group) for group in groups]
+    first, second = (f"{number(100 * value)}% of {name}" for value, name in zip(values, names, strict=True))
     most = figure.size.high if at_most is None else at_most
+    rest = f"{gap_words(figure)}."
     if not figure.excludes_zero and most <= NARROW:
         whole = "no two groups differ by more than" if comparisons > 2 else "a gap of at most"
-        return f"{start}: {whole} {number(100 * most)} points."
-    return f"{start}: {gap_words(figure)}."
+        rest = f"{whole} {number(100 * most)} points."
+    return Lead(
+        (f"Among {whom}, {predicted}", first, " and ", second, end), rest, pair["attribute"], rate, of_class,
+        tuple(groups), tuple(values), figure, decided=figure.excludes_zero, comparisons=comparisons,
+    )  # fmt: skip
 
 
 def gap_words(figure: Estimate, *, fraction: bool = True) -> str:
@@ -375,6 +385,14 @@ def gap_words(figure: Estimate, *, fraction: bool = True) -> str:
         points, ends = number(100 * size.value), percent_ends(size)
         found = f"{points} points {way}" if points != "0.0" else "no measured difference"
     return f"{found}, interval {ends}{'' if size.low > 0 else '; inconclusive'}"
+
+
+TURNED = {
+    "selection_rate": "selection_rate",
+    "true_positive_rate": "false_positive_rate",
+    "false_positive_rate": "true_positive_rate",
+}
+"""Rates of one of two classes, by those of the other that are one less each."""
 
 
 class Words:
@@ -439,17 +457,10 @@ class Words:
         name = self.of_label(of_class)
         return f"{self.label} = {name}" if re.fullmatch(r"[\w.]{1,24}", name) else f"{self.label} “{name}”"
 
-    def found(self, of_class: str, rates: Sequence[str], groups: Sequence[str], *, wrongly: bool = False) -> str:
-        """Say a true positive rate, or a false one, of two groups."""
-        whom = self.others(of_class) if wrongly else self.those(of_class)
-        shares = f"{rates[0]} of {groups[0]} and {rates[1]} of {groups[1]}"
+    def predicted(self, of_class: str) -> str:
+        """Return a class as the model predicts it; one of several words gets quotation marks."""
         name = short(of_class, 40)
-        shown = name if re.fullmatch(r"[\w.]{1,24}", name) else f"“{name}”"
-        return f"Among {whom}, the model predicts {shown} for {shares}"
-
-    def group(self, pair: Record, side: str) -> str:
-        """Return a group's name; numbers and the like get the name of their column."""
-        return named_group(pair["attribute"], pair[side]["group"])
+        return name if re.fullmatch(r"[\w.]{1,24}", name) else f"“{name}”"
 
 
 def named_group(attribute: str, group: str) -> str:
@@ -465,16 +476,6 @@ def named_group(attribute: str, group: str) -> str:
 def turned(figure: Estimate, whole: float = 1) -> Estimate:
     """Return one less a share with its interval, or with ``whole`` 0 a difference with the other sign."""
     return replace(figure, value=whole - figure.value, low=whole - figure.high, high=whole - figure.low)
-
-
-def one_run_sentence(figure: Estimate, attribute: str, metric: str = "equalized_odds") -> str:
-    """Say the gap of one run: what another training seed would give is not measured."""
-    sentence = gap_sentence(figure, attribute, metric)
-    return (
-        f"{sentence} This is one run: the interval does not cover variation between training seeds."
-        if figure.defined
-        else sentence
-    )
 
 
 def several_sentences(findings: Sequence[tuple[str, list[Difference]]], baseline: str) -> list[str]:
@@ -525,8 +526,8 @@ def _ends(reason: str | None) -> str:
     return f"{short(reason or 'no reason was recorded', 300).rstrip('.')}."
 
 
-def change_sentence(
-    subject: str,
+def change_lead(
+    subject: Sequence[str],
     old: float,
     new: float,
     change: Estimate,
@@ -534,25 +535,46 @@ def change_sentence(
     unit: str = "%",
     periods: Sequence[str] = (),
     end: str = "",
-) -> str:
+    **about: Any,
+) -> Lead:
     """Say how a fraction changed.
 
     Args:
-        subject: what changed, with its sensitive column.
+        subject: what changed, with its sensitive column; every second piece names a group.
         old: the fraction before.
         new: the fraction after.
         change: new less old, with its interval.
         unit: of both: percent of a rate, or " points" of a gap.
         periods: what before and after are called, where they are periods.
         end: what follows from it.
+        about: more of the :class:`~levelhead.report.headline.Lead`.
     """
+    about |= {"values": (old, new), "difference": change, "decided": change.excludes_zero}
     first, last = (number(100 * one, signed=min(old, new) < 0) for one in (old, new))
+    known = change.reason or "no interval"
+    *whom, what = subject
     if change.value == 0 and math.isnan(change.low):
-        return f"{subject} did not change: {last}{unit} in both; {change.reason or 'no interval'}."
+        return Lead((*whom, f"{what} did not change"), f"{last}{unit} in both; {known}.", **about)
     when = [f" in {printable(one)}" for one in periods] or ["", ""]
-    size = f"{number(100 * change.value, signed=True)} points"
-    said = f"{subject} changed from {first}{'%' if unit == '%' else ''}{when[0]} to {last}{unit}{when[1]}, by {size}"
-    if math.isnan(change.low):
-        return f"{said}; {change.reason or 'no interval'}."
-    sure = "" if change.excludes_zero else "; inconclusive"
-    return f"{said} (interval {percent_ends(change, signed=True)}){sure}{end}."
+    said = f"{what} changed from {first}{'%' if unit == '%' else ''}{when[0]} to {last}{unit}{when[1]}"
+    sure = known if math.isnan(change.low) else f"interval {percent_ends(change, signed=True)}"
+    sure += "" if change.excludes_zero or math.isnan(change.low) else "; inconclusive"
+    return Lead((*whom, said), f"{number(100 * change.value, signed=True)} points, {sure}{end}.", **about)
+
+
+def group_change_lead(
+    column: str,
+    group: str,
+    quantity: str,
+    *change: Any,
+    title: str = "",
+    what: str = "",
+    periods: Sequence[str] = (),
+) -> Lead:
+    """Say how a rate of one group changed: old, new and difference as :func:`change_lead` takes them.
+
+    ``title`` is what the rate is called, if not by its name, and ``what`` follows the group.
+    """
+    start = f"By {printable(column)}, the {title or RATE_TITLES[quantity].lower()} of "
+    about: Record = {"column": column, "quantity": quantity, "groups": (group,), "periods": periods}
+    return change_lead((start, named_group(column, group), what), *change, **about)

@@ -7,8 +7,9 @@ from typing import Any
 
 from levelhead.report import blocks, marks
 from levelhead.report.card import without_paths
+from levelhead.report.headline import leads_in_json, plainly
 from levelhead.report.one_page import one_page
-from levelhead.report.sentences import one_run_sentence
+from levelhead.report.sentences import one_run_lead
 from levelhead.report.text import Record, estimate_from_dict, number, short
 from levelhead.runs.cost_table import cost_table, mean_cost
 from levelhead.runs.folder import require_finished
@@ -67,14 +68,12 @@ def _run_page(folder: Path, split: str) -> Record:
             "Run", finding, [blocks.part(sections)], title=f"Run {folder.name}", about=about, cautions=cautions
         )
     result = read_json(evaluation)
-    said, kind = [f"Accuracy of this run on the {split} split."], "evaluation"
+    leads, kind = plainly(result.get("sentences") or [f"Accuracy of this run on the {split} split."]), "evaluation"
     if result["by_attribute"]:
         first, part = next(iter(result["by_attribute"].items()))
         gap = estimate_from_dict(part["metrics"].get("equalized_odds") or {"reason": "it was not measured"})
-        said, kind = [one_run_sentence(gap, first)], "audit"
-    elif result.get("sentences"):
-        said = result["sentences"]
-    record = {**result, "kind": kind, "sentences": said, "warnings": [*cautions, *result["warnings"]]}
+        leads, kind = [one_run_lead(gap, first)], "audit"
+    record = {**result, "kind": kind, **leads_in_json(leads), "warnings": [*cautions, *result["warnings"]]}
     page = one_page(record, source=f"{split} split of {config['data']['name']}")
     parts = [*page["parts"], blocks.part(sections, title="The run: pictures, cost and settings")]
     return page | {"kind": "Run", "title": short(f"Run {folder.name}", 120), "about": about, "parts": parts}

@@ -12,6 +12,7 @@ from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.labelled import FEWEST_SHOWN
 from levelhead.metrics.names import RATE_TITLES, Key
 from levelhead.metrics.worst_case import GapBounds
+from levelhead.report.headline import Lead, leads_in_json
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import number
@@ -97,13 +98,17 @@ class IndirectPart(Finding):
     @property
     def headline(self) -> str:
         """The finding in one or two sentences, with its assumption."""
+        return self.lead("").sentence
+
+    def lead(self, column: str) -> Lead:
+        """Return the finding on a column, with its assumption."""
         found = [one for one in self.gaps if one.estimate.defined]
         if not self.refused and found:
-            return _estimated(self, [one for one in found if one.gap == found[0].gap])
+            return _estimated(self, [one for one in found if one.gap == found[0].gap], column)
         worst = max((one for one in self.gaps if one.bounds), key=_told_first, default=None)
         if worst is None or worst.bounds is None:
-            return f"No answer: {self.refused}. What would help: {self.help}."
-        return _bounded(self, worst, worst.bounds)
+            return Lead((f"No answer: {self.refused}. What would help: {self.help}.",))
+        return _bounded(self, worst, worst.bounds, column)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -146,7 +151,7 @@ class IndirectAudit(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return super().to_dict() | {"sentences": [part.headline for part in self.parts.values()]}
+        return super().to_dict() | leads_in_json([part.lead(name) for name, part in self.parts.items()])
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the signed gap of every pair of groups with its attribute and its name."""
@@ -166,7 +171,7 @@ def points(value: float) -> str:
     return number(100 * value, signed=True) if math.isfinite(value) else ""
 
 
-def _estimated(part: IndirectPart, pairs: Sequence[IndirectGap]) -> str:
+def _estimated(part: IndirectPart, pairs: Sequence[IndirectGap], column: str) -> Lead:
     """Say the largest of the gaps of pairs in one rate."""
     one = max(pairs, key=lambda gap: abs(gap.estimate.value))
     figure, rate = one.estimate, TITLES[one.gap].lower()
@@ -174,12 +179,17 @@ def _estimated(part: IndirectPart, pairs: Sequence[IndirectGap]) -> str:
     ends = "no interval"
     if not math.isnan(figure.low):
         ends = f"{100 * part.level:g}% interval {points(figure.low)} to {points(figure.high)}"
-    ends += _largest(pairs)
-    ends += f"; it holds if {part.assumes}."
-    if not figure.excludes_zero:
-        return f"The {rate} does not differ measurably between {a} and {b}: {points(figure.value)} points, {ends}"
-    way = "higher" if figure.value > 0 else "lower"
-    return f"The {rate} of {a} is {100 * abs(figure.value):.1f} points {way} than that of {b}: {ends}"
+    ends += f"{_largest(pairs)}; it holds if {part.assumes}."
+    pieces: tuple[str, ...] = (f"The {rate} does not differ measurably between ", a, " and ", b)
+    if figure.excludes_zero:
+        way = "higher" if figure.value > 0 else "lower"
+        pieces = (f"The {rate} of ", a, f" is {100 * abs(figure.value):.1f} points {way} than that of ", b)
+    else:
+        ends = f"{points(figure.value)} points, {ends}"
+    return Lead(
+        pieces, ends, column, one.gap, None, one.groups, (), figure, decided=figure.excludes_zero,
+        comparisons=len(pairs),
+    )  # fmt: skip
 
 
 def _largest(pairs: Sequence[IndirectGap]) -> str:
@@ -193,23 +203,24 @@ def _told_first(one: IndirectGap) -> tuple[bool, float, float, float]:
     return one.gap == "demographic_parity", certain, one.size, one.bounds.largest_reach
 
 
-def _bounded(part: IndirectPart, one: IndirectGap, worst: GapBounds) -> str:
+def _bounded(part: IndirectPart, one: IndirectGap, worst: GapBounds, column: str) -> Lead:
     """Say between which figures a gap lies, and its weighted estimate."""
     a, b = map(printable, one.groups)
     start = f"no estimate, since {part.refused}; known are the shares"
     if part.method == "bounds":
         start = f"the only assumption is {part.assumes}"
     certain = ", higher in any case" if worst.reach_low > 0 else ", lower in any case" if worst.reach_high < 0 else ""
-    said = (
-        f"The selection rate of {a} minus that of {b} lies between {points(worst.reach_low)} and "
-        f"{points(worst.reach_high)} points{certain}: {start}; narrower limits need another assumption."
-    )
-    if one.weighted is None or not one.weighted.defined:
-        return said
-    weighed = [other for other in part.gaps if other.gap == one.gap and other.size >= 0]
-    more = _largest(weighed) if one.size == max(other.size for other in weighed) else ""
-    return (
-        f"{said} The weighted estimate, as with BISG, is {points(one.weighted.value)} points "
-        f"({points(one.weighted.low)} to {points(one.weighted.high)}{more}). It holds if predictions do not depend on "
-        "the group among rows of equal probabilities."
-    )
+    rest = f"{start}; narrower limits need another assumption."
+    if one.weighted is not None and one.weighted.defined:
+        weighed = [other for other in part.gaps if other.gap == one.gap and other.size >= 0]
+        more = _largest(weighed) if one.size == max(other.size for other in weighed) else ""
+        rest += (
+            f" The weighted estimate, as with BISG, is {points(one.weighted.value)} points "
+            f"({points(one.weighted.low)} to {points(one.weighted.high)}{more}). It holds if predictions do not depend "
+            "on the group among rows of equal probabilities."
+        )
+    between = f" lies between {points(worst.reach_low)} and {points(worst.reach_high)} points{certain}"
+    return Lead(
+        ("The selection rate of ", a, " minus that of ", b, between), rest, column, one.gap, None, one.groups, (),
+        Estimate(math.nan, worst.reach_low, worst.reach_high, worst.n, "bounds"),
+    )  # fmt: skip
