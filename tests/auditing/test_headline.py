@@ -238,6 +238,41 @@ def test_the_chart_of_strata_begins_with_the_class_that_the_headline_is_about() 
     assert page["chart"][0]["panels"][0]["title"] == "Rightly predicted dog"
 
 
+def test_the_lead_is_the_first_sentence_as_data() -> None:
+    record = audited(ADULT).to_dict()
+    lead, pair = record["lead"], record["finding"]["pair"]
+    assert (lead["column"], lead["quantity"], lead["class"]) == ("sex", "true_positive_rate", ">50K")
+    assert lead["groups"] == ["women", "men"]
+    assert lead["difference"] == pair["difference"]
+    assert lead["values"] == [pair[side]["value"] for side in ("first", "second")]
+    assert (lead["neutral"], lead["decided"], lead["comparisons"]) == (0, True, 2)
+    assert record["sentences"][0] == f"{lead['head']}: {lead['rest']}"
+    ratio = audited(ADULT, favourable=">50K").to_dict()["lead"]
+    assert (ratio["quantity"], ratio["neutral"], ratio["difference"]["value"] < 1) == ("selection_rate", 1, True)
+
+
+def test_a_group_named_as_a_class_is_marked_where_the_group_stands() -> None:
+    label, predicted, group = rows_of({"dog": FALSE["women"], "cat": FALSE["men"]}, ("cat", "dog"))
+    page = lh.audit(label, predicted, sensitive_features=group, replicates=100).page()
+    head = [(one["text"], bool(one["mark"])) for one in page["headline"]]
+    assert head[0] == ("Among rows with label = cat, the model predicts dog for ", False)
+    assert head[1:4] == [("30.0% of cat", True), (" and ", False), ("5.0% of dog", True)]
+    assert page["brief"]["table"]["caption"].startswith("Groups: rates of dog"), "the column has no name of its own"
+
+
+@pytest.mark.parametrize(("old", "first"), [([[600, 400], [200, 800]], "False"), ([[950, 50], [700, 300]], "True")])
+def test_the_chart_of_two_models_begins_with_the_rate_whose_gap_the_headline_tells(
+    old: list[list[int]], first: str
+) -> None:
+    """The old model's women are treated as its men but in one rate, whose gap goes."""
+    tables: Tables = {"women": [[950, 50], [200, 800]], "men": [[950, 50], [200, 800]]}
+    label, predicted, group = rows_of(tables)
+    before = rows_of({"women": old, "men": tables["men"]})[1]
+    page = lh.audit(label, predicted, against=before, sensitive_features=group, replicates=100).page()
+    assert "the larger part of the equalized-odds gap changed from " in page["finding"]
+    assert page["chart"][0]["panels"][0]["title"].startswith({"False": "Wrongly", "True": "Rightly"}[first])
+
+
 def test_a_headline_is_not_cut_within_a_name() -> None:
     tables = {"other: a, b": FALSE["women"], "men; c": FALSE["men"]}
     page = audited(tables).page()

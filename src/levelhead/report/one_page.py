@@ -222,7 +222,9 @@ class _Found:
             rows.append((f"{short(one.column, 20)}: {one.name}" if several else one.name, cells))
         heads = ["Groups"] if self.pairs else [self.each.capitalize(), "Rows"]
         table = blocks.table(self._caption(figures), [*heads, *map(title_of, figures)], rows)
-        about = [self.places(*one) if one and subjects else [] for one in self.record.get("named", [[]])[:SENTENCES]]
+        about = [
+            self.places(*one) if one and subjects else [] for one in (self.record.get("named") or [[]])[:SENTENCES]
+        ]
         about[0] += [at for at in references if subjects[at].column == self.column]
         size = sorted(range(len(rows)), key=lambda at: -subjects[at].rows)
         places = list(dict.fromkeys([*(self.about if subjects else ()), *references, *size]))
