@@ -6,6 +6,7 @@ Both readers use it, that of data sets and that of audits, so that they read the
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import functools
 import gzip
@@ -14,7 +15,6 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -36,6 +36,13 @@ LONGEST_FIELD = 1 << 24
 SAMPLE = 1 << 20  # characters at the beginning that may be the header
 NUMBERS = 1 << 17  # characters at the beginning that show how numbers are written
 BLOCK = 1 << 22
+WRONG_MARKS = {  # what Python's reader says of quotation marks, and what is most often the matter
+    "unexpected end": "a quotation mark that opens in {} is never closed; close it, or write it twice",
+    "expected after": "{} has text behind a closing quotation mark; is an earlier one never closed? Inside a text "
+    "write each mark twice",
+    "larger than field limit": f"{{}} has a field of more than {LONGEST_FIELD:,} characters; is there a quotation mark "
+    "that is never closed",
+}
 MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
 FORMULA = ("=", "+", "-", "@", "\t", "\r", *"\uff1d\uff0b\uff0d\uff20")
 """What begins a cell that a spreadsheet takes for a formula, which may run a program; full-width forms too."""
@@ -89,7 +96,7 @@ def suffix_of(path: Path) -> str:
     return Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
 
 
-@contextmanager
+@contextlib.contextmanager
 def opened(path: Path, advice: str) -> Iterator[IO[bytes]]:
     """Open a file, also a packed one; what cannot be read is an error that ends with ``advice``."""
     try:
@@ -99,7 +106,7 @@ def opened(path: Path, advice: str) -> Iterator[IO[bytes]]:
         raise DataError(f"{path} cannot be read ({reason_of(error)}). {advice}") from None
 
 
-@contextmanager
+@contextlib.contextmanager
 def whole(path: Path, advice: str) -> Iterator[None]:
     """Turn what a library says of a damaged parquet file, which may be any error, into one that ends in ``advice``."""
     try:
@@ -125,45 +132,39 @@ def encoding_of(path: Path) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _encoding_of(path: Path, changed: int, size: int) -> str:
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    beyond_ascii = 0
+    decoder, letters = codecs.getincrementaldecoder("utf-8")(), False
     with opened(path, "Is it whole?") as raw:
-        start = raw.read(4)
+        chunk = raw.read(BLOCK)
         for mark, encoding in MARKS.items():
-            if start.startswith(mark):
+            if chunk.startswith(mark):
                 return encoding
-        if b"\0" in start:
+        if b"\0" in chunk[:4]:
             raise DataError(f"{path} looks like UTF-16 without the mark at its beginning. Save it as UTF-8.")
-        chunk, before = start, 0
-        ended = False
-        while not ended:
-            ended = not chunk  # then what the decoder still holds back is no whole letter
-            if chunk.isascii() and not decoder.getstate()[0] and not ended:  # ten times faster than decoding it
-                before, chunk = before + len(chunk), raw.read(1 << 20)
-                continue
-            try:
-                beyond_ascii += not decoder.decode(chunk, ended).isascii()
-            except UnicodeDecodeError as error:
-                # What the decoder held back of the chunk before is counted in the error's position.
-                whole = error.object[: error.start].decode("utf-8")
-                place = before + error.start - (len(error.object) - len(chunk))
-                if beyond_ascii or not whole.isascii():
-                    raise DataError(
-                        f"{path} is UTF-8 up to byte {place:,} and then is not: it is damaged, or made of two files "
-                        "in two encodings. Save it as UTF-8."
-                    ) from None
-                return _windows(path, raw, error.object)
-            before += len(chunk)
-            chunk = raw.read(1 << 20)
+        while chunk:
+            following = raw.read(BLOCK)
+            if not chunk.isascii() or decoder.getstate()[0]:  # what is ASCII is not decoded: ten times faster
+                try:
+                    letters |= not decoder.decode(chunk, not following).isascii()
+                except UnicodeDecodeError as error:
+                    if letters or not error.object[: error.start].isascii():
+                        raise DataError(
+                            f"{path} is UTF-8 at first and then is not: it is damaged, or made of two files in two "
+                            "encodings. Save it as UTF-8."
+                        ) from None
+                    return _windows(path, itertools.chain([error.object, following], _blocks(raw)))
+            chunk = following
     return "utf-8"
 
 
-def _windows(path: Path, raw: IO[bytes], chunk: bytes) -> str:
-    """Return Windows-1252 if the rest of a file may be in it."""
-    while chunk:
-        if set(chunk) & {0, *NOT_WINDOWS}:
-            raise DataError(f"{path} is neither UTF-8 nor Latin-1. Save it as UTF-8.")
-        chunk = raw.read(1 << 20)
+def _blocks(raw: IO[bytes]) -> Iterator[bytes]:
+    """Yield what is left of a file."""
+    return iter(lambda: raw.read(BLOCK), b"")
+
+
+def _windows(path: Path, blocks: Iterable[bytes]) -> str:
+    """Return Windows-1252 if the blocks of a file may be in it."""
+    if any({0, *NOT_WINDOWS} & set(block) for block in blocks):
+        raise DataError(f"{path} is neither UTF-8 nor Latin-1. Save it as UTF-8.")
     return "cp1252"
 
 
@@ -205,12 +206,16 @@ def _form_of(path: Path, changed: int, size: int, wanted: tuple[str, ...]) -> Fo
 
 def _header(sample: str, delimiter: str) -> list[str]:
     """Return the names of the columns, as they are written; none of an empty file."""
+    return next(_lines(sample, delimiter), [])
+
+
+def _lines(sample: str, delimiter: str) -> Iterator[list[str]]:
+    """Yield the fields of each line that is not blank, up to one that cannot be read."""
     widen()
-    try:
-        lines = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
-        return next((line for line in lines if len(line) > 1 or "".join(line).strip()), [])
-    except csv.Error:
-        return []
+    with contextlib.suppress(csv.Error):
+        for line in csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter):
+            if len(line) > 1 or "".join(line).strip():
+                yield line
 
 
 def _decimal_commas(sample: str, delimiter: str, whole: bool) -> Iterator[str]:
@@ -221,16 +226,7 @@ def _decimal_commas(sample: str, delimiter: str, whole: bool) -> Iterator[str]:
     whole, sample = whole and len(sample) <= NUMBERS, sample[:NUMBERS]
     if "," not in sample or (delimiter == "," and '"' not in sample):
         return
-    try:
-        rows = [
-            row
-            for row in csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
-            if len(row) > 1 or "".join(row).strip()
-        ]
-    except csv.Error:
-        return
-    if not whole:
-        del rows[-1]  # it may be cut short
+    rows = list(_lines(sample, delimiter))[: None if whole else -1]  # the last one may be cut short
     for at, name in enumerate(rows[0] if rows else []):
         cells = {row[at].strip() for row in rows[1:] if at < len(row)}
         numbers = {cell for cell in cells if cell.lower() not in MISSING}
@@ -264,19 +260,7 @@ def records(path: Path, form: Form, advice: str) -> Iterator[list[str]]:
                     row += 1
         except csv.Error as error:
             where = f"row {row:,}" if row else "the header"
-            said = str(error)
-            if "unexpected end" in said:
-                said = f"a quotation mark that opens in {where} is never closed; close it, or write it twice"
-            elif "expected after" in said:
-                said = (
-                    f"{where} has text behind a closing quotation mark; is an earlier one never closed? Inside a text "
-                    "write each mark twice"
-                )
-            elif "larger than field limit" in said:
-                said = (
-                    f"{where} has a field of more than {LONGEST_FIELD:,} characters; is there a quotation mark that is "
-                    "never closed"
-                )
+            said = next((text.format(where) for part, text in WRONG_MARKS.items() if part in str(error)), str(error))
             raise DataError(f"{path} cannot be read as {suffix_of(path)[1:]} ({said}). {advice}") from None
 
 
@@ -295,71 +279,30 @@ def check_quotes(path: Path, form: Form) -> tuple[int, int] | None:
 
 @functools.lru_cache(maxsize=64)
 def _checked(path: Path, changed: int, size: int, form: Form) -> tuple[int, int] | None:
-    breaks = _paired(_blocks(path, form.encoding), form.delimiter.encode())
-    if breaks is not None and breaks < 3:
+    if _has_plain_marks(path, form):
         return None
     found, width = None, len(form.header)
-    try:
-        for row, cells in enumerate(records(path, form, "Rows are counted from 1, without the header.")):
-            for cell in cells if found is None and width > 2 else ():
-                lines = cell.split("\n")[1:-1]  # the first and the last one are parts of rows
-                if len(lines) > 1 and {len(line) for line in csv.reader(lines, delimiter=form.delimiter)} == {width}:
-                    found = row, len(lines)
-    except DataError:
-        if breaks is None:  # else the marks are in order, and a long text is the matter of who asks for its column
-            raise
+    for row, cells in enumerate(records(path, form, "Rows are counted from 1, without the header.")):
+        for cell in cells if found is None and width > 2 else ():
+            lines = cell.split("\n")[1:-1]  # the first and the last one are parts of rows
+            if len(lines) > 1 and {len(line) for line in csv.reader(lines, delimiter=form.delimiter)} == {width}:
+                found = row, len(lines)
     return found
 
 
-def _blocks(path: Path, encoding: str) -> Iterator[bytes]:
-    """Yield the bytes of a file, those of UTF-16 and UTF-32 as UTF-8."""
+def _has_plain_marks(path: Path, form: Form) -> bool:
+    """Whether every quotation mark is one of a pair around a field of one line; else a slower reader has to look."""
+    if form.encoding in ("utf-16", "utf-32"):
+        return False
+    end = rb"[^%b\r\n]" % re.escape(form.delimiter.encode())
+    field = re.compile(rb'(?<!%b)"[^"\n]*(?:""[^"\n]*)*"(?!%b)' % (end, end))
     with opened(path, "Is it whole?") as raw:
-        if encoding in ("utf-16", "utf-32"):
-            with io.TextIOWrapper(raw, encoding, newline="") as text:
-                while part := text.read(BLOCK):
-                    yield part.encode("utf-8", "replace")
-            return
-        if encoding == "utf-8-sig":
+        if form.encoding == "utf-8-sig":
             raw.read(len(codecs.BOM_UTF8))
-        while chunk := raw.read(BLOCK):
-            yield chunk
-
-
-def _paired(blocks: Iterable[bytes], delimiter: bytes) -> int | None:
-    """Return the most line breaks between two quotation marks, if every mark is one of a pair around a field.
-
-    A mark that is written twice counts as two pairs. Then no reader can take the marks otherwise. None says only that a
-    slower reader has to look.
-    """
-    import numpy as np  # here, as commands that write csv need no such library
-
-    ends = np.frombuffer(delimiter + b'\r\n"', np.uint8)
-    before, inside, held = b"\n", 0, b""
-    most = opened_at = passed = 0  # line breaks: the most in one pair, before its first mark, and in earlier blocks
-    for block in itertools.chain(blocks, [b""]):
-        if block and not held and b'"' not in block:
-            before, passed = block[-1:], passed + (block.count(b"\n") if inside else 0)
-            continue
-        data = held + block
-        kept = len(data.rstrip(b'"')) if block else len(data)  # what follows a mark is in the next block
-        data, held = data[:kept], data[kept:]
-        if not data:
-            continue
-        if b'"' in data:
-            around = np.frombuffer(before + data + (held[:1] or b"\n"), np.uint8)
-            places = np.flatnonzero(around[1:-1] == 34) + 1
-            opens = (np.arange(len(places)) + inside) % 2 == 0
-            neighbours = np.where(opens, around[places - 1], around[places + 1])
-            if not np.isin(neighbours, ends).all():
-                return None
-            breaks = passed + np.searchsorted(np.flatnonzero(around[1:-1] == 10) + 1, places)
-            starts = np.concatenate([[opened_at] * inside, breaks])[: len(places) + inside]
-            pairs = len(starts) // 2
-            most = max(most, int(np.max(starts[1::2] - starts[: 2 * pairs : 2], initial=0)))
-            inside = (inside + len(places)) % 2
-            opened_at = int(starts[-1])
-        before, passed = data[-1:], passed + data.count(b"\n")
-    return None if inside else most
+        return not any(
+            b'"' in lines and b'"' in field.sub(b"", lines)
+            for lines in (block + raw.readline(BLOCK) for block in _blocks(raw))
+        )
 
 
 def harmless(cell: object) -> str:

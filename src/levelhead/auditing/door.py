@@ -192,14 +192,13 @@ def audit(
     refuse({**chosen, **there, "metrics": metrics, "data": True, "groups": True}, ARRAYS)
     if against is not None and y_pred is None:
         raise ConfigError("against= compares predicted classes: pass y_pred as well.")
-    source, roles, said = _in_memory(columns, sensitive_features, chosen)
+    source, roles = _in_memory(columns, sensitive_features, chosen)
     other = None if against is None else Other(("the other model", source.name))
-    result = _measured(source, roles, AuditOptions.of(chosen, other, metrics))
-    return replace(result, warnings=[*said, *result.warnings]) if said else result
+    return _measured(source, roles, AuditOptions.of(chosen, other, metrics))
 
 
-def _in_memory(columns: Mapping[str, Any], groups: Any, chosen: dict[str, Any]) -> tuple[Arrays, Roles, list[str]]:
-    """Return a table of columns in memory by their roles, which column is what, and warnings.
+def _in_memory(columns: Mapping[str, Any], groups: Any, chosen: dict[str, Any]) -> tuple[Arrays, Roles]:
+    """Return a table of columns in memory by their roles, and which column is what.
 
     Classes that ``chosen`` names become those of columns of class labels.
     """
@@ -209,11 +208,10 @@ def _in_memory(columns: Mapping[str, Any], groups: Any, chosen: dict[str, Any]) 
     others = {what: outcome_of(columns[what], what) for what in ("cluster", "time") if at[what]}
     called = {title: name_of(columns[role], PLAIN.get(role, role)) for role, title in TITLES.items()}
     source = Arrays(called | {TITLES["against"]: "the other model"})
-    said: list[str] = []
     if answers and not of_numbers:
         known = {title.removeprefix("The "): values for title, values in answers.items()}
         wanted = chosen.get("positive"), chosen.get("favourable")
-        coded, (chosen["positive"], chosen["favourable"]), said = outcomes_of(known, *wanted)
+        coded, (chosen["positive"], chosen["favourable"]) = outcomes_of(known, *wanted)
         others = coded | others
     elif answers:
         for title, values in answers.items():
@@ -239,7 +237,7 @@ def _in_memory(columns: Mapping[str, Any], groups: Any, chosen: dict[str, Any]) 
     return source, Roles(
         at["label"], at["prediction"], of_groups, at["score"], at["weight"], at["cluster"], at["against"], levels,
         tuple(along), None, at["count"], at["time"], of_numbers,
-    ), said  # fmt: skip
+    )  # fmt: skip
 
 
 @checked

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from decimal import Decimal
-from numbers import Number
+from decimal import Decimal, InvalidOperation
 
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.arrays import as_decimals
-from levelhead.csv_form import WHOLE
 from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
 from levelhead.tables.columns import Column
 from levelhead.tables.tally import VALUES
@@ -23,13 +19,15 @@ from levelhead.types import ConfigError, DataError, printable, quoted
 Bins = Mapping[str, Sequence[float] | str]
 """For each column: cut points or their text, ``quantiles:4``, or ``values`` (the numbers are codes of groups)."""
 MOST_BINS = 100
+MOST_DIGITS = 40
+"""A longer whole number is written with an exponent."""
 
 
 class Cuts:
     """How one column is cut: at ``points``, or into this many ``quantiles``, or not at all (``values``)."""
 
     def __init__(self, column: str, given: Sequence[float] | str) -> None:
-        self.column, self.quantiles, self.points = column, 0, []
+        self.column, self.quantiles, self.points = column, 0, list[Decimal]()
         self.values = isinstance(given, str) and given == VALUES
         if isinstance(given, str) and not self.values:
             kind, _, number = given.strip().partition(":")
@@ -38,14 +36,14 @@ class Cuts:
                     raise self._wrong(given)
                 self.quantiles = int(number)
                 return
-            given = [_number(part) for part in given.split(",")]
         if not self.values:
-            points = [_point(point) for point in given]
-            if not 1 <= len(points) < MOST_BINS or not all(map(math.isfinite, points)):
+            texts = given.split(",") if isinstance(given, str) else given
+            self.points = [point for one in texts if (point := _number(one)) is not None and point.is_finite()]
+            if not 1 <= len(texts) < MOST_BINS or len(self.points) < len(texts):
                 raise self._wrong(given)
-            if sorted(set(points)) != points:
-                raise ConfigError(f"The cut points of column {quoted(self.column)} must rise: {_listed(points)}.")
-            self.points = points
+            if sorted(set(self.points)) != self.points:
+                listed = printable(", ".join(map(written, self.points)))
+                raise ConfigError(f"The cut points of column {quoted(self.column)} must rise: {listed}.")
 
     def _wrong(self, given: object) -> ConfigError:
         return ConfigError(
@@ -59,7 +57,7 @@ class Cuts:
         Raises:
             DataError: a value is not a number.
         """
-        found: dict[float, int] = {}  # whole numbers stay whole: floats would merge long ids
+        found: dict[Decimal, int] = {}
         for (codes, values), counts in columns:
             rows = np.bincount(codes, counts, len(values)).tolist()
             for value, count in zip(values, map(int, rows), strict=True):
@@ -152,59 +150,34 @@ def ordered_groups(
     return np.array([place[group] for group in parts]), [group if crossed else group[0] for group in texts]
 
 
-def _number(text: str) -> float:
-    """Return the number that a text is, a whole one exactly; NaN of any other text."""
+def _number(value: object) -> Decimal | None:
+    """Return the number that a value is, or that a text spells out, exactly; None of anything else."""
     try:
-        return int(text) if len(text) <= 40 and WHOLE.fullmatch(text.strip()) else float(text) + 0.0
-    except ValueError:
-        return math.nan
+        return Decimal(str(value)) or Decimal(0)  # -0 is 0
+    except (InvalidOperation, ValueError):
+        return None
 
 
-def _point(given: object) -> float:
-    if isinstance(given, str):
-        return _number(given)
-    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
-        return int(given) if abs(int(given)) < 10**40 else math.nan
-    if isinstance(given, np.floating):
-        return float(as_decimals(np.array([given]))[0]) + 0.0  # a cut point of 0.7 in float32 is 0.7
-    return float(given) + 0.0 if isinstance(given, Number) else math.nan  # type: ignore[arg-type]
-
-
-def written(point: float) -> str:
+def written(point: float | Decimal) -> str:
     """Return a number as a text that no other number has: a whole one without a point."""
-    return str(int(point)) if _is_whole(point) else repr(point)
+    exact = Decimal(str(point))
+    if exact == exact.to_integral_value() and exact.adjusted() < MOST_DIGITS:
+        return str(int(exact))
+    return str(exact).lower()
 
 
-def _told_apart(points: Sequence[float], digits: int) -> list[str]:
+def _told_apart(points: Sequence[Decimal], digits: int) -> list[str]:
     """Return points as texts, with this many digits or, where two of them would look alike, with more."""
-    for more in range(digits, 18):
-        texts = [str(int(point)) if _is_whole(point) else f"{point:.{more}g}" for point in points]
+    for more in range(digits, MOST_DIGITS):
+        texts = [written(point) if point == point.to_integral_value() else f"{point:.{more}g}" for point in points]
         if len(set(texts)) == len(texts):
             break
     return texts
 
 
-def _is_whole(point: float) -> bool:
-    return isinstance(point, int) or (abs(point) < 1e16 and point == int(point))
-
-
-def _as_number(value: Hashable, title: str) -> float | None:
+def _as_number(value: Hashable, title: str) -> Decimal | None:
     """Return a number; None for a missing value or NaN."""
-    if value is None:
-        return None
-    try:
-        if isinstance(value, str):
-            number = int(value) if len(value) <= 40 and WHOLE.fullmatch(value.strip()) else float(value)
-        elif isinstance(value, (int, Decimal)) and abs(Decimal(value)) < 10**40 and value == int(value):
-            number = int(value)  # exactly: as a float, 2^53 + 1 would be 2^53
-        else:
-            number = float(value) if isinstance(value, Number) else math.nan  # type: ignore[arg-type]
-    except (ValueError, ArithmeticError, TypeError):
-        raise DataError(f"{title} is cut into ranges, but {quoted(value)} is not a number.") from None
-    if math.isnan(number) and not isinstance(value, (str, Number)):
+    number = None if value is None else _number(value)
+    if number is None and value is not None:
         raise DataError(f"{title} is cut into ranges, but {quoted(value)} is not a number.")
-    return None if math.isnan(number) else number
-
-
-def _listed(points: Sequence[float]) -> str:
-    return printable(", ".join(f"{point:g}" for point in points))
+    return None if number is None or number.is_nan() else number

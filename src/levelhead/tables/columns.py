@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from levelhead.arrays import array_of, as_decimals, class_names
 from levelhead.metrics.counts import distinct
 from levelhead.report.text import counted
-from levelhead.spelling import NUMBER, shape_of
+from levelhead.spelling import number_of, shape_of
 from levelhead.types import ConfigError, DataError, listed, quoted, refuse_duplicates
 
 FloatArray = NDArray[np.float64]
@@ -29,58 +29,44 @@ Column = tuple[NDArray[np.int64], list[Hashable]]
 
 def outcomes_of(
     given: Mapping[str, Any], positive: Hashable, *others: Hashable
-) -> tuple[dict[str, Column], list[Hashable], list[str]]:
-    """Return columns of labels and predictions, where columns of class labels (``datasets.ClassLabel``) have names.
+) -> tuple[dict[str, Column], list[Hashable]]:
+    """Return columns of labels and predictions, those of class labels (``datasets.ClassLabel``) by their names.
 
-    Classes are matched by those names. Numbers beside them are positions in the names of the first such column.
+    Numbers beside class labels are positions in the names of the first such column.
 
     Args:
-        given: columns by what errors call them, the labels first; None is left out.
+        given: columns by what errors call them; None is left out.
         positive: the positive class, by value, name or position.
         others: further classes that a caller named, likewise.
 
     Returns:
-        the columns, the positive class and the others in their words, and a warning where numbers were taken as
-        positions. Of two classes with names the positive one is the second, where nobody named it.
+        the columns, and the positive class and the others in their words. Of two classes with names the positive one
+        is the second, where nobody named it.
 
     Raises:
-        DataError: a value is missing, or a column names a class that the first does not.
+        DataError: a value is missing.
+        ConfigError: a number is the position of one class and the name of another.
     """
-    labels = next(iter(given))
-    columns = {what: outcome_of(one, what) for what, one in given.items() if what == labels or one is not None}
+    columns = {what: outcome_of(one, what) for what, one in given.items() if one is not None}
     known = {what: names for what in columns if (names := class_names(given[what])) is not None}
     if not known:
-        return columns, [positive, *others], []
-    first, names = next(iter(known.items()))
-    numbered = [
-        what
-        for what, (_, values) in columns.items()
-        if what not in known and all(isinstance(value, Number) for value in values)
-    ]  # fmt: skip
-    for what, own in known.items():
-        codes, values = columns[what]
-        named = [own[place] if (place := int(str(code))) >= 0 else place for code in values]
-        if unknown := [one for one in named if one not in (*names, -1)]:
-            raise DataError(
-                f"The {what} column has the class {quoted(unknown[0])}, and the {first} column has {listed(names)}. "
-                "Give both the same names."
-            )
-        columns[what] = codes, [names.index(str(one)) if numbered and one != -1 else one for one in named]
-    if numbered:
-        said = (
-            f"The {first} column has the class names {listed(names, 5)}; the numbers of the {numbered[0]} column are "
-            "read as positions in these names, from 0."
-        )
-        at = [names.index(one) if isinstance(one, str) and one in names else one for one in (positive, *others)]
-        return columns, at, [said]
+        return columns, [positive, *others]
+    names = next(iter(known.values()))
+    for what, (codes, values) in columns.items():
+        if what in known or all(isinstance(value, Number) for value in values):
+            named: dict[Any, str] = dict(enumerate(known.get(what, names)))
+            columns[what] = codes, [named.get(value, value) for value in values]
     if positive is None and len(names) == 2 and any(names[1] in values for _, values in columns.values()):
         positive = names[1]
-    positions = dict(enumerate(names))
-    for one in (positive, *others):
-        if type(one) is int and str(one) in names and positions.get(one) != str(one):
-            raise ConfigError(f"{one} is the position of one class and the name of another. Write the name in quotes.")
-    chosen = [one if isinstance(one, bool) else positions.get(one, one) for one in (positive, *others)]  # type: ignore[call-overload]
-    return columns, chosen, []
+    chosen = [positive, *others]
+    for at, one in enumerate(chosen):
+        if type(one) is int and 0 <= one < len(names):
+            if str(one) in names and names[one] != str(one):
+                raise ConfigError(
+                    f"{one} is the position of one class and the name of another. Write the name in quotes."
+                )
+            chosen[at] = names[one]
+    return columns, chosen
 
 
 def outcome_of(values: ArrayLike, what: str) -> Column:
@@ -207,23 +193,25 @@ def numbers_of_column(values: Sequence[Any], title: str, advice: str = OF_SCORES
     """
     found = np.empty(len(values))
     for position, value in enumerate(values):
-        if isinstance(value, str):
-            good = NUMBER.fullmatch(value.strip().lower()) is not None
-        else:
-            good = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
-        if not good and not isinstance(value, (str, bool, np.bool_)):
-            try:  # decimals of parquet files, and missing values
-                good = value is None or value is pd.NA or float(value) == float(value)
-            except (TypeError, ValueError, OverflowError):
-                good = False
-        if not good:
+        number = _float(value)
+        if number is None:
             said = f"{quoted(shape_of(value))} (a: a letter, 9: a digit)" if isinstance(value, str) else quoted(value)
             raise DataError(f"{title} holds {said}, which is no finite number. {advice}")
-        try:
-            found[position] = math.nan if value is None or value is pd.NA else float(value)
-        except OverflowError:
-            found[position] = math.inf
+        found[position] = number
     return found
+
+
+def _float(value: Any) -> float | None:
+    """Return the number that a value is, NaN where it is missing; None of what is no number."""
+    if value is None or value is pd.NA:
+        return math.nan
+    number = number_of(value) if isinstance(value, str) else None if isinstance(value, (bool, np.bool_)) else value
+    try:
+        return None if number is None else float(number)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None
 
 
 def finite(values: FloatArray, title: str, advice: str) -> FloatArray:

@@ -254,12 +254,8 @@ class File(Stored):
         form = self.form(wanted)
         require_columns(form.header, wanted, str(self))
         check_quotes(self.path, form)
-        commas = [name for name in numbers if name in form.decimal_commas]
         text, code = pyarrow.string(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
-        types = {
-            name: text if name in {*plain, *commas} else pyarrow.float64() if name in numbers else code
-            for name in wanted
-        }
+        types = {name: text if name in plain else pyarrow.float64() if name in numbers else code for name in wanted}
         reader = pyarrow.csv.open_csv(
             pyarrow.input_stream(str(self.path), compression="gzip" if self.path.suffix.lower() == ".gz" else None),
             read_options=pyarrow.csv.ReadOptions(
@@ -274,29 +270,13 @@ class File(Stored):
                 column_types=types,
                 strings_can_be_null=False,
                 null_values=MISSING if numbers else [],  # of numbers; texts are never null
+                decimal_point="," if set(numbers) & set(form.decimal_commas) else ".",
             ),
         )
         with reader:
             for batch in reader:
                 if batch.num_rows:
-                    yield {
-                        name: self._pointed(batch.column(name), name) if name in commas else batch.column(name)
-                        for name in wanted
-                    }
-
-    def _pointed(self, column: pyarrow.Array, name: str) -> pyarrow.Array:
-        """Return the numbers (rows,) of texts with decimal commas."""
-        column = pyarrow.compute.utf8_trim_whitespace(column)
-        absent = pyarrow.compute.is_in(column, value_set=pyarrow.array(MISSING))
-        pointed = pyarrow.compute.if_else(absent, None, column)
-        mixed = pyarrow.compute.match_substring(pointed, ".")
-        if pyarrow.compute.any(mixed).as_py():
-            first = pointed.filter(mixed)[0].as_py()
-            raise DataError(
-                f"{self.title(name)} holds {quoted(shape_of(first))} beside numbers with decimal commas. Write all "
-                "of its numbers in one way."
-            )
-        return numbers_of(pyarrow.compute.replace_substring(pointed, ",", "."), self.title(name))
+                    yield {name: batch.column(name) for name in wanted}
 
 
 class Frame(File):
@@ -527,7 +507,10 @@ def _unreadable(path: Path, suffix: str, error: Exception) -> DataError:
 
 def no_number(title: str, text: str) -> DataError:
     """Return the error of a column of numbers that holds something else, of a text its shape."""
-    return DataError(f"{title} holds {quoted(text)}, which is no number (a: a letter, 9: a digit). Write 0.25.")
+    return DataError(
+        f"{title} holds {quoted(text)}, which is no number (a: a letter, 9: a digit). Write all numbers in one way, "
+        "such as 0.25."
+    )
 
 
 def numbers_of(column: pyarrow.Array, title: str) -> pyarrow.Array:

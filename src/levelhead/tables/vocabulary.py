@@ -12,9 +12,9 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from numbers import Number
 from typing import Any
 
+from levelhead.report.text import counted
 from levelhead.spelling import alike_pairs, loosely, number_of, one_spelling, unlabelled
 from levelhead.tables.columns import positive_index
 from levelhead.types import LONGEST_MESSAGE, LONGEST_WORD, ConfigError, DataError, in_quotes, quoted
@@ -27,6 +27,7 @@ NO_LABELS = (
 )
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
 """A whole number, but for codes such as 01."""
+_KINDS = {str: "a text", bool: "a truth value"}
 _READING = re.compile(r"(label|prediction)=(.*)", re.DOTALL)
 
 
@@ -76,7 +77,7 @@ def check_predictions(
     if len(strays) > MOST_STRAYS * len(known) and len(strays) < len(predictions):
         raise DataError(
             f"{len(strays)} different predictions are none of the "
-            f"{_counted(len(known), 'label')}: are the predictions ids or scores? Scores are named with --score. If "
+            f"{counted(len(known), 'label')}: are the predictions ids or scores? Scores are named with --score. If "
             "they are classes that no row has, write one word for all of them."
         )
     _refuse_unpaired(labels, predictions, meant)
@@ -102,7 +103,7 @@ def _refuse_fractions(
         or sum(predictions[value] for value in fractions) > half
     ):
         raise DataError(
-            f"The predictions hold {_counted(len(fractions), 'number')} that no label is, such as "
+            f"The predictions hold {counted(len(fractions), 'number')} that no label is, such as "
             f"{quoted(fractions[0])}: an audit needs classes, not scores. {threshold_advice(known)}"
         )
     shares = [value for value in known if is_fraction(value)]
@@ -119,17 +120,15 @@ def _refuse_alike(labels: Mapping[Hashable, int], predictions: Mapping[Hashable,
     pairs = [pair for pair in alike_pairs(every) if not all(str(value) in meant for value in pair)]
     if not pairs:
         return
-    first, second = pairs[0]
-    if second in labels:
-        said = f"The labels {quoted(first)} and {quoted(second)} differ only in {_how(first, second)}"
-    elif first in labels:
-        said = f"The prediction {quoted(second)} is no label, but {quoted(first)} is: {_difference(first, second)}"
-    else:
-        said = f"The predictions {quoted(first)} and {quoted(second)} differ only in {_how(first, second)}"
-    more = f", like {_counted(len(pairs) - 1, 'other pair')}" if len(pairs) > 1 else ""
+    first, second = map(quoted, pairs[0])
+    known = [one in labels for one in pairs[0]]
+    what = "labels" if all(known) else "predictions" if not any(known) else "label"
+    other = f"and the prediction {second}" if what == "label" else f"and {second}"
+    more = f", like {counted(len(pairs) - 1, 'other pair')}" if len(pairs) > 1 else ""
     apart = {value: value for pair in pairs for value in pair}
     raise DataError(
-        f"{said}{more}. Values are compared exactly; write labels and predictions in the same way, or map them: "
+        f"The {what} {first} {other} are one value in two writings: {_how(*pairs[0])}{more}. Values are compared "
+        "exactly; write labels and predictions in the same way, or map them: "
         f"{_written(suggested_map(labels, predictions, meant), apart)}"
     )
 
@@ -157,17 +156,11 @@ def _refuse_unpaired(
     strays = [value for value in in_order(predictions.keys() - labels.keys()) if str(value) not in meant]
     if not absent or not strays:
         return
-    if len(strays) == len(predictions) and len(absent) == len(labels):
-        said = (
-            f"No prediction is ever one of the labels: labels are {_some(absent)}, predictions {_some(strays)}. Are "
-            "these scores (--score)? If they are classes"
-        )
-    else:
-        said = (
-            f"{_some(absent)} {'is a label' if len(absent) == 1 else 'are labels'} that no row is predicted as, and "
-            f"{_some(strays)} {'is a prediction' if len(strays) == 1 else 'are predictions'} that no row is labelled "
-            "as. If these are the same classes"
-        )
+    scores = " Are these scores (--score)?" if len(strays) == len(predictions) and len(absent) == len(labels) else ""
+    said = (
+        f"No row is predicted as the {_plural('label', absent)}, and none is labelled as the "
+        f"{_plural('prediction', strays)}.{scores} If they are the same classes"
+    )
     apart = {value: value for value in (*absent, *strays)}
     told = f"{said}, map them: {_written(suggested_map(labels, predictions, meant), apart)}"
     for one in unlabelled(labels, predictions, meant)[:1]:
@@ -259,7 +252,7 @@ def alike(title: str, what: str, values: Iterable[Hashable]) -> list[str]:
     if not pairs:
         return []
     first, second = pairs[0]
-    more = f", like {_counted(len(pairs) - 1, 'other pair')}" if len(pairs) > 1 else ""
+    more = f", like {counted(len(pairs) - 1, 'other pair')}" if len(pairs) > 1 else ""
     return [
         f"{title}: {in_quotes(first)} and {in_quotes(second)} differ only in how a number, case or blanks are "
         f"written{more}; "
@@ -267,11 +260,11 @@ def alike(title: str, what: str, values: Iterable[Hashable]) -> list[str]:
     ]
 
 
-_QUOTED = r'"((?:[^"]|"")*)"'
+_QUOTED = r'"(?:[^"]|"")*"'
+_IN_QUOTES = re.compile(_QUOTED)
 _PAIRS = (
-    re.compile(rf"{_QUOTED}={_QUOTED}(?=,|$)"),
-    re.compile(rf"{_QUOTED}=([^,]*)(?=,|$)"),
-    re.compile(rf"([^,]+?)={_QUOTED}(?=,|$)"),
+    re.compile(rf"({_QUOTED}|[^,]+?)=({_QUOTED})(?:,|$)"),
+    re.compile(rf"({_QUOTED}|[^,]+)=([^,=]*)(?:,|$)"),  # of several =, the last one divides
 )
 
 
@@ -284,19 +277,19 @@ def reading(wanted: Hashable, known: Collection[str] = ()) -> tuple[str | None, 
 class LabelMap:
     """Which class of the predictions each label means, as ``{">50K": 1, "<=50K": 0}`` or ``>50K=1,<=50K=0``.
 
-    In text, a class that holds ``=`` or a comma may stand in double quotes. Without quotes, of several ``=`` that one
-    divides a pair which makes both sides classes that occur, and else the last one.
+    In text, the last ``=`` divides a pair. A class that holds a comma, and a prediction that holds ``=``, stand in
+    double quotes.
     """
 
     def __init__(self, given: Mapping[Hashable, Hashable] | Mapping[str, str] | Sequence[str] | str | None) -> None:
         self.targets: dict[str, str] = {}
-        self._pairs: list[list[tuple[str, str]]] = []
+        self._pairs: list[tuple[str, str]] = []
         self._labels: frozenset[str] = frozenset()
         self._seen: frozenset[str] = frozenset()  # of all files that the map was applied to
         self._first: dict[Any, str] = {}  # how a number was first written, of several ways
         self.said: list[str] = []
         if isinstance(given, Mapping):
-            self._pairs = [[(str(label), str(target))] for label, target in given.items()]
+            self._pairs = [(str(label), str(target)) for label, target in given.items()]
         else:
             for text in [given] if isinstance(given, str) else given or ():
                 self._pairs += _read_pairs(str(text))
@@ -346,38 +339,27 @@ class LabelMap:
         if self._given or len(texts) < len(labels) + len(predictions) or not all(map(_WHOLE.fullmatch, texts)):
             return
         first = {one: self._first.setdefault(number_of(one), one) for one in texts}
-        pairs = [[pair] for pair in first.items() if pair[0] != pair[1] and [pair] not in self._pairs]
+        pairs = [pair for pair in first.items() if pair[0] != pair[1] and pair not in self._pairs]
         self._pairs += pairs
         if pairs and not self.said:
-            one, other = map(in_quotes, pairs[0][0])
+            one, other = map(in_quotes, pairs[0])
             self.said = [f"{other} and {one} are one number and count as one class; --label-map says otherwise."]
 
     def settle(self, labels: Collection[Hashable], predictions: Collection[Hashable]) -> None:
-        """Find out which ``=`` divides each pair, now that the values are known.
+        """Find out which class each side of a pair is, now that the values are known.
 
         Raises:
-            ConfigError: one label is mapped to two classes, or a pair can be divided in two ways.
+            ConfigError: one label is mapped to two classes.
         """
         self._labels = frozenset(map(str, labels))
-        left = self._labels | set(map(str, predictions))
-        right = left | {target for ways in self._pairs if len(ways) == 1 for _, target in ways}
-        typed = {_typed(text): text for text in left}
+        there = self._labels | set(map(str, predictions))
+        typed = {_typed(text): text for text in there}
         self.targets = {}
-
-        def meant(text: str) -> str:
-            # Errors spell out what cannot be seen, and a blank behind a comma is most often none of the class.
-            return next((one for one in (text, typed.get(text), text.strip()) if one in left), text)
-
         for pair in self._pairs:
-            ways = [(meant(label), meant(target)) for label, target in pair]
-            fitting = [way for way in ways if way[0] in left and way[1] in right]
-            fitting = fitting or [way for way in ways if way[0] in left] or ways[-1:]
-            if len(fitting) > 1:
-                raise ConfigError(
-                    f"--label-map {quoted('='.join(fitting[0]))} can be read in two ways. Write quotes around each "
-                    'class: \'"a=b"="c"\'.'
-                )
-            label, target = fitting[0]
+            # Errors spell out what cannot be seen, and a blank behind a comma is most often none of the class.
+            label, target = (
+                next((one for one in (text, typed.get(text), text.strip()) if one in there), text) for text in pair
+            )
             if self.targets.setdefault(label, target) != target:
                 raise ConfigError(f"The label {quoted(label)} is mapped twice, to different classes.")
 
@@ -435,22 +417,20 @@ class LabelMap:
             )
 
 
-def _read_pairs(text: str) -> list[list[tuple[str, str]]]:
-    """Return each pair of a label map; of a pair without quotes, every way to divide it."""
-    found: list[list[tuple[str, str]]] = []
+def _read_pairs(text: str) -> list[tuple[str, str]]:
+    """Return each pair of a label map."""
+    found: list[tuple[str, str]] = []
     at = 0
-    while at <= len(text):
-        if match := next((one for pattern in _PAIRS if (one := pattern.match(text, at))), None):
-            label, target = (part.replace('""', '"') for part in match.groups())
-            found.append([(label, target)])
-            at = match.end() + 1
-            continue
-        part = text[at:].split(",", 1)[0]
-        ways = [(part[:place], part[place + 1 :]) for place in range(1, len(part)) if part[place] == "="]
-        if not ways:
-            raise ConfigError(f"--label-map has {quoted(part)}. Write label=prediction, for example '>50K=1,<=50K=0'.")
-        found.append(ways)
-        at += len(part) + 1
+    while at < len(text) or not found:
+        pair = next((one for pattern in _PAIRS if (one := pattern.match(text, at))), None)
+        if pair is None:
+            raise ConfigError(
+                f"--label-map has {quoted(text[at:])}. Write label=prediction, for example '>50K=1,<=50K=0'; a class "
+                "with a comma, or a prediction with =, in double quotes."
+            )
+        label, target = (one[1:-1].replace('""', '"') if _IN_QUOTES.fullmatch(one) else one for one in pair.groups())
+        found.append((label, target))
+        at = pair.end()
     return found
 
 
@@ -513,30 +493,17 @@ def threshold_advice(labels: Iterable[Hashable]) -> str:
     return "Write the class with the highest score."
 
 
-def _difference(label: Hashable, prediction: Hashable) -> str:
-    if not (isinstance(label, str) and isinstance(prediction, str)):
-        return f"one is {_kind(label)}, the other {_kind(prediction)}"
-    if number_of(label) is not None and number_of(prediction) is not None:
-        return "one number, written in two ways"
-    return f"they differ only in {_how(label, prediction)}"
-
-
 def _how(first: Hashable, second: Hashable) -> str:
-    numbers = [number_of(one) is not None for one in (first, second)]
-    if any(numbers):
-        return f"how a {'number' if all(numbers) else 'value'} is written"  # False and 0
-    return "case, blanks, marks or how letters are composed"
+    """Say in what two values differ that are alike."""
+    kinds = [_KINDS.get(type(one), "a number") for one in (first, second)]
+    return (
+        f"one is {kinds[0]}, the other {kinds[1]}" if kinds[0] != kinds[1] else "case, blanks, marks or digits differ"
+    )
 
 
-def _kind(value: Hashable) -> str:
-    if isinstance(value, str):
-        return "a text"
-    return "a truth value" if isinstance(value, bool) else "a number" if isinstance(value, Number) else "no text"
+def _plural(what: str, values: Sequence[Hashable]) -> str:
+    return f"{what}{'' if len(values) == 1 else 's'} {_some(values)}"
 
 
 def _some(values: Sequence[Hashable], shown: int = 5) -> str:
     return ", ".join(map(quoted, values[:shown])) + (", ..." if len(values) > shown else "")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
