@@ -247,17 +247,9 @@ def _array_of_tensor(values: Any, what: str) -> NDArray[Any]:
         raise DataError(f"{what} is a tensor on the meta device, which holds no values. Move it to the CPU.")
     values = values.detach().cpu()
     values = values.to_dense() if values.is_sparse or values.layout != sys.modules["torch"].strided else values
-    kind = values.dtype
-    if not values.is_floating_point() or kind.itemsize >= 4 or kind is sys.modules["torch"].float16:
-        return np.asarray(values.resolve_conj().resolve_neg().numpy())
-    # NumPy has no bfloat16 and no 8 bits: the shortest decimals that are these values, as it prints float16.
-    known, places = np.unique(values.float().numpy(), return_inverse=True)
-    found = known.astype(np.float64)
-    for digits in range(5, 0, -1):
-        shorter = np.array([float(f"{one:.{digits}g}") for one in known.tolist()])
-        same = sys.modules["torch"].from_numpy(shorter).to(kind).float().numpy() == known
-        found[same] = shorter[same]
-    return found[places].reshape(tuple(values.shape))
+    if values.is_floating_point() and values.dtype.itemsize < 4 and values.dtype != sys.modules["torch"].float16:
+        values = values.float()  # NumPy has no bfloat16 and no 8 bits
+    return np.asarray(values.resolve_conj().resolve_neg().numpy())
 
 
 def class_names(values: Any) -> tuple[str, ...] | None:

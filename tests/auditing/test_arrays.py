@@ -169,7 +169,6 @@ NARROW = {
     "masked": np.ma.masked_array(F4),
     "arrow": pyarrow.array(F2),
     "tensor": torch.from_numpy(F2),
-    "bfloat16": torch.from_numpy(TENTHS).bfloat16(),
     "list of tensors": list(torch.from_numpy(F4)),
 }
 

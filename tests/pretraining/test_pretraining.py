@@ -368,7 +368,7 @@ def test_the_verbs_in_a_row(
     monkeypatch.chdir(tmp_path)
     sizes = [f"model.{key}={value}" for key, value in vars(VIT).items() if key != "image_size"]
     small = [word for each in ["data.train_size=64", "train.batch_size=16", *sizes] for word in ("--set", each)]
-    assert run("pretrain", "portraits_mae", "--out", "models/own", "--epochs", "1", *small) == 0
+    assert run("pretrain", "portraits_mae", "--out", "models/own", "--set", "train.epochs=1", *small) == 0
     assert "Next: levelhead train RECIPE --set 'model={backbone: models/own, mode: last_encoder}'" in said(capsys)
     chosen = [word for each in settings("models/own", "last_encoder") for word in ("--set", each)]
     assert run("train", "celeba64_attractive_dam_le_small", *chosen, "--out", "runs/le") == 0

@@ -21,12 +21,11 @@ from rich.console import Console
 from rich.table import Table
 from scipy import special
 
-from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
+from levelhead.auditing.options import MIN_COUNT
 from levelhead.bench.grid import Cell
 from levelhead.bench.tables import RunSet, by_data, collect
 from levelhead.bench.timing import predicted
 from levelhead.data import SPLITS, DataSet, Fold
-from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.paired import Paired
 from levelhead.metrics.power import POWER, errors_of_detected
 from levelhead.metrics.seeds import OverSeeds, seed_by_row
@@ -135,7 +134,6 @@ def show_plan(
     workers: int,
     console: Console,
     min_count: int = MIN_COUNT,
-    missing: str = LEAVE_OUT,
 ) -> None:
     """Print how long the runs that are missing will take, and how small a difference they will show.
 
@@ -162,13 +160,13 @@ def show_plan(
     console.print(f"{len(left)} of {len(cells)} runs are missing: {time} ({source or 'nothing to time'}{aside}).")
     tables = by_data(cells)
     for each in tables:
-        _show_widths(each, len(tables) > 1, console, min_count, missing)
+        _show_widths(each, len(tables) > 1, console, min_count)
 
 
-def _show_widths(cells: Sequence[Cell], several: bool, console: Console, min_count: int, missing: str) -> None:
+def _show_widths(cells: Sequence[Cell], several: bool, console: Console, min_count: int) -> None:
     """Print how small a difference the runs on one data set will show; ``several`` if there are others."""
     rows = list(dict.fromkeys(cell.row for cell in cells))
-    counts, which = _cells_of(cells[0].experiment.data, missing)
+    counts, which = _cells_of(cells[0].experiment.data)
     sizes = ", ".join(
         f"{group} / {label} {size:,}" for group, own in counts.items() for label, size in sorted(own.items())
     )
@@ -181,7 +179,7 @@ def _show_widths(cells: Sequence[Cell], several: bool, console: Console, min_cou
         return
     done = sorted({len({one.experiment.seed for one in cells if one.row == row}) for row in rows})
     shown = sorted({1, 2, 3, 5, 10, *done})
-    pilot = _pilot(cells, min_count, missing)
+    pilot = _pilot(cells, min_count)
     for method in rows[1:]:
         piloted = pilot is not None and {rows[0], method} <= pilot.rows().keys()
         noise = from_pilot(pilot, rows[0], method) if pilot and piloted else assumed(enough, min_count)
@@ -197,7 +195,7 @@ def _show_widths(cells: Sequence[Cell], several: bool, console: Console, min_cou
         console.print(table)
 
 
-def _cells_of(data: DataSet, missing: str) -> tuple[dict[str, dict[str, int]], str]:
+def _cells_of(data: DataSet) -> tuple[dict[str, dict[str, int]], str]:
     """Return the rows of each group and label that will be answered, and which rows these are."""
     whole, splits = (data.data, SPLITS) if isinstance(data, Fold) and data.data else (data, ("test",))
     found: dict[str, dict[str, int]] = {}
@@ -206,19 +204,17 @@ def _cells_of(data: DataSet, missing: str) -> tuple[dict[str, dict[str, int]], s
         for name in group.names:  # 0 rows of a label are what matters most
             found.setdefault(name, dict.fromkeys(examples.class_names, 0))
         for value, label in zip(group.values.tolist(), examples.labels.tolist(), strict=True):
-            if value < 0 and missing == LEAVE_OUT:
-                continue
-            name = MISSING_GROUP if value < 0 else group.names[value]
-            found.setdefault(name, dict.fromkeys(examples.class_names, 0))[examples.class_names[label]] += 1
+            if value >= 0:
+                found[group.names[value]][examples.class_names[label]] += 1
     which = f"All rows, in {data.folds} folds" if isinstance(data, Fold) else "Test split"
     return dict(sorted(found.items())), which
 
 
-def _pilot(cells: Sequence[Cell], min_count: int, missing: str) -> RunSet | None:
+def _pilot(cells: Sequence[Cell], min_count: int) -> RunSet | None:
     """Return what is done; None if that is nothing, or no seed has all its folds yet."""
     done = [cell.folder for cell in cells if cell.done]
     try:
-        (runs,) = collect(done, "test", min_count=min_count, missing=missing) if done else (None,)
+        (runs,) = collect(done, "test", min_count=min_count) if done else (None,)
     except DataError:
         return None
     return runs

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
+from levelhead.auditing.options import MIN_COUNT
 from levelhead.bench import grid
 from levelhead.bench.grid import GRID, Cell, Failure, Launcher
 from levelhead.bench.of_runs import compared
@@ -67,7 +67,6 @@ def show_results(
     console: Console,
     html_file: Path | None = None,
     min_count: int = MIN_COUNT,
-    missing: str = LEAVE_OUT,
     everything: bool = False,
 ) -> None:
     """Print the tables of finished runs, and write the page if ``html_file`` is given.
@@ -75,7 +74,7 @@ def show_results(
     Runs on different data are different tables; in each, the first row of the grid is the baseline. What fits a
     screen is printed, or ``everything``.
     """
-    groups = collect([cell.folder for cell in cells], "test", min_count=min_count, missing=missing)
+    groups = collect([cell.folder for cell in cells], "test", min_count=min_count)
     rows = list(dict.fromkeys(cell.row for cell in cells))
     comparisons = [group.compare(next(row for row in rows if row in group.rows())) for group in groups]
     titles = titles_of([Compared(comparison) for comparison in comparisons])

@@ -308,7 +308,6 @@ def app_command(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 7860,
-    max_mb: Annotated[int, typer.Option("--max-mb", min=1, help="Largest accepted file, in megabytes.")] = 500,
 ) -> None:
     """Audit files of predictions in a browser: choose a file and its columns, read the finding, download the page.
 
@@ -327,7 +326,7 @@ def app_command(
         try:
             app = build()
             _announce(host, port, token)
-            serve(app, host=host, port=port, megabytes=max_mb, token=token)
+            serve(app, host=host, port=port, token=token)
         except OSError:
             raise ConfigError(f"Port {port} of {host} cannot be used. Choose another with --port.") from None
         finally:

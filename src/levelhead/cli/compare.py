@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from levelhead.cli.options import AllTables, DataRoot, FewGroups, MinCount, Missing, MissingGroups, Tried
+from levelhead.cli.options import AllTables, DataRoot, FewGroups, MinCount, Tried
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, quoted
@@ -74,7 +74,6 @@ def compare_command(
     workers: Workers = 1,
     ray: RayAddress = None,
     min_count: MinCount = 10,
-    missing: MissingGroups = Missing.leave_out,
     html_file: Annotated[
         Path | None, typer.Option("--html", help="At the end, write one standalone HTML page.")
     ] = None,
@@ -114,7 +113,7 @@ def compare_command(
         )
         settings = None
     more: dict[str, Any] = {"data_root": data_root, "settings": settings or (), "everything": all_, "rows": only}
-    run_comparison(plan, folder, workers, ray, html_file, plan_only, min_count, missing, seeds=chosen, **more)
+    run_comparison(plan, folder, workers, ray, html_file, plan_only, min_count, seeds=chosen, **more)
 
 
 def _folders(grid: str | None, out: Path | None, resume: bool, named: str) -> tuple[Path, Path | None]:
@@ -158,7 +157,6 @@ def _seeds(text: str | None) -> list[int] | None:
 def demo_command(
     out: Annotated[Path, typer.Option(help="Folder of the runs and the page.")] = Path("demo"),
     seeds: Annotated[int, typer.Option(min=2, max=1000, help="Training seeds of each method.")] = 3,
-    workers: Annotated[int, typer.Option(min=1, help="Parallel runs, one process each.")] = 2,
 ) -> None:
     """Compare four methods on synthetic portraits with a known cause of the gap. Needs no data and no internet.
 
@@ -173,7 +171,7 @@ def demo_command(
     plan = read_grid("portraits_demo")
     rows = [row for row in plan.rows if row.startswith(("shortcut", "base rates"))]
     options: dict[str, Any] = {"everything": False, "data_root": None, "settings": ()}
-    run_comparison(plan, out, workers, None, page, rows=rows, seeds=range(seeds), **options)
+    run_comparison(plan, out, 2, None, page, rows=rows, seeds=range(seeds), **options)
 
 
 def run_comparison(
@@ -184,7 +182,6 @@ def run_comparison(
     html_file: Path | None = None,
     plan_only: bool = False,
     min_count: int = 10,
-    missing: Missing = Missing.leave_out,
     *,
     rows: Sequence[str] | None,
     seeds: Sequence[int] | None,
@@ -200,12 +197,11 @@ def run_comparison(
     plan = joined(plan, folder)
     cells = make_cells(plan, folder, rows=rows, seeds=seeds, **options)
     check_cells(cells, local=ray is None)
-    who: dict[str, Any] = {"min_count": min_count, "missing": missing.words}
     if plan_only:
         from levelhead.bench.planning import show_plan
 
         with tempfile.TemporaryDirectory(prefix="levelhead-plan-") as place:  # nothing is left where runs may come
-            show_plan(cells, Path(place), workers=workers, console=Terminal(), **who)
+            show_plan(cells, Path(place), workers=workers, console=Terminal(), min_count=min_count)
         return
     remember(plan, folder)
     parts = ["levelhead", "compare", str(folder), "--resume", *["--workers", str(workers)] * (workers > 1)]
@@ -213,10 +209,9 @@ def run_comparison(
     root = options["data_root"]
     parts += ["--data-root", str(root)] * (root is not None)
     parts += ["--min-count", str(min_count)] * (min_count != 10)
-    parts += ["--missing", missing.value] * (missing is not Missing.leave_out)
     part_of_grid = rows is not None or seeds is not None or options["settings"]
     again = (command_line() or "the same command") if part_of_grid else shlex.join(parts)
     console = Terminal()
     if status := run_all(cells, folder, workers=workers, ray=ray, console=console, again=again):
         raise typer.Exit(status)
-    show_results(cells, folder, console=console, html_file=html_file, everything=everything, **who)
+    show_results(cells, folder, console=console, html_file=html_file, everything=everything, min_count=min_count)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.options import JsonFile, Recipe, Settings, SplitName
-from levelhead.storage import check_outputs, write_json
+from levelhead.cli.options import DataRoot, Recipe, Settings, SplitName
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, printable
 
@@ -72,21 +70,16 @@ def _draw(found: list[Stored], title: str) -> Table:
 
 
 @features_app.command("list")
-def list_command(
-    json_file: JsonFile = None,
-) -> None:
+def list_command() -> None:
     """List cached features, most recently used first. Contents are not read.
 
     Unfinished features resume when they are requested again; damaged ones are rebuilt.
 
-    Example: levelhead features list --json features.json
+    Example: levelhead features list
     """
-    check_outputs({"--json": json_file})
     found = _stored()
     if found:
         console.print(_draw(found, escape(str(found[0].place.parent))))
-    if json_file is not None:
-        write_json(json_file, {"features": [stored.to_dict() for stored in found]})
 
 
 @features_app.command("prune")
@@ -134,13 +127,8 @@ def prune_command(
 @features_app.command("build")
 def build_command(
     recipe: Recipe,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.")
-    ] = None,
+    data_root: DataRoot = None,
     settings: Settings = None,
-    split: Annotated[
-        list[SplitName] | None, typer.Option(help="Only this split; may be repeated. Default: all three.")
-    ] = None,
 ) -> None:
     """Compute a recipe's features before its first run.
 
@@ -162,7 +150,7 @@ def build_command(
             f"{recipe} uses no cached features: its model needs a backbone, mode last_encoder and features true."
         )
     experiment.data.check()
-    for name in split or list(SplitName):
+    for name in SplitName:
         try:
             inputs = prepared(experiment, name.value).inputs
         except KeyboardInterrupt:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import FiguresFile, Run, SplitName
+from levelhead.cli.options import FiguresFile, Run
 from levelhead.storage import check_outputs, pictures_of, write_json
 from levelhead.terminal import Terminal
 
@@ -19,7 +19,6 @@ figure_app = typer.Typer(
 )
 
 
-ChosenSplit = Annotated[SplitName, typer.Option("--split", help="Which split to run the network on.")]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder that holds the data sets. Default: the run's own.")]
 Attribute = Annotated[str | None, typer.Option(help="Sensitive attribute to group by. Default: the data set's first.")]
 Out = Annotated[
@@ -46,7 +45,6 @@ def _write(figure: RunFigure, out: Path, json_file: Path | None) -> None:
 @figure_app.command("qk")
 def qk_command(
     run: Run,
-    split: ChosenSplit = SplitName.test,
     head: Annotated[int, typer.Option(help="Attention head, from 0.")] = 0,
     dimension: Annotated[int, typer.Option(help="Dimension within the head, from 0.")] = 0,
     token: Annotated[int, typer.Option(help="Token whose key is drawn; 0 is the CLS token.")] = 10,
@@ -64,16 +62,13 @@ def qk_command(
     _check(run, out, json_file)
     from levelhead.inspecting.qk import qk_figure
 
-    figure = qk_figure(
-        run, split.value, data_root=data_root, attribute=attribute, head=head, dimension=dimension, token=token
-    )
+    figure = qk_figure(run, data_root=data_root, attribute=attribute, head=head, dimension=dimension, token=token)
     _write(figure, out, json_file)
 
 
 @figure_app.command("attention")
 def attention_command(
     run: Run,
-    split: ChosenSplit = SplitName.test,
     attribute: Attribute = None,
     data_root: DataRoot = None,
     out: Out = None,
@@ -87,5 +82,5 @@ def attention_command(
     _check(run, out, json_file)
     from levelhead.inspecting.patches import attention_figure
 
-    figure = attention_figure(run, split.value, data_root=data_root, attribute=attribute)
+    figure = attention_figure(run, data_root=data_root, attribute=attribute)
     _write(figure, out, json_file)

@@ -36,7 +36,6 @@ def plan_command(
         int | None,
         typer.Option(help="Number of comparisons. Default: every pair, in the true and the false positive rate."),
     ] = None,
-    power: Annotated[float, typer.Option(help="Power: probability of detecting a gap of this size.")] = 0.8,
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
@@ -51,7 +50,7 @@ def plan_command(
     """
     asked: dict[str, Any] = {
         "rate": rate, "gap": None if gap is None else gap / 100, "rows": rows, "shares": shares, "groups": group or (),
-        "label": label, "prediction": prediction, "favourable": favourable, "comparisons": comparisons, "power": power,
+        "label": label, "prediction": prediction, "favourable": favourable, "comparisons": comparisons,
     }  # fmt: skip
     table, inputs = opened(earlier or [], [], json_file, html_file)
     from levelhead.auditing.plan import plan_audit

@@ -24,7 +24,6 @@ def pretrain_command(
     ] = None,
     data: Annotated[str | None, typer.Option(help="Data set with the pictures, e.g. celeba64_attractive.")] = None,
     data_root: DataRoot = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Short for --set train.epochs=N.")] = None,
     seed: Seed = None,
     settings: Settings = None,
     resume: Resume = False,
@@ -41,8 +40,7 @@ def pretrain_command(
     from levelhead.pretraining import load_pretraining, pretrain
     from levelhead.terminal import training_progress
 
-    chosen = [*(settings or ()), *([f"train.epochs={epochs}"] if epochs is not None else [])]
-    pictures, config = load_pretraining(recipe, chosen, data=data, data_root=data_root, seed=seed)
+    pictures, config = load_pretraining(recipe, settings or (), data=data, data_root=data_root, seed=seed)
     console = Terminal()
     try:
         with training_progress(console) as progress:

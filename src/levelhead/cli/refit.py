@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -17,8 +17,6 @@ from levelhead.cli.options import (
     JoinedFile,
     JoinedGroup,
     MinCount,
-    Missing,
-    MissingGroups,
     OnColumn,
     Tried,
     run_join,
@@ -50,7 +48,6 @@ def refit_command(
     on: OnColumn = None,
     group: JoinedGroup = None,
     min_count: MinCount = 10,
-    missing: MissingGroups = Missing.leave_out,
     data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the new runs. Default: RUN-refit.")] = None,
     all_: AllTables = False,
@@ -76,7 +73,6 @@ def refit_command(
     console = Terminal()
     opened, joined = open_finished(run, data_root), run_join(run, join, on, group)
     cells = refit_cells(opened, methods, out, options or (), groups=groups, few_groups=few_groups, join=joined)
-    who: dict[str, Any] = {"min_count": min_count, "missing": missing.words}
     with training_progress(console) as progress:
         refitting = Refitting(run, data_root, progress, joined)
         why: LevelheadError | None = None
@@ -87,7 +83,7 @@ def refit_command(
         lacking: dict[str, LevelheadError] = {}
         for cell in cells:
             try:
-                refit_run(refitting, cell.experiment, cell.folder, evaluate=why is None, **who)
+                refit_run(refitting, cell.experiment, cell.folder, evaluate=why is None, min_count=min_count)
             except DataError as error:  # such as too few rows for one method: the others are shown
                 lacking[cell.row] = error
     if len(lacking) == len(cells):
@@ -101,8 +97,8 @@ def refit_command(
         console.print(f"No comparison by group: {escape(str(why))}", soft_wrap=True, highlight=False)
         return
     if joined is not None or not (run / "evaluation-test.json").exists():
-        evaluate_run(run, data_root=data_root, join=joined, **who)
-    (found,) = collect([run, *(cell.folder for cell in cells)], "test", **who)
+        evaluate_run(run, data_root=data_root, join=joined, min_count=min_count)
+    (found,) = collect([run, *(cell.folder for cell in cells)], "test", min_count=min_count)
     baseline = next(name for name, runs in found.rows().items() if runs[0].folder == run)
     comparison = found.compare(baseline)
     console.print(Comparisons.of(comparison).table(all=all_))

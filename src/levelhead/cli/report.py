@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.card import card_command
-from levelhead.cli.options import MinCount, Missing, MissingGroups, SplitName
 from levelhead.storage import as_written, check_outputs, read_json
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError, DataError, listed
+from levelhead.types import ConfigError, DataError
 
 if TYPE_CHECKING:  # importing pandas and torch takes seconds, and --help does not need them
     from levelhead.report.text import Record
@@ -35,15 +34,11 @@ def report_command(
         ),
     ] = False,
     show: Annotated[bool, typer.Option("--print", help="With --card: print the card instead of writing it.")] = False,
-    split: Annotated[SplitName, typer.Option(help="Which split's predictions to show.")] = SplitName.test,
-    baseline: Annotated[str, typer.Option(help="Of several runs: the variant that others are compared with.")] = "erm",
-    min_count: MinCount = 10,
-    missing: MissingGroups = Missing.leave_out,
 ) -> None:
     """Write one standalone HTML page for a run, a comparison, an audit, or language models.
 
     The page loads nothing and runs no script: it can be mailed, archived and printed. Its first line is the finding
-    with its uncertainty.
+    with its uncertainty. For other options, such as another baseline, use `levelhead table --html`.
 
     The model card covers loading, training data, use of groups, measurements with intervals, cost and limits. Training
     and evaluation also write it; an existing card is replaced.
@@ -55,30 +50,28 @@ def report_command(
     if html_file is None and not card:
         raise ConfigError("Choose an output: --html FILE for a page, or --card for a run's model card.")
     check_outputs({"--html": html_file}, inputs=[source], runs=[source])
-    options: dict[str, Any] = {"split": split.value, "baseline": baseline}
-    several = _holds_runs(source)
-    of_several = {"--baseline": baseline != "erm", "--min-count": min_count != 10}
-    of_several |= {"--missing": missing is not Missing.leave_out}
-    paged = html_file is not None
-    idle = [] if several and paged else [name for name, given in of_several.items() if given]
-    idle += ["--split"] if split is not SplitName.test and (source.is_file() or not paged) else []
-    if idle and source.exists():
-        why = f"{source} does not hold several runs" if paged else "a model card shows the stored evaluation"
-        raise ConfigError(f"{listed(idle)} would do nothing here: {why}. Remove it.")
     if card:
-        card_command(source, show)
+        _write_card(source, show)
     if html_file is None:
         return
     from levelhead.report.page import recorded_command, write_page
 
-    if several and (of_several["--min-count"] or of_several["--missing"]):
-        page = runs_page([source], **options, min_count=min_count, missing=missing.words)
-    else:
-        page = page_of(source, **options, command=recorded_command())
+    page = page_of(source, command=recorded_command())
     write_page(html_file, page)
     console = Terminal()
     console.print(page["finding"], markup=False)
     console.print(f"Wrote {html_file}", markup=False, soft_wrap=True)
+
+
+def _write_card(run: Path, show: bool) -> None:
+    """Write the model card of a run into its model folder, or print it."""
+    from levelhead.runs.card import CARD, model_card, write_card
+
+    if show:
+        sys.stdout.write(model_card(run))
+    else:
+        check_outputs({"The card": run / CARD})
+        Terminal().print(f"Wrote {write_card(run)}", markup=False, soft_wrap=True)
 
 
 PAGES = {
@@ -110,7 +103,7 @@ def kind_of(record: Record) -> str | None:
     return next((kind for kind, (key, of) in WITHOUT_KIND.items() if isinstance(record.get(key), of)), None)
 
 
-def page_of(source: Path, *, split: str = "test", baseline: str = "erm", command: str = "") -> Record:
+def page_of(source: Path, *, command: str = "") -> Record:
     """Recognise what a path holds, and summarise it.
 
     Raises:
@@ -119,12 +112,12 @@ def page_of(source: Path, *, split: str = "test", baseline: str = "erm", command
     if not source.exists():
         raise DataError(f"{source} does not exist. Give a run folder, a folder of runs, or a JSON of levelhead.")
     with as_written(source):
-        return _page_of(source, split, baseline, command)
+        return _page_of(source, command)
 
 
-def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
+def _page_of(source: Path, command: str) -> Record:
     if source.is_dir():
-        return _page_of_folder(source, split, baseline) | {"command": command}
+        return _page_of_folder(source) | {"command": command}
     if source.suffix.lower() != ".json":
         raise DataError(
             f"{source} is no JSON. For a file of predictions use `levelhead audit {source} --label L --prediction P "
@@ -142,11 +135,11 @@ def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
     raise DataError(f"{source} is not what {verbs} write.")
 
 
-def _page_of_folder(folder: Path, split: str, baseline: str) -> Record:
+def _page_of_folder(folder: Path) -> Record:
     if (folder / "config.yaml").exists():
         from levelhead.runs.page import run_page
 
-        return run_page(folder, split=split)
+        return run_page(folder)
     if scores := sorted(folder.glob("scores-*.json")):
         from levelhead.lm.page import scores_page
 
@@ -155,30 +148,14 @@ def _page_of_folder(folder: Path, split: str, baseline: str) -> Record:
             if not isinstance(record, dict) or not {"benchmark", "overall", "parts"} <= record.keys():
                 raise DataError(f"{path} is not what `lm bench` writes: delete it, and run `lm bench` again.")
         return scores_page(records, name=str(records[0].get("model") or folder.name))
-    return runs_page([folder], split=split, baseline=baseline)
+    return runs_page([folder])
 
 
-def _holds_runs(source: Path) -> bool:
-    """Whether a path is a folder of several runs: neither of one run nor of the scores of a language model."""
-    return source.is_dir() and not (source / "config.yaml").exists() and not any(source.glob("scores-*.json"))
-
-
-def runs_page(
-    folders: Sequence[Path],
-    *,
-    split: str = "test",
-    baseline: str = "erm",
-    min_count: int = 10,
-    missing: str = "leave out",
-) -> Record:
-    """Compare the evaluated runs in folders, and summarise: one part for each data set.
-
-    ``min_count`` and ``missing`` as :func:`levelhead.audit` takes them.
-    """
+def runs_page(folders: Sequence[Path]) -> Record:
+    """Compare the evaluated runs in folders on their test rows, and summarise: one part for each data set."""
     from levelhead.bench.of_runs import compared
     from levelhead.bench.page import Comparisons
     from levelhead.bench.tables import collect
 
-    groups = collect(folders, split, min_count=min_count, missing=missing)  # type: ignore[arg-type]  # of SplitName
-    pages = [compared(group, group.compare(baseline)) for group in groups]
-    return Comparisons(pages).page()
+    groups = collect(folders, "test")
+    return Comparisons([compared(group, group.compare("erm")) for group in groups]).page()

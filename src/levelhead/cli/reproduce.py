@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead.cli.compare import RayAddress, Settings, Workers
-from levelhead.cli.options import DataRoot, MinCount, Missing, MissingGroups
+from levelhead.cli.options import DataRoot
 from levelhead.storage import check_outputs, data_home
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
@@ -58,8 +58,6 @@ def reproduce_command(
     plan: Annotated[
         bool, typer.Option("--plan", help="Only time a few steps of each run, and print the expected time.")
     ] = False,
-    min_count: MinCount = 10,
-    missing: MissingGroups = Missing.leave_out,
     quick: Annotated[
         bool, typer.Option("--quick", help="Rehearse on synthetic data with tiny networks. Gives no result.")
     ] = False,
@@ -94,8 +92,6 @@ def reproduce_command(
         backbone,
         quick,
         tuple(rows or ()),
-        min_count,
-        missing.words,
     )
     console = Terminal()
     if what == "all":

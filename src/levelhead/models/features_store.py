@@ -119,12 +119,6 @@ class Stored:
         """Return the share of the tokens that is stored."""
         return 0.0 if self.record is None else self.record.done_tokens / self.record.tokens
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what there is to know, for JSON."""
-        names = ("describe", "dtype", "rows", "tokens", "width", "done_rows", "done_tokens")
-        about = {name: getattr(self.record, name, None) for name in names}
-        return {"key": self.key, "state": self.state, "bytes": self.size, "used": self.used, **about}
-
 
 def lock_of(place: Path) -> Path:
     """Return the file that a process holds while it builds or deletes the features of a folder."""

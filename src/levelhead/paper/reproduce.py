@@ -16,7 +16,6 @@ from PIL import Image
 from rich.console import Console, Group
 from rich.markup import escape
 
-from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.checks import check_cells
 from levelhead.bench.grid import Cell, Failure, Grid, complete, make_cells, read_grid
 from levelhead.bench.of_runs import compared
@@ -45,7 +44,6 @@ class Options:
 
     ``quick`` rehearses on synthetic data, which gives no result. ``rows`` are the only variants wanted (empty: all).
     ``backbone`` takes the place of the grids' pretrained network; ``settings`` (``key=value``) come on top of all rows.
-    ``min_count`` and ``missing`` are those of an audit.
     """
 
     out: Path
@@ -57,8 +55,6 @@ class Options:
     backbone: str | None = None
     quick: bool = False
     rows: tuple[str, ...] = ()
-    min_count: int = MIN_COUNT
-    missing: str = LEAVE_OUT
 
     @property
     def folder(self) -> Path:
@@ -206,8 +202,7 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
     for grid, cells in plan.grids.items():
         backbone = item.grids[options.scale][grid]
         title = ", ".join([item.title, *([backbone] if backbone else []), f"{options.scale} scale"])
-        who = {"min_count": options.min_count, "missing": options.missing}
-        one = reproduction(cells, published(item.name, backbone), options.protocol, title, **who)
+        one = reproduction(cells, published(item.name, backbone), options.protocol, title)
         if one is not None:
             found[grid] = one
     if not found:

@@ -291,11 +291,9 @@ def reproduction(
     published: Mapping[str, Mapping[str, Published]],
     protocol: Protocol,
     title: str,
-    **compared: Any,
 ) -> Reproduction | None:
     """Return what the finished ``cells`` of one grid say; None if there are none.
 
-    ``compared`` are ``min_count`` and ``missing``, as :func:`levelhead.audit` takes them.
     The rows are named as in ``cells``: a run that two grids share has a name in each.
     """
     cells = list(cells)
@@ -303,7 +301,7 @@ def reproduction(
     if not done:
         return None
     names = {cell.folder: cell.row for cell in done}
-    (found,) = collect(list(names), "test", **compared)
+    (found,) = collect(list(names), "test")
     runs = [
         dataclasses.replace(run, experiment=dataclasses.replace(run.experiment, name=names[run.folder]))
         for run in found.runs
