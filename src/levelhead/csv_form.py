@@ -292,17 +292,24 @@ def _checked(path: Path, changed: int, size: int, form: Form) -> tuple[int, int]
 
 def _has_plain_marks(path: Path, form: Form) -> bool:
     """Whether every quotation mark is one of a pair around a field of one line; else a slower reader has to look."""
+    import numpy as np  # here, as commands that write csv need no such library
+
     if form.encoding in ("utf-16", "utf-32"):
         return False
-    end = rb"[^%b\r\n]" % re.escape(form.delimiter.encode())
-    field = re.compile(rb'(?<!%b)"[^"\n]*(?:""[^"\n]*)*"(?!%b)' % (end, end))
+    ends = np.zeros(256, bool)
+    ends[list(form.delimiter.encode() + b'\r\n"')] = True
     with opened(path, "Is it whole?") as raw:
         if form.encoding == "utf-8-sig":
             raw.read(len(codecs.BOM_UTF8))
-        return not any(
-            b'"' in lines and b'"' in field.sub(b"", lines)
-            for lines in (block + raw.readline(BLOCK) for block in _blocks(raw))
-        )
+        for block in _blocks(raw):
+            around = np.frombuffer(b"\n" + block + raw.readline(BLOCK) + b"\n", np.uint8)
+            marks, breaks = np.flatnonzero(around == 34), np.flatnonzero(around == 10)
+            opens, closes = marks[::2], marks[1::2]
+            if len(opens) > len(closes) or not (ends[around[opens - 1]] & ends[around[closes + 1]]).all():
+                return False
+            if (np.searchsorted(breaks, opens) < np.searchsorted(breaks, closes)).any():
+                return False
+    return True
 
 
 def harmless(cell: object) -> str:
