@@ -142,35 +142,6 @@ def test_recipes_with_hostile_values(chunk: int, tmp_path: Path) -> None:
         tried_file(case, file, written.encode("utf-8", "surrogatepass"), lambda: load_experiment(file))
 
 
-def broken(lines: list[str], chance: random.Random) -> None:
-    """Repeat, cut, indent, lengthen or replace a line, or put an odd character into it."""
-    at = chance.randrange(len(lines))
-    line, place = lines[at], chance.randrange(len(lines[at]) + 1)
-    if chance.randrange(6) == 0:
-        lines.insert(at, chance.choice(lines))
-        return
-    lines[at] = chance.choice(
-        [
-            line[:place],
-            "  " * chance.randrange(3) + line.strip(),
-            line + chance.choice(TEXTS),
-            f"{line.partition(':')[0]}: {chance.choice(TEXTS)}",
-            line[:place] + chr(chance.choice((0, 9, 27, 58, 91, 123, 38, 42, 0x202E, 0x1F600))),
-        ]
-    )
-
-
-@pytest.mark.parametrize("chunk", range(4))
-def test_recipes_with_broken_text(chunk: int, tmp_path: Path) -> None:
-    chance = random.Random(f"text {chunk}")
-    file = tmp_path / "recipe.yaml"
-    for number in cases(60):
-        lines = (recipe_folder() / f"{chance.choice(PLAIN)}.yaml").read_text(encoding="utf-8").splitlines()
-        for _ in range(chance.choice((1, 2, 5))):
-            broken(lines, chance)
-        tried_file(f"case {chunk}.{number}", file, "\n".join(lines).encode(), lambda: load_experiment(file))
-
-
 @pytest.mark.parametrize("number", range(len(FILES)))
 def test_files_that_are_no_recipes(number: int, tmp_path: Path) -> None:
     content = FILES[number]
