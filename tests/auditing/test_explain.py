@@ -257,27 +257,12 @@ def test_the_command_writes_figures_and_a_page(tmp_path: Path) -> None:
     write(tmp_path / "x.csv", 300)
     command = ("explain", tmp_path / "x.csv", "--label", "y", "--score", "p", "--group", "sex")
     files = ("--json", tmp_path / "x.json", "--html", tmp_path / "x.html")
-    assert run(*command, *files, "--favourable", "approved") == 0
+    assert run(*command, *files) == 0
     assert set(FIGURES) < set(read_json(tmp_path / "x.json")["by_attribute"]["sex"]["pairs"][0])
     page = (tmp_path / "x.html").read_text()
-    assert "“approved” although y is “0”: " in page
     assert "Implied by base rates" in page
     assert run(*command, "--json", tmp_path / "x.csv") == 2
     assert (tmp_path / "x.csv").read_text().startswith("y,p,sex")
-
-
-def test_errors_are_said_in_words_of_the_favourable_outcome() -> None:
-    label, score, group = drawn(800)
-    for favourable, wrongly in (("1", "“1” although label is “0”"), ("0", "“0” although label is “1”")):
-        result = explain_columns(label, score, sensitive_features=group, favourable=favourable)
-        (told,) = [one for one in result.sentences() if one.startswith(wrongly)]
-        groups = [result.groups[name] for name in "ab"]
-        own = [
-            one.false_positive_rate.value if favourable == "1" else 1 - one.true_positive_rate.value for one in groups
-        ]
-        assert f"{wrongly}: {100 * own[0]:.1f}% and {100 * own[1]:.1f}%; " in told
-        assert result.to_dict()["words"]["favourable"] == favourable
-    assert "words" not in explain_columns(label, score, sensitive_features=group).to_dict()
 
 
 def test_the_page_shows_what_the_command_really_prints(

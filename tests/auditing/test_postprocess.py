@@ -405,6 +405,8 @@ def test_one_threshold_is_the_best_within_the_bound_and_is_measured_on_other_row
     assert (changes["accuracy"].old, changes["accuracy"].new) == accuracies
     assert (found.decisions == (held.p >= found.one_threshold)).all()
     assert (found.before == (held.p >= before)).all()
+    share = found.decisions.mean()
+    assert any("hardly distinguishes them" in one for one in found.sentences()) == (max(share, 1 - share) >= 0.95)
     assert found.to_dict()["rule"]["uses_groups"] is False
     assert "USES GROUPS" not in found.text(all=True) + found.to_html()
 

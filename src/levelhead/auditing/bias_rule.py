@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import html
-import inspect
 import warnings
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +231,7 @@ def _of_label(label: NDArray[np.bool_], one: int | None) -> NDArray[np.bool_]:
     return np.ones(len(label), bool) if one is None else label == bool(one)
 
 
+@dataclass(eq=False)
 class BiasRule:
     """A rule that flips the decisions that cost least, to bring a gap between groups within a bound. USES GROUPS.
 
@@ -261,15 +261,11 @@ class BiasRule:
         [0, 1]
     """
 
-    def __init__(
-        self,
-        metric: str = "equalized_odds",
-        delta: float = 0.02,
-        threshold: float = 0.5,
-        positive: Any = None,
-        seed: int = 0,
-    ) -> None:
-        self.metric, self.delta, self.threshold, self.positive, self.seed = metric, delta, threshold, positive, seed
+    metric: str = "equalized_odds"
+    delta: float = 0.02
+    threshold: float = 0.5
+    positive: Any = None
+    seed: int = 0
 
     @checked
     def fit(self, probability: ArrayLike, y: ArrayLike | None = None, *, sensitive_features: ArrayLike) -> BiasRule:
@@ -333,7 +329,7 @@ class BiasRule:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name, as scikit-learn asks for them."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def set_params(self, **params: Any) -> BiasRule:
         """Set parameters, and return this object; an unknown name is a :class:`~levelhead.types.ConfigError`."""
@@ -343,9 +339,6 @@ class BiasRule:
         for name, value in params.items():
             setattr(self, name, value)
         return self
-
-    def __repr__(self) -> str:
-        return f"BiasRule({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
 
     @property
     def saved(self) -> SavedRule:

@@ -261,7 +261,7 @@ def audit_table(
     proxy: Sequence[str] = (),
     proxy_probabilities: Mapping[str, str] | Sequence[str] | str = (),
     shares: Mapping[str, float] | Sequence[str] | str | None = None,
-    randomized_response: Mapping[str, Response] | Response | Sequence[str] | str | None = None,
+    randomized_response: Response | str | None = None,
     **options: Unpack[Options],
 ) -> Any:
     """Measure the gaps between groups in a table of any length; batches of a file are counted and forgotten.
@@ -295,8 +295,8 @@ def audit_table(
         proxy_probabilities: by group, the name of the column with the probability that a row is in it, such as those of
             BISG; or ``group=column`` texts. Of one group alone, the others are its complement.
         shares: share of each group, which add to 1, or of one group alone; or ``group=share`` texts.
-        randomized_response: how the answers in ``groups`` were randomised: one for all, by column, or
-            ``epsilon=1.39`` and ``sex:flip=0.2`` texts.
+        randomized_response: how the answers in the one column of ``groups`` were randomised, also as a text:
+            ``epsilon=1.39`` or ``flip=0.2``.
         options: those of :class:`Options`.
 
     Returns:

@@ -25,7 +25,6 @@ from levelhead.auditing.clusters import alone_sentence, repeating_id
 from levelhead.auditing.exclusions import EXPLANATION
 from levelhead.auditing.explain_column import ExplainedColumn, check
 from levelhead.auditing.explanation import Explanation
-from levelhead.auditing.figures import favourable_of
 from levelhead.auditing.options import AuditOptions, Roles
 from levelhead.auditing.scale import AUTO
 from levelhead.auditing.scored_table import ScoredTable, open_scored
@@ -50,7 +49,6 @@ def explain(
     on: str | None = None,
     join: Any = None,
     positive: Hashable = None,
-    favourable: Hashable = None,
     threshold: float | None = None,
     scale: str = AUTO,
     min_count: int = 10,
@@ -77,7 +75,6 @@ def explain(
         on: name of the column of ids, with ``join``.
         join: a table with groups for ids, as :func:`levelhead.audit_table` takes it.
         positive: the class that the score is about. None: the second of two classes in sorted order.
-        favourable: the favourable outcome, for sentences: a class, or the name of the decision from the threshold on.
         threshold: rows with at least this score are decided positive. None: 0.5 for a probability, 0 for log odds.
         scale: "probability", "log-odds", or "auto": probabilities where all scores lie in 0 to 1, give or take 1e-6;
             log odds where some are negative and most lie outside 0 to 1.
@@ -115,13 +112,12 @@ def explain(
     """
     asked = locals()
     options = AuditOptions(
-        positive, False, min_count, level, replicates, seed, label_map=LabelMap(label_map), favourable=favourable,
+        positive, False, min_count, level, replicates, seed, label_map=LabelMap(label_map),
         ignore_label=ignore_label, thresholds=() if threshold is None else (threshold,), scale=scale,
     )  # fmt: skip
     check(options)
     source, roles = open_scored(asked, EXPLANATION)
-    options = replace(options, label=str(roles.label), cluster=roles.cluster)
-    found = _explain(source, roles, options)
+    found = _explain(source, roles, replace(options, cluster=roles.cluster))
     if roles.cluster is None:
         hints = repeating_id(source, roles.columns, "add --cluster {name}")
         found = replace(found, warnings=[*found.warnings, *hints])
@@ -173,19 +169,8 @@ def _explain(source: Source, roles: Roles, options: AuditOptions) -> Explanation
         by_attribute[name] = column.explain()
         warnings += column.warnings
     return Explanation(
-        by_attribute, warnings, positive, float(threshold), table.scale.name, options.level, options.replicates,
-        words=_words(table, options),
-    )  # fmt: skip
-
-
-def _words(table: ScoredTable, options: AuditOptions) -> dict[str, Any]:
-    """Return what sentences call the label, the classes and the favourable outcome; nothing if none was named."""
-    classes, place = table.classes, table.positive
-    best, decision = favourable_of(options.favourable, classes, place, options.label_map, scored=True)
-    if best is None:
-        return {}
-    words = {"label": options.label, "order": list(map(str, classes)), "favourable": str(classes[best])}
-    return words | ({} if decision is None else {"decision": decision})
+        by_attribute, warnings, positive, float(threshold), table.scale.name, options.level, options.replicates
+    )
 
 
 def _decided(table: ScoredTable, title: str, options: AuditOptions) -> tuple[float, NDArray[np.bool_]]:

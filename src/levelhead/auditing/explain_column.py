@@ -32,6 +32,7 @@ IntArray = NDArray[np.int64]
 
 MOST_GROUPS = 20
 """Most groups that are compared: 190 pairs."""
+CLASSES = ("negative", "positive")
 FINE_BINS, BINS = 4096, 256
 """Bins of the score for figures, and for the bootstrap; scores with fewer values are not binned."""
 
@@ -69,76 +70,62 @@ class ExplainedColumn:
         """The counts with the clusters that rows come in; None if they are independent."""
         if self.cluster is None:
             return None
-        return ClusteredCounts.from_rows(
-            self.cluster, self.group, self.truth, self.decided, self.names, ("negative", "positive")
-        )
+        return ClusteredCounts.from_rows(self.cluster, self.group, self.truth, self.decided, self.names, CLASSES)
 
     def explain(self) -> ExplainedAttribute:
         """Compute the figures of all groups and pairs."""
-        count = len(self.names)
-        table = np.zeros((count, 2, 2), np.int64)
-        np.add.at(table, (self.group, self.truth.astype(int), self.decided.astype(int)), 1)
-        sizes = table.sum(-1)
-        kept = [a for a in range(count) if sizes[a].min() >= self.options.min_count]
-        units = sizes  # what varies alone: rows, or clusters
-        if self.clustered is not None:
-            assert self.clustered.cells.clusters is not None
-            units = self.clustered.cells.clusters
-            kept = [a for a in kept if units[a].min() >= FEWEST]
-        self.units, self.pair_level = units, shared(self.options.level, math.comb(len(kept), 2))
+        outcomes = self.truth.astype(np.int64), self.decided.astype(np.int64)
+        counts, every = Counts.from_codes(self.group, *outcomes, self.names, CLASSES), range(len(self.names))
+        sizes = counts.cell_sizes
+        # What varies alone: rows, or clusters.
+        self.units = sizes if self.clustered is None else np.asarray(self.clustered.cells.clusters)
+        lacking = {a: reason for a in every if (reason := self._lacking(a, sizes[a]))}
+        kept = [a for a in every if a not in lacking]
+        self.pair_level = shared(self.options.level, math.comb(len(kept), 2))
         if len(kept) > MOST_GROUPS:
             raise DataError(
                 f"{column_title(self.name)} has {len(kept)} groups with at least {self.options.min_count} rows of each "
                 f"class; at most {MOST_GROUPS} can be compared. Merge groups, or raise --min-count."
             )
-        lacking = {a: self._lacking(a, sizes[a], units[a]) for a in range(count) if a not in kept}
-        for reason in lacking.values():
-            self.warnings.append(f"{printable(self.name)}: {reason}, and is left out.")
+        title = printable(self.name)
+        self.warnings = [f"{title}: {reason}, and is left out." for reason in lacking.values()]
         if len(lacking) > MOST_GROUPS:
-            self.warnings = [
-                f"{printable(self.name)}: {len(lacking)} groups have fewer than {self.options.min_count} rows of a "
-                "class, and are left out."
-            ]
-        self.areas = [self._area(a, sizes[a]) for a in range(count)]
-        pairs = combinations(range(count) if count <= MOST_GROUPS else kept, 2)
-        observed = bins = None
-        if kept:
-            observed, bins = self._figures(kept)
+            few = f"{len(lacking)} groups have fewer than {self.options.min_count} rows of a class"
+            self.warnings = [f"{title}: {few}, and are left out."]
+        self.areas = [self._area(a, sizes[a]) for a in every]
+        figures = self._figures(kept) if kept else None
         found = []
-        counts = Counts(table, tuple(self.names), ("negative", "positive"))
-        for a, b in pairs:
-            few = [lacking[c] for c in (a, b) if c in lacking]
-            if few or observed is None or bins is None:
-                none = Estimate.undefined("; ".join(few), int(sizes[[a, b]].sum()))
+        for a, b in combinations(every if len(every) <= MOST_GROUPS else kept, 2):
+            few = "; ".join(lacking[c] for c in (a, b) if c in lacking)
+            if few or figures is None:
+                none = Estimate.undefined(few, int(sizes[[a, b]].sum()))
                 found.append(ExplainedPair((self.names[a], self.names[b]), none, none, none, none, none))
             else:
-                found.append(self._pair(a, b, kept.index(a), kept.index(b), counts, observed, bins))
+                found.append(self._pair(a, b, kept.index(a), kept.index(b), counts, *figures))
         weighted = WeightedCounts.equal(counts) if self.clustered is None else self.clustered
         rates = (
             weighted.swapped(1).rate("selection_rate", 1),
             weighted.rate("true_positive_rate", 1),
             weighted.rate("false_positive_rate", 1),
         )
-        groups = {}
-        for a, name in enumerate(self.names):
-            groups[name] = self._group(a, table[a], a in kept, rates)
+        groups = {name: self._group(a, sizes[a], a in kept, rates) for a, name in enumerate(self.names)}
         if len(self.names) < 2:
-            self.warnings.append(
-                f"{printable(self.name)}: only one group is large enough; there is nothing to compare."
-            )
+            self.warnings.append(f"{title}: only one group is large enough; there is nothing to compare.")
         return ExplainedAttribute(groups, tuple(found))
 
-    def _lacking(self, a: int, size: IntArray, units: IntArray) -> str:
-        if size.min() >= self.options.min_count:
-            least = int(units.argmin())
-            which = f"{'with' if least else 'without'} label {in_quotes(self.positive)}"
-            return f"group {in_quotes(self.names[a])} has rows {which} {few_clusters(int(units[least]))}".rstrip(",")
-        few = [
-            f"{f'{rows:,}' if rows else 'no'} row{'' if rows == 1 else 's'} {which} label {in_quotes(self.positive)}"
-            for which, rows in (("without", int(size[0])), ("with", int(size[1])))
-            if rows < self.options.min_count
-        ]
-        return f"group {in_quotes(self.names[a])} has {' and '.join(few)}, fewer than {self.options.min_count}"
+    def _lacking(self, a: int, size: IntArray) -> str:
+        """Say why a group, with ``size`` negatives and positives, is not compared; empty if it is."""
+        group, least = f"group {in_quotes(self.names[a])}", self.options.min_count
+        named = [f"{which} label {in_quotes(self.positive)}" for which in ("without", "with")]
+        if few := [
+            f"{f'{rows:,}' if rows else 'no'} row{'' if rows == 1 else 's'} {which}"
+            for which, rows in zip(named, size.tolist(), strict=True)
+            if rows < least
+        ]:
+            return f"{group} has {' and '.join(few)}, fewer than {least}"
+        if self.clustered is not None and (clusters := int(self.units[a].min())) < FEWEST:
+            return f"{group} has rows {named[int(self.units[a].argmin())]} {few_clusters(clusters)}".rstrip(",")
+        return ""
 
     def _area(self, a: int, size: IntArray) -> Estimate:
         inside = self.group == a
@@ -153,7 +140,7 @@ class ExplainedColumn:
         # That no variance over training seeds is known goes without saying where the scores are those of a file.
         return replace(areas["score"]["all"][0], reason=None)
 
-    def _figures(self, kept: list[int]) -> tuple[Figures, tuple[Figures, list[Figures]]]:
+    def _figures(self, kept: list[int]) -> tuple[Figures, Figures, list[Figures]]:
         """Return the figures of the rows, and the same on coarser bins with bootstrap replicates."""
         largest = float(abs(self.log_odds).max())
         unit = largest * (float((self.log_odds / largest).std()) or 1.0)  # no square of it overflows
@@ -171,10 +158,10 @@ class ExplainedColumn:
         fine, coarse = (rows.binned(most) for most in (FINE_BINS, BINS))
         seen, start = (Figures(*one.weights, one.score, one.decided, self.cut / unit) for one in (fine, coarse))
         number, seed = self.options.replicates, self.options.seed
-        return seen, (start, list(replicates(coarse, self.cut / unit, start.fit, number=number, seed=seed)))
+        return seen, start, list(replicates(coarse, self.cut / unit, start.fit, number=number, seed=seed))
 
     def _pair(
-        self, a: int, b: int, i: int, j: int, counts: Counts, seen: Figures, bins: tuple[Figures, list[Figures]]
+        self, a: int, b: int, i: int, j: int, counts: Counts, seen: Figures, coarse: Figures, replicates: list[Figures]
     ) -> ExplainedPair:
         options, level, pair = self.options, self.pair_level, (self.names[a], self.names[b])
         two = Counts(counts.table[[a, b]], pair, counts.classes)
@@ -190,7 +177,6 @@ class ExplainedColumn:
         if reason is not None:
             none = Estimate.undefined(reason, rows)
             return ExplainedPair(pair, measured, none, none, none, none)
-        coarse, replicates = bins
 
         def moved(which: str) -> FloatArray:
             """Differences (replicates, 2) of both rates, less those of the same bins without resampling."""
@@ -244,7 +230,7 @@ class ExplainedColumn:
             return Estimate.undefined(f"the base rates, {shown}, do not differ measurably", rows)
         return Estimate(used / base, *found, rows)
 
-    def _group(self, a: int, table: IntArray, included: bool, rates: Sequence[WeightedRate]) -> ExplainedGroup:
+    def _group(self, a: int, size: IntArray, included: bool, rates: Sequence[WeightedRate]) -> ExplainedGroup:
         """Return one group; ``included``: whether it is compared; ``rates``: base, true and false positive rates."""
         base, found, alarm = (weighted_proportion(rate, (0, a), self.options.level) for rate in rates)
-        return ExplainedGroup(int(table.sum()), int(table[1].sum()), base, self.areas[a], found, alarm, included)
+        return ExplainedGroup(int(size.sum()), int(size[1]), base, self.areas[a], found, alarm, included)

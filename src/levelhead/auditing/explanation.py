@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from levelhead.auditing.frames import draw_pairs
 from levelhead.metrics.between import clearest
 from levelhead.metrics.names import Key
 from levelhead.report.headline import Lead, Leading, leads_in_json, plainly
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
-from levelhead.report.sentences import Words, turned
 from levelhead.report.text import joined, percent, percent_ends
-from levelhead.report.titles import title_of
 from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate, in_quotes, printable
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 FIGURES = ("measured", "implied", "rho", "predicted", "rest")
 """Of each pair of groups."""
@@ -75,8 +72,7 @@ class Explanation(Leading, Report):
     ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. ``positive`` is the class that scores are about; rows with a score of at least
     ``threshold``, in the units of the score, are decided positive; ``scale`` is "probability" or "log-odds".
-    ``reading`` says how a file was read that is not a plain csv, and ``words`` what label, classes and favourable
-    outcome are called, where one was named.
+    ``reading`` says how a file was read that is not a plain csv.
 
     Examples:
         >>> import levelhead as lh
@@ -90,7 +86,7 @@ class Explanation(Leading, Report):
     """
 
     kind: ClassVar[str] = "explanation"
-    optional: ClassVar[Collection[str]] = ("reading", "words")
+    optional: ClassVar[Collection[str]] = ("reading",)
 
     by_attribute: dict[str, ExplainedAttribute]
     warnings: list[str]
@@ -100,7 +96,6 @@ class Explanation(Leading, Report):
     level: float = 0.95
     replicates: int = 1000
     reading: tuple[str, ...] = ()
-    words: dict[str, Any] = field(default_factory=dict)
 
     @property
     def pairs(self) -> tuple[ExplainedPair, ...]:
@@ -124,12 +119,6 @@ class Explanation(Leading, Report):
                     # rho divides by a difference of base rates, which can be small
                     yield name, both, figure if figure == "rho" else Fraction(figure), getattr(pair, figure)
 
-    def plot(self, attribute: str | None = None) -> Figure:
-        """Return a matplotlib figure of the gaps of every pair: measured, implied, predicted and the rest."""
-        return draw_pairs(
-            self, attribute, [one for one in FIGURES if one != "rho"], {one: title_of(one) for one in FIGURES}
-        )
-
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
         return super().to_dict() | leads_in_json(self.leads)
@@ -142,12 +131,8 @@ class Explanation(Leading, Report):
             if known := [pair for pair in part.pairs if pair.measured.defined]:
                 pair = min(known, key=lambda one: clearest(one.measured))
                 said.append(_lead(name, pair, len(part.pairs)))
-                said += plainly(_sentences(pair, part.groups, self.positive, Words(self.to_words())))
+                said += plainly(_sentences(pair, part.groups, self.positive))
         return said
-
-    def to_words(self) -> dict[str, Any]:
-        """Return what :class:`~levelhead.report.sentences.Words` reads."""
-        return {"positive": self.positive, "words": self.words}
 
 
 def _lead(column: str, pair: ExplainedPair, pairs: int) -> Lead:
@@ -161,17 +146,9 @@ def _lead(column: str, pair: ExplainedPair, pairs: int) -> Lead:
     )  # fmt: skip
 
 
-def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positive: str, words: Words) -> list[str]:
+def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positive: str) -> list[str]:
     """Say in plain words what a pair's figures mean."""
     (first, second), said = (groups[name] for name in pair.groups), []
-    if words.favourable is not None:
-        ways = (
-            [first.false_positive_rate, second.false_positive_rate],
-            [turned(one.true_positive_rate) for one in (first, second)],
-        )
-        named = zip(words.errors, reversed(ways) if words.turned else ways, strict=True)
-        shares = [f"{which}: {joined([f'{percent(one)}%' for one in rates])}" for which, rates in named]
-        said.append(f"{'; '.join(shares)}.")
     if pair.rest.excludes_zero:
         said[:0] = [
             f"The formula does not fit these scores: it predicts a gap of {_points(pair.predicted)}; the rest, "

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 from levelhead.arrays import checked
 from levelhead.extras import explained
 from levelhead.metrics.names import RATE_TITLES, by_names, group_name
-from levelhead.report.wide import Pair
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from levelhead.auditing.result import AuditResult
-    from levelhead.report.result import Report
 
 DRAWN = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 MOST_DRAWN = 40
@@ -57,42 +55,12 @@ def draw_rates(result: AuditResult, attribute: str | None = None, rates: Sequenc
         drawn[RATE_TITLES[kind] + (f" [{ending}" if ending else "")] = [
             (part.groups[group].rates[rate], part.groups[group].included) for group in groups
         ]
-    return _panels(drawn, list(map(group_name, groups)), f"Groups of {name}", result.level, "percent")
+    return _panels(drawn, list(map(group_name, groups)), f"Groups of {name}", result.level)
 
 
 @checked
-def draw_pairs(result: Report, attribute: str | None, wanted: Sequence[str], titles: Mapping[str, str]) -> Figure:
-    """Draw gaps of pairs of groups with their intervals, a panel for each; the ends alone where there is no value.
-
-    Args:
-        result: with figures of :class:`~levelhead.report.wide.Pair` groups.
-        attribute: name of the sensitive column; None: the first.
-        wanted: names of figures; one that ends in ``_bounds`` is drawn in the panel of its gap.
-        titles: of the panels, by figure.
-
-    Raises:
-        ConfigError: there is no such column, or nothing to draw.
-    """
-    found: dict[str, dict[str, dict[str, Estimate]]] = {}
-    for name, group, figure, one in result.figures():
-        if isinstance(group, Pair) and figure in wanted and not math.isnan(one.low):
-            found.setdefault(name, {}).setdefault(figure.removesuffix("_bounds"), {}).setdefault(str(group), one)
-    if not found:
-        raise ConfigError("No gap has an interval, so there is nothing to draw. str(result) gives the reason.")
-    name = next(iter(found)) if attribute is None else attribute
-    if name not in found:
-        raise ConfigError(f"There is no column {quoted(name)} to draw. There is {listed(found)}.")
-    pairs = list(dict.fromkeys(pair for of in found[name].values() for pair in of))[:MOST_DRAWN]
-    drawn = {titles.get(figure, figure): [(of.get(pair), True) for pair in pairs] for figure, of in found[name].items()}
-    return _panels(drawn, pairs, f"Pairs of groups of {name}", result.level, "percentage points")
-
-
 def _panels(
-    drawn: Mapping[str, Sequence[tuple[Estimate | None, bool]]],
-    rows: Sequence[str],
-    title: str,
-    level: float,
-    unit: str,
+    drawn: Mapping[str, Sequence[tuple[Estimate, bool]]], rows: Sequence[str], title: str, level: float
 ) -> Figure:
     """Draw a panel for each title: a point and an interval for each row, hollow where a group is not compared."""
     try:
@@ -104,19 +72,17 @@ def _panels(
     panels = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
     for panel, (heading, estimates) in zip(panels, drawn.items(), strict=True):
         for place, (estimate, included) in enumerate(estimates):
-            if estimate is not None and not math.isnan(estimate.low):
+            if not math.isnan(estimate.low):
                 panel.hlines(place, 100 * estimate.low, 100 * estimate.high, color="#1b4f72", linewidth=1.6)
-            if estimate is not None and estimate.defined:
+            if estimate.defined:
                 filled = "#1b4f72" if included else "white"
                 panel.plot(100 * estimate.value, place, "o", color="#1b4f72", markerfacecolor=filled, markersize=5)
         panel.set_title(_plain(heading), fontsize=9, loc="left")
-        panel.set_xlabel(unit, fontsize=8)
+        panel.set_xlabel("percent", fontsize=8)
         panel.tick_params(labelsize=8)
         panel.grid(axis="x", color="0.92")
         panel.set_axisbelow(True)
         panel.spines[["top", "right"]].set_visible(False)
-        if unit != "percent":
-            panel.axvline(0, color="0.6", linewidth=0.8)
     panels[0].set_yticks(range(len(rows)), list(map(_plain, rows)))
     panels[0].set_ylim(len(rows) - 0.5, -0.5)
     figure.suptitle(_plain(f"{title}, {100 * level:g}% intervals"), fontsize=10, x=0.01, ha="left")

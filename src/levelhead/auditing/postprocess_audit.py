@@ -35,6 +35,8 @@ from levelhead.types import ConfigError, DataError, Estimate, check_seed, in_quo
 
 FEWEST_SURE = 10
 """Ten log odds or more hardly all lie in 0 to 1."""
+NEARLY_ALL = 0.95
+"""Share of rows with the same decision, from which a threshold hardly decides anything."""
 RATES = {None: "selection_rate", 1: "true_positive_rate", 0: "false_positive_rate"}
 """The rates that a metric compares, by the label of their rows."""
 
@@ -121,6 +123,13 @@ class Postprocessed(Leading, Report):
                     "points below it."
                 )
 
+    def _alike(self) -> Iterator[str]:
+        """Say of one threshold that nearly all rows get one decision."""
+        share = float(self.decisions.mean())
+        if self.one_threshold is not None and max(share, 1 - share) >= NEARLY_ALL:
+            chosen, of_rows = self.saved.classes[share >= 0.5], number(100 * max(share, 1 - share))
+            yield f"The threshold decides {of_rows}% of rows {chosen}, which hardly distinguishes them: raise delta."
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         against = {} if self.audit is None else {"against": self.audit.to_dict()}
@@ -175,7 +184,8 @@ class Postprocessed(Leading, Report):
             more: Record = {"values": (gap.old, gap.new), "decided": gap.difference.excludes_zero}
             size, about = f"{_change(gap.difference)}{part}.", (group_name(self.column), metric)
             leads = [Lead((f"{where}, {head}",), size, *about, difference=gap.difference, **more)]
-            lines = [*([self._exceeds()] if gap.new > self.rule.delta else []), *lines, *self._turned()]
+            exceeds = f"That exceeds the bound of {number(100 * self.rule.delta)} points."
+            lines = [*([exceeds] if gap.new > self.rule.delta else []), *self._alike(), *lines, *self._turned()]
         else:
             lines.append(f"{where}, the gap is undefined: {gap.difference.reason}.")
         lines.append(
@@ -183,15 +193,6 @@ class Postprocessed(Leading, Report):
             f"{_change(accuracy.difference)}."
         )
         return leads + plainly(lines)
-
-    def _exceeds(self) -> str:
-        fit, bound = self.rule.fit_gap, f"the bound of {number(100 * self.rule.delta)} points"
-        if fit is None:
-            return f"That exceeds {bound}, which is on the gap that the scores predict."
-        return (
-            f"That exceeds {bound}. On the rows that the rule was fitted on, the gap over all groups is "
-            f"{number(100 * fit)} points."
-        )
 
 
 def _change(figure: Estimate) -> str:

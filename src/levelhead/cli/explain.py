@@ -36,10 +36,6 @@ def explain_command(
         typer.Option(help="Column with the group; repeatable."),
     ] = None,
     positive: ScoredClass = None,
-    favourable: Annotated[
-        str | None,
-        typer.Option(help="Favourable outcome: a class, or a name for decisions at or above the threshold."),
-    ] = None,
     threshold: Threshold = None,
     scale: ScoreScale = "auto",
     label_map: ClassOfLabel = None,
@@ -68,7 +64,7 @@ def explain_command(
     """
     asked: dict[str, Any] = {
         "label": label, "score": score, "groups": group or (), "positive": positive, "threshold": threshold,
-        "scale": scale, "min_count": min_count, "cluster": cluster, "label_map": label_map, "favourable": favourable,
+        "scale": scale, "min_count": min_count, "cluster": cluster, "label_map": label_map,
         "ignore_label": ignore_label, "join": join, "on": on,
     }  # fmt: skip
     # Here, because importing pandas and scipy takes a second, and --help does not need them.

@@ -50,7 +50,7 @@ def indirect_audit_command(
     ] = None,
     shares: Annotated[Texts, option(KNOWN, "Share of each group, women=0.52. Gives bounds only.")] = None,
     randomized_response: Annotated[
-        Texts, option(KNOWN, "Randomisation of the answers in --group: epsilon=1.39, flip=0.2 or sex:flip=0.2.")
+        Text, option(KNOWN, "Randomisation of the answers in --group: epsilon=1.39 or flip=0.2.")
     ] = None,
     group: Annotated[Texts, option(KNOWN, "With --randomized-response: column with the answers.")] = None,
     join: JoinedFile = None,

@@ -275,7 +275,7 @@ def means_within(
     squares = np.bincount(own, n**2, units)
     kish = np.divide(total**2, squares, out=np.zeros(units), where=squares > 0)
     correlation = None
-    if spanning and len(np.unique(of)) < len(keys):
+    if spanning and (of[1:] == of[:-1]).any():  # they are sorted
         together = sparse.csr_matrix((residual, (of, own)), shape=(int(of.max()) + 1, units))
         correlation = correlated((together.T @ together).toarray())
     sums, squares = (np.bincount(place, weight * one, len(keys)) for one in (values, values**2))

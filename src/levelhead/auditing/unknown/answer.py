@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from levelhead.auditing.frames import draw_pairs
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.labelled import FEWEST_SHOWN
 from levelhead.metrics.names import RATE_TITLES, Key
@@ -20,7 +19,7 @@ from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate, printable
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 TITLES = {
     "demographic_parity": RATE_TITLES["selection_rate"],
@@ -158,12 +157,6 @@ class IndirectAudit(Report):
         for name, part in self.parts.items():
             for one in part.gaps:
                 yield from ((name, Pair(*one.groups), Fraction(figure), own) for figure, own in one.figures(self.rows))
-
-    def plot(self, attribute: str | None = None) -> Figure:
-        """Return a matplotlib figure of the signed gaps with their intervals; bounds are lines without a point."""
-        gaps = [gap for gap in self.gaps if any(one.gap == gap for part in self.parts.values() for one in part.gaps)]
-        titles = {gap: TITLES.get(gap, gap) for gap in gaps}
-        return draw_pairs(self, attribute, [*gaps, *(f"{gap}_bounds" for gap in gaps)], titles)
 
 
 def points(value: float) -> str:

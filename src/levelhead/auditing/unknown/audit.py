@@ -49,16 +49,15 @@ def unrecorded(source: Stored, asked: Mapping[str, Any]) -> IndirectAudit:
     numbers = [name for name in fractions if source.file_of(name).stores_fractions(name)]
     words = [name for name in known.columns if name not in numbers]
     titles = {name: source.title(name) for name in known.columns}
-    tallies = {name: Tally(one, titles) for name, one in known.attributes.items()}
+    tally = Tally(known, titles)
     for batch in rows.batches(Wanted(outcomes, words, numbers)):
         # A column of fractions has hardly two equal ones: the numbers themselves stand instead of codes.
         columns: dict[str, Any] = batch.words | {name: (values, []) for name, values in batch.numbers.items()}
-        for tally in tallies.values():
-            tally.add(batch.outcomes[label or prediction], batch.outcomes[prediction], columns)
+        tally.add(batch.outcomes[label or prediction], batch.outcomes[prediction], columns)
     label_map = options.label_map
     of_labels: dict[Hashable, int] = {}
     predictions: dict[Hashable, int] = {}
-    for pattern, sums in next(iter(tallies.values())).sums.items():
+    for pattern, sums in tally.sums.items():
         of_labels[pattern.label] = of_labels.get(pattern.label, 0) + int(sums[0, 0])
         predictions[pattern.prediction] = predictions.get(pattern.prediction, 0) + int(sums[0, 0])
     if len(of_labels.keys() | predictions.keys()) > MOST_CLASSES:
@@ -70,22 +69,20 @@ def unrecorded(source: Stored, asked: Mapping[str, Any]) -> IndirectAudit:
         only = quoted(str(next(iter(predictions))))
         warnings.append(f"Every prediction is {only}: every gap among these rows is 0, whatever the groups are.")
     wanted = _wanted(in_order({**of_labels, **predictions}), options.positive, label_map)
-    parts = {}
-    for name, tally in tallies.items():
-        merged: dict[Pattern, FloatArray] = {}
-        for pattern, sums in tally.sums.items():
-            hit = int(as_prediction[pattern.prediction] == wanted)
-            key = pattern._replace(label=int(as_label[pattern.label] == wanted), prediction=hit)
-            merged[key] = merged[key] + sums if key in merged else sums
-        cells = Cells(list(merged), np.array(list(merged.values())), tally.known.proxies, tally.probability)
-        part = answer(name, cells, known, options)
-        if label is None:  # nothing but selection rates
-            part = replace(part, gaps=[one for one in part.gaps if one.gap == "demographic_parity"])
-        parts[name] = part
-        if tally.rounded:
-            warnings.append(f"In {counted(tally.rounded, 'row')} rounded probabilities were normalised to sum to 1.")
+    merged: dict[Pattern, FloatArray] = {}
+    for pattern, sums in tally.sums.items():
+        hit = int(as_prediction[pattern.prediction] == wanted)
+        key = pattern._replace(label=int(as_label[pattern.label] == wanted), prediction=hit)
+        merged[key] = merged[key] + sums if key in merged else sums
+    cells = Cells(list(merged), np.array(list(merged.values())), known.proxies, tally.probability)
+    attribute = known.labelled or "groups"
+    part = answer(attribute, cells, known, options)
+    if label is None:  # nothing but selection rates
+        part = replace(part, gaps=[one for one in part.gaps if one.gap == "demographic_parity"])
+    if tally.rounded:
+        warnings.append(f"In {counted(tally.rounded, 'row')} rounded probabilities were normalised to sum to 1.")
     reading = tuple(source.taken(names))
-    return IndirectAudit(parts, warnings, sum(of_labels.values()), str(wanted), options.level, reading)
+    return IndirectAudit({attribute: part}, warnings, sum(of_labels.values()), str(wanted), options.level, reading)
 
 
 def _wanted(classes: list[Hashable], positive: Hashable, label_map: LabelMap) -> Hashable:

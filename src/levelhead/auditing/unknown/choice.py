@@ -45,8 +45,8 @@ def answer(name: str, cells: Cells, known: Known, options: AuditOptions) -> Indi
     """Answer with the first method that can; say why the stronger ones could not."""
     if known.probabilities:
         return _probabilities(cells, known, options)
-    if known.responses:
-        return _responses(name, cells, known.responses[name], known, options)
+    if known.response is not None:
+        return _responses(name, cells, known.response, options)
     if known.shares:
         assumes = "nothing but the shares that were given"
         found = by_shares(cells.table(), list(known.shares.values()), level=options.level, assumes=assumes)
@@ -106,7 +106,7 @@ def _known_groups(name: str, cells: Cells, need: str) -> list[Hashable]:
     return cells.groups
 
 
-def _responses(name: str, cells: Cells, response: Response, known: Known, options: AuditOptions) -> IndirectPart:
+def _responses(name: str, cells: Cells, response: Response, options: AuditOptions) -> IndirectPart:
     """Invert the noise of randomised answers."""
     if without := cells.count(lambda pattern: pattern.group is None):
         raise DataError(
@@ -127,7 +127,9 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     said = [
         "Method: the known response noise is inverted exactly and counted in the variance.",
         f"Assumption: every answer, one of {len(groups)}, was randomised with {response}, by chance alone.",
-        _spent(name, response.spent(len(groups)), known),
+        f"Each answer in {printable(name)} spent epsilon={spent:.2f}."
+        if math.isfinite(spent := response.spent(len(groups)))
+        else "A flip of 0 gives no privacy: these are the true groups.",
     ]
     if defined := [one for one in found["demographic_parity"].values() if one.estimate.defined]:
         said.append(
@@ -146,17 +148,6 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     shares = {} if refused else shares
     rests = _rests_on(said, gaps)
     return IndirectPart("randomised responses", assumes, gaps, rests, refused, helped, shares, options.level)
-
-
-def _spent(name: str, spent: float, known: Known) -> str:
-    """Say how much of their privacy people gave."""
-    if math.isinf(spent):
-        return "A flip of 0 gives no privacy: these are the true groups."
-    budgets = [one.epsilon for one in known.responses.values() if one.epsilon is not None]
-    said = f"Each answer in {printable(name)} spent epsilon={spent:.2f}."
-    if len(budgets) == len(known.responses) > 1:
-        said += f" The {len(budgets)} attributes of a person spent {sum(budgets):.2f} together."
-    return said
 
 
 def _labelled(name: str, cells: Cells, known: Known, options: AuditOptions) -> IndirectPart:

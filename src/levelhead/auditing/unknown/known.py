@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from levelhead.auditing.unknown.privacy import Response, responses_of
+from levelhead.auditing.exclusions import Refused
+from levelhead.auditing.unknown.privacy import Response
 from levelhead.types import ConfigError, quoted
 
 FEWEST_LABELLED = 100
@@ -20,32 +21,24 @@ NOTHING_KNOWN = "Nothing is known of the groups, so any gap up to 100 points is 
 
 @dataclass(frozen=True)
 class Known:
-    """Information on the groups: names of columns, the share of each group, and how answers were randomised."""
+    """Names of columns, shares of groups, and how the answers in ``labelled`` were randomised."""
 
     labelled: str | None = None
     proxies: tuple[str, ...] = ()
     shares: Mapping[str, float] = field(default_factory=dict)
-    responses: Mapping[str, Response] = field(default_factory=dict)
+    response: Response | None = None
     probabilities: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def roles(self) -> list[tuple[str | None, str]]:
         """Each column beside label and prediction, and what it is."""
-        named = [(name, "group") for name in self.responses]
-        named += [(name, "proxy") for name in (*self.proxies, *self.probabilities.values())]
-        return [*named, (self.labelled, "labelled group")]
+        named = [(name, "proxy") for name in (*self.proxies, *self.probabilities.values())]
+        return [*named, (self.labelled, "labelled group" if self.response is None else "group")]
 
     @property
     def columns(self) -> list[str]:
         """Names of all columns besides label and prediction."""
         return [name for name, _ in self.roles if name is not None]
-
-    @property
-    def attributes(self) -> dict[str, Known]:
-        """What is known of each attribute, by its name."""
-        if self.responses:
-            return {name: Known(labelled=name) for name in self.responses}
-        return {self.labelled or "groups": self}
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> Known:
@@ -67,8 +60,14 @@ class Known:
         if len(probabilities) > MOST_GROUPS:
             raise ConfigError(f"{len(probabilities)} groups have probabilities; at most {MOST_GROUPS} are compared.")
         shares = shares_of(asked["shares"]) if asked["shares"] else {}
-        responses = responses_of(asked["randomized_response"] or {}, asked["groups"])
-        return cls(labelled, proxies, shares, responses, probabilities)
+        if (response := asked["randomized_response"]) is not None:
+            if len(asked["groups"]) != 1:
+                raise Refused(
+                    "Randomised answers are audited one column at a time: name one with {groups}.", ["groups"]
+                )
+            (labelled,) = asked["groups"]
+            response = Response.parse(response) if isinstance(response, str) else response
+        return cls(labelled, proxies, shares, response, probabilities)
 
 
 def shares_of(given: Mapping[str, float] | Sequence[str] | str) -> dict[str, float]:

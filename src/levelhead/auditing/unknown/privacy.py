@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import array_of, check_fields, checked
 from levelhead.metrics.counts import distinct
-from levelhead.types import ConfigError, DataError, check_seed, listed, quoted
+from levelhead.types import ConfigError, DataError, check_seed, quoted
 
 FAINTEST = 1e-6
 """The least epsilon, and the least distance of a flip from chance: below it, M cannot be inverted in float64."""
@@ -88,31 +88,6 @@ class Response:
 
     def __str__(self) -> str:
         return f"epsilon={self.epsilon:.4g}" if self.epsilon is not None else f"flip={self.flip:g}"
-
-
-def responses_of(
-    given: Mapping[str, Response] | Response | Sequence[str] | str, groups: Sequence[str]
-) -> dict[str, Response]:
-    """Return how the answers in each group column were randomised.
-
-    Texts are ``epsilon=1.39`` for all columns, or ``sex:epsilon=1.39``; a later one replaces an earlier one.
-
-    Raises:
-        ConfigError: a column without its randomisation, or one that is no group column.
-    """
-    if isinstance(given, Response):
-        return dict.fromkeys(groups, given)
-    found = dict(given) if isinstance(given, Mapping) else {}
-    if not isinstance(given, Mapping):
-        for text in [given] if isinstance(given, str) else given:
-            name, _, declared = text.rpartition(":")
-            found |= dict.fromkeys([name] if name else groups, Response.parse(declared))
-    if found and set(found) != set(groups):
-        raise ConfigError(
-            f"The answers are in {listed(groups)}, and randomized_response is about {listed(found)}. Say how each "
-            "column was randomised."
-        )
-    return {name: found[name] for name in groups} if found else {}
 
 
 @checked
