@@ -72,6 +72,7 @@ def test_a_refit_gives_what_training_the_method_gives(
     cost = read_json(tmp_path / "refit" / "cost.json")
     assert cost["seconds"] > read_json(finished / "cost.json")["seconds"]
     assert cost["refit_seconds"] < 10
+    assert cost["forward_passes"] == pytest.approx(read_json(tmp_path / "trained" / "cost.json")["forward_passes"])
     (group,) = collect([finished, tmp_path / "refit"], "test")
     label = group.compare("erm").label(list(group.compare("erm").table.rows)[1])
     marks = {"few-label": "FEW GROUPS 60", "identities": "IDENTITIES", "afr": "afr"}

@@ -37,10 +37,14 @@ from levelhead.types import ConfigError, DataError
 
 @dataclass(frozen=True)
 class LastInputs:
-    """A split as the last layer sees it: ``features`` (rows, width) float32, and the rows' labels in ``examples``."""
+    """A split as the last layer sees it: ``features`` (rows, width) float32, and the rows' labels in ``examples``.
+
+    ``seconds`` is how long the features took when they were computed.
+    """
 
     features: Tensor
     examples: Examples
+    seconds: float
 
 
 class Refitting:
@@ -70,30 +74,31 @@ class Refitting:
         """Return what the last layer gets for the rows of ``split``: computed once, and kept in the run folder."""
         if split not in self._known:
             examples = self.run.prepared(split, self.model)
-            features = self._features(split, examples)
+            features, seconds = self._features(split, examples)
             refuse_not_finite(features, f"inputs of the last layer of {self.run.folder}", f"of the {split} split")
-            self._known[split] = LastInputs(features, examples)
+            self._known[split] = LastInputs(features, examples, seconds)
         return self._known[split]
 
-    def _features(self, split: Split, examples: Examples) -> Tensor:
+    def _features(self, split: Split, examples: Examples) -> tuple[Tensor, float]:
         digest = hashlib.sha256(examples.fingerprint.encode())
         hash_tensors(digest, self.model.state_dict())
         key, file = digest.hexdigest(), self.run.folder / f"last-layer-{split}.safetensors"
         if file.exists():
             with contextlib.suppress(DataError):  # cut short: they are computed again
                 tensors, about = load_tensors(file)
-                if about == {"key": key}:
-                    return tensors["features"]
+                if about.get("key") == key:
+                    return tensors["features"], float(about["seconds"])
         parts: list[Tensor] = []
+        began = time.monotonic()
         chunks = torch.arange(len(examples.labels)).split(self.run.experiment.train.evaluation_batch_size)
         with watching_last_layer(self.model) as inputs:
             for some in chunks:
                 batch = {name: value.to(self.run.device) for name, value in examples.inputs.batch(some).items()}
                 parts.append(inputs(batch).cpu())
                 self._progress(f"{split}: what the last layer gets", len(parts), len(chunks), "")
-        features = torch.cat(parts)
-        save_tensors(file, {"features": features}, {"key": key})
-        return features
+        features, seconds = torch.cat(parts), time.monotonic() - began
+        save_tensors(file, {"features": features}, {"key": key, "seconds": seconds})
+        return features, seconds
 
     def held_out(self, method: LastLayerMethod) -> HeldOut:
         """Return what ``method`` refits on: the validation rows, and the groups or people that it gets."""
@@ -115,11 +120,17 @@ class Refitting:
         with torch.no_grad():
             return layer(features.to(layer.weight.device, layer.weight.dtype)).float().cpu()
 
-    def refitted(self, method: LastLayerMethod) -> Any:
-        """Return a copy of the run's network with the last layer that ``method`` gives it."""
-        model = copy.deepcopy(self.model)
-        method.put(model, self.held_out(method))
-        return model
+    def refitted(self, method: LastLayerMethod) -> tuple[Any, float, int]:
+        """Return a copy of the run's network with the last layer that ``method`` gives it, and what that cost.
+
+        That is the seconds, and the rows that passed through the network: both as if no feature had been kept.
+        """
+        held, model = self.held_out(method), copy.deepcopy(self.model)
+        began = time.monotonic()
+        method.put(model, held)
+        seconds = time.monotonic() - began
+        passed = [self.inputs(split) for split in (("validation", "train") if method.uses_people else ("validation",))]
+        return model, seconds + sum(each.seconds for each in passed), sum(len(each.features) for each in passed)
 
 
 def training_of(experiment: Experiment) -> str:
@@ -169,21 +180,21 @@ def refit_run(
             f"The {' and '.join(changed)} rows have changed since {source.folder} was trained, and some may be rows "
             "that it has trained on. Restore the data, or train again."
         )
-    began = time.monotonic()
-    model = refitting.refitted(method)  # before the folder is made: rows can be too few for a method
-    seconds = time.monotonic() - began
+    model, seconds, rows = refitting.refitted(method)  # before the folder is made: rows can be too few for a method
+    passes = rows / read_json(source.folder / "data.json")["train"]["rows"]
     work, files = work_of(folder), [source.folder / name for name in OUTSIDE]
     with work.locked():
         work.refuse_changes(experiment.recipe)
         work.keep(experiment.recipe, {file.name: read_json(file) for file in files if file.exists()})
         cost = read_json(source.folder / "cost.json")
+        cost |= {"seconds": cost["seconds"] and cost["seconds"] + seconds, "refit_seconds": seconds}
         keep_result(
             experiment,
             folder,
             model,
             refitting.inputs("validation").examples,
             refitting.logits(model, "validation"),
-            cost | {"seconds": cost["seconds"] and cost["seconds"] + seconds, "refit_seconds": seconds},
+            cost | {"forward_passes": cost["forward_passes"] + passes},
             read_metrics(source.folder)["history"],
             source.device,
         )
