@@ -548,21 +548,6 @@ def test_off_keeps_features_in_memory(cache: Path, tmp_path: Path, monkeypatch: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache"]
 
 
-def test_a_long_build_shows_what_it_did(cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(features_build, "QUIET_FOR", 60.0)
-    read()
-    assert "".join(capsys.readouterr()).strip() == ""  # older rich ends an empty line
-    shutil.rmtree(cache)
-    monkeypatch.setattr(features_build, "QUIET_FOR", 0.0)
-    read()
-    out, err = capsys.readouterr()
-    assert out == ""
-    closing = " ".join(err.split())
-    tokens = int(texts().lengths.sum())
-    assert f"Features computed: {ROWS} rows, {tokens} tokens, 0.0 MiB in" in closing
-    assert "rows/s" in closing
-
-
 def test_list_shows_what_is_there(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ and a linear head reads one row of its output. Left out: the authors' deeper sig
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any, ClassVar, Literal, Self, cast, get_args
@@ -171,11 +171,15 @@ class EncoderBlock(nn.Module):
 
     def forward(self, hidden: Tensor, valid: Tensor | None = None) -> Tensor:
         """Transform (batch, tokens, hidden size); ``valid`` (batch, tokens) bool is False at padding."""
+        return self._layer(hidden, hidden, lambda tokens: self.attention(tokens, valid))
+
+    def _layer(self, hidden: Tensor, kept: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the layer's output for the rows of ``hidden`` that are ``kept``, whose attention ``attend`` gives."""
         if self.norm == "pre":
-            hidden = hidden + self.attention(self.norm_attention(hidden), valid)
-            return hidden + cast(Tensor, self.feed_forward(self.norm_feed_forward(hidden)))
-        hidden = cast(Tensor, self.norm_attention(hidden + self.attention(hidden, valid)))
-        return cast(Tensor, self.norm_feed_forward(hidden + self.feed_forward(hidden)))
+            kept = kept + attend(self.norm_attention(hidden))
+            return kept + cast(Tensor, self.feed_forward(self.norm_feed_forward(kept)))
+        kept = cast(Tensor, self.norm_attention(kept + attend(hidden)))
+        return cast(Tensor, self.norm_feed_forward(kept + self.feed_forward(kept)))
 
     def reads_one_row(self, padded: bool = False) -> bool:
         """Whether :meth:`read_row` may take the place of :meth:`forward` where one row is read."""
@@ -184,11 +188,7 @@ class EncoderBlock(nn.Module):
     def read_row(self, hidden: Tensor, valid: Tensor | None, row: Tensor) -> Tensor:
         """Return what :meth:`forward` gives in each example's ``row`` (batch,), as (batch, hidden size)."""
         one = hidden[torch.arange(hidden.shape[0], device=hidden.device), row]
-        if self.norm == "pre":
-            one = one + self.attention.read_row(self.norm_attention(hidden), valid, row)
-            return one + cast(Tensor, self.feed_forward(self.norm_feed_forward(one)))
-        one = cast(Tensor, self.norm_attention(one + self.attention.read_row(hidden, valid, row)))
-        return cast(Tensor, self.norm_feed_forward(one + self.feed_forward(one)))
+        return self._layer(hidden, one, lambda tokens: self.attention.read_row(tokens, valid, row))
 
 
 class DebiasedBlock(EncoderBlock):

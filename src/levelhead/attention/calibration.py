@@ -20,12 +20,9 @@ from levelhead.arrays import checked
 from levelhead.attention.aligning import debiased_attention, standardizers_of
 from levelhead.attention.interface import evaluating
 from levelhead.attention.standardize import QueryKeyStandardizer, RunningMoments, merged
-from levelhead.terminal import tracked
 from levelhead.types import ConfigError
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
-
-LONG = 20  # batches from which on a progress bar is worth its lines
 
 
 class Pool:
@@ -138,9 +135,7 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
     device = next(model.parameters()).device
     with _hooked(collectors), evaluating(model):
         taken = 0
-        total = _length(loader, batches)
-        shown = total is None or total >= LONG
-        for batch in tracked(itertools.islice(loader, batches), "Calibrating", shown=shown, total=total):
+        for batch in itertools.islice(loader, batches):
             if not isinstance(batch, Mapping) or not any(isinstance(value, Tensor) for value in batch.values()):
                 raise ConfigError(
                     f"Batch {taken} of the loader is a {type(batch).__name__}, not a mapping from the names of the "
@@ -173,12 +168,3 @@ def _hooked(collectors: list[Collector]) -> Iterator[None]:
         for collector, handle, before in zip(collectors, handles, known, strict=True):
             handle.remove()
             collector.standardizer._known_updated = before
-
-
-def _length(loader: Any, batches: int | None) -> int | None:
-    """How many batches will come; None when the loader does not know."""
-    try:
-        known = len(loader)
-    except TypeError:
-        return batches
-    return known if batches is None else min(known, batches)

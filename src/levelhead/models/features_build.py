@@ -17,9 +17,9 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
+from levelhead.attention.interface import evaluating
 from levelhead.data.base import Inputs
 from levelhead.data.cache_folder import check_space, is_at
 from levelhead.models.features_store import (
@@ -35,11 +35,10 @@ from levelhead.models.features_store import (
     hash_segments,
 )
 from levelhead.storage import write_json
-from levelhead.terminal import Terminal
+from levelhead.terminal import tracked
 from levelhead.types import DataError, LevelheadError, UnsupportedModelError
 
 NOTE_EVERY = 5.0  # seconds between two notes of the progress: what a stop can cost
-QUIET_FOR = 2.0  # seconds of a build that needs no words
 
 logger = logging.getLogger(__name__)
 
@@ -57,26 +56,23 @@ class Run:
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
         """Hold the backbone in evaluation mode on the device, and run one row of it."""
-        modes = [(module, module.training) for module in self.backbone.modules()]
         home = next((tensor.device for tensor in self.backbone.parameters()), self.device)
         try:
-            self.backbone.eval()
             if home != self.device:
                 self.backbone.to(self.device)
-            first = self._hidden(torch.tensor([0]))
-            self.width = first[0].shape[1]
-            known = self.inputs.lengths
-            self.lengths: Tensor = first[1].expand(len(self.inputs)).contiguous() if known is None else known
-            if self.lengths.shape != (len(self.inputs),) or int(self.lengths.min()) < 1:
-                raise DataError(f"{type(self.inputs).__name__}: lengths must give at least one token for each row.")
-            self.order = by_length(self.lengths)
-            self.tokens = int(self.lengths.sum())
-            yield
+            with evaluating(self.backbone):
+                first = self._hidden(torch.tensor([0]))
+                self.width = first[0].shape[1]
+                known = self.inputs.lengths
+                self.lengths: Tensor = first[1].expand(len(self.inputs)).contiguous() if known is None else known
+                if self.lengths.shape != (len(self.inputs),) or int(self.lengths.min()) < 1:
+                    raise DataError(f"{type(self.inputs).__name__}: lengths must give at least one token for each row.")
+                self.order = by_length(self.lengths)
+                self.tokens = int(self.lengths.sum())
+                yield
         finally:
             if home != self.device:
                 self.backbone.to(home)
-            for module, mode in modes:
-                module.training = mode
 
     def _hidden(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features (tokens, width) of the rows, one after another, and their lengths (rows,) int64."""
@@ -100,27 +96,11 @@ class Run:
         ``take`` gets (tokens, width) in ``dtype`` on the CPU, and the numbers of rows and tokens that are done then.
         Raises :class:`TooLarge` for values that float16 cannot hold.
         """
-        tokens = first = int(self.lengths[self.order[:done]].sum())
-        begun = time.monotonic()
-        console = Terminal(stderr=True)
-        columns = (TextColumn("Computing features"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-            task = bar.add_task("", total=self.tokens, completed=tokens)  # tokens: the longest rows come first
-            for start in range(done, len(self.order), self.batch_size):
-                rows = self.order[start : start + self.batch_size]
-                part = self._stored(rows, dtype)
-                tokens += len(part)
-                take(part, start + len(rows), tokens)
-                bar.update(task, completed=tokens)
-        seconds = time.monotonic() - begun
-        if seconds >= QUIET_FOR:
-            count, size = len(self.order) - done, (tokens - first) * self.width * dtype.itemsize / 2**20
-            console.print(
-                f"Features computed: {count:,} rows, {tokens - first:,} tokens, {size:,.1f} MiB in {seconds:,.1f} s "
-                f"({count / seconds:,.0f} rows/s).",
-                highlight=False,
-                soft_wrap=True,
-            )
+        tokens = int(self.lengths[self.order[:done]].sum())
+        for rows in tracked(self.order[done:].split(self.batch_size), "Computing features", shown=True):
+            part = self._stored(rows, dtype)
+            done, tokens = done + len(rows), tokens + len(part)
+            take(part, done, tokens)
 
     def _stored(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         hidden, lengths = self._hidden(rows)

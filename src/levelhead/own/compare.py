@@ -66,7 +66,7 @@ class ModelComparison(Report):
 
     Attributes:
         names: what the old and the new model are called. None: "plain" and "debiased" where only the new one has
-            debiased attention, else by their folders, or classes.
+            debiased attention, else "old" and "new".
         rows: how many rows were predicted.
         classes: names of the classes.
         changes: figures over all rows of both models, with the paired difference (new less old): ``accuracy``,
@@ -237,7 +237,10 @@ def compare_models(
         raise ConfigError(f"{quoted(rows.label)} is both the label and a group. Name another group column.")
     given = (plain, debiased)
     models = [open_model(one, name) for one, name in zip(given, names or ("plain", "debiased"), strict=True)]
-    names = names or _names_of(given, models)
+    described = (describe(models[0]), describe(models[1]))
+    if names is None:
+        turned = described[0].debias is None and described[1].debias is not None
+        names = ("plain", "debiased") if turned else ("old", "new")
     classes, orders, numbered, by_position = matched_classes(models, names, rows.class_names())
     labels = rows.labels(classes, numbered)
     chosen = classes[1] if positive is None and len(classes) == 2 else positive
@@ -288,7 +291,6 @@ def compare_models(
         for name, one in zip(names, (old, new), strict=True)
         if len(rows) > 1 and len(set(one)) == 1
     ]
-    described = (describe(models[0]), describe(models[1]))
     warnings = (*by_position, *constant, *_of_models(models, described, names), *said, ONE_TRAINING)
     return ModelComparison(
         names, len(rows), classes, changes, agreement, found, described, frame, tuple(warnings), level, about
@@ -298,20 +300,14 @@ def compare_models(
 def _refuse_options(options: Mapping[str, Any], by_group: bool) -> None:
     """Raise :class:`~levelhead.types.ConfigError` for an option that is unknown, or would change nothing."""
     for name, value in options.items():
-        if name in BY_GROUP:
-            if not by_group and value is not None:
-                raise ConfigError(f"{name}= is about figures by group: pass groups= as well, or leave it out.")
-        elif name in inspect.signature(audit).parameters:
+        if name not in BY_GROUP:
+            known = [*list(inspect.signature(compare_models).parameters)[:-1], *BY_GROUP]
             raise ConfigError(
-                f"compare_models takes no {name}=: audit the predictions it returns with levelhead.audit."
+                f"compare_models takes no {name}=. {nearest(name, known)} levelhead.audit takes more, with the "
+                "predictions that it returns."
             )
-        else:
-            own = [
-                each.name
-                for each in inspect.signature(compare_models).parameters.values()
-                if each.kind is each.KEYWORD_ONLY
-            ]
-            raise ConfigError(f"compare_models takes no {name}=. {nearest(name, [*own, *BY_GROUP])}")
+        if not by_group and value is not None:
+            raise ConfigError(f"{name}= is about figures by group: pass groups= as well, or leave it out.")
 
 
 def _clusters(cluster: Any, rows: int) -> NDArray[np.int64]:
@@ -322,18 +318,6 @@ def _clusters(cluster: Any, rows: int) -> NDArray[np.int64]:
     if len(values) < FEWEST:
         raise ConfigError(f"cluster= has {counted(len(values), 'value')}: intervals need at least {FEWEST} clusters.")
     return codes
-
-
-def _names_of(given: Sequence[Any], models: Sequence[nn.Module]) -> tuple[str, str]:
-    """Return what two models are called: plain and debiased where they are, else by their folders or classes."""
-    if [describe(one).debias is None for one in models] == [True, False]:
-        return "plain", "debiased"
-    parts = [Path(one).parts if isinstance(one, str | Path) else (type(unwrapped(one)).__name__,) for one in given]
-    for length in range(1, max(map(len, parts)) + 1):
-        first, second = ("/".join(one[-length:]) for one in parts)
-        if first != second:
-            return first, second
-    return f"old {first}", f"new {second}"
 
 
 def open_model(model: Any, name: str) -> Any:

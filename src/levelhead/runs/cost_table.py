@@ -98,19 +98,18 @@ def _number(value: float, digits: int) -> str:
 
 
 def _missing(costs: dict[str, dict[str, Any]]) -> list[str]:
-    found: dict[str, dict[str, list[str]]] = {}
-    for key, (title, _) in COLUMNS.items():
-        names: dict[str, list[str]] = {}
-        for name, cost in costs.items():
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, cost in costs.items():
+        lacking: dict[str, list[str]] = {}
+        for key, (title, _) in COLUMNS.items():
             if reason := _reason(key, cost):
-                names.setdefault(reason, []).append(name)
-        for reason, rows in names.items():
-            found.setdefault(reason, {}).setdefault(", ".join(rows), []).append(title.partition(",")[0])
-    every = ", ".join(costs) if len(costs) > 1 else ""
+                lacking.setdefault(reason, []).append(title.partition(",")[0])
+        for reason, titles in lacking.items():
+            found.setdefault((reason, ", ".join(titles)), []).append(name)
+    every = list(costs) if len(costs) > 1 else []
     return [
-        f"no {', '.join(titles)} of {'every variant' if rows == every else rows}: {reason}"
-        for reason, lacking in found.items()
-        for rows, titles in lacking.items()
+        f"no {titles} of {'every variant' if names == every else ', '.join(names)}: {reason}"
+        for (reason, titles), names in found.items()
     ]
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError
@@ -62,26 +62,18 @@ def process_peak_memory_mib() -> float:
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-class _Source(Protocol):
-    def read(self) -> float:
-        """Return the figure since the source was made, or raise :class:`NotMeasured`."""
-
-
 class _Figure:
-    """The latest reading of a source, or the first reason why there is none."""
+    """The latest of a figure's readings, or the first reason why there is none."""
 
-    def __init__(self, make: Callable[[], _Source]) -> None:
+    def __init__(self, readings: Iterator[float]) -> None:
         self.value: float | None = None
         self.reason: str | None = None
-        try:
-            self._source = make()
-        except NotMeasured as reason:
-            self.reason = str(reason)
+        self._readings = readings
 
     def read(self) -> None:
         if self.reason is None:
             try:
-                self.value = self._source.read()
+                self.value = next(self._readings)
             except NotMeasured as reason:
                 self.value, self.reason = None, str(reason)
 
@@ -139,30 +131,23 @@ class _Gpu:
             self._nvml.nvmlShutdown()
 
 
-class _Counter:
-    """Wh by NVML's energy counter."""
-
-    def __init__(self, gpu: _Gpu) -> None:
-        self._gpu = gpu
-        self._begin = self._before = gpu.millijoules()
-
-    def read(self) -> float:
-        now = self._gpu.millijoules()
-        if now < self._before:
+def _energy(open_gpu: Callable[[], _Gpu]) -> Iterator[float]:
+    """Yield Wh by NVML's energy counter, from the first reading on."""
+    gpu = open_gpu()
+    begin = before = gpu.millijoules()
+    while True:
+        yield (before - begin) / 3.6e6
+        if (now := gpu.millijoules()) < before:
             raise NotMeasured("the GPU's energy counter went back: its driver was reloaded meanwhile")
-        self._before = now
-        return (now - self._begin) / 3.6e6
+        before = now
 
 
-class _MostOthers:
-    """The largest number of other processes that were seen on the GPU."""
-
-    def __init__(self, gpu: _Gpu) -> None:
-        self._gpu, self._most = gpu, 0
-
-    def read(self) -> float:
-        self._most = max(self._most, self._gpu.other_processes())
-        return self._most
+def _most_others(open_gpu: Callable[[], _Gpu]) -> Iterator[float]:
+    """Yield the largest number of other processes that were seen on the GPU."""
+    gpu, most = open_gpu(), 0
+    while True:
+        most = max(most, gpu.other_processes())
+        yield most
 
 
 class Meter:
@@ -181,12 +166,9 @@ class Meter:
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._gpu: _Gpu | None = None
         self._peaks: dict[str, float] = {}
-        sources: dict[str, Callable[[], _Source]] = {
-            "energy_wh": lambda: _Counter(self._open_gpu()),
-        }
+        self._figures = {"energy_wh": _Figure(_energy(self._open_gpu))}
         if device.type == "cuda":
-            sources["gpu_other_processes"] = lambda: _MostOthers(self._open_gpu())
-        self._figures = {name: _Figure(make) for name, make in sources.items()}
+            self._figures["gpu_other_processes"] = _Figure(_most_others(self._open_gpu))
         self._began, self._seconds = time.monotonic(), 0.0
 
     def _open_gpu(self) -> _Gpu:
