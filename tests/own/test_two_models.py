@@ -227,8 +227,8 @@ def test_folders_models_and_frames(tmp_path: Path) -> None:
     saved = lh.compare_models(tmp_path / "plain", str(tmp_path / "debiased"), pd.DataFrame(rows))
     assert in_memory.names == saved.names == ("plain", "debiased")
     turned = lh.compare_models(debiased, plain, rows)
-    assert turned.names == ("old", "new")
-    assert turned.predictions.columns[-3] == "new_prediction"
+    assert turned.names == ("old model", "new model")
+    assert turned.predictions.columns[-3] == "new model_prediction"
     pd.testing.assert_frame_equal(in_memory.predictions, saved.predictions, atol=1e-6)
     assert saved.models[1].debias is not None
     assert saved.warnings == in_memory.warnings

@@ -66,7 +66,7 @@ class ModelComparison(Report):
 
     Attributes:
         names: what the old and the new model are called. None: "plain" and "debiased" where only the new one has
-            debiased attention, else "old" and "new".
+            debiased attention, else "old model" and "new model".
         rows: how many rows were predicted.
         classes: names of the classes.
         changes: figures over all rows of both models, with the paired difference (new less old): ``accuracy``,
@@ -240,7 +240,7 @@ def compare_models(
     described = (describe(models[0]), describe(models[1]))
     if names is None:
         turned = described[0].debias is None and described[1].debias is not None
-        names = ("plain", "debiased") if turned else ("old", "new")
+        names = ("plain", "debiased") if turned else ("old model", "new model")
     classes, orders, numbered, by_position = matched_classes(models, names, rows.class_names())
     labels = rows.labels(classes, numbered)
     chosen = classes[1] if positive is None and len(classes) == 2 else positive
@@ -301,11 +301,10 @@ def _refuse_options(options: Mapping[str, Any], by_group: bool) -> None:
     """Raise :class:`~levelhead.types.ConfigError` for an option that is unknown, or would change nothing."""
     for name, value in options.items():
         if name not in BY_GROUP:
-            known = [*list(inspect.signature(compare_models).parameters)[:-1], *BY_GROUP]
-            raise ConfigError(
-                f"compare_models takes no {name}=. {nearest(name, known)} levelhead.audit takes more, with the "
-                "predictions that it returns."
-            )
+            known = [*list(inspect.signature(compare_models).parameters)[3:-1], *BY_GROUP]
+            of_audit = name in inspect.signature(audit).parameters
+            way_out = "Audit the predictions it returns with levelhead.audit." if of_audit else nearest(name, known)
+            raise ConfigError(f"compare_models takes no {name}=. {way_out}")
         if not by_group and value is not None:
             raise ConfigError(f"{name}= is about figures by group: pass groups= as well, or leave it out.")
 
