@@ -63,9 +63,6 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "demo": [{}],
     "evaluate": [{"run": "given/run"}],
     "explain": [COLUMNS | {"scores": "given/rows.csv", "score": "p"}],
-    "features build": [{"recipe": "given/features.yaml"}],
-    "features list": [{}],
-    "features prune": [{"older_than": "1"}],
     "figure attention": [{"run": "given/run"}],
     "figure qk": [{"run": "given/run"}],
     "info": [{}],
@@ -171,10 +168,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     save_tiny_backbone(given / "backbone", words)
     save_language_model(given / "lm", words)
-    (given / "features.yaml").write_text(
-        "data: {name: phrases, train_size: 32, validation_size: 32, test_size: 40}\nmethod: {name: erm}\n"
-        "model: {backbone: given/backbone, mode: last_encoder, features: true}\ntrain: {device: cpu, threads: 1}\n"
-    )
     (given / "klaad.yaml").write_text(
         "klaad: {preset: gpt-neo-2.7b}\nmodel: {name: given/lm}\ntrain: {epochs: 1, batch_size: 4, device: cpu}\n"
     )

@@ -21,7 +21,6 @@ from levelhead.cli.browser import app_command
 from levelhead.cli.compare import compare_command, demo_command
 from levelhead.cli.data import data_app, init_command
 from levelhead.cli.explain import explain_command
-from levelhead.cli.features import features_app
 from levelhead.cli.figure import figure_app
 from levelhead.cli.gap import gap_command
 from levelhead.cli.indirect import indirect_audit_command
@@ -74,7 +73,6 @@ lm_app.command("train")(lm_train_command)
 lm_app.command("gap")(gap_command)
 app.add_typer(data_app, name="data", rich_help_panel=MORE)
 app.command("info", rich_help_panel=MORE)(info_command)
-app.add_typer(features_app, name="features", rich_help_panel=MORE)
 
 
 class Kind(StrEnum):

@@ -104,5 +104,5 @@ def check_space(folder: Path, needed: int, what: str) -> None:
     if needed > free:
         raise DataError(
             f"The {what} cache needs {needed / 2**20:,.1f} MiB in {folder}, and {free / 2**20:,.1f} MiB are free. "
-            f"Make room (`levelhead features prune`), {ADVICE}"
+            f"Make room, {ADVICE}"
         )

@@ -9,7 +9,7 @@ continues, and one that builds in it ends with an error.
 ::
 
     features/KEY/values.bin       (all tokens, width) float16 or bfloat16, without padding, the longest rows first
-    features/KEY/manifest.json    what they are, and their hashes; its date is the last use
+    features/KEY/manifest.json    what they are, and their hashes
     features/KEY.building/        values.bin as far as it is, and progress.json; renamed to KEY when it is complete
     features/KEY.lock             held by the process that builds, or deletes
 
@@ -27,7 +27,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -161,7 +160,7 @@ def feature_inputs(
         inputs: ``backbone(**inputs.batch(index)).last_hidden_state`` must be (batch, tokens, width). Tokens whose
             ``attention_mask`` is 0 are not stored; ``inputs.lengths`` must count the others.
         backbone: runs in evaluation mode without gradient, in its own type; its modes and its device are restored.
-        describe: short texts for ``levelhead features list``, e.g. the names of backbone, data and split.
+        describe: short texts for the manifest, e.g. the names of backbone, data and split.
         batch_size: rows computed at once; rows of like length stand together.
         device: where the backbone runs.
 
@@ -253,8 +252,6 @@ def _open(place: Path, inputs: Inputs) -> FeatureInputs:
     for position in np.unique(np.linspace(0, len(parts) - 1, min(len(parts), looked)).round().astype(int)).tolist():
         if hash_bytes(parts[position]) != record.digests[position]:
             raise ValueError(f"{VALUES} has other bytes than were written, in segment {position} of {len(parts)}")
-    with contextlib.suppress(OSError):  # a cache that may only be read serves as well
-        os.utime(place / MANIFEST)
     tensor = torch.from_numpy(np.asarray(values)).view(getattr(torch, record.dtype)).view(record.tokens, record.width)
     return FeatureInputs(tensor, lengths, record.digests)
 

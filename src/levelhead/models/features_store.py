@@ -1,33 +1,25 @@
-"""The folders of the feature cache: their notes and hashes, and what ``levelhead features`` lists and deletes.
+"""The folders of the feature cache: their notes and hashes.
 
 What the files are is described in :mod:`levelhead.models.features`. Nothing here looks into the values.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from levelhead.data.cache_folder import alone, is_held
-from levelhead.types import DataError
-
 FORMAT = 1  # raise it when the same backbone and inputs would become other files
 SEGMENT = 2**24  # bytes under one hash
 VALUES, PROGRESS, MANIFEST, BUILDING = "values.bin", "progress.json", "manifest.json", ".building"
-
-State = Literal["complete", "unfinished", "being built", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -100,69 +92,6 @@ def hash_lengths(lengths: Tensor) -> str:
     return hash_bytes(lengths.numpy().astype("<i4"))
 
 
-@dataclass(frozen=True)
-class Stored:
-    """One folder of the cache: ``size`` in bytes on disk, ``used`` the time of the last use in seconds since 1970.
-
-    ``record`` is None if its note cannot be read.
-    """
-
-    key: str
-    place: Path
-    state: State
-    size: int
-    used: float
-    record: Record | None
-
-    @property
-    def share(self) -> float:
-        """Return the share of the tokens that is stored."""
-        return 0.0 if self.record is None else self.record.done_tokens / self.record.tokens
-
-
 def lock_of(place: Path) -> Path:
     """Return the file that a process holds while it builds or deletes the features of a folder."""
     return place.with_name(f"{place.name.removesuffix(BUILDING)}.lock")
-
-
-def stored_features(folder: Path) -> list[Stored]:
-    """Return what lies in the cache ``folder``, the last used first; contents are not read."""
-    found = []
-    for place in (folder / "features").glob("*/"):
-        if re.fullmatch(rf"[0-9a-f]{{32}}({BUILDING})?", place.name):
-            with contextlib.suppress(FileNotFoundError):  # renamed or deleted while it was looked at
-                found.append(_look(place))
-    return sorted(found, key=lambda stored: -stored.used)
-
-
-def _look(place: Path) -> Stored:
-    stats = {}
-    for file in place.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # a note that is just being put in place
-            stats[file.name] = file.stat()
-    unfinished = place.name.endswith(BUILDING)
-    record = None
-    with contextlib.suppress(OSError, ValueError):
-        record = Record.read(place / (PROGRESS if unfinished else MANIFEST))
-    state: State = "damaged"
-    if unfinished:
-        state = "being built" if is_held(lock_of(place)) else "unfinished"
-    elif record is not None and VALUES in stats and stats[VALUES].st_size == record.size(record.tokens):
-        state = "complete"
-    size = sum(stat.st_blocks * 512 for stat in stats.values())
-    used = max((stat.st_mtime for stat in stats.values()), default=place.stat().st_mtime)
-    return Stored(place.name.removesuffix(BUILDING), place, state, size, used, record)
-
-
-def remove(stored: Stored) -> bool:
-    """Delete stored features; False if a process builds them right now. One that reads them keeps what it has open."""
-    try:
-        with alone(lock_of(stored.place)):
-            shutil.rmtree(stored.place)
-    except BlockingIOError:
-        return False
-    except FileNotFoundError:
-        return True  # deleted by somebody else
-    except OSError as error:
-        raise DataError(f"{stored.place} cannot be deleted ({error.strerror or error}).") from None
-    return True

@@ -83,7 +83,7 @@ def _check_saved(
         raise LevelheadError(
             f"The network saved in {folder / 'model'} gives other logits than the trained one (by up to "
             f"{largest:.2g}). Kept features may be damaged, or too coarse for its last layer: train again with "
-            "--set model.features=false, or after `levelhead features prune --all`."
+            "--set model.features=false."
         )
 
 
