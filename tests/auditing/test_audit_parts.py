@@ -36,7 +36,7 @@ class Errors(Answer):
 
     def sections(self) -> list[dict[str, Any]]:
         text = {"type": "paragraph", "text": " ".join(self.sentences()), "strong": False, "where": blocks.BOTH}
-        return [blocks.section("Errors", [text])]
+        return [blocks.section([text])]
 
 
 class Counting(Part):

@@ -198,16 +198,17 @@ def test_the_usage_is_that_of_all_prompts_and_of_all_runs_into_a_folder(
         return said(capsys), read_json(scores_file(out, "bbq")), read_json(json_file)["benchmarks"][0]
 
     printed, kept, shown = bench(2)
-    for words in ("bbq is asked with 9 prompts", "times as many as one prompt", "One answer under the orders"):
+    for words in ("bbq is asked with 9 prompts", "times as many as one prompt"):
         assert words in printed
     page = json.dumps(scores_page([kept], name="x"))
-    assert "Over 9 prompts" in page
+    assert "one answer under all orders" in page
+    assert "over 9 prompts" in page
     assert "A lamp and a kettle" not in page
     asked = len(server.seen)
     assert asked == 1 + 9 * 2 * 3  # the probe, and each option in each prompt
     assert shown["prompt_noise"]["usage"]["requests"] == asked
     assert kept["usage"]["requests"] == 7
-    assert f"Over all 9 prompts: {asked} requests" in printed
+    assert f"Over all 9 prompts: {asked} requests" in page
     printed, kept, shown = bench(2)  # all answers are kept, but for the probe
     assert shown["prompt_noise"]["usage"]["requests"] == len(server.seen) == asked + 1
     assert [note for note in kept["notes"] if "requests" in note] == [kept["notes"][-1]]

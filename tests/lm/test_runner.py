@@ -249,7 +249,7 @@ def test_the_verbs_from_model_to_comparison(
     out = said(capsys)
     for source in ("runs/lm-6", "out.json", "runs/lm-6/scores-parity.json"):
         assert page_of(Path(source))["finding"] in Path("out.html").read_text()
-    for text in ("accuracy", "0.5000", "nothing: never", "a note", "Next: levelhead lm compare runs/lm-6"):
+    for text in ("accuracy", "0.500", "Next: levelhead lm compare runs/lm-6"):
         assert text in out
     assert read_json(Path("out.json"))["benchmarks"][0]["overall"]["accuracy"]["value"] == 0.5
     answers = ["--predictions", "runs/lm-6/answers-parity.jsonl", "--json", "given.json"]
@@ -259,7 +259,7 @@ def test_the_verbs_from_model_to_comparison(
     assert page_of(Path("given.json"))["finding"] in said(capsys)
     assert run("lm", "bench", "parity", "--model", "models/9", "--out", "after", "--limit", "8") == 0
     assert run("lm", "compare", "runs/lm-6", "after", "--json", "both.json") == 0
-    assert "Paired differences: after minus lm-6" in said(capsys)
+    assert page_of(Path("both.json"))["finding"] in said(capsys)
     both = read_json(Path("both.json"))
     (found,), pairs = both["benchmarks"], {(one["part"], one["score"]): one["difference"] for one in both["pairs"]}
     assert [figure["value"] for figure in found["scores"][0]["figures"]] == [0.5, 0.75]

@@ -93,7 +93,7 @@ def test_a_metric_that_one_of_three_logs_lacks_is_compared_between_the_others(tm
     assert f"m{without} has no acc_norm to compare." in record["notes"]
     (found,) = record["benchmarks"]
     assert {one["score"] for one in found["scores"] if one["main"]} == {"acc", "acc_norm"}
-    assert f"acc norm, m{second[1]} minus m{first[1]}" in render(language_model_page(record))
+    assert f"m{second[1]} minus m{first[1]}" in render(language_model_page(record))
 
 
 def test_lines_of_an_early_version_are_the_same_documents(tmp_path: Path) -> None:
@@ -112,7 +112,9 @@ def test_lines_of_an_early_version_are_the_same_documents(tmp_path: Path) -> Non
     path.write_text(path.read_text()[:-40])
     log = read_log(path)
     assert (log.lines, log.notes) == (39, [f"The last line of {path.name} is cut off and left out."])
-    assert language_model_page(comparison_summary([new.path]))["finding"].startswith("small: sums: acc 0.7436 [")
+    assert language_model_page(comparison_summary([new.path]))["finding"].startswith(
+        "small: sums: acc 0.744, interval "
+    )
 
 
 def test_unknown_fields_and_values_that_are_no_numbers_are_left_alone(tmp_path: Path) -> None:
@@ -249,7 +251,7 @@ def test_models_are_compared_over_common_documents_with_holms_correction(tmp_pat
     assert page["finding"].startswith("2 of 6 others")
     assert page["deck"].startswith("sums: acc, c minus a +")
     html = render(page)
-    assert "Paired differences" in html
+    assert "c minus a" in html
     assert "99 + 1" not in html  # no text of a document
     first, second = (log.rows.score("sums", logs[0].rows.keys()).overall["acc"] for log in logs[:2])
     assert paired_difference(first, second).defined
@@ -285,10 +287,10 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     json_file, html_file = tmp_path / "out.json", tmp_path / "out.html"
     files = ["--json", json_file, "--html", html_file]
     assert run("lm", "compare", first, second, *files) == 0
-    assert "Paired differences" in said(capsys)
+    assert "between a and b" in said(capsys)
     record = json.loads(json_file.read_text())
     assert record["models"] == ["a", "b"]
-    assert "Paired differences" in html_file.read_text()
+    assert "b minus a" in html_file.read_text()
     assert page_of(json_file)["finding"] == language_model_page(record)["finding"]  # as `levelhead report` shows it
 
 

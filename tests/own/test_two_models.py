@@ -143,10 +143,9 @@ def test_the_class_of_the_rates_stands_in_the_file_and_over_the_table(groups: An
     found = compare(groups=groups, positive="no")
     kept = found.to_dict()
     assert found.positive == kept["positive"] == "no"
-    assert "percent; rates are about “no”; changes" in found.to_html()
-    assert "rates are about “no”" in " ".join(found.text(all=True).split())
+    assert "<dt>Positive class</dt><dd>no</dd>" in found.to_html()
     del kept["positive"]  # a file that does not name it
-    assert "percent; changes" in str(two_models_page(kept))
+    assert "Accuracy, change" in str(two_models_page(kept))
 
 
 def three_classes() -> list[Any]:

@@ -12,7 +12,7 @@ from levelhead.terminal import plain_text
 
 
 def page(*shown: dict[str, Any], cautions: list[str] | None = None) -> dict[str, Any]:
-    parts = [blocks.part([blocks.section("A section", shown)])]
+    parts = [blocks.part("A section", [blocks.section(shown)])]
     return blocks.page("Test", "A finding.", parts, title="t", cautions=cautions or [])
 
 
@@ -85,9 +85,9 @@ def test_ten_warnings_are_printed_and_the_others_counted() -> None:
 
 def test_sections_follow_their_rank_and_warnings_stand_before_the_last() -> None:
     sections = [
-        blocks.section(name, [blocks.paragraph(name, where=blocks.BOTH)], rank=rank)
+        blocks.section([blocks.paragraph(name, where=blocks.BOTH)], rank=rank)
         for name, rank in (("last", 9), ("second", 1), ("first", 0), ("before", -1))
     ]
-    shown = blocks.page("Test", "A finding.", [blocks.part(sections)], title="t", cautions=["a caution"])
+    shown = blocks.page("Test", "A finding.", [blocks.part("Parts", sections)], title="t", cautions=["a caution"])
     lines = plain_text(drawn(shown)).splitlines()
-    assert lines == ["before", "A finding.", "first", "second", "Warning: a caution", "last"]
+    assert lines == ["A finding.", "before", "first", "second", "Warning: a caution", "last"]

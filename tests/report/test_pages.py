@@ -329,7 +329,8 @@ def test_an_undefined_figure_says_why() -> None:
 
 def test_small_groups_and_cells_are_flagged() -> None:
     html = render(PAGES["comparison"], date=DAY)
-    assert html.count('class="flag"') == 2  # the group angular; light within round
+    assert "angular 3 (dark 2, fewer than 10, light 1, fewer than 10)" in html
+    assert "round 50 (dark 45, light 5, fewer than 10)" in html
 
 
 def marked(**table: Any) -> Compared:
@@ -365,7 +366,7 @@ def test_a_marked_row_is_neither_best_nor_in_the_pareto_set_of_a_page(field: str
     assert all(one.comparison.marks(row)[-1] == mark for row in rows)
     page = Comparisons([one]).page()
     assert any(f": {mark}. {MEANINGS[mark]}" in caution for caution in page["cautions"])
-    assert f"{mark}</span>" in render(page)
+    assert f"{mark}</bdi>" in render(page)
     drawn = [block for block in walk(page) if "steps" in block]
     if field == "at_chance":  # named below the plane, and not drawn
         assert "Not drawn: dam AT CHANCE" in str(page["parts"])
@@ -375,7 +376,7 @@ def test_a_marked_row_is_neither_best_nor_in_the_pareto_set_of_a_page(field: str
         assert {point["label"] for point in plane["points"] if mark in point["tag"]} == names & set(rows)
         assert not {point["label"] for point in plane["points"] if point["kept"]} & set(rows)
         assert bool(plane["steps"]) is not everywhere
-    (figures,) = [block for block in walk(page["parts"]) if block.get("caption") == one.comparison.title]
+    figures, _ = [block for block in walk(page["parts"]) if one.comparison.title in block.get("caption", "")]
     best = {row["head"] for row in figures["rows"] if any(cell["mark"] for cell in row["cells"])}
     assert not best & {one.comparison.label(row) for row in rows}
     assert bool(best) is not everywhere
@@ -389,7 +390,7 @@ def test_a_marked_row_is_neither_best_nor_in_the_pareto_set_of_a_page(field: str
 
 def test_a_p_value_has_a_line_of_its_own_so_that_six_columns_fit_a_page() -> None:
     page = Comparisons([compared()]).page()
-    (differences,) = [block for block in walk(page) if str(block.get("caption")).startswith("Differences to")]
+    (differences,) = [block for block in walk(page) if "; changes in points" in str(block.get("caption"))]
     lines = [cell["sub"] for row in differences["rows"] for cell in row["cells"] if cell["text"] != "undefined"]
     assert lines
     assert all(interval.startswith("[") and p_value.startswith("p ") for interval, p_value in lines)
@@ -442,9 +443,12 @@ def test_a_comparison_comes_back_from_its_json() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("one language model", ["1 of 2 bias scores", "sentiment gap 0.2000", "ideal 0)"]),
-        ("attention gap", ["50.0% of 9 pairs", "20.0%", "+0.3000 [+0.2000, +0.4000]"]),
-        ("language models", ["1 of 1 bias score ", "stereotype score −0.1000 [−0.1500, −0.0500]", "0 of 1 other"]),
+        ("one language model", ["1 of 2 bias scores", "sentiment gap 0.200", "ideal 0)"]),
+        ("attention gap", ["50.0% of 9 pairs", "20.0%", "+0.300, interval +0.200 to +0.400"]),
+        (
+            "language models",
+            ["1 of 1 bias score ", "stereotype score −0.100, interval −0.150 to −0.050", "0 of 1 other"],
+        ),
     ],
 )
 def test_the_finding_of_language_models_names_what_is_decided(name: str, said: list[str]) -> None:
@@ -460,7 +464,7 @@ def test_a_page_says_once_how_many_items_an_interval_needs() -> None:
         parts[f"part {count}"] = {"score": estimate_to_dict(few)}
     record = {"benchmark": "own", "overall": {}, "parts": parts, "units": {}, "notes": [], "items": 14, "limit": None}
     page = render(scores_page([record], name="m"))
-    assert page.count("No interval:") == page.count("No interval: fewer than 10 items.") == 1
+    assert page.count(">No interval<") == page.count("fewer than 10 items.") == 1
 
 
 def test_names_of_scores_are_whole_words_on_80_columns() -> None:

@@ -14,8 +14,9 @@ from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import Key, by_names, group_name
 from levelhead.metrics.separation import cost
 from levelhead.report.record import Finding, Told
+from levelhead.report.sentences import named_group
 from levelhead.report.text import digits
-from levelhead.types import ConfigError, Estimate, in_quotes, printable
+from levelhead.types import ConfigError, Estimate, printable
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class Costs(Told, Answer):
                     ends = sorted((abs(one.difference.low), abs(one.difference.high)))
                     said.append(
                         f"By {printable(name)}, errors cost {digits(one.cost.value)} a row of "
-                        f"{in_quotes(group_name(group))}, {digits(abs(one.difference.value))} {more} than of "
-                        f"{in_quotes(column.reference)} (interval {digits(ends[0])} to {digits(ends[1])})."
+                        f"{named_group(name, group_name(group))}, {digits(abs(one.difference.value))} {more} than of "
+                        f"{named_group(name, column.reference)} (interval {digits(ends[0])} to {digits(ends[1])})."
                     )
         if not said and len(empty) < len(named):
             said.append("No group’s error cost differs measurably from that of its reference.")

@@ -43,7 +43,7 @@ def plan_page(record: Record, *, source: str = "") -> Record:
     ]
     heads = ["Group", "Share of rows", "Rows"]
     table = blocks.table("Denominator of the rate", heads, rows, notes=notes, where=blocks.BOTH)
-    parts = [blocks.part([blocks.section("The groups", [table])])]
+    parts = [blocks.part("The groups", [blocks.section([table])])]
     return blocks.page("Plan of an audit", plan.sentence, parts, title=source or "Plan of an audit")
 
 

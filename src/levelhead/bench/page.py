@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -10,34 +11,26 @@ from typing import Any, ClassVar
 from levelhead.bench.comparison import MAIN, Comparison
 from levelhead.bench.pareto import Frontier, points_of
 from levelhead.metrics import JointRow, JointTable
+from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.names import COMPARED, METRICS
 from levelhead.report import blocks, marks
-from levelhead.report.definitions import CAUTION, DEFINITIONS, STATISTICS, help_for
+from levelhead.report.headline import Lead
+from levelhead.report.one_page import one_page
 from levelhead.report.result import Report
-from levelhead.report.sentences import Difference, several_sentences
-from levelhead.report.text import (
-    Record,
-    counted,
-    estimate_from_dict,
-    level_text,
-    number,
-    percent,
-    percent_interval,
-    short,
-)
+from levelhead.report.rows import COLUMNS, MORE
+from levelhead.report.sentences import quoted_name, several_sentences
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
 from levelhead.runs.cost_table import cost_table
 from levelhead.types import DataError, Estimate, printable
 
 SMALL = 10
 """Rows below which a group's rates are not informative."""
-_GAP_ENDS = ("smaller measured gap", "larger measured gap")
-_LEVEL_ENDS = ("lower", "higher")
-_OPEN = (MAIN, "accuracy")
-"""Metrics whose differences are drawn; tables have all."""
+_DRAWN = (MAIN, "accuracy")
+"""Metrics whose differences are drawn, the headline's first; tables have all."""
 _SAW_GROUPS = (marks.ORACLE, marks.FEW_GROUPS, marks.LEAKING)
 """Marks of variants for which groups were read, of all rows or of some."""
-_PAGE_ONLY = ("balanced_accuracy",)
-"""Columns that a terminal of 80 columns has no room for."""
+_ALL = "area"
+"""What figures of the area under the ROC curve are called."""
 
 
 @dataclass(frozen=True)
@@ -86,96 +79,58 @@ class Comparisons(Report):
 
     def page(self, *, source: str = "", command: str = "", more: Mapping[str, Any] | None = None) -> Record:
         """Return the page as a plain dict, for :func:`levelhead.report.render`."""
-        every, several, titles = self.every, len(self.every) > 1, titles_of(self.every)
+        every, titles = self.every, titles_of(self.every)
         first, said = every[0].comparison, [one.comparison.sentences() for one in every]
         finding, *lines = said[0]
-        if several:
+        if len(every) > 1:
             baselines = {one.comparison.table.baseline for one in every}
             findings = list(zip(titles, [one.comparison.differences() for one in every], strict=True))
             finding, *lines = several_sentences(findings, first.table.baseline if len(baselines) == 1 else "")
-        named = [_headed(one, title, text[0]) for one, title, text in zip(every, titles, said, strict=True)]
-        whole = named if several else []
-        return blocks.page(
-            "Comparison",
-            finding,
-            _folds(every, titles),
-            title=self.title or f"Comparison: {first.data['name']}",
-            about=_shared_data(every) if several else first.title,
-            lines=[*lines, *whole],
-            cautions=list(dict.fromkeys([*self.cautions, *_all_cautions(every, titles)])),
-            brief=None if several else brief(first, lines),
-            deck=" ".join(lines),
-            chart=[block for at, one in enumerate(every) for block in _chart(one, *whole[at : at + 1])],
-            sure=_sure(every),
-        ) | {"command": command}
+            lines += [_headed(one, title, text[0]) for one, title, text in zip(every, titles, said, strict=True)]
+        columns = titles if len(every) > 1 else [first.title]
+        data = [figure for one, column in zip(every, columns, strict=True) for figure in _figures(one, column)]
+        data_sets = dict.fromkeys(str(one.comparison.data["name"]) for one in every)
+        record = {
+            "kind": self.kind,
+            "title": self.title,
+            "rows": first.rows,
+            "level": first.table.level,
+            "sentences": [finding, *lines],
+            "each": {"sentences": [text for one in every for text in one.comparison.findings()]},
+            "lead": _lead(every, columns[0], finding, lines).to_dict(),
+            "named": [[columns[0], *_pieces(every, text)[1]] for text in (finding, *lines)],
+            "warnings": list(dict.fromkeys([*self.cautions, *_all_cautions(every, titles)])),
+            "titles": {name: metric.short for name, metric in METRICS.items()},
+            "drawn": f"Changes are relative to {first.table.baseline}; a negative change of a gap is a smaller gap.",
+            "rates": {column: {"reference": first.label(first.table.baseline)} for column in columns},
+            "figures": {"columns": [*COLUMNS, *MORE], "data": data},
+            "notes": _notes(first),
+            "facts": [fact for one, column in zip(every, titles, strict=True) for fact in _facts(one, column)],
+            "sure": _sure(every),
+        }
+        planes = [block for one in every for block in _plane(one)]
+        first_plane = every[0].plane_first or all(len(one.comparison.table.rows) == 1 for one in every)
+        beside = [*(() if first_plane else planes), *(table for one in every for table in _tables(one))]
+        made = one_page(
+            record,
+            source=", ".join(data_sets),
+            drawn=planes if first_plane else (),
+            more=[("Accuracy against the gap, and cost of training", [blocks.section(beside, rank=2)])],
+        )
+        return made | {"command": command}
 
 
 def stored_comparisons(record: Any, source: str = "") -> Comparisons:
     """Return the comparisons of a JSON that ``levelhead table`` wrote; ``source`` names the file in errors."""
     if not isinstance(record, dict) or not isinstance(record.get("comparisons"), list) or not record["comparisons"]:
         raise DataError(f"{source} is not what `levelhead table --json` writes.")
-    return Comparisons.of(*map(Comparison.from_dict, record["comparisons"]))
+    stored = [Compared(Comparison.from_dict(one), title=one.get("title", "")) for one in record["comparisons"]]
+    return Comparisons(stored)
 
 
 def comparisons_page(record: Record, *, source: str = "") -> Record:
     """Return the page of :func:`stored_comparisons`."""
     return stored_comparisons(record, source).page()
-
-
-def brief(comparison: Comparison, lines: Sequence[str] = ()) -> Record | None:
-    """Return what fits a screen: ``lines``, and one line a variant, with its change from the baseline.
-
-    None where there is no variant beside the baseline.
-    """
-    table, level = comparison.table, level_text(comparison.table.level)
-    metrics = [name for name in reversed(_OPEN) if name in _metrics(comparison)]
-    differences = {(each.method, name): each for name in metrics for each in comparison.differences(name)}
-    if not differences:
-        return None
-    changes = [differences.get((method, metrics[-1])) for method in table.rows]
-    ranked = sorted(range(len(changes)), key=lambda at: _rank(changes[at]))
-    rows = [
-        (
-            comparison.label(method),
-            [
-                cell
-                for name in metrics
-                for cell in (_level(row[name].estimate), _change(differences.get((method, name))))
-            ],
-        )
-        for method, row in table.rows.items()
-    ]
-    columns = [title for name in metrics for title in (METRICS[name].short, "change")]
-    notes = [
-        f"Percent, mean over {comparison.number_of_seeds}; changes in points, {level} intervals over "
-        f"{comparison.sources}. *: significant after correction for the number of variants."
-    ]
-    return blocks.brief(
-        [*lines, *_detectable(comparison)],
-        blocks.table(short(f"{comparison.data['name']}: {comparison.measured_on}"), ["Variant", *columns], rows),
-        ranked,
-        notes,
-        row="variant",
-        option="levelhead table --all",
-    )
-
-
-def _rank(change: Difference | None) -> tuple[bool, bool, float]:
-    """Order variants: the baseline, significant changes, the others; the largest first."""
-    if change is None:
-        return False, False, 0.0
-    return True, not change.decided, -abs(change.estimate.value) if change.estimate.defined else 0.0
-
-
-def _level(figure: Estimate) -> Record:
-    return blocks.cell(percent(figure)) if figure.defined else blocks.undefined_cell(figure.reason)
-
-
-def _change(change: Difference | None) -> Record:
-    if change is None:
-        return blocks.cell("")
-    found = blocks.figure_cell(change.estimate, signed=True)
-    return found | {"sub": [f"{found['sub'][0]}*"]} if change.decided else found
 
 
 def _begun(one: Compared) -> str:
@@ -204,22 +159,8 @@ def titles_of(every: Sequence[Compared]) -> list[str]:
     return [one.title or listing for one, listing in zip(every, options, strict=True)]
 
 
-def _shared_data(every: Sequence[Compared]) -> str:
-    names = dict.fromkeys(str(one.comparison.data["name"]) for one in every)
-    return f"{', '.join(names)}: {counted(len(every), 'comparison')}"
-
-
 def _metrics(comparison: Comparison) -> list[str]:
     return [name for name in COMPARED if name in next(iter(comparison.table.rows.values()))]
-
-
-def _definitions(every: Sequence[Compared]) -> Record:
-    """Return the words of a page and what they mean."""
-    names = ["interval", "distinguishable", "undefined", "pareto", "group"]
-    names += [mark for mark in marks.MEANINGS if any(_marked(one.comparison, mark) for one in every)]
-    items = [DEFINITIONS[name] for name in _metrics(every[0].comparison) if name in DEFINITIONS]
-    items += [STATISTICS[name] for name in names]
-    return blocks.section("Definitions", [blocks.terms(items)])
 
 
 def _marked(comparison: Comparison, mark: str) -> list[str]:
@@ -262,50 +203,75 @@ def _all_cautions(every: Sequence[Compared], titles: Sequence[str]) -> list[str]
     ]
 
 
-def _folds(every: Sequence[Compared], titles: Sequence[str]) -> list[Record]:
-    """Return what is folded: of one comparison by what it says, of several by comparison."""
-    definitions = _definitions(every)
-    if len(every) > 1:
-        parts = [blocks.part(_sections(one), title=title) for one, title in zip(every, titles, strict=True)]
-        return [*parts, blocks.part([definitions], title="Definitions")]
-    figures, plane, rows, cost, how = _sections(every[0])
-    return [
-        blocks.part([figures], title=figures["title"]),
-        *([] if _led_by_plane(every[0]) else [blocks.part([plane], title=plane["title"])]),
-        blocks.part([rows, cost], title="Rows and cost of training"),
-        blocks.part([how, definitions], title="How it was measured, and definitions"),
-    ]
+def _pieces(every: Sequence[Compared], text: str) -> tuple[list[str], list[str]]:
+    """Return a sentence in pieces, every second one a variant as it names them, and the labels of these variants."""
+    labels = {
+        quoted_name(label): label
+        for comparison in (one.comparison for one in every)
+        for label in map(comparison.label, comparison.table.rows)
+    }
+    known = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
+    pieces = re.split(rf"(?<!\w)({known})(?!\w)", text)
+    return pieces, [labels[name] for name in pieces[1::2]]
 
 
-def _sections(one: Compared) -> list[Record]:
-    comparison = one.comparison
-    costs = {comparison.label(method): cost for method, cost in comparison.cost.items()}
-    tables = [*one.published, *_options(comparison)]
-    figures = [table | {"folded": "" if place < len(_OPEN) else table["caption"]} for place, table in enumerate(tables)]
-    if len(comparison.table.rows) > 2:
-        figures.append(blocks.bullets(comparison.findings(), folded="One sentence per variant", where=blocks.BOTH))
-    return [
-        blocks.section("All figures", [*figures, *_figures(one)]),
-        blocks.section("Accuracy against the gap", _pareto(one)),
-        blocks.section("Rows", _rows_of_groups(one)),
-        blocks.section("Cost of training", [cost_table(costs, where=blocks.BOTH)]),
-        blocks.section("How it was measured", _how(one)),
-    ]
+def _lead(every: Sequence[Compared], column: str, finding: str, lines: Sequence[str]) -> Lead:
+    """Return the first sentence as data; what it says of further variants stands below it."""
+    head, _, rest = finding.partition("; ")
+    pieces, groups = _pieces(every, head)
+    below = [rest[:1].upper() + rest[1:]] * bool(rest) + [*lines[:2]]
+    return Lead(tuple(pieces), " ".join(below), column, f"{MAIN}_change", groups=tuple(groups))
 
 
-def _chart(one: Compared, *said: str) -> list[Record]:
-    """Return the drawings that answer the question; beside others, below what was found in this comparison."""
-    found = _differences(one.comparison) if len(one.comparison.table.rows) > 1 else []
-    return [*map(blocks.paragraph, said), *(_pareto(one) if _led_by_plane(one) else []), *found[: 1 if said else 2]]
+def _figures(one: Compared, column: str) -> Iterator[list[Any]]:
+    """Yield each variant's figures and changes as :mod:`levelhead.report.rows` has them."""
+    comparison, table = one.comparison, one.comparison.table
+    decided = {
+        (each.method, name): each.decided for name in _metrics(comparison) for each in comparison.differences(name)
+    }
+
+    def written(method: str, name: str, figure: Estimate, *more: Any) -> list[Any]:
+        ends = map(finite_or_none, (figure.value, figure.low, figure.high))
+        return [column, comparison.label(method), name, *ends, figure.n, figure.reason, True, *more]
+
+    for method, row in table.rows.items():
+        for name in _metrics(comparison):
+            found, change = row[name], row[name].difference
+            yield written(method, name, found.estimate, _mark(found, table, method), "", None)
+            if change is not None:
+                yield written(method, f"{name}_change", change, "", _p_value(found), decided[method, name])
+        for group, (area, change) in (comparison.areas or {}).get(method, {}).items():
+            yield written(method, f"area[{short(group)}]", area, "", "", None)
+            if change is not None:
+                yield written(method, f"area_change[{short(group)}]", change, "", "", False)
 
 
-def _led_by_plane(one: Compared) -> bool:
-    """Whether accuracy against the gap is drawn above all, and so not among the folds."""
-    return one.plane_first or len(one.comparison.table.rows) == 1
+def _mark(row: JointRow, table: JointTable, method: str) -> str:
+    if not row.estimate.defined or not table.can_be_best(method):
+        return ""
+    return "best" if row.p_best is None else "~" if not row.p_best < 1 - table.level else ""
 
 
-def _sure(every: Sequence[Compared]) -> list[tuple[str, str]]:
-    """Return three questions with their answers: chance, what could be missed, and what it does not say."""
+def _p_value(row: JointRow) -> str:
+    return "" if row.p_holm is None else f"p {row.p_holm:.2g}"
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    several, error = len(comparison.table.rows) > 1, 1 - comparison.table.level
+    notes = [f"Mean over {comparison.number_of_seeds}; intervals over {comparison.sources}."]
+    if several:
+        notes[0] += " *: significant after correction for the number of variants."
+        notes.append(
+            f"best: the best measured value. ~: not distinguishable from it (p at least {error:.2g} for the paired "
+            "difference). p is Holm-adjusted over the variants."
+        )
+    if MAIN in _metrics(comparison):
+        notes.append("EOd gap: the mean of the gaps of both rates, as in the paper; an audit shows the larger one.")
+    return [*notes, comparison.protocol]
+
+
+def _sure(every: Sequence[Compared]) -> Record:
+    """Return whether it could be chance, and what could be missed."""
     differences = [each for one in every for each in one.comparison.differences()]
     chance = "It could: no difference fits these rows, too. Inconclusive does not mean equal."
     if any(each.on_one_seed for each in differences):
@@ -313,8 +279,13 @@ def _sure(every: Sequence[Compared]) -> list[tuple[str, str]]:
     if any(each.decided for each in differences):
         chance = "Filled marks are unlikely to be chance: after correction, their intervals leave out 0."
     missed = [each for one in every for each in _detectable(one.comparison)]
-    missed = missed or ["Differences smaller than half the width of an interval may exist without being found."]
-    return [("Could it be chance?", chance), ("What could be missed?", missed[0]), ("What it does not say", CAUTION)]
+    return {"chance": chance, "missed": "".join(missed[:1])}
+
+
+def _tables(one: Compared) -> list[Record]:
+    """Return the tables that comparisons alone have."""
+    costs = {one.comparison.label(method): cost for method, cost in one.comparison.cost.items()}
+    return [*one.published, *_options(one.comparison), cost_table(costs, where=blocks.BOTH)]
 
 
 def _options(comparison: Comparison) -> list[Record]:
@@ -335,123 +306,7 @@ def _options(comparison: Comparison) -> list[Record]:
     return [blocks.table("Options", columns, rows, notes=[note], text_columns=[2, 4], where=blocks.BOTH)]
 
 
-def _differences(comparison: Comparison) -> list[Record]:
-    """Draw the change of the gap, sorted by its size, and that of accuracy in the same order."""
-    baseline, level = short(comparison.table.baseline, 40), level_text(comparison.table.level)
-    order = [each.method for each in sorted(comparison.differences(), key=_by_size)]
-    drawn = []
-    for metric in (name for name in _OPEN if name in _metrics(comparison)):
-        every = {each.method: each for each in comparison.differences(metric)}
-        rows = [
-            blocks.forest_row(name, every[name].estimate, decided=every[name].decided, tag=_tag(every[name]))
-            for name in order
-        ]
-        title = f"{METRICS[metric].short}: difference from {baseline}, percentage points with {level} intervals"
-        ends = _LEVEL_ENDS if METRICS[metric].larger_is_better else _GAP_ENDS
-        notes = [
-            "Filled mark: significant (interval without 0, Holm-adjusted p below "
-            f"{1 - comparison.table.level:.2g}). Open mark: inconclusive, which does not mean equal.",
-            *["ONE SEED: these rows show a difference, and other seeds may not."]
-            * any(each.on_one_seed for each in every.values()),
-        ]
-        drawn.append(blocks.forest(title, rows, heads=("Variant", "Points"), ends=ends, notes=notes * (metric == MAIN)))
-    return drawn
-
-
-def _by_size(each: Difference) -> tuple[bool, float]:
-    return not each.estimate.defined, each.estimate.value
-
-
-def _tag(each: Difference) -> str:
-    """Return the words beside a row of a drawing: its marks, and that one seed decides nothing."""
-    return " ".join([*each.marks, *["ONE SEED"] * each.on_one_seed])
-
-
-def _figures(one: Compared) -> list[Record]:
-    comparison, table = one.comparison, one.comparison.table
-    metrics, level, several = _metrics(comparison), level_text(table.level), len(table.rows) > 1
-    columns: list[str | tuple[str, str]] = ["Variant", *((METRICS[name].short, help_for(name)) for name in metrics)]
-    page_only = [at for at, name in enumerate(metrics, 1) if name in _PAGE_ONLY]
-    shown: dict[str, Any] = {"where": blocks.BOTH, "page_columns": page_only}
-    seeds, sources = comparison.number_of_seeds, comparison.sources
-    notes = [comparison.protocol, f"Percent, mean over {seeds}, with {level} intervals over {sources}."]
-    if MAIN in metrics:
-        notes.append("EOd gap: the mean of the gaps of both rates, as in the paper; an audit shows the larger one.")
-    if several:
-        notes.append(
-            f"best: the best measured value. ~: not distinguishable from it (p at least {1 - table.level:.2g} for the "
-            "paired difference, Holm over the methods)."
-        )
-    rows = [
-        (
-            comparison.label(method),
-            [blocks.figure_cell(row[name].estimate, mark=_mark(row[name], table, method)) for name in metrics],
-        )
-        for method, row in table.rows.items()
-    ]
-    found = [blocks.table(comparison.title, columns, rows, notes=notes, **shown)]
-    if several:
-        rows = [
-            (
-                comparison.label(method),
-                [
-                    blocks.no_cell()
-                    if one.difference is None
-                    else blocks.figure_cell(one.difference, signed=True, more=_p_value(one))
-                    for one in (row[name] for name in metrics)
-                ],
-            )
-            for method, row in table.rows.items()
-            if method != table.baseline
-        ]
-        notes = ["Percentage points. Negative means a smaller measured gap. p is Holm-adjusted."]
-        found.append(blocks.table(f"Differences to {short(table.baseline)}", columns, rows, notes=notes, **shown))
-    return found + _areas(comparison)
-
-
-def _mark(row: JointRow, table: JointTable, method: str) -> str:
-    if not row.estimate.defined or not table.can_be_best(method):
-        return ""
-    return "best" if row.p_best is None else "~" if not row.p_best < 1 - table.level else ""
-
-
-def _p_value(row: JointRow) -> str:
-    return "" if row.p_holm is None else f"p {row.p_holm:.2g}"
-
-
-def _areas(comparison: Comparison) -> list[Record]:
-    """Return the areas under the ROC curve by group; nothing where none were measured."""
-    if not comparison.areas:
-        return []
-    attribute = short(comparison.attribute, 40)
-    groups = next(iter(comparison.areas.values()))
-    rows = [
-        (comparison.label(method), [_area(*areas[group]) for group in groups])
-        for method, areas in comparison.areas.items()
-    ]
-    title = "Area under the ROC curve by group, independent of the threshold"
-    level, baseline = level_text(comparison.table.level), short(comparison.table.baseline)
-    return [
-        blocks.table(
-            title,
-            ["Variant", *("all rows" if group == "all" else f"{attribute}: {short(group)}" for group in groups)],
-            rows,
-            notes=[f"Percent, {level} intervals; then the difference from {baseline} in points."],
-            folded=title,
-            where=blocks.BOTH,
-        )
-    ]
-
-
-def _area(area: Estimate, difference: Estimate | None) -> Record:
-    more = ""
-    if difference is not None and area.defined:
-        ends = percent_interval(difference, signed=True) or "no interval"
-        more = f"{percent(difference, signed=True)} {ends}" if difference.defined else "undefined"
-    return blocks.figure_cell(area, more=more)
-
-
-def _pareto(one: Compared) -> list[Record]:
+def _plane(one: Compared) -> list[Record]:
     comparison = one.comparison
     every = points_of(comparison)
     missing = [short(point.not_drawn, 600) for point in every if point.not_drawn]
@@ -510,33 +365,20 @@ def _detectable(comparison: Comparison) -> list[str]:
     ]
 
 
-def _rows_of_groups(one: Compared) -> list[Record]:
-    """Say what these rows can detect, and how many there are of each group and label."""
-    several = len(one.comparison.table.rows) > 1
-    said = [blocks.paragraph(each, where=blocks.BOTH) for each in _detectable(one.comparison) if several]
-    return [*said, _sizes_block(one)]
+def _sizes(one: Compared) -> str:
+    """Return how many rows of each label every group has."""
+    return "; ".join(
+        f"{short(group, 40)} {sum(cells.values()):,} ({', '.join(_size(*cell) for cell in cells.items())})"
+        for group, cells in one.sizes.items()
+    )
 
 
-def _sizes_block(one: Compared) -> Record:
-    if not one.sizes:
-        return blocks.paragraph("This file holds no group sizes: make the page from the run folders.")
-    labels = list(dict.fromkeys(label for cells in one.sizes.values() for label in cells))
-    rows = []
-    for group, cells in one.sizes.items():
-        total = sum(cells.values())
-        flag = f"fewer than {SMALL} rows" if total < SMALL else ""
-        shown = [blocks.cell(f"{total:,}", flag=flag)]
-        for label in labels:
-            count = cells.get(label, 0)
-            shown.append(blocks.cell(f"{count:,}", flag=f"fewer than {SMALL} rows" if count < SMALL <= total else ""))
-        rows.append((group, shown))
-    columns = ["Group", "Rows", *(f"with label {short(label, 40)}" for label in labels)]
-    attribute = short(one.comparison.attribute, 40)
-    title = f"{one.comparison.whose_rows.capitalize()} by group of {attribute}, as annotated"
-    return blocks.table(title, columns, rows)
+def _size(label: str, count: int) -> str:
+    return f"{short(label, 40)} {count:,}" + f", fewer than {SMALL}" * (count < SMALL)
 
 
-def _how(one: Compared) -> list[Record]:
+def _facts(one: Compared, title: str) -> list[tuple[str, str]]:
+    """Return how a comparison was made, as terms and their texts."""
     comparison = one.comparison
     seeds = sorted({tuple(each) for each in comparison.seeds.values()})
     rules = sorted({str(settings.get("train.select")) for settings in comparison.settings.values()})
@@ -566,10 +408,9 @@ def _how(one: Compared) -> list[Record]:
         ("p-values", "adjusted by Holm over the methods, metric by metric"),
         ("Versions and hardware", "; ".join(dict.fromkeys(map(_environment, comparison.environments)))),
     ]
-    found = [blocks.terms(items)]
-    if settings := _settings(comparison):
-        found.append(settings)
-    return found
+    sizes = f"{comparison.whose_rows.capitalize()} by group of {short(comparison.attribute, 40)}"
+    items.append((sizes, _sizes(one) or "This file holds no group sizes: make the page from the run folders."))
+    return [*items, *_settings(comparison)]
 
 
 def _environment(environment: dict[str, Any]) -> str:
@@ -580,21 +421,10 @@ def _environment(environment: dict[str, Any]) -> str:
     return ", ".join(kept)
 
 
-def _settings(comparison: Comparison) -> Record | None:
-    """Return what distinguishes the rows in their settings."""
+def _settings(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """Yield the settings in which variants differ, with what each has."""
     every = comparison.to_dict()["settings"]
-    keys = [
-        key
-        for key in sorted({key for settings in every.values() for key in settings})
-        if len({str(settings.get(key, "–")) for settings in every.values()}) > 1
-    ]
-    if not keys:
-        return None
-    rows = [
-        (key, [blocks.cell(settings.get(key, "–"), quiet=key not in settings) for settings in every.values()])
-        for key in keys
-    ]
-    columns = ["Setting", *(comparison.label(name) for name in every)]
-    return blocks.table(
-        "Settings that differ between variants", columns, rows, folded="Settings that differ between variants"
-    )
+    for key in sorted({key for settings in every.values() for key in settings}):
+        values = {comparison.label(name): str(settings.get(key, "–")) for name, settings in every.items()}
+        if len({*values.values()}) > 1:
+            yield f"Setting {key}", "; ".join(f"{name}: {value}" for name, value in values.items())

@@ -75,5 +75,5 @@ def gap_command(
     report = gap_report(after, chosen, against=before, selection=selection, limit=limit).to_dict()
     write_json(out / RESULT, report)
     write_files(None, None, html_file, lambda: gap_page(report))
-    console.print(drawn(gap_page(report)))
+    console.print(drawn(gap_page(report), everything=False))
     console.print(f"Written: {escape(str(out / RESULT))}", soft_wrap=True)

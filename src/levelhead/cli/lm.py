@@ -45,5 +45,5 @@ def compare_command(
     from levelhead.report.terminal import drawn
 
     summary = comparison_summary(models, data_root, cluster=cluster, by=by)
-    console.print(drawn(language_model_page(summary)))
+    console.print(drawn(language_model_page(summary), everything=False))
     write_files(json_file, summary, html_file, lambda: language_model_page(summary))

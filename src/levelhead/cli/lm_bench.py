@@ -354,7 +354,7 @@ def _show(records: list[dict[str, Any]], name: str) -> None:
     from levelhead.lm.page import scores_page
     from levelhead.report.terminal import drawn
 
-    console.print(drawn(scores_page(records, name=name)))
+    console.print(drawn(scores_page(records, name=name), everything=False))
 
 
 def _write(asked: SimpleNamespace, record: dict[str, Any], records: list[dict[str, Any]], name: str) -> None:

@@ -131,8 +131,7 @@ def _page_of(source: Path, command: str) -> Record:
         module, _, name = PAGES[kind].partition(":")
         about = record.get("made", {}).get("source", source.name)  # what was measured, and not what holds the figures
         return made_page(getattr(importlib.import_module(f"levelhead.{module}"), name), record, about, command)
-    verbs = "`audit`, `explain`, `postprocess`, `evaluate`, `table`, `lm bench`, `lm compare` or `lm gap`"
-    raise DataError(f"{source} is not what {verbs} write.")
+    raise DataError(f"{source} is not the JSON of a result: give what `audit` or another verb wrote with --json.")
 
 
 def _page_of_folder(folder: Path) -> Record:

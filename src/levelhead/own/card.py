@@ -18,9 +18,9 @@ from levelhead.attention.description import Description
 from levelhead.auditing.paired_answer import Change
 from levelhead.auditing.result import AuditResult
 from levelhead.own.compare import ModelComparison, class_names_of, open_model, unnamed
-from levelhead.own.page import change_title
 from levelhead.report import card
 from levelhead.report.markdown import markdown_table
+from levelhead.report.titles import title_of
 from levelhead.storage import refuse_strange_files, write_text
 from levelhead.types import ConfigError, in_quotes, listed
 
@@ -199,7 +199,7 @@ def _measured(measured: ModelComparison | AuditResult | None) -> str:
         parts.append(f"{card.escaped(measured.sentence)} This card is about the model that is called {new} here.")
         parts += _about_rates(measured.positive, {})
         head = ["percent", old, new, f"change [{100 * measured.level:g}%]"]
-        rows = [[card.escaped(change_title(name)), *_change(change)] for name, change in measured.changes.items()]
+        rows = [[card.escaped(title_of(name)), *_change(change)] for name, change in measured.changes.items()]
         parts.append(markdown_table(head, rows))
         audit = measured.audit
     else:

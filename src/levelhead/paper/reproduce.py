@@ -222,7 +222,7 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
         tables = [*sections, *Comparisons.of(comparison).tables()]
         texts += [f"## {one.title}", "", markdown(tables)]
         texts += [*(f"- {sentence}" for sentence in findings), ""]
-        console.print(Group(*drawn_sections([blocks.section("", sections[:2])])))
+        console.print(Group(*drawn_sections([blocks.section(sections[:2])])))
         console.print("\n".join(findings), markup=False, soft_wrap=True)
         for number, (runs, alike) in enumerate(one.kinds):
             title = one.title if len(one.kinds) == 1 else f"{one.title}: {', '.join(alike.table.rows)}"

@@ -1,4 +1,4 @@
-"""The parts that a page is built of, as plain dicts: tables, forest plots, planes, lists. ``page`` draws them."""
+"""The parts that a page is built of, as plain dicts: tables, panels, planes, lists. ``page`` draws them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from levelhead.types import Estimate
 
 PAGE, TERMINAL, BOTH = "page", "terminal", "both"
 """Where a block is shown."""
-_PERCENT: Record = {"low": 0.0, "high": 100.0, "ticks": [{"at": at, "text": str(at)} for at in range(0, 101, 20)]}
 SHARES: Record = {"low": 0.0, "high": 100.0, "ticks": [{"at": at, "text": str(at)} for at in (0, 50, 100)]}
 """The axis of shares in percent, the same in all panels of a chart."""
 _STEPS = (1, 2, 2.5, 5, 10)
@@ -21,17 +20,13 @@ _PLANE = (300, 300)
 """Width and height, in pixels, of the narrowest plane: labels that do not meet there do not meet anywhere."""
 
 
-def cell(
-    text: object = "", *sub: object, mark: str = "", help_text: str = "", quiet: bool = False, flag: str = ""
-) -> Record:
-    """Return a table's cell: a text, smaller lines below, a mark beside it, an explanation, and a flag."""
+def cell(text: object = "", *sub: object, mark: str = "", quiet: bool = False) -> Record:
+    """Return a table's cell: a text, smaller lines below, and a mark beside it."""
     return {
         "text": short(text, LONGEST_SENTENCE),
         "sub": [short(line, LONGEST_SENTENCE) for line in sub if line],
         "mark": mark,
-        "help": short(help_text, LONGEST_SENTENCE),
         "quiet": quiet,
-        "flag": flag,
     }
 
 
@@ -43,13 +38,6 @@ def undefined_cell(reason: str | None) -> Record:
 def no_cell() -> Record:
     """Return the cell of what there is not."""
     return cell("–", quiet=True)
-
-
-def p_cell(value: float | None, digits: int = 3) -> Record:
-    """Return a p-value as a cell; none is 0."""
-    if value is None:
-        return no_cell()
-    return cell(number(value, digits) if value >= 10**-digits else f"< {10**-digits:.{digits}f}")
 
 
 def figure_cell(
@@ -99,83 +87,30 @@ def panels(caption: str, drawn: Sequence[Record], about: str) -> Record:
 
 def table(
     caption: str,
-    columns: Sequence[str | tuple[str, str]],
+    columns: Sequence[str],
     rows: Iterable[tuple[object, Sequence[Record]] | tuple[object, Sequence[Record], str]],
     *,
     notes: Sequence[str] = (),
     text_columns: Sequence[int] = (),
     page_columns: Sequence[int] = (),
     most: int = 0,
-    folded: str = "",
     where: str = PAGE,
 ) -> Record:
-    """Return a table; a column may have an explanation, a row is its head and cells, and maybe a note on it.
+    """Return a table; a row is its head and cells, and maybe a note on it.
 
     ``text_columns`` counts columns from 0, the head among them, whose cells are words, and ``page_columns`` those that
-    a terminal leaves out. ``most`` is how many rows a terminal shows; 0: all. ``folded`` is the line that represents
-    the table on a page until it is opened.
+    a terminal leaves out. ``most`` is how many rows a terminal shows; 0: all.
     """
-    heads = [(column, "") if isinstance(column, str) else column for column in columns]
     return {
         "type": "table",
         "caption": short(caption, LONGEST_SENTENCE),
-        "columns": [{"title": short(title, 160), "help": help_text} for title, help_text in heads],
+        "columns": [{"title": short(title, 160)} for title in columns],
         "rows": [{"head": short(head), "cells": list(cells), "note": "".join(note)} for head, cells, *note in rows],
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
         "text_columns": list(text_columns),
         "page_columns": list(page_columns),
         "most": most,
-        "folded": folded,
         "where": where,
-    }
-
-
-def forest_row(
-    label: object, figure: Estimate, *, decided: bool = False, tag: str = "", scale: float = 100, digits: int = 1,
-    signed: bool = True, help_text: str = "",
-) -> Record:  # fmt: skip
-    """Return a line of a forest plot; ``scale`` turns the figure into the axis' unit."""
-    row: Record = {"label": short(label), "tag": tag, "decided": decided, "help": help_text}
-    if not figure.defined:
-        return row | {"value": None, "low": None, "high": None, "text": "undefined", "sub": short(figure.reason, 300)}
-    bounded = not (math.isnan(figure.low) or math.isnan(figure.high))
-    low, high = scale * figure.low, scale * figure.high
-    return row | {
-        "value": scale * figure.value,
-        "low": low if bounded else None,
-        "high": high if bounded else None,
-        "text": number(scale * figure.value, digits, signed=signed),
-        "sub": interval(low, high, digits, signed=signed) or "no interval",
-    }
-
-
-def forest(
-    caption: str,
-    rows: Sequence[Record],
-    *,
-    heads: tuple[str, str],
-    ends: tuple[str, str] = ("", ""),
-    zero: bool = True,
-    whole: bool = False,
-    notes: Sequence[str] = (),
-    folded: str = "",
-) -> Record:
-    """Return a forest plot: one line a row, with the figures beside it; ``ends`` say what left and right mean.
-
-    ``whole``: the axis runs from 0 to 100, so that several drawings can be compared by eye.
-    """
-    values = [row[key] for row in rows for key in ("value", "low", "high") if row[key] is not None]
-    return {
-        "type": "forest",
-        "where": PAGE,
-        "caption": short(caption, LONGEST_SENTENCE),
-        "heads": list(heads),
-        "rows": list(rows),
-        "axis": axis([*values, 0.0] if zero else values) if not whole else _PERCENT,
-        "zero": zero and not whole,
-        "ends": list(ends),
-        "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
-        "folded": folded,
     }
 
 
@@ -241,7 +176,6 @@ def curves(
     points: Sequence[tuple[float, float, float, float, bool]] = (),
     ticks: Sequence[tuple[float, str]] = (),
     notes: Sequence[str] = (),
-    folded: str = "",
 ) -> Record:
     """Return a picture of lines, distinguished by their dashes, with a legend below.
 
@@ -279,7 +213,6 @@ def curves(
         "band": drawn(edge),
         "marks": [drawn([(x, up["low"]), (x, up["high"])]) for x in marks if _inside(x, across)],
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
-        "folded": folded,
     }
 
 
@@ -346,10 +279,10 @@ def paragraph(text: str, *, where: str = PAGE) -> Record:
     return {"type": "paragraph", "text": short(text, 3 * LONGEST_SENTENCE), "where": where}
 
 
-def bullets(items: Sequence[str], *, folded: str = "", where: str = PAGE) -> Record:
+def bullets(items: Sequence[str], *, where: str = PAGE) -> Record:
     """Return a list of sentences."""
     texts = [short(item, LONGEST_SENTENCE) for item in items]
-    return {"type": "list", "items": texts, "folded": folded, "where": where}
+    return {"type": "list", "items": texts, "where": where}
 
 
 def terms(items: Iterable[tuple[object, object]], *, where: str = PAGE) -> Record:
@@ -368,14 +301,14 @@ def picture(file: Path, alt: str, caption: str) -> Record:
     return {"type": "picture", "source": source, "alt": alt, "caption": caption, "where": PAGE}
 
 
-def section(title: str, blocks: Sequence[Record], intro: str = "", *, rank: int = 0) -> Record:
-    """Return a part of the page under a heading; ``rank`` is its place in a terminal."""
-    return {"title": title, "intro": intro, "blocks": list(blocks), "rank": rank}
+def section(blocks: Sequence[Record], *, rank: int = 0) -> Record:
+    """Return blocks of a fold that belong together; ``rank`` is their place in a terminal."""
+    return {"blocks": list(blocks), "rank": rank}
 
 
-def part(sections: Sequence[Record], *, title: str = "", finding: str = "") -> Record:
-    """Return sections that belong together: a page on several comparisons has one part each, with a title."""
-    return {"title": short(title, 200), "finding": finding, "sections": [one for one in sections if one["blocks"]]}
+def part(title: str, sections: Sequence[Record]) -> Record:
+    """Return a fold of the page: its title, and sections that hold something."""
+    return {"title": short(title, 200), "sections": [one for one in sections if one["blocks"]]}
 
 
 def page(
@@ -401,14 +334,14 @@ def page(
         parts: of :func:`part`.
         title: of the browser's window.
         about: what was measured, in one line.
-        lines: more sentences below the finding.
+        lines: more sentences below the finding, in a terminal.
         cautions: what a reader must know before any figure.
         brief: of :func:`brief`, what a terminal shows unless everything is wanted; None: everything.
         headline: the first line in pieces, each a ``text`` with the ``mark`` of its group in the chart, if not
             ``finding``.
         deck: the size of what was found, with its uncertainty.
         chart: blocks that answer the question, before anything is folded.
-        sure: questions with an answer on the limits of the finding; with them the parts are folded.
+        sure: questions with an answer on the limits of the finding.
     """
     return {
         "kind": kind,

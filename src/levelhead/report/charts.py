@@ -20,6 +20,8 @@ NEUTRAL_ONE = ("ratio", "representation", "exposure", "rates")
 """Ends of the names of figures for which 1 is the neutral value; of differences it is 0."""
 BESIDE = ("_by_", "_labelled_rows_alone", "_weighted")
 """What the names of figures go on with that are drawn beside the answer, as open marks."""
+BASES = {"share_of_top": "share_of_rows"}
+"""What a figure is drawn beside; others have an ideal, if any."""
 
 
 class Subject(NamedTuple):
@@ -44,13 +46,16 @@ def subjects_of(rows: Sequence[Row], *, pairs: bool) -> list[Subject]:
     return [Subject(column, name, figures) for (column, name), figures in found.items()]
 
 
-def in_order(subjects: Sequence[Subject], figure: str, first: str) -> list[Subject]:
-    """Return subjects by column, beginning with ``first``; in each the highest figure first, undefined ones last."""
+def in_order(subjects: Sequence[Subject], figure: str, first: str, order: int = -1) -> list[Subject]:
+    """Return subjects by column, beginning with ``first``; in each those without the figure last.
+
+    ``order``: -1 for the highest figure first, 1 for the lowest, 0 as they are.
+    """
     columns = list(dict.fromkeys([first, *(one.column for one in subjects)]))
 
     def place(one: Subject) -> tuple[int, float]:
         value = _new(one, figure).value
-        return columns.index(one.column), math.inf if math.isnan(value) else -value
+        return columns.index(one.column), math.inf if math.isnan(value) else order * value
 
     return sorted(subjects, key=place)
 
@@ -69,41 +74,48 @@ def chart(
     """
     half = (MOST_SUBJECTS - len(marks)) // 2
     kept = {*marks, *range(len(subjects))[:half], *range(len(subjects))[-half:]}
-    shown = [(one, marks.get(at, "")) for at, one in enumerate(subjects) if at in kept]
-    panels = [_panel(figure, shown, record) for figure in figures]
+    idle = {at for at, one in enumerate(subjects) if "ideal" in one.found and not one.found["ideal"].found.defined}
+    shown = [(one, marks.get(at, "")) for at, one in enumerate(subjects) if at in kept - idle]
+    panels = [_panel(figure, shown, record, each) for figure in figures]
     lines = [line for one in panels for line in one["rows"]]
-    told = [f"Lines are {100 * (record.get('level') or 0.95):g}% intervals. Sorted by the first panel."]
+    told = [f"Lines are {100 * (record.get('level') or 0.95):g}% intervals."]
+    told += ["Sorted by the first panel."] * (each != "score")
+    told += [record["drawn"]] if "drawn" in record else []
+    told += ["Hollow marks are inconclusive, which does not mean equal."] * any(line.get("hollow") for line in lines)
     told += ["Broken lines are bounds."] * any(line.get("wide") for line in lines)
     told += ["Arrows run from the old to the new figure."] * any(line.get("old") is not None for line in lines)
-    told += ["Open marks are to compare with; they are not the answer."] * any(line.get("beside") for line in lines)
+    beside = "ideals" if each == "score" else "to compare with; they are not the answer"
+    told += [f"Open marks are {beside}."] * any(line.get("beside") for line in lines)
     pairs = any(isinstance(one.name, Pair) for one in subjects)
-    if not pairs:
+    if each == "group" and not pairs:
         told.append("The number beside a name counts its rows.")
     if len(kept) < len(subjects):
         told.append(f"{len(kept)} of {len(subjects):,} are drawn: the highest, the lowest, and those named above.")
-    caption = "Each pair, by each question" if pairs else f"Each {each}, by each question"
+    caption = f"Each {'pair' if pairs else each}" + ", by each question" * (pairs or each == "group")
     return blocks.panels(caption, panels, " ".join(told))
 
 
-def _panel(figure: str, shown: Sequence[tuple[Subject, str]], record: Record) -> Record:
-    lines, several = [_line(figure, *one) for one in shown], len({one.column for one, _ in shown}) > 1
+def _panel(figure: str, shown: Sequence[tuple[Subject, str]], record: Record, each: str) -> Record:
+    lines, several = [_line(figure, *one, each) for one in shown], len({one.column for one, _ in shown}) > 1
     ends = [end for line in lines for end in _ends(line)]
     fraction = all(one.found[figure].fraction for one, _ in shown if figure in one.found)
-    share = fraction and all(0 <= end <= 100 for end in ends) and not figure.endswith(("difference", "rest"))
+    share = fraction and all(0 <= end <= 100 for end in ends) and not figure.endswith(("difference", "rest", "change"))
     ratio = not fraction and figure.endswith(NEUTRAL_ONE)
-    neutral = None if share or figure == "mean_prediction" else 1.0 if ratio else 0.0
+    none = share or figure == "mean_prediction" or each == "score"
+    neutral = None if none else 1.0 if ratio else 0.0
     rows: list[Record] = []
     for at, ((subject, _), line) in enumerate(zip(shown, lines, strict=True)):
         if several and (not at or shown[at - 1][0].column != subject.column):
             rows.append({"head": short(subject.column, 60)})
         rows.append(line)
     pairs = any(isinstance(one.name, Pair) for one, _ in shown)
-    title, about = (title_of(figure), "") if pairs else question(figure, Words(record))
+    own = record.get("titles") or {}
+    title, about = (title_of(figure, own), "") if pairs or own else question(figure, Words(record))
     axis = blocks.SHARES if share else blocks.axis([*ends, *([] if neutral is None else [neutral])], 4)
     return {"title": title, "about": about, "axis": axis, "neutral": neutral, "rows": rows}
 
 
-def _line(figure: str, subject: Subject, mark: str) -> Record:
+def _line(figure: str, subject: Subject, mark: str, each: str) -> Record:
     """Return what a panel draws of one subject, in the unit of the axis; None where there is nothing."""
     found, row = _new(subject, figure), subject.found.get(figure)
     scale = 100 if row is None or row.fraction else 1
@@ -117,8 +129,9 @@ def _line(figure: str, subject: Subject, mark: str) -> Record:
         said = f"bounds {between}" if wide else str(found.reason or "not compared")
     return {
         "name": short(subject.name, 60),
-        "n": "" if isinstance(subject.name, Pair) else f"{subject.rows:,}",
+        "n": f"{subject.rows:,}" if each == "group" and not isinstance(subject.name, Pair) else "",
         "mark": mark,
+        "hollow": row is not None and row.decided is False,
         "value": _scaled(found.value, scale),
         "low": low,
         "high": high,
@@ -139,10 +152,7 @@ def _new(subject: Subject, figure: str) -> Estimate:
 def _beside(subject: Subject, figure: str) -> Iterator[Estimate]:
     """Yield what is drawn beside a figure: naive answers, and of a share of the top that of all rows."""
     for name, row in subject.found.items():
-        if name.startswith(tuple(figure + one for one in BESIDE)) or (figure, name) == (
-            "share_of_top",
-            "share_of_rows",
-        ):
+        if name.startswith(tuple(figure + one for one in BESIDE)) or name == BASES.get(figure, "ideal"):
             yield row.found
 
 
@@ -159,5 +169,5 @@ def _text(value: float | None, figure: str, scale: float) -> str:
     """Return a number as its panel shows it: percent with one digit, a ratio with two, any other unit with three."""
     if value is None:
         return ""
-    ratio = scale == 1 and figure.endswith(NEUTRAL_ONE)
-    return number(value, 2 if ratio else 1) if ratio or scale > 1 else digits(value)
+    ratio, signed = scale == 1 and figure.endswith(NEUTRAL_ONE), figure.endswith("_change")
+    return number(value, 2 if ratio else 1, signed=signed) if ratio or scale > 1 else digits(value)

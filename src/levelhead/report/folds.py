@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from levelhead.report import blocks
 from levelhead.report.charts import NEUTRAL_ONE, Subject, subjects_of
-from levelhead.report.definitions import STATISTICS
+from levelhead.report.definitions import UNDEFINED
 from levelhead.report.provenance import provenance
 from levelhead.report.rows import BY_PERIOD, Row
 from levelhead.report.sentences import Words
@@ -44,38 +44,54 @@ def known(row: Row) -> bool:
     return row.found.defined or not math.isnan(row.found.low)
 
 
-def cell(row: Row | None, *, signed: bool = False) -> Record:
-    """Return a figure with its interval below, in percent if it is a fraction."""
+def cell(row: Row | None, *, signed: bool = False, brief: bool = False) -> Record:
+    """Return a figure with its interval below, in percent if it is a fraction, and if not ``brief`` what is more."""
     if row is None:
         return blocks.no_cell()
     ratio = not row.fraction and row.figure.endswith(NEUTRAL_ONE)
+    if row.decided is not None:
+        mark = "*" if row.decided else ""
+        return blocks.figure_cell(row.found, scale=row.scale, signed=True, more="" if brief else row.more, mark=mark)
     signed = signed and not row.figure.endswith("_detectable")
-    return blocks.range_cell(row.found, fraction=row.fraction, ratio=ratio, signed=signed)
+    drawn = blocks.range_cell(row.found, fraction=row.fraction, ratio=ratio, signed=signed)
+    return drawn | {"mark": row.mark, "sub": [*drawn["sub"], *[row.more] * bool(row.more)]}
 
 
-def of_groups(rows: Sequence[Row], level: str, each: str) -> list[Record]:
-    """Return a table for each column: its groups, and all figures that at least one of them has."""
+def of_groups(
+    rows: Sequence[Row], level: str, each: str, title: Callable[[str], str], notes: Sequence[str] = ()
+) -> list[Record]:
+    """Return the tables of each column: its groups and all figures that at least one of them has, then the changes."""
     subjects = subjects_of([row for row in rows if not BY_PERIOD.search(row.figure)], pairs=False)
+    changes, annotated = {row.figure for row in rows if row.decided is not None}, each == "group"
     found = []
     for column in dict.fromkeys(one.column for one in subjects):
         own = [one for one in subjects if one.column == column]
-        names = dict.fromkeys(name for one in own for name, row in one.found.items() if known(row))
-        lines = [
-            (one.name, [blocks.cell(f"{one.rows:,}"), *(cell(one.found.get(name)) for name in names)]) for one in own
-        ]
-        of = f"{each.capitalize()}s of {short(column)}{', as annotated' * (each == 'group')}"
-        caption = f"{of}; percent where figures are shares; {level} intervals"
-        heads = [each.capitalize(), "Rows", *map(title_of, names)]
-        found += [blocks.table(caption, heads, lines, where=blocks.BOTH)] if names else []
+        every = dict.fromkeys(name for one in own for name, row in one.found.items() if known(row))
+        of = f"{each.capitalize()}s of {short(column, 200)}{', as annotated' * annotated}"
+        shares = "; percent where figures are shares" * any(row.fraction for one in own for row in one.found.values())
+        for unit, changed in ((shares, False), ("; changes in points", True)):
+            names = [name for name in every if (name in changes) == changed]
+            lines = [
+                (
+                    one.name,
+                    [*[blocks.cell(f"{one.rows:,}")] * annotated, *(cell(one.found.get(name)) for name in names)],
+                )
+                for one in own
+                if not changed or any(name in one.found for name in names)
+            ]
+            heads = [each.capitalize(), *["Rows"] * annotated, *map(title, names)]
+            caption = f"{of}{unit}; {level} intervals"
+            found += [blocks.table(caption, heads, lines, notes=notes, where=blocks.BOTH)] if names else []
+            notes = ()
     return found
 
 
-def of_columns(rows: Sequence[Row], level: str) -> list[Record]:
+def of_columns(rows: Sequence[Row], level: str, title: Callable[[str], str]) -> list[Record]:
     """Return a table for each column with a figure of all groups together."""
     whole, found = [row for row in rows if row.group is None], []
     for column in dict.fromkeys(row.column for row in whole if known(row)):
         lines = [
-            (title_of(row.figure), [cell(_of_pair(row, rows)), blocks.cell(f"{row.found.n:,}" if row.found.n else "")])
+            (title(row.figure), [cell(_of_pair(row, rows)), blocks.cell(f"{row.found.n:,}" if row.found.n else "")])
             for row in whole
             if row.column == column
         ]
@@ -95,14 +111,14 @@ def _of_pair(whole: Row, rows: Sequence[Row]) -> Row:
     return whole
 
 
-def of_pairs(rows: Sequence[Row], level: str) -> list[Record]:
+def of_pairs(rows: Sequence[Row], level: str, title: Callable[[str], str]) -> list[Record]:
     """Return the table of pairs of groups, and of figures that each period has."""
     several = len({row.column for row in rows if row.group is not None}) > 1
     lines = []
     for row in rows:
         if known(row) and (isinstance(row.group, Pair) or BY_PERIOD.search(row.figure)):
             start = f"{short(row.column, 20)}: " if several else ""
-            lines.append((f"{start}{row.group}", [blocks.cell(title_of(row.figure)), cell(row, signed=True)]))
+            lines.append((f"{start}{row.group}", [blocks.cell(title(row.figure)), cell(row, signed=True)]))
     caption = f"Differences and further figures of groups, points where figures are shares; {level} intervals"
     heads = ["Groups", "Figure", "Value"]
     table = blocks.table(caption, heads, lines, text_columns=[1], most=MOST_PAIRS, where=blocks.BOTH)
@@ -124,9 +140,9 @@ def method(record: Record, rows: Sequence[Row], source: str) -> list[Record]:
     terms += [(name, text) for name, text in record.get("facts") or ()]
     names = dict.fromkeys(_CHANGED.split(row.figure)[0] for row in rows if known(row))
     defined = [(title_of(name), definition_of(name)) for name in names if definition_of(name)]
-    told = [blocks.terms(terms), blocks.terms(defined), blocks.paragraph(STATISTICS["undefined"][1])]
+    told = [blocks.terms(terms), blocks.terms(defined), blocks.paragraph(UNDEFINED)]
     read = [blocks.bullets(record["reading"], where=blocks.BOTH)] if record.get("reading") else []
-    return [blocks.section("", read, rank=-1), blocks.section("", told), provenance(record)]
+    return [blocks.section(read, rank=-1), blocks.section(told), provenance(record)]
 
 
 def missing(rows: Sequence[Row]) -> list[str]:

@@ -10,7 +10,9 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
 from levelhead.report import blocks, folds, lines
 from levelhead.report.charts import chart, in_order, subjects_of
@@ -27,56 +29,85 @@ PANELS, ON_SCREEN, SENTENCES = 3, 4, 6
 """Panels of a chart, and figures and sentences that a screen has room for."""
 MARKS = ("on2", "on")
 """The classes of the two groups that the headline names, in headline and chart."""
-KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "audit": ("Audit", ("true_positive_rate", "false_positive_rate", "selection_rate", "accuracy")),
-    "decisions": ("Audit of decisions", ("selection_rate", "selection_rate_difference", "selection_ratio")),
-    "ranking": ("Audit of a ranking", ("share_of_top", "representation", "exposure")),
-    "regression audit": ("Audit of predicted numbers", ("mean_error", "mean_absolute_error", "mean_prediction")),
-    "indirect audit": (
-        "Audit without recorded groups",
-        ("demographic_parity", "equal_opportunity", "false_positive_rate"),
+
+
+class Kind(NamedTuple):
+    """What a page of a kind of result is called, and what it draws.
+
+    ``figures`` are those of its chart, the first of which comes first, ``each`` is what they are of, ``pairs`` whether
+    they are of two groups, ``order`` how subjects are sorted by the first figure: downwards, upwards or not at all, and
+    ``option`` what shows the rest in a terminal.
+    """
+
+    name: str
+    figures: tuple[str, ...]
+    each: str = "group"
+    pairs: bool = False
+    order: int = -1
+    option: str = "--html, --json"
+
+
+RATES = ("true_positive_rate", "false_positive_rate", "selection_rate", "accuracy")
+KINDS = {
+    "audit": Kind("Audit", RATES),
+    "decisions": Kind("Audit of decisions", ("selection_rate", "selection_rate_difference", "selection_ratio")),
+    "ranking": Kind("Audit of a ranking", ("share_of_top", "representation", "exposure")),
+    "regression audit": Kind("Audit of predicted numbers", ("mean_error", "mean_absolute_error", "mean_prediction")),
+    "indirect audit": Kind(
+        "Audit without recorded groups", ("demographic_parity", "equal_opportunity", "false_positive_rate"), pairs=True
     ),
-    "explanation": ("Sources of a gap", ("measured", "implied", "rest")),
-    "rule": ("Rule", ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")),
-    "evaluation": ("Evaluation", ("recall", "precision", "calibration")),
-    "inspection": (
+    "explanation": Kind("Sources of a gap", ("measured", "implied", "rest"), pairs=True),
+    "rule": Kind("Rule", ("selection_rate", *RATES[:2], "accuracy")),
+    "two models": Kind("Two models", RATES),
+    "evaluation": Kind("Evaluation", ("recall", "precision", "calibration")),
+    "inspection": Kind(
         "Inside a classifier",
         ("AUC given the label", "Change of the gap without the direction", "Accuracy without the direction"),
+        each="place",
+        order=0,
+    ),
+    "language models": Kind("Language models", (), each="score", order=0),
+    "comparison": Kind(
+        "Comparison",
+        ("equalized_odds_change", "accuracy_change", "equalized_odds", "accuracy"),
+        each="variant",
+        order=1,
+        option="levelhead table --all",
     ),
 }
-"""By the kind of a result, its name and the figures of its chart, the first of which comes first."""
-OF_PAIRS = ("indirect audit", "explanation")
-"""Kinds whose chart is of pairs of groups."""
-PLACES = {"inspection": "place"}
-"""What figures are of, by the kind of a result that has none of groups."""
+"""By the ``kind`` of a result's JSON."""
 RATIOS = ("selection_ratio", "ratio_of_rates")
 
 
-def one_page(record: Record, *, source: str = "") -> Record:
+def one_page(
+    record: Record, *, source: str = "", drawn: Sequence[Record] = (), more: Sequence[tuple[str, Sequence[Record]]] = ()
+) -> Record:
     """Return the page of any result with figures.
 
     Args:
         record: what ``to_dict`` of the result returns, or the JSON that it was written to.
         source: what was measured, in a word, for example the file's name.
+        drawn: blocks above the chart.
+        more: titles and sections of folds that this kind of result alone has.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
     found = _Found(record)
-    about, (kind, _) = record.get("about") or {}, KINDS[record["kind"]]
+    about, kind = record.get("about") or {}, KINDS[record["kind"]].name
     finding, *others = found.sentences
     return blocks.page(
         kind,
         finding,
-        [blocks.part(sections, title=title) for title, sections in found.folded(source)],
-        title=about.get("title") or f"{kind}: {source or 'predictions'}",
-        about=found.line([*map(short, about.values()), source]),
+        [blocks.part(*fold) for fold in found.folded(source, more)],
+        title=record.get("title") or about.get("title") or f"{kind}: {source or 'predictions'}",
+        about=found.line([*(short(text, 160) for text in about.values()), source]),
         lines=others,
         cautions=record.get("warnings", []),
         brief=found.brief(),
         headline=found.headline(),
         deck=found.deck(),
-        chart=found.chart(),
+        chart=[*drawn, *found.chart()],
         sure=found.sure(),
     )
 
@@ -96,14 +127,15 @@ class _Found:
         self.lead = record.get("lead") or Lead((self.sentences[0],)).to_dict()
         self.of_model = self.lead["quantity"] == "balanced_accuracy"
         drawn = list(map(_of_favourable, self.rows)) if self.words.turned else self.rows
-        groups, shown = subjects_of(drawn, pairs=False), KINDS[record["kind"]][1]
-        self.columns = Counter(one.column for one in groups)
-        self.pairs, self.each = record["kind"] in OF_PAIRS, PLACES.get(record["kind"], "group")
+        self.kind, self.title = KINDS[record["kind"]], partial(title_of, own=record.get("titles"))
+        groups, self.pairs, self.each = subjects_of(drawn, pairs=False), self.kind.pairs, self.kind.each
+        self.columns, self.groups = Counter(one.column for one in groups), groups
         self.subjects = subjects_of(drawn, pairs=True) if self.pairs else groups
         self.column = self.lead["column"] or next(iter(self.columns), "")
-        self.figures = self._figures(shown)
+        self.subjects = [one for one in self.subjects if "ideal" in one.found] or self.subjects
+        self.figures = self._figures(self.kind.figures)
         if self.figures:
-            self.subjects = in_order(self.subjects, self.figures[0], self.column)
+            self.subjects = in_order(self.subjects, self.figures[0], self.column, self.kind.order)
         self.about = self.places(self.lead["column"], *self.lead["groups"])[: len(MARKS)]
 
     def places(self, column: str, *groups: str) -> list[int]:
@@ -139,8 +171,7 @@ class _Found:
 
     def line(self, start: Sequence[str]) -> str:
         """Return the line above the headline: what was measured, its rows, and its groups."""
-        groups_of = [] if self.pairs else self.subjects
-        first = sum(one.rows for one in groups_of if one.column == next(iter(self.columns), None))
+        first = sum(one.rows for one in self.groups if one.column == next(iter(self.columns), None))
         count = self.record["rows"] if isinstance(self.record.get("rows"), int) else first
         groups = [f"{short(name, 40)}, {counted(size, self.each)}" for name, size in list(self.columns.items())[:4]]
         return " · ".join([one for one in start if one] + ([counted(count, "row")] if count else []) + groups)
@@ -151,8 +182,10 @@ class _Found:
             re.sub("_(new|bounds)$", "", name)
             for one in self.subjects
             for name, row in one.found.items()
-            if re.sub("_(new|bounds)$", "", name.partition("[")[0]) in shown and known(row)
+            if (re.sub("_(new|bounds)$", "", name.partition("[")[0]) in shown or self.each == "score") and known(row)
         )
+        if not shown:
+            return [name for name in every if name != "ideal"][:PANELS]
         lead, of_class = self.lead["quantity"], self.lead["class"]
 
         def place(figure: str) -> tuple[bool, bool, int]:
@@ -167,15 +200,19 @@ class _Found:
         if drawn := lines.chart(self.record, self.lead):
             return drawn
         marks = dict(zip(self.about, MARKS, strict=False))
+        if self.each == "variant":  # one method in several comparisons is one
+            names = {self.subjects[at].name: mark for at, mark in marks.items()}
+            marks = {at: names[one.name] for at, one in enumerate(self.subjects) if one.name in names}
         drawn = [chart(self.subjects, self.figures, self.record, marks, self.each)] if self.figures else []
         return [*drawn, *lines.curves(self.record, self.column)]
 
     def sure(self) -> list[tuple[str, str]]:
         """Return three questions with their answers: chance, what could be missed, and what it does not say."""
+        own = self.record.get("sure") or {}
         return [
-            ("Could it be chance?", self._chance()),
-            ("What could be missed?", self._missed()),
-            ("What it does not say", CAUTION),
+            ("Could it be chance?", own.get("chance") or self._chance()),
+            ("What could be missed?", own.get("missed") or self._missed()),
+            ("What it does not say", own.get("caution") or CAUTION),
         ]
 
     def _chance(self) -> str:
@@ -201,6 +238,8 @@ class _Found:
     def _missed(self) -> str:
         gaps = [row.found for row in self.rows if row.figure.endswith("_detectable") and row.column == self.column]
         ends = sorted({number(100 * one.value) for one in gaps if one.defined}, key=float)
+        if not ends and "lies between" in self.sentences[0]:
+            return "Any gap within the bounds: only recorded groups, or a stronger assumption, can narrow them."
         if not ends:
             return "Gaps smaller than half the width of an interval may exist without being found."
         size = ends[0] if len(ends) == 1 else f"{ends[0]} to {ends[-1]}"
@@ -215,20 +254,24 @@ class _Found:
         references = [at for at, one in enumerate(subjects) if one.name == self._reference(one.column)]
         rows = []
         for at, one in enumerate(subjects):
-            cells = [] if self.pairs else [blocks.cell(f"{one.rows:,}")]
+            cells = [blocks.cell(f"{one.rows:,}")] * (self.each == "group" and not self.pairs)
             for name in figures:
                 is_one = at in references and name in RATIOS and name not in one.found
-                cells.append(blocks.cell("reference", quiet=True) if is_one else folds.cell(row_of(one, name)))
+                cells.append(
+                    blocks.cell("reference", quiet=True) if is_one else folds.cell(row_of(one, name), brief=True)
+                )
             rows.append((f"{short(one.column, 20)}: {one.name}" if several else one.name, cells))
-        heads = ["Groups"] if self.pairs else [self.each.capitalize(), "Rows"]
-        table = blocks.table(self._caption(figures), [*heads, *map(title_of, figures)], rows)
+        heads = ["Groups"] if self.pairs else [self.each.capitalize(), *["Rows"] * (self.each == "group")]
+        table = blocks.table(self._caption(figures), [*heads, *map(self.title, figures)], rows)
         about = [
             self.places(*one) if one and subjects else [] for one in (self.record.get("named") or [[]])[:SENTENCES]
         ]
         about[0] += [at for at in references if subjects[at].column == self.column]
         size = sorted(range(len(rows)), key=lambda at: -subjects[at].rows)
         places = list(dict.fromkeys([*(self.about if subjects else ()), *references, *size]))
-        return blocks.brief(self.sentences[1:], table, places, row="pair" if self.pairs else self.each, named=about)
+        kind, notes = "pair" if self.pairs else self.each, self.record.get("notes", [])[:1]
+        said = self.sentences[1:]
+        return blocks.brief(said, table, places, notes, row=kind, named=about, option=self.kind.option)
 
     def _caption(self, figures: Sequence[str]) -> str:
         if self.pairs:
@@ -238,7 +281,7 @@ class _Found:
         about = "" if outcome is None else f": rates of {short(outcome, 40)}"
         shares = [row for one in self.subjects for name in figures if (row := row_of(one, name)) and row.fraction]
         unit = "" if not shares else " in percent" if about else ", percent"
-        by = "" if by == self.each else f" by {by}"  # a column without a name of its own
+        by = f" by {by}" if self.each == "group" and by != self.each else ""  # of a column without a name of its own
         return f"{self.each.capitalize()}s{by}{about}{unit}, with {self.level} intervals"
 
     def _reference(self, column: str) -> str | None:
@@ -247,24 +290,29 @@ class _Found:
         favourable = [one["outcomes"][0] for one in places if one.get("favourable") is not None and one.get("outcomes")]
         return next((one["reference"] for one in [*favourable, *places] if one.get("reference")), None)
 
-    def folded(self, source: str) -> list[tuple[str, list[Record]]]:
+    def folded(self, source: str, more: Sequence[tuple[str, Sequence[Record]]]) -> list[tuple[str, Sequence[Record]]]:
         """Return title and sections of each fold that holds something."""
-        gaps = [title_of(row.figure).split(" (")[0] for row in self.rows if row.group is None and known(row)]
+        gaps = [self.title(row.figure).split(" (")[0] for row in self.rows if row.group is None and known(row)]
         gaps.sort(key=lambda one: not one.endswith("gap"))
         basis = [one for part in (self.record.get("parts") or {}).values() for one in part.get("rests_on", ())]
         also = [*basis, *self.sentences, *told(self.record), *folds.missing(self.rows)]
-        title = "Assumptions of this answer, and further figures" if basis else "Pairs of groups and further findings"
-        further = [blocks.bullets(list(dict.fromkeys(also)), where=blocks.BOTH), *folds.of_pairs(self.rows, self.level)]
+        pairs = folds.of_pairs(self.rows, self.level, self.title)
+        title = "Pairs of groups and further findings" if pairs else "Further findings"
+        title = "Assumptions of this answer, and further figures" if basis else title
+        further = [blocks.bullets(list(dict.fromkeys(also)), where=blocks.BOTH), *pairs]
         found = [
             (
                 f"All figures: {counted(self.columns.total(), self.each)}",
-                folds.of_groups(self.rows, self.level, self.each),
+                folds.of_groups(self.rows, self.level, self.each, self.title, self.record.get("notes", ())),
             ),
-            (f"Summary: {', '.join(list(dict.fromkeys(gaps))[:3])}", folds.of_columns(self.rows, self.level)),
+            (
+                f"Summary: {', '.join(list(dict.fromkeys(gaps))[:3])}",
+                folds.of_columns(self.rows, self.level, self.title),
+            ),
         ]
-        shown = [(head, [blocks.section("", tables)]) for head, tables in found if tables]
+        shown = [(head, [blocks.section(tables)]) for head, tables in found if tables]
         last = ("How it was measured, and how to repeat it", folds.method(self.record, self.rows, source))
-        return [*shown, (title, [blocks.section("", further, rank=1)]), last]
+        return [*shown, (title, [blocks.section(further, rank=1)]), *more, last]
 
 
 def _of_favourable(row: Row) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import itertools
 import re
 import shlex
 from pathlib import Path
@@ -35,7 +34,6 @@ def render(page: Record, *, date: datetime.date | None = None) -> str:
         page=_of_page(page),
         version=__version__,
         date=day.isoformat(),
-        next_id=itertools.count(1).__next__,
         percent=number,
         style=_style(),
     )

@@ -21,4 +21,4 @@ def provenance(result: Record) -> Record:
     told = [f"{name.replace('_', ' ')} {value}" for name, value in (result.get("options") or {}).items() if value != ""]
     if told:
         items.append(("Options", ", ".join(told)))
-    return blocks.section("Provenance", [blocks.terms(items)])
+    return blocks.section([blocks.terms(items)])

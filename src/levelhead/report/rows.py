@@ -14,18 +14,26 @@ from levelhead.types import Estimate
 
 COLUMNS = ("column", "group", "figure", "value", "low", "high", "n", "reason", "fraction")
 """Of the rows in a JSON; ``pandas.DataFrame(**record["figures"])`` reads them."""
+MORE = ("mark", "more", "decided")
+"""What those of a comparison have beside."""
 BY_PERIOD = re.compile(r"_difference\[")
 """Figures of one period each: there are as many as periods."""
 
 
 class Row(NamedTuple):
-    """One figure: of a group, of a :class:`~levelhead.report.wide.Pair` of groups, or (None) of a whole column."""
+    """One figure: of a group, of a :class:`~levelhead.report.wide.Pair` of groups, or (None) of a whole column.
+
+    ``mark`` stands beside it and ``more`` below; ``decided`` is whether a change is significant, None of what is none.
+    """
 
     column: str
     group: str | Pair | None
     figure: str
     found: Estimate
     fraction: bool
+    mark: str = ""
+    more: str = ""
+    decided: bool | None = None
 
     @property
     def scale(self) -> float:
@@ -48,7 +56,8 @@ def _written(row: tuple[str, Any, str, Estimate]) -> list[Any]:
 def rows_of(record: Record) -> list[Row]:
     """Return the rows of a result's JSON; of one without them, such as an old evaluation, those of its groups."""
     if "figures" in record:
-        return [_row(dict(zip(COLUMNS, one, strict=True))) for one in record["figures"]["data"]]
+        columns = record["figures"]["columns"]
+        return [_row(dict(zip(columns, one, strict=True))) for one in record["figures"]["data"]]
     return [
         Row(name, group, figure, estimate_from_dict(one), True)
         for name, part in record.get("by_attribute", {}).items()
@@ -60,7 +69,8 @@ def rows_of(record: Record) -> list[Row]:
 
 def _row(one: Record) -> Row:
     group = Pair(*one["group"]) if isinstance(one["group"], list) else one["group"]
-    return Row(one["column"], group, one["figure"], estimate_from_dict(one), one["fraction"])
+    more = {name: one[name] for name in MORE if name in one}
+    return Row(one["column"], group, one["figure"], estimate_from_dict(one), one["fraction"], **more)
 
 
 def told(record: Any) -> Iterator[str]:

@@ -32,14 +32,14 @@ NARROWEST = 18
 
 def drawn(page: Record, *, everything: bool = True) -> Group:
     """Return what ``rich`` prints of a page: ``everything``, or its ``brief``, if it has one."""
-    if page.get("brief") and not everything:
-        unread = [section for part in page["parts"] for section in part["sections"] if section["rank"] < 0]
-        return Group(*drawn_sections(unread), _Brief(page))
-    sentences = [page["finding"], *page["lines"]]
     sections = sorted((one for part in page["parts"] for one in part["sections"]), key=lambda one: one["rank"])
+    reading = drawn_sections([one for one in sections if one["rank"] < 0])
+    if page.get("brief") and not everything:
+        return Group(_Brief(page, reading))
+    sentences = [page["finding"], *page["lines"]]
     return Group(
-        *drawn_sections([one for one in sections if one["rank"] < 0]),
         *(Text(one, style="" if at else "bold") for at, one in enumerate(sentences) if one),
+        *reading,
         *drawn_sections([one for one in sections if 0 <= one["rank"] < CAUTIONS], said=sentences),
         *warning_lines(page["cautions"]),
         *drawn_sections([one for one in sections if one["rank"] >= CAUTIONS]),
@@ -97,8 +97,8 @@ class Column(NamedTuple):
 class _Brief:
     """The finding in a few lines, one table with as many rows as the screen has room for, and what is not shown."""
 
-    def __init__(self, page: Record) -> None:
-        self.page, self.brief = page, page["brief"]
+    def __init__(self, page: Record, reading: Sequence[RenderableType]) -> None:
+        self.page, self.brief, self.reading = page, page["brief"], reading
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw for the console's width, in :data:`HEIGHT` lines where the least takes no more."""
@@ -137,7 +137,7 @@ class _Brief:
                 break
             shown, warned = [*shown, warning], warned + 1
         hidden = len(said) - len(lines)
-        yield from shown
+        yield from [*shown, *self.reading]
         yield Text(
             self._more(len(block["rows"]) - len(places), hidden, len(self.page["cautions"]) - warned), style="dim"
         )

@@ -46,11 +46,6 @@ def percent(figure: Estimate, digits: int = 1, *, signed: bool = False) -> str:
     return number(100 * figure.value, digits, signed=signed) if figure.defined else "undefined"
 
 
-def percent_interval(figure: Estimate, digits: int = 1, *, signed: bool = False) -> str:
-    """Return the interval of a fraction in percent; empty if it has none."""
-    return interval(100 * figure.low, 100 * figure.high, digits, signed=signed)
-
-
 def percent_ends(figure: Estimate, digits: int = 1, *, signed: bool = False) -> str:
     """Return the ends of a fraction's interval as prose has them, ``8.5 to 29.1`` percent; empty if it has none."""
     if math.isnan(figure.low) or math.isnan(figure.high):

@@ -78,13 +78,21 @@ _ENDINGS = {
 }
 
 
-def title_of(figure: str) -> str:
-    """Return what a figure is called: words for its name, and its class, period or threshold as they are."""
+def title_of(figure: str, own: Mapping[str, str] | None = None) -> str:
+    """Return what a figure is called: words for its name, and its class, period or threshold as they are.
+
+    ``own`` are names of the result itself, which go first.
+    """
+    own = own or {}
+    if figure in own:
+        return own[figure]
     name, _, of_class = figure.partition("[")
     name, _, threshold = name.partition("@")
     name, by, proxy = name.partition("_by_") if not name.endswith("_by_chance") else (name, "", "")
     ending = next((one for one in sorted(_ENDINGS, key=len, reverse=True) if name.endswith(one)), "")
-    title = _plain(name.removesuffix(ending)) + _ENDINGS.get(ending, "")
+    plain = name.removesuffix(ending)
+    title = own.get(plain) or _plain(plain)
+    title += _ENDINGS.get(ending, "")
     title += f", naive by {short(proxy, 40)}" if by else ""
     title += f" [{short(of_class, 60)}" if of_class else ""
     return title + (f" at {threshold}" if threshold else "")

@@ -52,31 +52,30 @@ def _run_page(folder: Path, split: str) -> Record:
         cautions.append(marks.meaning(told))
     if (steps := rehearsed(config)) is not None:
         cautions.append(REHEARSED % steps)
-    about = f"{name} on {config['data']['name']}, seed {config.get('seed')}, {split} split"
-    sections = [
-        *_figure_sections(folder, config),
-        blocks.section("Cost of training", [_cost(folder, name)]),
-        blocks.section("The run", [_settings(config, metrics), _history(metrics)]),
-    ]
-    evaluation = folder / f"evaluation-{split}.json"
-    if not evaluation.exists():
-        finding = (
+    result: Record = {"by_attribute": {}, "warnings": []}
+    leads = plainly(
+        [
             f"The {split} split of this run has not been evaluated by group, so its gaps are unknown: run `levelhead "
             f"evaluate {folder} --split {split}`."
-        )
-        return blocks.page(
-            "Run", finding, [blocks.part(sections)], title=f"Run {folder.name}", about=about, cautions=cautions
-        )
-    result = read_json(evaluation)
-    leads, kind = plainly(result.get("sentences") or [f"Accuracy of this run on the {split} split."]), "evaluation"
+        ]
+    )
+    if (evaluation := folder / f"evaluation-{split}.json").exists():
+        result = read_json(evaluation)
+        leads = plainly(result.get("sentences") or [f"Accuracy of this run on the {split} split."])
     if result["by_attribute"]:
         first, part = next(iter(result["by_attribute"].items()))
         gap = estimate_from_dict(part["metrics"].get("equalized_odds") or {"reason": "it was not measured"})
-        leads, kind = [one_run_lead(gap, first)], "audit"
-    record = {**result, "kind": kind, **leads_in_json(leads), "warnings": [*cautions, *result["warnings"]]}
-    page = one_page(record, source=f"{split} split of {config['data']['name']}")
-    parts = [*page["parts"], blocks.part(sections, title="The run: pictures, cost and settings")]
-    return page | {"kind": "Run", "title": short(f"Run {folder.name}", 120), "about": about, "parts": parts}
+        leads = [one_run_lead(gap, first)]
+    record = {
+        **result,
+        **leads_in_json(leads),
+        "kind": "audit" if result["by_attribute"] else "evaluation",
+        "warnings": [*cautions, *result["warnings"]],
+        "title": f"Run {folder.name}",
+        "about": {"run": f"{name} on {config['data']['name']}, seed {config.get('seed')}, {split} split"},
+    }
+    own = [*_pictures(folder, config), _cost(folder, name), _settings(config, metrics), _history(metrics)]
+    return one_page(record, more=[("The run: pictures, cost and settings", [blocks.section(own)])]) | {"kind": "Run"}
 
 
 def _cost(folder: Path, name: str) -> Record:
@@ -121,16 +120,16 @@ def _history(metrics: Record) -> Record:
         )
         for row in history
     ]
-    return blocks.table("Validation by epoch, labels only", ["", *names], rows, folded="Validation by epoch")
+    return blocks.table("Validation by epoch, labels only", ["", *names], rows)
 
 
-def _figure_sections(folder: Path, config: dict[str, Any]) -> list[Record]:
+def _pictures(folder: Path, config: dict[str, Any]) -> list[Record]:
     """Return pictures of attention that lie in the run folder: for drawn portraits alone, never for people."""
     if config["data"]["name"] != "portraits":
         return []
-    found = []
-    for kind, alt in _FIGURES.items():
-        for file in sorted([*folder.glob(f"{kind}*.png"), *(folder / "figures").glob(f"{kind}*.png")]):
-            if file.stat().st_size <= _LARGEST_FIGURE:
-                found.append(blocks.picture(file, alt, short(alt)))
-    return [blocks.section("Where the network looks", found)] if found else []
+    return [
+        blocks.picture(file, alt, short(alt))
+        for kind, alt in _FIGURES.items()
+        for file in sorted([*folder.glob(f"{kind}*.png"), *(folder / "figures").glob(f"{kind}*.png")])
+        if file.stat().st_size <= _LARGEST_FIGURE
+    ]

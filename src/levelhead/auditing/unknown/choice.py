@@ -24,9 +24,10 @@ from levelhead.metrics.proxies import ProxyAnswer, by_proxies
 from levelhead.metrics.responses import IMPOSSIBLE, by_responses, shares_of
 from levelhead.metrics.signed import GAPS, ByPair, Found
 from levelhead.metrics.worst_case import GapBounds, by_probabilities, by_shares
+from levelhead.report.sentences import named_group
 from levelhead.report.text import counted, number
 from levelhead.tables.vocabulary import in_order
-from levelhead.types import DataError, Estimate, in_quotes, printable, quoted
+from levelhead.types import DataError, Estimate, printable, quoted
 
 CALIBRATED = "the proxy is calibrated: of the rows with probability 0.3, three in ten are in the group"
 ERRORS = {
@@ -141,7 +142,7 @@ def _responses(name: str, cells: Cells, response: Response, options: AuditOption
     refused = "" if any(one.estimate.defined for one in gaps) else gaps[0].estimate.reason or ""
     helped = "more rows, or a larger epsilon for the next respondents" if refused else ""
     if refused == IMPOSSIBLE:
-        implied = ", ".join(f"{number(100 * share)}% of {in_quotes(group)}" for group, share in shares.items())
+        implied = ", ".join(f"{number(100 * share)}% of {_named(group)}" for group, share in shares.items())
         said.append(f"With {response}, these answers imply shares of {implied}. A share lies between 0% and 100%.")
         helped = "the flip or epsilon with which the answers were in fact randomised"
     assumes = f"every answer was randomised with {response}"
@@ -181,11 +182,15 @@ def _labelled(name: str, cells: Cells, known: Known, options: AuditOptions) -> I
     return IndirectPart("labelled subset", SAMPLE, gaps, rests, refused, helped, level=options.level)
 
 
+def _named(group: str) -> str:
+    return named_group("group", group)
+
+
 def _labelled_rows(cells: Cells) -> str:
     """Say how many rows are labelled."""
     sizes = {group: cells.count(lambda one, group=group: one.group == group) for group in cells.groups}  # type: ignore[misc]
     shown = ", ".join(
-        f"{in_quotes(group)} {f'{size:,}' if size >= FEWEST_SHOWN else f'fewer than {FEWEST_SHOWN}'}"
+        f"{_named(group)} {f'{size:,}' if size >= FEWEST_SHOWN else f'fewer than {FEWEST_SHOWN}'}"
         for group, size in sizes.items()
     )
     n = sum(sizes.values())
@@ -303,7 +308,7 @@ def _fitted(found: ProxyAnswer, proxies: Sequence[str], groups: Sequence[Hashabl
             f"{printable(proxy)} " + " and ".join(f"{100 * one:.0f}%" for one in own.diagonal())
             for proxy, own in zip(proxies, found.accuracy, strict=True)
         )
-        said.append(f"Fitted accuracy of each proxy on {' and of '.join(map(in_quotes, groups))}: {right}.")
+        said.append(f"Fitted accuracy of each proxy on {' and of '.join(map(_named, groups))}: {right}.")
     return said
 
 
@@ -353,7 +358,7 @@ def _probabilities(cells: Cells, known: Known, options: AuditOptions) -> Indirec
     found, weighted = by_probabilities(table, level=options.level, seed=options.seed, assumes=CALIBRATED)
     pairs = weighted["demographic_parity"]
     largest, one = max(((at, one) for at, one in pairs.items() if one.defined), key=lambda item: abs(item[1].value))
-    a, b = (in_quotes(groups[at]) for at in largest)
+    a, b = (_named(groups[at]) for at in largest)
     more = [
         f"Weighted estimate (each row counts for a group by its probability, as supervisors count with BISG): the "
         f"selection rate of {a} minus that of {b} is {points(one.value)} points, {100 * options.level:g}% interval "
@@ -361,7 +366,7 @@ def _probabilities(cells: Cells, known: Known, options: AuditOptions) -> Indirec
         "It is unbiased only if predictions do not depend on the group at equal probabilities; otherwise it is "
         "usually too small. Its interval covers only the sampling of rows.",
         *(
-            f"No weighted estimate of {in_quotes(groups[a])} and {in_quotes(groups[b])}: {one.reason}."
+            f"No weighted estimate of {_named(groups[a])} and {_named(groups[b])}: {one.reason}."
             for (a, b), one in pairs.items()
             if not one.defined
         ),
