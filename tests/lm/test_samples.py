@@ -249,7 +249,7 @@ def test_models_are_compared_over_common_documents_with_holms_correction(tmp_pat
     assert both["c-a"]["p_holm"] > both["c-a"]["p"]
     page = language_model_page(record)
     assert page["finding"].startswith("2 of 6 others")
-    assert page["deck"].startswith("sums: acc, c minus a +")
+    assert page["deck"].startswith("Namely sums: acc, c minus a +")
     html = render(page)
     assert "c minus a" in html
     assert "99 + 1" not in html  # no text of a document

@@ -447,7 +447,7 @@ def test_a_comparison_comes_back_from_its_json() -> None:
         ("attention gap", ["50.0% of 9 pairs", "20.0%", "+0.300, interval +0.200 to +0.400"]),
         (
             "language models",
-            ["1 of 1 bias score ", "stereotype score −0.100, interval −0.150 to −0.050", "0 of 1 other"],
+            ["1 of 1 bias score ", "stereotype score −0.100, 95% interval −0.150 to −0.050", "0 of 1 other"],
         ),
     ],
 )

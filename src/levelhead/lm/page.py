@@ -189,7 +189,7 @@ def _of_scores(main: Sequence[Record], name: str, told: bool) -> list[str]:
         for one, figure in figures
         if not figure.low <= one["main"]["ideal"] <= figure.high
     ]
-    rest = f"{_some(apart)}." if apart else "That is a finding about these items, not about the model."
+    rest = f"Namely {_some(apart)}." if apart else "That is a finding about these items, not about the model."
     differ = "differs measurably from its ideal" if len(figures) == 1 else "differ measurably from their ideal"
     return [f"{len(apart)} of {counted(len(figures), 'bias score')} of {name} {differ}.", rest]
 
@@ -207,7 +207,7 @@ def _of_differences(pairs: Sequence[Record], names: list[str]) -> list[str]:
                        ("other", [one for one in pairs if one["side"] != "bias"])):  # fmt: skip
         told = [f"{_pair_name(one, names)} {_said(one['difference'], signed=True)}" for one in some if _decided(one)]
         said += [f"{len(told)} of {counted(len(some), kind)}"] if some else []
-        lines += [f"{_some(told)}."] if told else []
+        lines += [f"Namely {_some(told)}."] if told else []
     return [f"{joined(said)} differ measurably between {between}, adjusted by Holm.", *lines]
 
 
