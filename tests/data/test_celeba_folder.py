@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from drawing import picture
 
 from levelhead.data import CelebAFolder
@@ -43,11 +42,3 @@ def test_a_nested_folder_of_pictures_is_found(tmp_path: Path) -> None:
     folder.mkdir()
     (tmp_path / "pictures").rename(folder / "img_align_celeba")
     assert CelebAFolder(root=tmp_path).examples("train").fingerprint == expected
-
-
-def test_examples_do_not_need_the_sensitive_column(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    whole = CelebAFolder(root=write(tmp_path / "whole")).examples("train")
-    data = CelebAFolder(root=write(tmp_path / "bare", {"Blond_Hair": COLUMNS["Blond_Hair"]}))
-    data.check()
-    assert "celeba has no column 'Male' (data.sensitive)" in caplog.text
-    assert data.examples("train").fingerprint == whole.fingerprint

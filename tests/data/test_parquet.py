@@ -77,17 +77,6 @@ def test_training_reads_only_picture_and_target(tmp_path: Path, monkeypatch: pyt
     assert opened == [["Blond_Hair"], ["image.bytes"]]
 
 
-def test_an_absent_sensitive_column_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    CelebA(root=celeba(tmp_path), sensitive=("Male", "Young", "Bald")).check()
-    file = utkface(tmp_path) / "utkface64" / "test.parquet"
-    pq.write_table(pq.read_table(file).drop_columns(["race"]), file)
-    UTKFace(root=tmp_path).check()
-    assert [record.message.partition(" has ")[2] for record in caplog.records] == [
-        "no column 'Young' and no column 'Bald' (data.sensitive): training does not need it, evaluation does.",
-        "no column 'race' (data.sensitive): training does not need it, evaluation does.",
-    ]
-
-
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("data", "rows"),
