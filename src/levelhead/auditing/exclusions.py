@@ -120,6 +120,12 @@ PAIRS = (
     ),
     Pair(
         "numbers",
+        ("control",),
+        "{control} compares rates of classes, not errors of {numbers}: audit its levels one by one, or cross them with "
+        "{intersect}.",
+    ),
+    Pair(
+        "numbers",
         ("against",),
         "{against} compares predicted classes. For a change of {numbers}, name the absolute errors of the old model as "
         "{label} and those of the new one as {prediction}.",

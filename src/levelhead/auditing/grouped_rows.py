@@ -22,16 +22,12 @@ class GroupedRows:
     Attributes:
         rows: the columns of the rows, in memory.
         groups: the groups of each column, in their order.
-        control: the name of the control column, or of several crossed.
-        levels: its levels, in their order.
         warnings: of groups that are written nearly alike.
         reading: says what a frequency table counts.
     """
 
     rows: Rows
     groups: Mapping[Key, Sequence[Key]]
-    control: Key
-    levels: Sequence[Key]
     warnings: list[str]
     reading: tuple[str, ...]
 
@@ -39,24 +35,17 @@ class GroupedRows:
     def read(cls, source: Source, roles: Roles, options: AuditOptions, rows: Rows, *, one_by_one: bool = False) -> Self:
         """Read all rows of a table into ``rows``; ``one_by_one``: a row that counts several people becomes several."""
         check_level(options.level)
-        cuts = cut_points(source, options.bins, [*roles.groups, *roles.levels], roles.count)
-        named = {"group": (roles.groups, options.intersect), "level": (roles.levels, len(roles.levels) > 1)}
-        tallies = {
-            kind: Tally("", "", {name: source.title(name) for name in names}, crossed, frozenset(cuts))
-            for kind, (names, crossed) in named.items()
-        }
+        cuts = cut_points(source, options.bins, roles.groups, roles.count)
+        tally = Tally("", "", {name: source.title(name) for name in roles.groups}, options.intersect, frozenset(cuts))
         people = 0
         for columns in roles.batches(source, cuts):
             words: dict[str, Any] = columns
             if roles.count is not None:
                 people += int(words["count"].sum())
                 words = repeated(words, len(rows)) if one_by_one else words
-            for kind, tally in tallies.items():
-                tally.group_columns({name: words[f"{kind} {name}"] for name in tally.groups}, words.get("count"))
+            tally.group_columns({name: words[f"group {name}"] for name in roles.groups}, words.get("count"))
             rows.add(words)
         reading = () if roles.count is None else (count_sentence(source.called(roles.count), people),)
-        (groups, warnings), (levels, _) = (groups_of(tally, cuts) for tally in tallies.values())
-        for tally in tallies.values():
-            tally.refuse_ids(options.min_count)
-        control: Key = next(reversed(levels), "")
-        return cls(rows, groups, control, levels.get(control, ()), warnings, reading)
+        groups, warnings = groups_of(tally, cuts)
+        tally.refuse_ids(options.min_count)
+        return cls(rows, groups, warnings, reading)

@@ -27,11 +27,8 @@ from levelhead.auditing.options import (
     AuditOptions,
     Roles,
     left_out,
-    no_level_error,
-    no_level_sentence,
 )
-from levelhead.auditing.regression_rows import PLACES, QUANTITIES, Column, ErrorRows, MeanStrata, figures_of
-from levelhead.auditing.strata import ControlFound, controlled
+from levelhead.auditing.regression_rows import PLACES, QUANTITIES, Column, ErrorRows, figures_of
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import Key, attribute_names, by_names, group_name
 from levelhead.report import wide
@@ -71,8 +68,7 @@ class RegressionAudit(Report):
     ``overall`` all rows. ``explained`` is the share of the label's variance that predictions explain (R squared).
     ``pairs`` are the differences of two groups, the clearest and largest of each column and quantity; their intervals
     allow for all ``comparisons``. ``reference`` names the group that pairs are with, by column. ``continuous`` has how
-    errors change along columns of numbers, and ``control`` differences within levels of another column. ``reading``
-    says how a file was read that is not a plain csv.
+    errors change along columns of numbers. ``reading`` says how a file was read that is not a plain csv.
 
     Examples:
         >>> import levelhead as lh
@@ -84,7 +80,7 @@ class RegressionAudit(Report):
     """
 
     kind: ClassVar[str] = "regression audit"
-    optional: ClassVar[Collection[str]] = ("about", "reading", "reference", "continuous", "control")
+    optional: ClassVar[Collection[str]] = ("about", "reading", "reference", "continuous")
 
     by_attribute: dict[Key, dict[Key, RegressionFigures]]
     overall: RegressionFigures
@@ -98,7 +94,6 @@ class RegressionAudit(Report):
     continuous: AlongFound | None = None
     reading: tuple[str, ...] = ()
     reference: Mapping[str, str] = field(default_factory=dict)
-    control: ControlFound | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
@@ -119,7 +114,6 @@ class RegressionAudit(Report):
         for one in self.pairs:
             both = wide.Pair(one.first.group, one.second.group)
             yield one.column, both, f"{one.quantity}_difference", one.difference
-        yield from self.control.figures() if self.control else ()
         yield from self.continuous.figures() if self.continuous else ()
 
     def compares(self, attribute: str, group: Key, figure: str) -> bool:
@@ -130,7 +124,7 @@ class RegressionAudit(Report):
 def errors_of(source: Source, roles: Roles, options: AuditOptions) -> RegressionAudit:
     """Measure the errors of a table of predicted numbers, and compare its groups."""
     rows = ErrorRows.of(source, roles, options)
-    whole, by_group, by_level = rows.errors()
+    whole, by_group = rows.errors()
     (overall,) = _figures(whole, options.level)
     explained = math.nan
     if whole.squares[0, 0] > 0:
@@ -151,24 +145,10 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
     found = compare(
         [one for key, column in columns.items() for one in column.means(by_group[key])], level=options.level
     )
-    along, control = None, None
+    along = None
     if roles.along:
         errors = rows.rows.whole("prediction") - rows.rows.whole("label")
         along = AlongFound.of(errors, rows.rows, roles.along, options, fraction=False)
-    if roles.levels:
-        counts = dict(zip(rows.levels, ~rows.without_level, strict=True))
-        if not any(counts.values()):
-            raise no_level_error(roles.levels)
-        strata = [
-            one
-            for key, column in columns.items()
-            for one in MeanStrata.of(column, by_level[key], counts, len(rows.groups[key]), options.min_count)
-        ]
-        name = ", ".join(roles.levels)
-        plain = next((one.about for one in _first(found.pairs)), None)
-        control = controlled(strata, name, level=options.level, reference=to, plain=plain)
-        if without := overall.n - int(strata[0].size.sum()):
-            warnings.append(no_level_sentence(name, without))
     return RegressionAudit(
         by_attribute,
         overall,
@@ -182,7 +162,6 @@ def errors_of(source: Source, roles: Roles, options: AuditOptions) -> Regression
         along,
         reading=rows.reading,
         reference=to,
-        control=control,
     )
 
 
@@ -240,14 +219,8 @@ def _first(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def regression_leads(found: RegressionAudit) -> list[Lead]:
-    """Say which groups' errors differ most, in mean and in size, or that these rows cannot tell.
-
-    Levels come first, where there are some and they can be compared.
-    """
-    within = found.control.leads if found.control else []
+    """Say which groups' errors differ most, in mean and in size, or that these rows cannot tell."""
     leads = [_pair_lead(found, one) for one in _first(found.pairs)] or [Lead((NOTHING_COMPARED,))]
-    first = 1 if within and within[0].quantity else 0
-    leads = [*within[:first], *leads, *within[first:]]
     overall = found.overall
     explained = (
         "" if not found.explained >= 0 else f" Predictions explain {number(100 * found.explained)}% of the variance."

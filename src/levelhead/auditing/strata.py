@@ -19,7 +19,7 @@ from levelhead.metrics.names import Key
 from levelhead.report import wide
 from levelhead.report.headline import Lead
 from levelhead.report.sentences import gap_words, named_group
-from levelhead.report.text import Record, counted, digits, joined, number, short
+from levelhead.report.text import Record, counted, joined, number, short
 from levelhead.report.wide import Fraction
 from levelhead.types import Estimate, in_quotes, listed
 
@@ -31,7 +31,7 @@ class Stratified(ABC):
     Attributes:
         column: the sensitive column.
         name: of the figure.
-        of_class: the class that a rate is of; None: the figure is a mean, in a unit of its own.
+        of_class: the class that the rate is of.
         levels: names of the levels.
         groups: names of the groups.
         value: the figure, (levels, groups).
@@ -46,7 +46,7 @@ class Stratified(ABC):
 
     column: str
     name: str
-    of_class: str | None
+    of_class: str
     levels: Sequence[str]
     groups: Sequence[str]
     value: FloatArray
@@ -179,16 +179,15 @@ def _leads(result: Record, lacking: Lead | None = None) -> list[Lead]:
         reason = f"no stratum has {few} of both under it"
         return [Lead((f"{within}, the {_called(lacking.quantity)} of {both} cannot be compared: {reason}.",))]
     pair = result["pairs"][0]
-    of_rate, figure = pair["class"] is not None, Estimate(pair["difference"], pair["low"], pair["high"], 0)
-    of_class = f" of “{short(pair['class'], 40)}”" if of_rate else ""
+    figure, of_class = Estimate(pair["difference"], pair["low"], pair["high"], 0), short(pair["class"], 40)
     sides = [pair[side] for side in ("first", "second")]
-    values = [f"{number(100 * one['value'])}%" if of_rate else digits(one["value"]) for one in sides]
+    values = [f"{number(100 * one['value'])}%" for one in sides]
     names = [named_group(pair["attribute"], one["group"]) for one in sides]
     first, second = (f"{value} for {name}" for value, name in zip(values, names, strict=True))
-    plain = f"{number(100 * pair['plain'], signed=True)} points" if of_rate else digits(pair["plain"])
+    plain = f"{number(100 * pair['plain'], signed=True)} points"
     told = Lead(
-        (f"{within}, the {_called(pair['rate'])}{of_class} is ", first, " and ", second),
-        f"{gap_words(figure, fraction=of_rate)}. Without strata, over the same rows, the difference is {plain}.",
+        (f"{within}, the {_called(pair['rate'])} of “{of_class}” is ", first, " and ", second),
+        f"{gap_words(figure)}. Without strata, over the same rows, the difference is {plain}.",
         pair["attribute"],
         pair["rate"],
         pair["class"],
@@ -226,10 +225,8 @@ class ControlFound(Found):
         """Yield the differences within levels, of each class where there are several."""
         several = len({one["class"] for one in self["pairs"]}) > 1
         for one in self["pairs"]:
-            figure = f"{one['rate']}_difference_within_levels" + (
-                f"[{one['class']}]" if several and one["class"] else ""
-            )
+            figure = f"{one['rate']}_difference_within_levels" + (f"[{one['class']}]" if several else "")
             both = wide.Pair(one["first"]["group"], one["second"]["group"])
             rows = one["first"]["rows"] + one["second"]["rows"]
             found = Estimate(one["difference"], one["low"], one["high"], rows)
-            yield one["attribute"], both, figure if one["class"] is None else Fraction(figure), found
+            yield one["attribute"], both, Fraction(figure), found

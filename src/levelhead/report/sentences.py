@@ -20,7 +20,6 @@ from levelhead.report.headline import Lead
 from levelhead.report.text import (
     Record,
     counted,
-    digits,
     estimate_from_dict,
     joined,
     number,
@@ -375,16 +374,13 @@ def _pair_lead(pair: Record, words: Words, *, at_most: float | None = None, comp
     )  # fmt: skip
 
 
-def gap_words(figure: Estimate, *, fraction: bool = True) -> str:
-    """Say how much larger a first share is than a second, or a mean in its own unit, and how sure that is."""
+def gap_words(figure: Estimate) -> str:
+    """Say how much larger a first share is than a second, and how sure that is."""
     size = figure if figure.value > 0 else turned(figure, 0)
     way = "higher" if figure.value > 0 else "lower"
-    if not fraction:
-        found, ends = f"{digits(size.value)} {way}", f"{digits(size.low)} to {digits(size.high)}"
-    else:
-        points, ends = number(100 * size.value), percent_ends(size)
-        found = f"{points} points {way}" if points != "0.0" else "no measured difference"
-    return f"{found}, interval {ends}{'' if size.low > 0 else '; inconclusive'}"
+    points = number(100 * size.value)
+    found = f"{points} points {way}" if points != "0.0" else "no measured difference"
+    return f"{found}, interval {percent_ends(size)}{'' if size.low > 0 else '; inconclusive'}"
 
 
 TURNED = {
