@@ -138,13 +138,13 @@ def rooms_of_code(source: Path) -> dict[str, int]:
 
 
 def options_of_verbs() -> dict[str, int]:
-    """Return how many options each verb of the command line has, and all verbs, counted from the app itself."""
+    """Return how many options each verb has, and all verbs, counted from the app; a hidden one only refuses."""
     import typer
 
     from levelhead.cli.app import app
 
     def verbs(command: typer.core.TyperCommand, name: str) -> Iterator[tuple[str, int]]:
-        yield name, sum(one.param_type_name == "option" for one in command.params)
+        yield name, sum(one.param_type_name == "option" and not one.hidden for one in command.params)
         for own, inner in getattr(command, "commands", {}).items():
             yield from verbs(inner, f"{name} {own}".strip())
 

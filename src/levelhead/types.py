@@ -314,11 +314,7 @@ def require_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> 
     """
     for name in wanted:
         if name not in there:
-            likely = [other for other in there if len(other) <= LONGEST_NAME]
-            near = difflib.get_close_matches(name[:LONGEST_NAME], likely, 1) or [
-                other for other in likely if other.lower() == name.lower()
-            ]
-            hint = f" Did you mean {quoted(near[0])}?" if near else ""
+            hint = _meant(name, there)
             parts = [one.strip() for one in name.split(",")]
             if len(parts) > 1 and set(parts) <= set(there):
                 hint = f" For {len(parts)} columns, repeat the option, with one name each."
@@ -349,5 +345,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Return a sentence that names the nearest known word, if one is near, and all of them."""
     if not (words := list(known)):
         return "None is known there."
-    close = difflib.get_close_matches(word[:LONGEST_NAME], words, n=1, cutoff=0.5)
-    return (f"Did you mean {quoted(close[0])}? " if close else "") + f"Known: {listed(words)}."
+    return f"{_meant(word, words)} Known: {listed(words)}.".lstrip()
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the nearest known word of about that length, if one is near."""
+    likely = {one.lower(): one for one in known if 0.6 < len(one) / max(len(word), 1) < 1.7}
+    near = difflib.get_close_matches(word.lower(), likely, 1, cutoff=0.65) if len(word) <= LONGEST_NAME else []
+    return f" Did you mean {quoted(likely[near[0]])}?" if near else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,15 @@ from levelhead.cli.options import (
     Threshold,
     opened,
 )  # fmt: skip
+from levelhead.types import ConfigError
+
+
+def _refuse_prediction(column: str | None) -> None:
+    if column is not None:
+        raise ConfigError(
+            "explain needs a score for each row, such as a probability: --score COLUMN. Decisions can be audited: "
+            f"levelhead audit FILE --label COLUMN --prediction {shlex.quote(column)} --group COLUMN"
+        )
 
 
 def explain_command(
@@ -31,6 +41,7 @@ def explain_command(
     ] = None,
     label: LabelColumn = None,
     score: ScoreColumn = None,
+    prediction: Annotated[str | None, typer.Option(hidden=True, callback=_refuse_prediction)] = None,
     group: Annotated[
         list[str] | None,
         typer.Option(help="Column with the group; repeatable."),

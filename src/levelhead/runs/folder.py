@@ -53,7 +53,7 @@ from levelhead.storage import as_written, read_metrics, refuse_strange_files, wr
 from levelhead.training.checkpoint import EPOCHS
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.work import CONFIG, Work
-from levelhead.types import ConfigError, DataError, quoted
+from levelhead.types import ConfigError, DataError, listed, quoted
 
 REHEARSAL = "rehearsal.json"
 
@@ -93,8 +93,10 @@ def write_parquet(path: Path, frame: pd.DataFrame) -> None:
 def refuse_other_folder(folder: Path) -> None:
     """Raise :class:`~levelhead.types.DataError` unless ``folder`` is a run folder."""
     if not (folder / CONFIG).exists():
+        beside = sorted(one.parent.name for one in folder.parent.glob(f"*/{CONFIG}"))
+        there = f" Run folders in {folder.parent}: {listed(beside, 10)}." if beside else ""
         raise DataError(
-            f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `levelhead train` made."
+            f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `levelhead train` made.{there}"
         )
     refuse_strange_files(folder)
 
