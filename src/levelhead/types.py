@@ -349,7 +349,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """Return a question that names the nearest known word of about that length, if one is near."""
-    likely = {one.lower(): one for one in known if 0.6 < len(one) / max(len(word), 1) < 1.7}
+    """Return a question that names the nearest known word, if one is near and about as long or begins with it."""
+    alike = [one for one in known if one.startswith(word) or 0.6 < len(one) / max(len(word), 1) < 1.7]
+    likely = {one.lower(): one for one in alike}
     near = difflib.get_close_matches(word.lower(), likely, 1, cutoff=0.65) if len(word) <= LONGEST_NAME else []
     return f" Did you mean {quoted(likely[near[0]])}?" if near else ""

@@ -20,7 +20,7 @@ def test_every_figure_holds_where_the_assumption_does_and_few_audits_are_refused
     assert {one["trials"] for one in figures} >= {1000}
     assert min(one["trials"] for one in figures) >= 1000
     held = [one for one in figures if one["assumption_holds"] and one["refused"] <= 0.5 and one["coverage"] is not None]
-    page = (ROOT / "docs" / "missing-attributes.md").read_text()
+    page = (ROOT / "results" / "missing-attributes.md").read_text()
     assert f"({len(held)} of {len(figures)} figures)" in page
     for method, title in TITLES.items():
         shares = [one["coverage"] for one in held if one["method"] == method]
