@@ -81,7 +81,7 @@ def test_the_favourable_class_goes_by_the_name_or_the_position_of_a_class_label(
     turned = class_labels(PREDICTION.tolist(), ["yes", "no"])
     for predicted in (PREDICTION, np.where(PREDICTION, "no", "yes"), turned):
         found = lh.audit(labels, predicted, sensitive_features=SEX, favourable=favourable, replicates=100).to_dict()
-        (own,), (plain,) = (one["rates"]["group"]["outcomes"] for one in (found, expected))
+        own, plain = (one["rates"]["group"]["outcome"] for one in (found, expected))
         assert own["ratios"] == plain["ratios"]
 
 

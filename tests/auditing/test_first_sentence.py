@@ -60,7 +60,7 @@ def test_with_periods_their_change_stands_first() -> None:
     assert "selection rate" in finding, "the favourable outcome is what a plain audit is about"
     assert "control limits in 2014" in finding or "points per period" in finding
     assert change.reference == found.by_attribute["sex"].reference
-    assert classes.over_time.by_attribute["sex"][0].reference == classes.rates["sex"].outcomes[0].reference
+    assert classes.over_time.by_attribute["sex"][0].reference == classes.rates["sex"].outcome.reference
     one = lh.audit(frame["hired"], frame["hired"] * 0, replicates=100, **decisions)
     assert one.page()["finding"].startswith("The model predicts “0” for every row")
 
@@ -115,7 +115,7 @@ def test_numbers_within_strata_are_about_the_mean_of_the_plain_finding() -> None
 def test_the_lowest_ratio_of_all_columns_stands_first_on_screen_and_page() -> None:
     frame, options = drawn(**LEVELS)
     found = lh.audit(frame["y"], frame["p"], favourable=1, **options)
-    ratios = {name: one.outcomes[0].lowest_first[0] for name, one in found.rates.items()}
+    ratios = {name: one.outcome.lowest_first[0] for name, one in found.rates.items()}
     assert min(ratios, key=lambda name: ratios[name][1].value) == "education"
     assert found.more["finding"]["pair"]["rate"] == "false_positive_rate"
     finding = found.page()["finding"]

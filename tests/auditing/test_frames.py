@@ -1,16 +1,12 @@
-"""What a notebook does with an audit: tables of other libraries in; a frame, a drawing and HTML out."""
-
-import io
+"""What a notebook does with an audit: tables of other libraries in; a frame and HTML out."""
 
 import numpy as np
 import pandas as pd
 import pyarrow
 import pytest
-from matplotlib.figure import Figure
 
 import levelhead as lh
 from as_tables import audit_unrecorded, explain_columns
-from levelhead.metrics.names import RATE_TITLES
 from levelhead.report.result import COLUMNS
 
 ROWS = 200
@@ -126,30 +122,6 @@ def test_frames_of_other_audits():
     assert bounds.to_frame()["value"].isna().all()  # bounds, and no estimate
     assert set(bounds.to_frame()["figure"]) == set(bounds.gaps) | {f"{gap}_bounds" for gap in bounds.gaps}
     assert bounds.to_frame()["group"].str.contains(" minus ").all()
-
-
-def test_a_drawing_has_a_panel_for_each_rate_and_a_line_for_each_group():
-    result = lh.audit(LABEL, PREDICTION, sensitive_features={"sex": SEX, "$a$\x1b[2J": AGE}, min_count=100)
-    figure = result.plot()
-    assert isinstance(figure, Figure)
-    assert [panel.get_title("left") for panel in figure.axes] == [
-        RATE_TITLES[name] for name in ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
-    ]
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["men", "women"]
-    low, high = (100 * getattr(result.groups["men"].rates["selection_rate"], end) for end in ("low", "high"))
-    drawn = figure.axes[0].collections[0].get_segments()[0][:, 0]
-    assert drawn.tolist() == pytest.approx([low, high])
-    figure.savefig(io.BytesIO(), format="png", dpi=30)
-    result.plot("$a$\x1b[2J", rates=["accuracy"]).savefig(io.BytesIO(), format="png", dpi=30)
-
-
-def test_many_groups_and_classes_are_drawn():
-    rng = np.random.default_rng(0)
-    label, prediction = rng.integers(0, 3, (2, 3000))
-    groups = np.char.add("g", (np.arange(3000) % 45).astype(str))
-    figure = lh.audit(label, prediction, sensitive_features=groups, replicates=100).plot()
-    assert len(figure.axes) == 4
-    assert len(figure.axes[0].get_yticklabels()) == 40
 
 
 def test_a_notebook_shows_the_tables():

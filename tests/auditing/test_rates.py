@@ -94,10 +94,8 @@ def four_fifths(shares: dict[str, tuple[int, int]] = DENIED, **options: Any) -> 
 
 def test_without_a_favourable_class_there_is_no_four_fifths_verdict() -> None:
     """The positive class is "denied", the second in sorted order: its ratio would accuse the men."""
-    ratios, question = four_fifths()
-    assert "“denied” is predicted for men 0.62 times as often as for women, interval 0.55 to 0.70" in ratios
-    assert "“approved” is predicted for women 0.40 times as often as for men, interval 0.31 to 0.51" in ratios
-    assert "name the favourable outcome: levelhead audit --favourable 'denied' or --favourable 'approved'" in question
+    (question,) = four_fifths()
+    assert "name the favourable outcome: levelhead audit --favourable CLASS" in question
 
 
 @pytest.mark.parametrize("positive", [None, "denied", "approved"])
@@ -122,30 +120,21 @@ def test_each_group_below_four_fifths_gets_its_sentence_and_no_other() -> None:
     assert len(result.to_dict()["rates"]["group"]["sentences"]) == 14
 
 
-def test_the_json_has_both_outcomes_and_which_is_favourable() -> None:
+def test_the_json_has_the_ratios_of_the_favourable_outcome() -> None:
     plain, named = (ratios_of(favourable=one).to_dict()["rates"]["group"] for one in (None, "approved"))
-    assert plain["favourable"] is None
-    assert [one["outcome"] for one in plain["outcomes"]] == ["denied", "approved"]
-    assert plain["outcomes"][1]["reference"] == "men"
-    assert named["favourable"] == "approved"
-    assert named["outcomes"] == plain["outcomes"][1:]
-    assert named["outcomes"][0]["ratios"]["women"]["value"] == pytest.approx(0.4)
-    assert set(named["outcomes"][0]["ratios"]) == {"women", "others"}
+    assert plain["outcome"] is None
+    assert (named["outcome"]["outcome"], named["outcome"]["reference"]) == ("approved", "men")
+    assert named["outcome"]["ratios"]["women"]["value"] == pytest.approx(0.4)
+    assert set(named["outcome"]["ratios"]) == {"women", "others"}
     assert named["groups"] == plain["groups"]
 
 
 def test_three_classes_have_a_favourable_one_beside_a_positive_one() -> None:
     label = ["approve", "refer", "deny"] * 100
     predicted = ["approve"] * 100 + ["deny"] * 50 + ["approve"] * 40 + ["refer"] * 110
-    named, (ratios, question) = (
-        lh.audit(label, predicted, sensitive_features=["a"] * 150 + ["b"] * 150, replicates=100, **options).to_dict()[
-            "rates"
-        ]["group"]["sentences"]
-        for options in ({"positive": "deny", "favourable": "approve"}, {"positive": "deny"})
-    )
-    assert "the favourable outcome “approve” goes to b 0.40 times" in str(named)
-    assert "another class than the positive one is predicted for a" in ratios
-    assert "name the favourable outcome: levelhead audit --favourable CLASS" in question
+    groups, options = ["a"] * 150 + ["b"] * 150, {"positive": "deny", "favourable": "approve", "replicates": 100}
+    record = lh.audit(label, predicted, sensitive_features=groups, **options).to_dict()
+    assert "the favourable outcome “approve” goes to b 0.40 times" in record["rates"]["group"]["sentences"][0]
 
 
 def test_a_favourable_class_is_found_by_the_labels_word_and_among_scores() -> None:
@@ -155,13 +144,13 @@ def test_a_favourable_class_is_found_by_the_labels_word_and_among_scores() -> No
         label_map={"good": 1, "bad": 0}, favourable="bad", replicates=100,
     ).to_dict()["rates"]["sex"]  # fmt: skip
     plain = lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"], favourable=0, replicates=100).to_dict()
-    assert mapped["favourable"] == "0"  # as it is predicted
-    assert mapped["outcomes"][0]["ratios"] == plain["rates"]["sex"]["outcomes"][0]["ratios"]
+    assert mapped["outcome"]["outcome"] == "0"  # as it is predicted
+    assert mapped["outcome"]["ratios"] == plain["rates"]["sex"]["outcome"]["ratios"]
     scored = lh.audit(
         rows["y"], scores=rows["yhat"] * 0.5 + 0.2, threshold=0.5, sensitive_features=rows["sex"], favourable="0",
         replicates=100,
     ).to_dict()  # fmt: skip
-    assert scored["rates"]["sex"]["outcomes"] == plain["rates"]["sex"]["outcomes"]
+    assert scored["rates"]["sex"]["outcome"] == plain["rates"]["sex"]["outcome"]
 
 
 def of_selected(selected: np.ndarray, sizes: np.ndarray, **options: Any) -> Any:

@@ -256,7 +256,6 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "plan_audit": (lh.plan_audit, lambda: {"gap": 0.2, "rate": 0.3}),
     "privacy.randomize": (privacy.randomize, lambda: {"values": SEX, "epsilon": 1.0, "seed": 0}),
     "Response": (Response, lambda: {"flip": 0.1}),
-    "AuditResult.plot": (lambda **given: result().plot(**given), lambda: {"attribute": "group", "rates": None}),
     "fit_rule": (fit_rule, lambda: {"probability": SCORE, "group": SEX, "metric": "demographic_parity"}),
     "FittedRule.decide": (RULE.decide, lambda: {"probability": SCORE, "group": SEX}),
     "BiasRule": (

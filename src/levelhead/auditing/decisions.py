@@ -162,7 +162,6 @@ class DecisionAudit(Leading, Report):
                     groups=tuple(map(group_name, rates)),
                     values=tuple(one.value for one in rates.values()),
                     difference=apart,
-                    decided=apart.excludes_zero,
                     comparisons=self.comparisons,
                 )
                 yield lead, ratio

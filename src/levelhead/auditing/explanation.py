@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from levelhead.metrics.between import clearest
 from levelhead.metrics.names import Key
@@ -14,9 +14,6 @@ from levelhead.report.result import Report
 from levelhead.report.text import joined, percent, percent_ends
 from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate, in_quotes, printable
-
-if TYPE_CHECKING:
-    pass
 
 FIGURES = ("measured", "implied", "rho", "predicted", "rest")
 """Of each pair of groups."""
@@ -142,7 +139,7 @@ def _lead(column: str, pair: ExplainedPair, pairs: int) -> Lead:
     return Lead(
         ("Between ", first, " and ", second, f", the equalized-odds gap is {percent(pair.measured)} points"),
         f"interval {percent_ends(pair.measured)}, mean of both parts{of}.",
-        column, "measured", None, pair.groups, (), pair.measured, decided=pair.measured.excludes_zero,
+        column, "measured", None, pair.groups, (), pair.measured,
     )  # fmt: skip
 
 

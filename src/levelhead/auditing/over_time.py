@@ -57,8 +57,7 @@ class GapTrend(Finding):
     """One rate of one group beside the reference, over the periods in which both have enough rows.
 
     ``slope`` is the change of the difference from a period to the next, ``line`` the fitted difference in the first and
-    the last one, and ``p_value`` adjusted for all trends. ``scatter`` is the p-value of "periods lie around the line as
-    closely as the rows let them", ``first_outside`` the first period outside its limits.
+    the last one, and ``p_value`` adjusted for all trends. ``first_outside`` is the first period outside its limits.
     """
 
     group: str
@@ -68,9 +67,7 @@ class GapTrend(Finding):
     slope: Estimate
     line: tuple[float, float]
     p_value: float
-    scatter: float
     first_outside: str | None
-    left_out: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,7 @@ def _subject(name: str, one: GapTrend, what: str) -> tuple[str, ...]:
 def _about(name: str, one: GapTrend) -> Lead:
     """Return what a sentence on a trend is about, without its words."""
     groups, figure = (one.group, one.reference), one.slope
-    return Lead((), "", name, one.rate, None, groups, one.line, figure, decided=figure.excludes_zero)
+    return Lead((), "", name, one.rate, None, groups, one.line, figure)
 
 
 def _trend_lead(name: str, one: GapTrend, periods: Sequence[str]) -> Lead:
@@ -202,7 +199,7 @@ def _outside_lead(name: str, one: GapTrend) -> Lead:
         f"{number(100 * gap.high, signed=True)}."
     )
     pieces = _subject(name, one, f" first leaves its control limits in {printable(gap.period)}")
-    return replace(_about(name, one), pieces=pieces, rest=rest, values=gap.rates, decided=True)
+    return replace(_about(name, one), pieces=pieces, rest=rest, values=gap.rates, outside=True)
 
 
 def rate_changes(
@@ -271,9 +268,8 @@ def over_time(
             for place, (period, (n, (low, high), out, (own, other))) in enumerate(zip(there, rest, strict=True))
         )
         first = next((gap.period for gap in gaps if gap.outside), None)
-        left = tuple(period for period in periods if period not in there)
         names = (group_name(groups[key][at]), group_name(groups[key][to]))
-        found[key].append(GapTrend(*names, rate, gaps, one.slope, one.line, one.p_value, one.scatter, first, left))
+        found[key].append(GapTrend(*names, rate, gaps, one.slope, one.line, one.p_value, first))
     for trends_of in found.values():
         trends_of.sort(key=lambda one: (not one.slope.excludes_zero, one.first_outside is None, *clearest(one.slope)))
     by_attribute = {key: tuple(trend) for key, trend in found.items()}

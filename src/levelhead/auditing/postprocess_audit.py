@@ -181,9 +181,8 @@ class Postprocessed(Leading, Report):
             head = (
                 f"the rule changed the gap in {subject} from {number(100 * gap.old)} to {number(100 * gap.new)} points"
             )
-            more: Record = {"values": (gap.old, gap.new), "decided": gap.difference.excludes_zero}
             size, about = f"{_change(gap.difference)}{part}.", (group_name(self.column), metric)
-            leads = [Lead((f"{where}, {head}",), size, *about, difference=gap.difference, **more)]
+            leads = [Lead((f"{where}, {head}",), size, *about, values=(gap.old, gap.new), difference=gap.difference)]
             exceeds = f"That exceeds the bound of {number(100 * self.rule.delta)} points."
             lines = [*([exceeds] if gap.new > self.rule.delta else []), *self._alike(), *lines, *self._turned()]
         else:

@@ -272,9 +272,9 @@ def ranking_leads(result: RankingAudit) -> list[Lead]:
                 leads.append(_lead(name, group_name(group), one, result))
     if not leads:
         return [Lead(("No two groups have enough rows to be compared.",))]
-    leads.sort(key=lambda one: (not one.decided, -abs(math.log(max(one.difference.value, 1e-9)))))
+    leads.sort(key=lambda one: (not one.outside, -abs(math.log(max(one.difference.value, 1e-9)))))
     none = f"No group’s share of the top {result.top:,} differs measurably from its share of all rows."
-    return [one for one in leads if one.decided] or [leads[0], Lead((none,))]
+    return [one for one in leads if one.outside] or [leads[0], Lead((none,))]
 
 
 def _lead(name: str, group: str, one: GroupPlaces, result: RankingAudit) -> Lead:
@@ -287,7 +287,7 @@ def _lead(name: str, group: str, one: GroupPlaces, result: RankingAudit) -> Lead
     )
     return Lead(
         (by, named_group(name, group), f" holds {shares} of all rows"), rest, name, "share_of_top", None, (group,),
-        (one.share_of_top.value,), one.representation, 1.0, one.p_value <= 1 - result.level,
+        (one.share_of_top.value,), one.representation, 1.0, outside=one.p_value <= 1 - result.level,
     )  # fmt: skip
 
 

@@ -51,6 +51,9 @@ from levelhead.report.wide import RATIO_OF_RATES, Fraction
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 FOUR_FIFTHS = 0.8
+ASK_FAVOURABLE = (
+    "For the four-fifths rule, name the favourable outcome: levelhead audit --favourable CLASS (favourable= in Python)."
+)
 
 
 @dataclass(frozen=True)
@@ -72,13 +75,12 @@ class GroupRates(Finding):
 class OutcomeRatios(Finding):
     """How often each group is predicted one outcome, as a ratio to the reference group; plain numbers, not percent.
 
-    ``outcome`` is a class as the user writes it; None: every class but the positive one. ``ratios`` has all other
-    groups, also those whose ratio is undefined.
+    ``outcome`` is a class as the user writes it. ``ratios`` has all other groups, also those whose ratio is undefined.
     """
 
     by_name: ClassVar = ("reference",)
 
-    outcome: str | None
+    outcome: str
     reference: Key | None
     ratios: dict[Key, Estimate]
 
@@ -92,9 +94,8 @@ class OutcomeRatios(Finding):
 class MoreRates(Finding):
     """The figures of one sensitive column; ``reference`` is the group that ratios are to, given by the user or not.
 
-    ``predictive_parity`` is the largest difference of precision between two groups. ``outcomes`` has the ratios that
-    the four-fifths rule is about: those of the ``favourable`` class, or, where it is None, of the positive class and of
-    what is not positive.
+    ``predictive_parity`` is the largest difference of precision between two groups. ``outcome`` has the ratios that
+    the four-fifths rule is about: those of the favourable class, where one is named.
     """
 
     by_name: ClassVar = ("reference",)
@@ -103,8 +104,7 @@ class MoreRates(Finding):
     predictive_parity: Estimate
     reference: Key | None
     reference_is_given: bool
-    favourable: str | None = None
-    outcomes: tuple[OutcomeRatios, ...] = ()
+    outcome: OutcomeRatios | None = None
 
 
 class Share(NamedTuple):
@@ -201,17 +201,13 @@ def more_rates(
         share, missed, alarm = (each.of(i, min_count, level) for each in (precise, missing, alarms))
         balanced = mean_of(missed, alarm, together=isinstance(weighted, ClusteredCounts))
         found[key] = GroupRates(share, missed, balanced, ratios[0][i], ratios[1][i])
-    texts = [(words or {}).get(str(one), str(one)) for one in counts.classes]
-    wanted: list[tuple[str | None, Share]] = [(texts[positive], chosen)]
+    outcome = None
     if favourable is not None:
-        wanted = [(texts[favourable], one("selection_rate", favourable, by=every))]
-    elif len(texts) > 1:
-        wanted.append((texts[1 - positive] if len(texts) == 2 else None, one("selection_rate", 0)))
-    outcomes = []
-    for outcome, of in wanted:
+        of = one("selection_rate", favourable, by=every)
         to = referred(of)
         each = {key: ratio for key, ratio in zip(keys, of.ratios(to, *asked), strict=True) if ratio is not None}
-        outcomes.append(OutcomeRatios(outcome, None if to is None else keys[to], each))
+        name = str(counts.classes[favourable])
+        outcome = OutcomeRatios((words or {}).get(name, name), None if to is None else keys[to], each)
     own_options: dict[str, Any] = {"positive": 1, "level": level, "min_count": min_count}
     used = [names[i] for i in usable]
     # Precision is the true positive rate with label and prediction changed over.
@@ -223,24 +219,18 @@ def more_rates(
     if not gap.defined:
         few = f"fewer than two groups have {min_count} rows that are predicted positive"
         gap = Estimate.undefined(few, gap.n)
-    return MoreRates(
-        found,
-        gap,
-        None if place is None else keys[place],
-        reference is not None,
-        None if favourable is None else texts[favourable],
-        tuple(outcomes),
-    )
+    return MoreRates(found, gap, None if place is None else keys[place], reference is not None, outcome)
 
 
 def rate_leads(name: str, part: MoreRates) -> list[Lead]:
-    """Say how groups stand to four fifths of the favourable outcome, or both ratios if nobody said which that is.
+    """Say how groups stand to four fifths of the favourable outcome, or that nobody said which that is.
 
     The group that comes first gets a sentence, and so does each other one whose ratio is measured below four fifths.
     """
-    if part.favourable is None:
-        return _both_ratios(name, part)
-    ((outcome,), leads) = part.outcomes, list[Lead]()
+    if part.outcome is None:
+        return plainly([ASK_FAVOURABLE])
+    outcome, leads = part.outcome, list[Lead]()
+    start = f"By {printable(name)}, the favourable outcome “{short(outcome.outcome, 40)}” goes to "
     for key, one in outcome.lowest_first:
         if leads and one.value >= FOUR_FIFTHS:
             continue
@@ -249,18 +239,14 @@ def rate_leads(name: str, part: MoreRates) -> list[Lead]:
             verdict = f"inconclusive, {verdict}"
         assert outcome.reference is not None  # or there were no ratios
         groups = group_name(key), group_name(outcome.reference)
+        first, second = (named_group(name, group) for group in groups)
         leads.append(
             Lead(
-                _ratio_pieces(f"By {printable(name)}, the favourable outcome", name, outcome, groups, one),
+                (start, first, f" {one.value:.2f} times as often as to ", second),
                 f"interval {ratio_span(one)}, {verdict}.",
-                name,
-                "selection_rate",
-                groups=groups,
-                difference=one,
-                neutral=1.0,
-                decided=not undecided,
+                name, "selection_rate", groups=groups, difference=one, neutral=1.0,
             )
-        )
+        )  # fmt: skip
     return leads
 
 
@@ -278,43 +264,19 @@ def ratio_span(ratio: Estimate) -> str:
     return f"{number(ratio.low, 2)} to {number(ratio.high, 2) if math.isfinite(ratio.high) else 'any size'}"
 
 
-def _both_ratios(name: str, part: MoreRates) -> list[Lead]:
-    told = []
-    for one in part.outcomes:
-        for key, ratio in one.lowest_first[:1] if one.reference is not None else ():
-            pieces = _ratio_pieces("", name, one, (group_name(key), group_name(one.reference)), ratio)
-            told.append(f"{''.join(pieces)}, interval {ratio_span(ratio)}")
-    if not told:
-        return []
-    texts = [one.outcome for one in part.outcomes if one.outcome is not None]
-    classes = " or ".join(f"--favourable {quoted(text)}" for text in texts) if len(texts) > 1 else "--favourable CLASS"
-    ask = f"name the favourable outcome: levelhead audit {classes} (favourable= in Python)"
-    return plainly([f"By {printable(name)}, {'; '.join(told)}.", f"For the four-fifths rule, {ask}."])
-
-
-def _ratio_pieces(
-    start: str, name: str, outcome: OutcomeRatios, groups: Sequence[str], ratio: Estimate
-) -> tuple[str, ...]:
-    """Say how often a group gets an outcome, beside another one."""
-    what = "another class than the positive one" if outcome.outcome is None else f"“{short(outcome.outcome, 40)}”"
-    verb, to = ("goes", "to") if start else ("is predicted", "for")
-    first, second = (named_group(name, group) for group in groups)
-    return f"{start} {what} {verb} {to} ".lstrip(), first, f" {ratio.value:.2f} times as often as {to} ", second
-
-
 class RateFindings(Found):
     """The figures of each sensitive column."""
 
     @property
     def leads(self) -> list[Lead]:
         """One ratio of each column, the lowest first, where the favourable outcome is known."""
-        leads = [rate_leads(self.names[key], one)[:1] for key, one in self.items() if one.favourable is not None]
+        leads = [rate_leads(self.names[key], one)[:1] for key, one in self.items() if one.outcome is not None]
         return sorted(itertools.chain(*leads), key=lambda one: lowest(one.difference))
 
     @property
     def references(self) -> dict[Key, Key]:
         """The group that ratios of the favourable outcome are to, by column, where one was named."""
-        known = {key: one.outcomes[0].reference for key, one in self.items() if one.favourable is not None}
+        known = {key: one.outcome.reference for key, one in self.items() if one.outcome is not None}
         return {key: to for key, to in known.items() if to is not None}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
@@ -325,10 +287,10 @@ class RateFindings(Found):
                 names = [one.name if one.name.endswith("_ratio") else Fraction(one.name) for one in fields(own)]
                 figures = {one: getattr(own, one) for one in names}
                 of_positive = figures.pop("selection_ratio")
-                if found.favourable is None:
+                if found.outcome is None:
                     figures[RATIO_OF_RATES] = of_positive
                 else:
-                    figures["selection_ratio"] = found.outcomes[0].ratios.get(group)
+                    figures["selection_ratio"] = found.outcome.ratios.get(group)
                 yield from ((self.names[key], group, name, one) for name, one in figures.items() if one is not None)
 
 

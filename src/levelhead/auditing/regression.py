@@ -250,7 +250,7 @@ def _pair_lead(found: RegressionAudit, pair: Pair) -> Lead:
         pieces, rest = (f"{where}{off} ", first, " and ", second, " on average"), f"a difference of {size}, {rest}"
     return Lead(
         pieces, rest, pair.column, pair.quantity, None, sides, tuple(ends), pair.difference,
-        decided=pair.decided, comparisons=found.comparisons,
+        comparisons=found.comparisons,
     )  # fmt: skip
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from levelhead.auditing.continuous import ContinuousGap
 from levelhead.auditing.figures import AttributeAudit, GroupFigures
 from levelhead.auditing.finding import detectable_figure
-from levelhead.auditing.frames import draw_rates
 from levelhead.auditing.over_time import OverTime
 from levelhead.auditing.own_metrics import OwnMetric
 from levelhead.auditing.paired_answer import PairedAudit
@@ -29,7 +28,6 @@ from levelhead.types import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -209,7 +207,3 @@ class AuditResult(Report):
     def pairs(self) -> pd.DataFrame:
         """Differences of two groups, the clearest and largest first: first, second, figure, value, low, high."""
         return wide.pairs(self)
-
-    def plot(self, attribute: str | None = None, rates: Sequence[str] | None = None) -> Figure:
-        """Return a matplotlib figure of the groups' rates (:func:`levelhead.auditing.frames.draw_rates`)."""
-        return draw_rates(self, attribute, rates)

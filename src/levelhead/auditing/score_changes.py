@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.metrics.between import difference_of, shared
+from levelhead.metrics.between import shared
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.report.headline import Lead
@@ -22,15 +22,14 @@ from levelhead.types import Estimate, printable
 
 @dataclass(frozen=True)
 class AreaChange(Finding):
-    """One group: the AUC of the ``old`` and the ``new`` scores, its ``change``, and how that differs from another's.
+    """One group: the AUC of the ``old`` and the ``new`` scores, and its ``change``.
 
-    ``beside`` is the change less that of the largest group, which has None. Intervals hold for all groups together.
+    Intervals hold for all groups together.
     """
 
     old: float
     new: float
     change: Estimate
-    beside: Estimate | None = None
 
 
 def area_changes(
@@ -66,14 +65,11 @@ def area_changes(
         label[rows], member[rows], named, positive=True, baseline="old", level=shared(level, len(kept)),
         clusters=None if cluster is None else cluster[rows],
     )  # fmt: skip
-    largest = int(kept[np.argmax(sizes[kept].sum(-1))])
-    changes = {at: change for at in kept.tolist() if (change := found["new"][str(at)][1]) is not None}
-    result = {}
-    for at, change in changes.items():
-        old, new = (found[side][str(at)][0].value for side in named)
-        both = at != largest and change.defined and changes[largest].defined
-        result[groups[at]] = AreaChange(old, new, change, difference_of(change, changes[largest]) if both else None)
-    return result
+    return {
+        groups[at]: AreaChange(*(found[side][str(at)][0].value for side in named), change)
+        for at in kept.tolist()
+        if (change := found["new"][str(at)][1]) is not None
+    }
 
 
 def area_leads(name: str, areas: dict[Key, AreaChange]) -> list[Lead]:

@@ -194,7 +194,6 @@ def _leads(result: Record, lacking: Lead | None = None) -> list[Lead]:
         tuple(one["group"] for one in sides),
         tuple(one["value"] for one in sides),
         figure,
-        decided=figure.excludes_zero,
         comparisons=result["comparisons"],
     )
     levels = len(pair["levels"]) + len(pair["left_out"])

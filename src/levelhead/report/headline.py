@@ -28,7 +28,7 @@ class Lead(Finding):
         values: their figures, or the figures before and after a change; fractions where they are shares.
         difference: of the values, or their ratio.
         neutral: the difference where there is no gap; 1 for a ratio.
-        decided: whether the difference is measurably another one.
+        outside: whether it is beyond limits of its own, whatever the interval.
         comparisons: how many the interval allows for.
     """
 
@@ -41,13 +41,18 @@ class Lead(Finding):
     values: tuple[float, ...] = ()
     difference: Estimate = NOT_COMPARED
     neutral: float = 0.0
-    decided: bool = False
     comparisons: int = 1
+    outside: bool = False
 
     @property
     def head(self) -> str:
         """The words without size and uncertainty, on one line."""
         return "".join(self.pieces).removesuffix(".")
+
+    @property
+    def decided(self) -> bool:
+        """Whether the difference is measurably another one than the neutral one."""
+        return bool(self.outside or self.difference.low > self.neutral or self.difference.high < self.neutral)
 
     @property
     def sentence(self) -> str:
@@ -61,7 +66,8 @@ class Lead(Finding):
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         found = {"head": self.head, **super().to_dict()}
-        return found | {"class": found.pop("of_class")}
+        del found["outside"]
+        return found | {"class": found.pop("of_class"), "decided": self.decided}
 
 
 class Leading(ABC):

@@ -287,7 +287,7 @@ class _Found:
     def _reference(self, column: str) -> str | None:
         """Return the group that ratios of a column are to: those of the favourable outcome, where one is named."""
         places = [(self.record.get(place) or {}).get(column) or {} for place in ("rates", "by_attribute")]
-        favourable = [one["outcomes"][0] for one in places if one.get("favourable") is not None and one.get("outcomes")]
+        favourable = [one["outcome"] for one in places if one.get("outcome")]
         return next((one["reference"] for one in [*favourable, *places] if one.get("reference")), None)
 
     def folded(self, source: str, more: Sequence[tuple[str, Sequence[Record]]]) -> list[tuple[str, Sequence[Record]]]:

@@ -275,7 +275,7 @@ def one_run_lead(figure: Estimate, attribute: str) -> Lead:
         "between training seeds."
     )
     head = f"{what} {percent(figure)} percentage points"
-    return Lead((head,), rest, attribute, "equalized_odds", difference=figure, decided=figure.excludes_zero)
+    return Lead((head,), rest, attribute, "equalized_odds", difference=figure)
 
 
 def _verdict(figure: Estimate) -> str:
@@ -338,9 +338,9 @@ def _model_leads(finding: Record) -> list[Lead]:
     head = f"The model is {'worse' if below else 'not measurably better'} than chance"
     size = f"balanced accuracy {percent(balanced)}%, interval {percent_ends(balanced)}"
     advice = "Are the classes swapped?" if below else "Its gaps say little."
-    rest, chance = f"{size}; chance is {number(100 * finding['chance'])}%. {advice}", finding["chance"]
-    more: Record = {"difference": balanced, "neutral": chance, "decided": below}
-    return [Lead((head,), rest, quantity="balanced_accuracy", **more)]
+    chance = finding["chance"]
+    rest = f"{size}; chance is {number(100 * chance)}%. {advice}"
+    return [Lead((head,), rest, quantity="balanced_accuracy", difference=balanced, neutral=chance)]
 
 
 def _pair_lead(pair: Record, words: Words, *, at_most: float | None = None, comparisons: int = 1) -> Lead:
@@ -370,7 +370,7 @@ def _pair_lead(pair: Record, words: Words, *, at_most: float | None = None, comp
         rest = f"{whole} {number(100 * most)} points."
     return Lead(
         (f"Among {whom}, {predicted}", first, " and ", second, end), rest, pair["attribute"], rate, of_class,
-        tuple(groups), tuple(values), figure, decided=figure.excludes_zero, comparisons=comparisons,
+        tuple(groups), tuple(values), figure, comparisons=comparisons,
     )  # fmt: skip
 
 
@@ -545,7 +545,7 @@ def change_lead(
         end: what follows from it.
         about: more of the :class:`~levelhead.report.headline.Lead`.
     """
-    about |= {"values": (old, new), "difference": change, "decided": change.excludes_zero}
+    about |= {"values": (old, new), "difference": change}
     first, last = (number(100 * one, signed=min(old, new) < 0) for one in (old, new))
     known = change.reason or "no interval"
     *whom, what = subject

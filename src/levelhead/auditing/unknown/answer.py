@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.labelled import FEWEST_SHOWN
@@ -17,9 +17,6 @@ from levelhead.report.result import Report
 from levelhead.report.text import number
 from levelhead.report.wide import Fraction, Pair
 from levelhead.types import Estimate, printable
-
-if TYPE_CHECKING:
-    pass
 
 TITLES = {
     "demographic_parity": RATE_TITLES["selection_rate"],
@@ -180,7 +177,7 @@ def _estimated(part: IndirectPart, pairs: Sequence[IndirectGap], column: str) ->
     else:
         ends = f"{points(figure.value)} points, {ends}"
     return Lead(
-        pieces, ends, column, one.gap, None, one.groups, (), figure, decided=figure.excludes_zero,
+        pieces, ends, column, one.gap, None, one.groups, (), figure,
         comparisons=len(pairs),
     )  # fmt: skip
 
