@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import logging
 import math
 from typing import Any
 
@@ -14,7 +12,7 @@ from test_model import make
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from levelhead.lm.capture import NAME, captured, prepare, release
+from levelhead.lm.capture import attending_plainly, captured
 from levelhead.lm.gap_analysis import attention_received
 from levelhead.lm.klaad import (
     Klaad,
@@ -31,11 +29,6 @@ from levelhead.lm.klaad import (
 STEREOTYPE = torch.tensor([[[1.0, 0, 0], [0.6, 0.4, 0], [0.7, 0.2, 0.1]]])
 ANTI = torch.tensor([[[1.0, 0, 0], [0.5, 0.5, 0], [0.5, 0.3, 0.2]]])
 ALL = torch.ones(1, 3, dtype=torch.bool)
-
-
-def mean_divergence(klaad: Klaad, weights: Tensor, places: Any) -> Tensor:
-    found, counted = klaad._divergences(weights, places)
-    return found.sum() / counted.sum()
 
 
 @pytest.fixture(scope="module")
@@ -81,31 +74,13 @@ def test_divergence_is_restricted_to_positions_that_belong_together() -> None:
     ANTI.requires_grad_(False).grad = None
 
 
-def test_heads_are_averaged_before_or_after_and_a_detached_target_does_not_move() -> None:
-    # Two heads that swap their attention: their mean is the same in both sentences, each head is not.
-    heads = torch.stack([ANTI[0], STEREOTYPE[0]])[None]
-    weights = torch.cat([heads, heads.flip(1)])
-    places = torch.arange(3).expand(2, 1, 3)
-    assert mean_divergence(Klaad(), weights, places).item() == pytest.approx(0, abs=1e-6)
-    both = (attention_kl(ANTI, STEREOTYPE, ALL) + attention_kl(STEREOTYPE, ANTI, ALL)) / 2
-    torch.testing.assert_close(mean_divergence(Klaad(per_head=True), weights, places), both)
-    weights = torch.stack([STEREOTYPE, ANTI]).requires_grad_()
-    moved, stays = (
-        torch.autograd.grad(mean_divergence(Klaad(detach_target=detach), weights, places), weights)[0]
-        for detach in (False, True)
-    )
-    assert moved[1].abs().max() > stays[1].abs().max() == 0
-    torch.testing.assert_close(stays[0], moved[0])
-
-
 def test_triplet_loss_and_pooling_by_hand() -> None:
     s, a, u = torch.tensor([[1.0, 0]]), torch.tensor([[0.0, 1]]), torch.tensor([[0.6, 0.8]])
     assert [triplet_losses(s, a, u, margin).item() for margin in (0.3, 0.5)] == pytest.approx([1.5, 1.7])
     assert triplet_losses(s, s, u, 0.1).tolist() == [0]  # near enough
     hidden, mask = torch.tensor([[[3.0, 0], [0, 8], [99, 99]]]), torch.tensor([[1, 1, 0]])
-    assert pooled(hidden, mask, normalized=False).tolist() == [[1.5, 4]]
-    assert pooled(hidden, mask, "last").tolist() == [[0, 1]]
-    assert pooled(hidden, mask).norm().item() == pytest.approx(1)
+    length = math.hypot(1.5, 4)
+    assert pooled(hidden, mask)[0].tolist() == pytest.approx([1.5 / length, 4 / length])
 
 
 def test_batch_has_three_sentences_a_triplet(batch: TripletBatch) -> None:
@@ -117,8 +92,6 @@ def test_batch_has_three_sentences_a_triplet(batch: TripletBatch) -> None:
     assert len(batch) == 4
     assert (batch.labels == -100).equal(batch.attention_mask == 0)
     assert batch.attention_mask.sort(descending=True).values.equal(batch.attention_mask)  # padding is on the right
-    assert words.decode(batch.input_ids[6][batch.target[6]]) == "it sleeps"
-    assert batch.target[0].sum() == 6  # no context: the whole sentence
     assert batch.shared[:, 1].T.tolist()[:3] == [[0, 0], [1, 1], [2, 2]]
     assert (batch.shared[0] >= 0).sum(-1).tolist() == [5, 3, 5, 6]  # pair 1 has 4 and 6 tokens, three in common
 
@@ -164,77 +137,33 @@ def network(family: str, attention: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("family", "attention", "why"),
+    ("family", "attention"),
     [
-        *((family, "eager", "") for family in (*FAMILIES, "gpt_oss")),
-        ("llama", "sdpa", ""),
-        ("gpt2", "sdpa", ""),
-        ("gemma2", "sdpa", "it caps attention logits"),
-        ("llama", "levelhead", "never forms its weights"),
-        ("falcon", "sdpa", "never forms its weights"),
-        ("falcon alibi", "sdpa", "never forms its weights"),
+        *((family, "eager") for family in (*FAMILIES, "gpt_oss")),
+        *((family, "sdpa") for family in ("llama", "gpt2", "gemma2", "falcon", "falcon alibi")),
+        ("llama", "levelhead"),
     ],
 )
 def test_captured_attention_and_hidden_states_are_those_of_transformers(
-    family: str, attention: str, why: str, batch: TripletBatch, caplog: pytest.LogCaptureFixture
+    family: str, attention: str, batch: TripletBatch
 ) -> None:
     given: Any = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
     eager = network(family, "eager")(**given, output_attentions=True)
     expected = eager.attentions[-1]
     assert expected.std() > 0.01  # or a wrong layer or mask would not show
     model = network(family, attention)
-    with caplog.at_level(logging.WARNING), captured(model, batch.input_ids) as seen:
-        after = model(**given).logits
-    assert caplog.text.count("switched to eager attention in all layers") == bool(why)
-    assert why in caplog.text
+    with attending_plainly(model):
+        with captured(model, batch.input_ids) as seen:
+            after = model(**given).logits
+        whole = model(**given, output_hidden_states=True).hidden_states[-1]
     assert seen.attention is not None
     assert seen.hidden is not None
     real = batch.attention_mask.bool()
     pick = real[:, None, :, None].expand_as(expected)
     torch.testing.assert_close(seen.attention[pick], expected[pick], atol=1e-5, rtol=1e-4)
-    whole = model(**given, output_hidden_states=True).hidden_states[-1]
     torch.testing.assert_close(seen.hidden[real], whole[real], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(after[real], eager.logits[real], atol=1e-4, rtol=1e-4)
-    release(model)
     assert model.config._attn_implementation == attention
-    assert family == "gemma2" or model(**given).logits.equal(network(family, attention)(**given).logits)
-
-
-def test_only_the_last_layer_is_switched(batch: TripletBatch) -> None:
-    model = language_model("llama", layers=3, attention="sdpa")
-    assert prepare(model, batch.input_ids) is model.model.layers[-1].self_attn
-    assert prepare(model, batch.input_ids) is model.model.layers[-1].self_attn
-    used = [layer.self_attn.config._attn_implementation for layer in model.model.layers]
-    assert used == ["sdpa", "sdpa", NAME]
-    twin = copy.deepcopy(model)
-    assert prepare(twin, batch.input_ids) is twin.model.layers[-1].self_attn
-    release(model)
-    assert model.model.layers[-1].self_attn.config is model.config
-    release(model)  # a second time does nothing
-
-
-def test_attention_memory_does_not_grow_with_depth(batch: TripletBatch) -> None:
-    length = batch.input_ids.shape[1]
-    rows = len(batch.input_ids)
-
-    def weights_kept(layers: int, attention: str = "sdpa") -> int:
-        model = language_model("llama", layers=layers, attention=attention).train()
-        storages: set[int] = set()
-        alive: list[Tensor] = []
-
-        def pack(tensor: Tensor) -> Tensor:
-            # Masks have one head; what is counted has a query row and a key column for each token, and real heads.
-            if tensor.shape[-2:] == (length, length) and tensor.numel() >= rows * 4 * length * length:
-                alive.append(tensor)
-                storages.add(tensor.untyped_storage().data_ptr())
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            Klaad()(model, batch)
-        return len(storages)
-
-    assert 0 < weights_kept(2) == weights_kept(6)
-    assert weights_kept(2, "eager") < weights_kept(6, "eager")  # the count can tell
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -276,7 +205,7 @@ def test_gradients_reach_the_last_queries_and_keys(family: str, checkpointing: b
         loss.backward()
         return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
-    half, logs = Klaad(per_head=True)(language_model(family).to(torch.bfloat16), batch)
+    half, logs = Klaad()(language_model(family).to(torch.bfloat16), batch)
     assert half.dtype == logs["kl"].dtype == torch.float32
     assert half.isfinite()
     found = gradients(checkpointing)
@@ -313,24 +242,8 @@ def test_a_part_of_weight_zero_is_not_computed(weights: Any, batch: TripletBatch
     loss, logs = Klaad(weights=weights)(model, batch)
     assert parts.keys() == {"ce", "kl", "triplet"} & logs.keys()
     assert sizes[-1] == (12 if "triplet" in parts else 8)
-    switched = model.model.layers[-1].self_attn.config._attn_implementation == NAME
-    assert switched == ("kl" in parts)
+    assert (model.config._attn_implementation == "eager") == ("kl" in parts)
     assert loss.item() == pytest.approx(sum(weight * logs[name].item() for name, weight in parts.items()), rel=1e-5)
-
-
-def test_options_change_what_they_name(batch: TripletBatch) -> None:
-    model = language_model("llama").eval()
-    plain = Klaad()(model, batch)[1]
-    for options, part in [
-        ({"per_head": True}, "kl"),
-        ({"pooling": "last"}, "triplet"),
-        ({"normalize": False}, "triplet"),
-        ({"margin": 0.4}, "triplet"),
-        ({"target_only": True}, "ce"),
-    ]:
-        changed = Klaad(**options)(model, batch)[1]  # type: ignore[arg-type]
-        differing = {name for name in ("ce", "kl", "triplet") if changed[name] != plain[name]}
-        assert differing == {part}, options
 
 
 def test_likelihood_gap_attention_received_and_entropy_by_hand() -> None:

@@ -33,7 +33,7 @@ from levelhead.runs.recipe import recipe_folder
 from levelhead.types import ConfigError, LevelheadError
 
 TRAIN = KlaadTrain(epochs=2, batch_size=1, accumulate=2, learning_rate=1e-3, device="cpu", log_every=1)
-CONFIG = KlaadConfig(klaad=Klaad(pooling="last"), train=TRAIN)
+CONFIG = KlaadConfig(train=TRAIN)
 
 
 class Killed(Exception):  # noqa: N818
@@ -90,7 +90,7 @@ def test_the_log_has_every_part(tmp_path: Path) -> None:
     held_out = [replace(TRIPLETS[0], term="robin")]
     train_klaad(model, tokenizer(), TRIPLETS, CONFIG, tmp_path, held_out=held_out)
     assert not model.training
-    assert model.model.layers[-1].self_attn.config is model.config  # it attends as it did
+    assert model.config._attn_implementation == "sdpa"  # it attends as it did
     first = rows(tmp_path)[0]
     assert {"loss", "ce", "kl", "triplet", "likelihood_gap", "entropy", "shared", "learning_rate"} <= first.keys()
     expected = 0.7 * first["ce"] + 0.15 * first["kl"] + 0.15 * first["triplet"]
@@ -126,7 +126,7 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(broken: str) -
     with pytest.raises(LevelheadError, match="Weights were not updated"):
         train_klaad(model, tokenizer(), TRIPLETS, CONFIG)
     assert all(tensor.allclose(before[name], equal_nan=True) for name, tensor in model.state_dict().items())
-    assert model.model.layers[-1].self_attn.config is model.config
+    assert model.config._attn_implementation == "sdpa"
 
 
 PUBLISHED = {

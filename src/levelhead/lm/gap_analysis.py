@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.attention.interface import evaluating
-from levelhead.lm.capture import captured, release
+from levelhead.lm.capture import attending_plainly, captured
 from levelhead.lm.klaad import attention_entropy, check_triplets, collate, cross_entropies
 from levelhead.lm.triplets import Triplet
 from levelhead.training.finite import refuse_not_finite
@@ -99,12 +98,11 @@ def pair_gaps(model: nn.Module, tokenizer: Any, triplets: Sequence[Triplet], bat
     device = next(model.parameters()).device
     order = sorted(range(len(triplets)), key=lambda row: len(f"{triplets[row].context} {triplets[row].stereotype}"))
     found: dict[int, PairGaps] = {}
-    with evaluating(model), ExitStack() as end:
-        end.callback(release, model)
+    with evaluating(model), attending_plainly(model):
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             batch = collate(tokenizer, [triplets[row] for row in rows])
-            count = len(batch)
+            count, lengths = len(batch), batch.attention_mask.sum(-1).tolist()
             ids, mask = batch.input_ids[: 2 * count].to(device), batch.attention_mask[: 2 * count].to(device)
             with captured(model, ids, hidden=False) as seen:
                 logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
@@ -116,19 +114,11 @@ def pair_gaps(model: nn.Module, tokenizer: Any, triplets: Sequence[Triplet], bat
             refuse_not_finite(
                 torch.tensor(costs).view(2, count).T, "cross-entropies", f"from pair {start} by length on"
             )
-            lengths = batch.attention_mask.sum(-1).tolist()
-            for one, row in enumerate(rows):
-                first, second = one, count + one
-                gaps, bearing = token_gaps(
-                    received[first, : lengths[first]],
-                    received[second, : lengths[second]],
-                    batch.input_ids[first, : lengths[first]].tolist(),
-                    batch.input_ids[second, : lengths[second]].tolist(),
-                )
-                found[row] = PairGaps(
-                    gaps,
-                    bearing,
-                    (entropies[first] + entropies[second]) / 2,
-                    costs[second] - costs[first],
-                )
+            for first, row in enumerate(rows):
+                second = count + first
+                got = (received[at, : lengths[at]] for at in (first, second))
+                read = (batch.input_ids[at, : lengths[at]].tolist() for at in (first, second))
+                gaps, bearing = token_gaps(*got, *read)
+                entropy = (entropies[first] + entropies[second]) / 2
+                found[row] = PairGaps(gaps, bearing, entropy, costs[second] - costs[first])
     return [found[row] for row in range(len(triplets))]

@@ -9,7 +9,7 @@
 
 Source: the KLAAD paper's equations, weights and margins. No code of its authors is known, and the description leaves
 heads, pooling and sentences of different lengths open: ``docs/klaad.md`` lists what is published and what is a choice
-made here. Every choice is a named option of :class:`Klaad`.
+made here.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from levelhead.arrays import check_fields, checked, shown
-from levelhead.lm.batches import shared_positions, shared_prefix
+from levelhead.lm.batches import shared_positions
 from levelhead.lm.capture import captured
 from levelhead.lm.loading import Beginning
 from levelhead.lm.triplets import Triplet
 from levelhead.types import ConfigError, DataError, listed
 
 IGNORED = -100  # label of a token that cross-entropy leaves out
+SMALLEST = 1e-12  # probability inside a logarithm
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "llama-3.2-3b": {"weights": (0.7, 0.15, 0.15), "margin": 0.3},
@@ -52,7 +53,6 @@ class TripletBatch:
         input_ids: (3B, L) int64.
         attention_mask: (3B, L) int64, 0 at padding.
         labels: (3B, L) int64, the token ids, -100 at padding.
-        target: (3B, L) bool, True at the sentence itself, False at its context and at padding.
         shared: (2, B, R) int64, positions of the tokens that stereotype (0) and anti-stereotype (1) have in common, in
             order; -1 where a pair has fewer than R.
     """
@@ -60,7 +60,6 @@ class TripletBatch:
     input_ids: Tensor
     attention_mask: Tensor
     labels: Tensor
-    target: Tensor
     shared: Tensor
 
     def __len__(self) -> int:
@@ -89,20 +88,18 @@ def collate(tokenizer: Any, triplets: Sequence[Triplet], max_length: int | None 
         for triplet in triplets
         for sentence in [getattr(triplet, part)]
     ]
-    count, length = len(triplets), max(len(ids) for ids, _ in encoded)
+    count, length = len(triplets), max(map(len, encoded))
     padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0  # masked, whatever stands there
     input_ids = torch.full((3 * count, length), padding)
     mask = torch.zeros_like(input_ids)
-    target = torch.zeros(input_ids.shape, dtype=torch.bool)
-    for row, (ids, own) in enumerate(encoded):
+    for row, ids in enumerate(encoded):
         input_ids[row, : len(ids)], mask[row, : len(ids)] = torch.tensor(ids), 1
-        target[row, : len(ids)] = torch.tensor(own)
-    pairs = [shared_positions(encoded[row][0], encoded[count + row][0], autojunk=False) for row in range(count)]
+    pairs = [shared_positions(encoded[row], encoded[count + row], autojunk=False) for row in range(count)]
     shared = torch.full((2, count, max(1, *map(len, pairs))), -1)
     for row, matches in enumerate(pairs):
         if matches:
             shared[:, row, : len(matches)] = torch.tensor(matches).T
-    return TripletBatch(input_ids, mask, input_ids.masked_fill(mask == 0, IGNORED), target, shared)
+    return TripletBatch(input_ids, mask, input_ids.masked_fill(mask == 0, IGNORED), shared)
 
 
 def check_triplets(tokenizer: Any, triplets: Sequence[Triplet]) -> None:
@@ -120,19 +117,14 @@ def text_before(triplet: Triplet) -> str:
     return context if context.strip() and triplet.task.startswith("inter") else ""
 
 
-def _encode(
-    tokenizer: Any, beginning: Beginning, triplet: Triplet, sentence: str, max_length: int | None
-) -> tuple[list[int], list[bool]]:
-    """Return token ids, and which of them belong to the sentence and not to its context."""
+def _encode(tokenizer: Any, beginning: Beginning, triplet: Triplet, sentence: str, max_length: int | None) -> list[int]:
+    """Return the token ids of a sentence behind its context."""
     context = text_before(triplet)
     text = f"{context} {sentence}" if context else sentence
     ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     if not ids:
         raise DataError("A sentence of a triplet has no token. Leave empty sentences out before training.")
-    begin = [*beginning.every, *(() if context else beginning.alone)]
-    before = shared_prefix(list(tokenizer(context, add_special_tokens=False)["input_ids"]), ids) if context else 0
-    own = [position >= before for position in range(len(ids))]
-    return [*begin, *ids][:max_length], [*([not context] * len(begin)), *own][:max_length]
+    return [*beginning.every, *(() if context else beginning.alone), *ids][:max_length]
 
 
 def cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,42 +139,30 @@ def cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return losses.view(following.shape).sum(-1), (following != IGNORED).sum(-1)
 
 
-def attention_divergences(
-    anti: Tensor, stereotype: Tensor, rows: Tensor, *, eps: float = 1e-12
-) -> tuple[Tensor, Tensor]:
-    """Return KL(anti || stereotype) of each query row (..., R) in nats, and which rows count (..., R) bool.
+def attention_divergences(anti: Tensor, stereotype: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return KL(anti || stereotype) of each query row (B, R) in nats, and which rows count (B, R) bool.
 
-    Both attentions (B, R, R) or (B, heads, R, R) hold probabilities at positions that belong together; ``rows`` (B, R)
-    bool says which positions are real in both sentences. A row is restricted to the real positions up to its own
-    and made to sum to 1 again. Rows that give less than ``eps`` to these positions do not count, and have 0.
+    Both attentions (B, R, R) hold probabilities at positions that belong together; ``rows`` (B, R) bool says which
+    positions are real in both sentences. A row is restricted to the real positions up to its own and made to sum to 1
+    again. Rows that give less than :data:`SMALLEST` to these positions do not count, and have 0.
     """
-    anti, stereotype = anti.float(), stereotype.float()
-    if anti.ndim == 4:
-        rows = rows[:, None]
     size = anti.shape[-1]
     past = torch.ones(size, size, dtype=torch.bool, device=anti.device).tril()
-    allowed = past & rows[..., None, :]
-    p, q = (side.masked_fill(~allowed, 0.0) for side in (anti, stereotype))
+    allowed = past & rows[:, None, :]
+    p, q = (side.float().masked_fill(~allowed, 0.0) for side in (anti, stereotype))
     p_mass, q_mass = p.sum(-1, keepdim=True), q.sum(-1, keepdim=True)
-    counted = rows.expand(anti.shape[:-1]) & (torch.minimum(p_mass, q_mass)[..., 0] >= eps)
-    p, q = p / p_mass.clamp(min=eps), q / q_mass.clamp(min=eps)
-    terms = p * (p.clamp(min=eps).log() - q.clamp(min=eps).log())
+    counted = rows & (torch.minimum(p_mass, q_mass)[..., 0] >= SMALLEST)
+    p, q = p / p_mass.clamp(min=SMALLEST), q / q_mass.clamp(min=SMALLEST)
+    terms = p * (p.clamp(min=SMALLEST).log() - q.clamp(min=SMALLEST).log())
     return terms.sum(-1).masked_fill(~counted, 0.0), counted
 
 
-def pooled(
-    hidden: Tensor, mask: Tensor, pooling: Literal["mean", "last"] = "mean", *, normalized: bool = True
-) -> Tensor:
-    """Return one vector a sentence (n, width), float32, of ``hidden`` (n, L, width); ``mask`` (n, L), 0 at padding.
+def pooled(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Return one vector a sentence (n, width), float32: the mean over real tokens, divided by its Euclidean length.
 
-    The mean over real tokens, or the last real token; then divided by its Euclidean length.
+    ``hidden`` (n, L, width); ``mask`` (n, L), 0 at padding.
     """
-    hidden = hidden.float()
-    if pooling == "mean":
-        vectors = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-    else:
-        vectors = hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1]
-    return normalize(vectors, dim=-1) if normalized else vectors
+    return normalize((hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=-1)
 
 
 def triplet_losses(stereotype: Tensor, anti: Tensor, unrelated: Tensor, margin: float) -> Tensor:
@@ -220,11 +200,11 @@ def likelihood_gap(sums: Tensor, counts: Tensor) -> Tensor:
 
 
 def at_positions(attention: Tensor, index: Tensor) -> Tensor:
-    """Return ``attention`` (B, heads, L, L) at the positions ``index`` (B, R): (B, heads, R, R)."""
-    heads, width = attention.shape[1], index.shape[1]
-    across = index[:, None, None, :].expand(-1, heads, attention.shape[2], -1)
-    down = index[:, None, :, None].expand(-1, heads, -1, width)
-    return attention.gather(3, across).gather(2, down)
+    """Return ``attention`` (B, L, L) at the positions ``index`` (B, R), those of padding 0: (B, R, R)."""
+    index = index.clamp(min=0)
+    across = index[:, None, :].expand(-1, attention.shape[1], -1)
+    down = index[:, :, None].expand(-1, -1, index.shape[1])
+    return attention.gather(2, across).gather(1, down)
 
 
 @dataclass(frozen=True)
@@ -233,23 +213,11 @@ class Klaad:
 
     Attributes:
         weights: of cross-entropy, attention divergence and triplet loss; a part of weight 0 is not computed.
-        margin: of the triplet loss. For vectors of length 1 it can be at most 4 + margin.
-        per_head: compare attention head by head, then take the mean; otherwise heads are averaged first.
-        detach_target: no gradient through the anti-stereotype, the target of the divergence: the stereotype moves.
-        pooling: the vector of a sentence is the mean over its tokens, or its last token.
-        normalize: divide that vector by its length.
-        target_only: cross-entropy leaves out the context of inter-sentence triplets.
-        eps: smallest probability inside a logarithm.
+        margin: of the triplet loss, which is at most 4 + margin.
     """
 
     weights: tuple[float, float, float] = (0.7, 0.15, 0.15)
     margin: float = 0.3
-    per_head: bool = False
-    detach_target: bool = False
-    pooling: Literal["mean", "last"] = "mean"
-    normalize: bool = True
-    target_only: bool = False
-    eps: float = 1e-12
 
     def __post_init__(self) -> None:
         check_fields(self, "klaad")
@@ -264,10 +232,6 @@ class Klaad:
             )
         if not 0 <= self.margin < math.inf:
             raise ConfigError(f"klaad.margin is {self.margin}; it must be 0 or more, and finite.")
-        if not 0 < self.eps < 1e-3:
-            raise ConfigError(f"klaad.eps is {self.eps}; it must be positive and below 0.001.")
-        if self.pooling not in ("mean", "last"):
-            raise ConfigError(f"klaad.pooling is {self.pooling!r}; choose from mean, last.")
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Klaad:
@@ -279,8 +243,8 @@ class Klaad:
     def __call__(self, model: nn.Module, batch: TripletBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the scalar loss, and detached scalars for the log.
 
-        ``model`` is a Hugging Face causal language model on the batch's device, plain, under PEFT or data-parallel. The
-        log has ``ce``, ``kl`` and ``triplet``, as far as they are computed, before their weights; with ``ce`` also
+        ``model`` is a Hugging Face causal language model on the batch's device, plain or under PEFT. The log has
+        ``ce``, ``kl`` and ``triplet``, as far as they are computed, before their weights; with ``ce`` also
         ``likelihood_gap``; with ``kl`` also ``entropy`` of the attention, and ``shared``, the share of the tokens that
         is compared. Means run over the tokens (``ce``), rows (``kl``) or triplets of the whole batch.
         """
@@ -292,35 +256,24 @@ class Klaad:
             logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
         means: dict[str, Tensor] = {}
         if of_ce:
-            labels = batch.labels[:pairs]
-            if self.target_only:
-                labels = labels.masked_fill(~batch.target[:pairs], IGNORED)
-            costs, counts = cross_entropies(logits[:pairs], labels)
+            costs, counts = cross_entropies(logits[:pairs], batch.labels[:pairs])
             both = zip(costs.chunk(2), counts.chunk(2), strict=True)
             means["ce"] = torch.stack([total.sum() / number.sum().clamp(min=1) for total, number in both]).mean()
             means["likelihood_gap"] = likelihood_gap(costs.detach(), counts).mean()
         if of_kl:
             assert seen.attention is not None
             weights = seen.attention[:pairs]
-            divergences, counted = self._divergences(weights, batch.shared)
+            sides = zip(weights.float().mean(1).chunk(2), batch.shared, strict=True)
+            stereotype, anti = (at_positions(side, index) for side, index in sides)
+            divergences, counted = attention_divergences(anti, stereotype, batch.shared[0] >= 0)
             means["kl"] = divergences.sum() / counted.sum().clamp(min=1)
             with torch.no_grad():
                 means["entropy"] = attention_entropy(weights, mask[:pairs]).mean()
                 means["shared"] = (batch.shared >= 0).sum() / mask[:pairs].sum()
         if of_triplet:
             assert seen.hidden is not None
-            vectors = pooled(seen.hidden, mask, self.pooling, normalized=self.normalize)
-            first, second, third = vectors.chunk(3)
+            first, second, third = pooled(seen.hidden, mask).chunk(3)
             means["triplet"] = triplet_losses(first, second, third, self.margin).mean()
         parts = zip(("ce", "kl", "triplet"), self.weights, strict=True)
         loss = torch.stack([weight * means[name] for name, weight in parts if weight]).sum()
         return loss, {name: value.detach() for name, value in means.items()}
-
-    def _divergences(self, weights: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the attention divergences of ``weights`` (2B, heads, L, L) by row, and which rows count."""
-        weights = weights.float() if self.per_head else weights.float().mean(1, keepdim=True)
-        stereotype, anti = (
-            at_positions(side, index.clamp(min=0)) for side, index in zip(weights.chunk(2), shared, strict=True)
-        )
-        target = anti.detach() if self.detach_target else anti
-        return attention_divergences(target, stereotype, shared[0] >= 0, eps=self.eps)

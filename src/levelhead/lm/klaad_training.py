@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from levelhead.arrays import check_fields, checked
-from levelhead.lm.capture import release
-from levelhead.lm.klaad import Klaad, TripletBatch, check_triplets, collate
+from levelhead.lm.capture import attending_plainly
+from levelhead.lm.klaad import Klaad, check_triplets, collate
 from levelhead.lm.loading import Beginning, load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
 from levelhead.lm.triplets import HELD_OUT_TERMS, TRAINING, TermSplit, Triplet, write_terms
@@ -195,8 +195,7 @@ def train_klaad(
     *untrained* model, a killed training continues, and a finished one is loaded. No checkpoint is selected: the last
     one is kept.
 
-    Errors: :class:`~levelhead.types.ConfigError` for a folder of another training, and for several
-    processes;
+    Errors: :class:`~levelhead.types.ConfigError` for a folder of another training, and for several processes;
     :class:`~levelhead.types.DataError` for target terms on both sides of the split;
     :class:`~levelhead.types.LevelheadError` for a loss, a gradient or weights that are not finite.
     """
@@ -217,11 +216,8 @@ def train_klaad(
             work.keep(settings, {})
             if held_out:
                 write_terms(work.folder / HELD_OUT_TERMS, TermSplit((), tuple(held_out)).held_out_terms)
-        training = _Training(model, tokenizer, triplets, held_out, config, folder, accelerator, progress)
-        try:
-            training.run()
-        finally:
-            release(model)
+        with attending_plainly(model):
+            _Training(model, tokenizer, triplets, held_out, config, folder, accelerator, progress).run()
         if folder is not None:
             with without_bars(), writing(folder / "model"):
                 getattr(model, "save_pretrained")(folder / "model")  # noqa: B009  (nn.Module does not declare it)
@@ -284,59 +280,40 @@ class _Training:
         self.model.train()
         while not position.finished:
             epoch, number = divmod(position.step, self.steps)
-            rows = self._order(epoch)[number * self.per_step : (number + 1) * self.per_step]
+            # An epoch's order is a function of seed and epoch alone.
+            order = torch.randperm(len(self.triplets), generator=epoch_generator(self.config.seed, 0, epoch)).tolist()
+            rows = order[number * self.per_step : (number + 1) * self.per_step]
             optimizer.zero_grad()
-            loss, logs = self._accumulate(rows)
+            logs = self._figures([self.triplets[row] for row in rows])
+            loss = logs.pop("loss")
             parts = ", ".join(f"{name} {value:.4g}" for name, value in logs.items())
             loop.step(loss, f"epoch {epoch}; {parts}; first triplets {rows[:5]}")
             last_of_epoch = number == self.steps - 1
             if loop.log_due(last_of_epoch):
                 loop.log(epoch, {"loss": loss, **logs})
             if last_of_epoch and self.held_out:
-                self.keeper.log({"stage": 0, "epoch": epoch, "step": position.step, **self._held_out()})
+                self.model.eval()
+                with torch.no_grad():
+                    found = {f"held_out_{name}": value for name, value in self._figures(self.held_out).items()}
+                self.model.train()
+                self.keeper.log({"stage": 0, "epoch": epoch, "step": position.step, **found})
             loop.save_if_due()
             if position.finished:
                 position.seconds = 0.0  # nothing continues from here, and equal trainings leave equal files
                 loop.save()
 
-    def _order(self, epoch: int) -> list[int]:
-        """Return the triplets of an epoch in order: a function of seed and epoch alone."""
-        return torch.randperm(len(self.triplets), generator=epoch_generator(self.config.seed, 0, epoch)).tolist()
-
-    def _batch(self, triplets: Sequence[Triplet]) -> TripletBatch:
-        return collate(self.tokenizer, triplets, self.config.train.max_length).to(self.accelerator.device)
-
-    def _loss(self, triplets: Sequence[Triplet]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return loss and parts of a batch."""
-        with self.accelerator.autocast():
-            return self.config.klaad(self.model, self._batch(triplets))
-
-    def _accumulate(self, rows: list[int]) -> tuple[float, dict[str, float]]:
-        """Add up the gradients of one step, and return the mean loss and its parts."""
+    def _figures(self, triplets: Sequence[Triplet]) -> dict[str, float]:
+        """Return the mean loss and its parts, batch by batch; where gradients are on, add them up."""
         figures: dict[str, float] = {}
         size = self.config.train.batch_size
-        for start in range(0, len(rows), size):
-            part = rows[start : start + size]
-            loss, logs = self._loss([self.triplets[row] for row in part])
-            share = len(part) / len(rows)
-            (loss * share).backward()
-            _add(figures, {"loss": loss.detach(), **logs}, share)
-        return figures.pop("loss"), figures
-
-    @torch.no_grad()
-    def _held_out(self) -> dict[str, float]:
-        """Return loss and parts on the held-out triplets, by name, with the model in evaluation mode meanwhile."""
-        self.model.eval()
-        figures: dict[str, float] = {}
-        size = self.config.train.batch_size
-        for start in range(0, len(self.held_out), size):
-            part = self.held_out[start : start + size]
-            loss, logs = self._loss(part)
-            _add(figures, {"loss": loss, **logs}, len(part) / len(self.held_out))
-        self.model.train()
-        return {f"held_out_{name}": value for name, value in figures.items()}
-
-
-def _add(figures: dict[str, float], logs: dict[str, Tensor], share: float) -> None:
-    for name, value in logs.items():
-        figures[name] = figures.get(name, 0.0) + share * value.item()
+        for start in range(0, len(triplets), size):
+            part = triplets[start : start + size]
+            batch = collate(self.tokenizer, part, self.config.train.max_length).to(self.accelerator.device)
+            with self.accelerator.autocast():
+                loss, logs = self.config.klaad(self.model, batch)
+            share = len(part) / len(triplets)
+            if torch.is_grad_enabled():
+                (loss * share).backward()
+            for name, value in {"loss": loss.detach(), **logs}.items():
+                figures[name] = figures.get(name, 0.0) + share * value.item()
+        return figures
