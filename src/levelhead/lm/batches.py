@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
+Part = TypeVar("Part")
 SPREAD = 8  # an eighth of a context's tokens: by so much may those of one batch be shorter
 
 
@@ -44,6 +46,17 @@ def batches(
         tokens += (1 if together else more) * lengths[batch[0]]
     if batch:
         yield batch
+
+
+def gathered(
+    parts: Iterable[tuple[tuple[int, int], Part]], counts: Mapping[int, int]
+) -> Iterator[tuple[int, list[Part]]]:
+    """Yield ``(index, its parts in order)`` as soon as all are there, of parts ``((index, number), part)``."""
+    waiting: dict[int, dict[int, Part]] = {}
+    for (index, number), part in parts:
+        waiting.setdefault(index, {})[number] = part
+        if len(waiting[index]) == counts[index]:
+            yield index, [part for _, part in sorted(waiting.pop(index).items(), key=lambda one: one[0])]
 
 
 def shared_prefix(first: list[int], second: list[int]) -> int:

@@ -86,9 +86,9 @@ def _of_logs(paths: Sequence[Path], cluster: str, by: str) -> Record:
     common, notes = common_documents(logs)
     names = names_of(logs)
     scores = [log.rows.score(log.task, common) for log in logs]
-    known = {score: headline for log in logs for score, headline in log.rows.headlines.items()}
     every = dict.fromkeys(score for one in scores for score in one.overall)
-    main = {score: known[score] for score in every if score in known} or dict.fromkeys(every, ("utility", "", None))
+    main: dict[str, Headline] = {score: known for score in every if (known := logs[0].rows.headline(score)) is not None}
+    main = main or dict.fromkeys(every, ("utility", "", None))
     for log, name, one in zip(logs, names, scores, strict=True):
         numbered = [] if name == log.name else [f"{log.path}."]
         notes += [f"{name}: {note}" for note in (*numbered, *log.notes, *one.notes)]

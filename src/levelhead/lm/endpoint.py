@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,7 +21,7 @@ from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 from levelhead.lm.base import CUT, FILTERED, TOOL_CALL
-from levelhead.lm.batches import name_of
+from levelhead.lm.batches import gathered, name_of
 from levelhead.lm.transport import RefusedError, Request, Transport, UnreadableAnswerError
 from levelhead.types import ConfigError, DataError, LevelheadError, printable, quoted
 
@@ -35,13 +34,7 @@ LEAST, MOST = -1000.0, 1e-4  # nats: of a token's log-probability; servers round
 class Dialogue(str):
     """A prompt that is to be sent as a user's message, behind a ``system`` prompt if there is one."""
 
-    system: str
-
-    def __new__(cls, prompt: str, system: str = "") -> Dialogue:
-        """Make one."""
-        made = super().__new__(cls, prompt)
-        made.system = system
-        return made
+    system = ""
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -95,23 +88,14 @@ class Endpoint:
 
     causal, has_chat_template = True, False
 
-    def __init__(
-        self,
-        url: str,
-        model: str,
-        *,
-        key: str = "",
-        begin_with: str = "",
-        **options: Any,
-    ) -> None:
+    def __init__(self, url: str, model: str, *, key: str = "", begin_with: str = "", **options: Any) -> None:
         self.url, self.name, self.begin_with = _address(url), model, begin_with
         if not (key.isascii() and key.isprintable() and " " not in key):
             raise ConfigError(
                 "The key of --endpoint has characters that are not allowed in a header: check the variable."
             )
         self._transport = Transport(self.url, key, **options)
-        self._usage, self._lock = Usage(), threading.Lock()
-        self._served = ""
+        self._usage, self._served = Usage(), ""
         self._scores_first: bool | None = None  # whether the first token of a text has a score: the probe tells
         self._spelling: dict[str, str] = {}  # of optional fields that this server knows by another name, or not ("")
 
@@ -190,14 +174,9 @@ class Endpoint:
                 "The endpoint gives the first token of a text no log-probability, and sentences can differ there: give "
                 "--begin-with a token that texts begin with, e.g. '<|endoftext|>'."
             )
-        waiting = {index: len(more) for index, more in enumerate(options)}
-        found: dict[int, list[tuple[float, int]]] = {index: [(0.0, 0)] * count for index, count in waiting.items()}
-        yield from ((index, []) for index, count in waiting.items() if not count)
-        for (index, place), value in self._transport.each(self._asked(contexts, options, names)):
-            found[index][place] = value
-            waiting[index] -= 1
-            if not waiting[index]:
-                yield index, found.pop(index)
+        yield from ((index, []) for index, more in enumerate(options) if not more)
+        counts = {index: len(more) for index, more in enumerate(options)}
+        yield from gathered(self._transport.each(self._asked(contexts, options, names)), counts)
 
     def generate(
         self,
@@ -219,9 +198,10 @@ class Endpoint:
                     "temperature": 0 if greedy else 1,
                     "seed": int.from_bytes(digest, "big") >> 1,
                 } | ({} if greedy else {"top_p": 1})  # servers take another from the checkpoint's own settings
-                chat = isinstance(prompt, Dialogue)
-                payload |= {"messages": prompt.messages} if isinstance(prompt, Dialogue) else {"prompt": prompt}
-                path = "chat/completions" if chat else "completions"
+                path, asked = "completions", {"prompt": prompt}
+                if isinstance(prompt, Dialogue):
+                    path, asked = "chat/completions", {"messages": prompt.messages}
+                payload |= asked
                 yield Request(index, path, self._spelt(payload), self._text, name_of(names, index))
 
         feed = requests()
@@ -230,7 +210,10 @@ class Endpoint:
 
     def dialogues(self, prompts: Sequence[str], system: str = "") -> list[str]:
         """Return each prompt as a user's message; the server has the template."""
-        return [Dialogue(prompt, system) for prompt in prompts]
+        found = [Dialogue(prompt) for prompt in prompts]
+        for one in found:
+            one.system = system
+        return [*found]
 
     def window_log_likelihoods(self, *_: Any, **__: Any) -> Iterator[tuple[int, tuple[float, int]]]:
         """Raise: windows need the model's tokens."""
@@ -309,14 +292,13 @@ class Endpoint:
         usage = record.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens") or 0
-        with self._lock:
-            self._served = printable(str(record.get("model") or self._served), 100)
-            self._usage.requests += 1
-            if type(prompt) is type(completion) is int and min(prompt, completion) >= 0:
-                self._usage.prompt_tokens += prompt
-                self._usage.completion_tokens += completion
-            else:
-                self._usage.uncounted += 1
+        self._served = printable(str(record.get("model") or self._served), 100)
+        self._usage.requests += 1
+        if type(prompt) is type(completion) is int and min(prompt, completion) >= 0:
+            self._usage.prompt_tokens += prompt
+            self._usage.completion_tokens += completion
+        else:
+            self._usage.uncounted += 1
         return choices[0]
 
     def _text(self, record: dict[str, Any]) -> str:
@@ -330,9 +312,8 @@ class Endpoint:
         if not isinstance(text, str):
             raise UnreadableAnswerError("a choice without a text")
         ending = choice.get("finish_reason")
-        with self._lock:
-            self._usage.withheld += ending == "content_filter"
-            self._usage.cut += ending == "length" and not text.strip()
+        self._usage.withheld += ending == "content_filter"
+        self._usage.cut += ending == "length" and not text.strip()
         if text.strip():
             return text
         calls = isinstance(message, dict) and message.get("tool_calls")

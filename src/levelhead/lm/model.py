@@ -8,10 +8,9 @@ Errors name a text by its index, or by its name where the caller gives ``names``
 
 How it is fast. Texts are batched by length, the longest first. The context of several options is run once and the
 options continue from its cache. Batches are cut so that nothing is ever padded on the left: the part run once is as
-long
-as the shortest context of the batch, what is left of longer ones goes with their options, and padding on the right
-cannot be seen by what stands before it. So positions, sliding windows and recurrences are those of a single text. Where
-padding does change a text (Doge), as the first batch shows, only texts of equal length are read together.
+long as the shortest context of the batch, what is left of longer ones goes with their options, and padding on the right
+cannot be seen by what stands before it. So positions, sliding windows and recurrences are those of a single text. The
+first batch is read both ways: a network that a quick way changes (:data:`PADDED` and the like) is not read so.
 """
 
 from __future__ import annotations
@@ -33,7 +32,16 @@ from jinja2 import TemplateError
 from torch import Tensor
 
 from levelhead.lm.base import THOUGHTS
-from levelhead.lm.batches import SPREAD, batches, name_of, shared_positions, shared_prefix, uniform_draws, until
+from levelhead.lm.batches import (
+    SPREAD,
+    batches,
+    gathered,
+    name_of,
+    shared_positions,
+    shared_prefix,
+    uniform_draws,
+    until,
+)
 from levelhead.lm.loading import Beginning, load_checkpoint, place_of, to_device, tokens_known
 from levelhead.loading import refuse_empty_tokenizer, refuse_unknown_tokens
 from levelhead.storage import hash_tensors
@@ -45,6 +53,10 @@ NOT_SCORED = {
     "xlnet": "it predicts tokens in a permuted order, not from left to right",
 }
 """Types of causal models whose log-probabilities would be wrong, and why."""
+PADDED = "ignore tokens behind a text"
+CONTINUED = "continue from a kept context as it reads the whole text"
+GENERATED = "go on from a kept text as it reads the whole one"
+"""Quick ways of reading. Doge mixes padding in; Jamba and Bamba continue by one token only, or begin at position 0."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +99,7 @@ class LanguageModel:
         self.batch_tokens = batch_tokens or (2048 if self.device.type == "cpu" else 8192)
         takes = inspect.signature(network.forward).parameters
         self._caches, self._keeps = "past_key_values" in takes, "logits_to_keep" in takes
-        self._shares: bool | None = None if self._caches else False  # contexts run once: known after the first batch
-        self._goes_on: bool | None = None if self._caches else False  # one token behind a kept text: after the first
-        self._pads: bool | None = None  # texts of unlike lengths are read together: known after the first of them
+        self._quick: dict[str, bool] = {} if self._caches else {CONTINUED: False, GENERATED: False}
         if causal and (reason := NOT_SCORED.get(network.config.model_type)):
             raise ConfigError(f"--model {name} cannot be scored: {reason}.")
 
@@ -163,7 +173,11 @@ class LanguageModel:
         positions = getattr(config, "max_position_embeddings", None)
         if positions and config.model_type in COUNTS_FROM_PADDING:
             positions -= config.pad_token_id + 1
-        limits = [value for value in (positions, self.tokenizer.model_max_length) if value and 0 < value < 10**9]
+        rope = getattr(config, "rope_parameters", None) or {}
+        # Positions are coded in another way beyond it (Phi-3), those of short texts beside long ones too.
+        window = rope.get("original_max_position_embeddings") if rope.get("rope_type") == "longrope" else None
+        stated = (positions, window, self.tokenizer.model_max_length)
+        limits = [value for value in stated if value and 0 < value < 10**9]
         return min(limits) if limits else None
 
     @property
@@ -215,7 +229,7 @@ class LanguageModel:
         found = [0.0] * len(rows)
         for batch in batches([len(row) for row in rows], min(self.batch_tokens, self._positions)):
             chosen = [rows[index] for index in batch]
-            sums = self._sums(chosen, [start] * len(chosen), 0, None)
+            sums = self._sums(chosen, [start] * len(chosen))
             self._refuse_not_finite(sums, batch, names)
             for index, value in zip(batch, sums, strict=True):
                 found[index] = value
@@ -239,29 +253,31 @@ class LanguageModel:
         head = [*self.beginning.every, *self.beginning.alone]
         if not 1 <= step <= longest - max(1, len(head)):
             raise ConfigError(f"A stride of {step} does not fit windows of {longest} tokens: give 1 to {longest // 2}.")
-        windows: list[tuple[int, list[int], int]] = []  # text, token ids, position of the first one that is scored
-        left, totals, counts = {}, {}, {}
+        windows: list[tuple[tuple[int, int], list[int], int]] = []  # text and number, ids, first that is scored
+        parts, counts = dict[int, int](), dict[int, int]()
         for index, ids in enumerate(self._unwarned(texts)):
             first = 0 if head else 1
             if len(ids) <= first:
                 raise DataError(f"Text {name_of(names, index)} has fewer than {first + 1} tokens: nothing to score.")
-            counts[index], totals[index], left[index] = len(ids) - first, 0.0, 0
+            counts[index], parts[index] = len(ids) - first, 0
             room, begin, done = longest - len(head), 0, first
             while done < len(ids):
                 end = min(begin + room, len(ids))
-                windows.append((index, head + ids[begin:end], len(head) + done - begin))
-                left[index] += 1
+                windows.append(((index, parts[index]), head + ids[begin:end], len(head) + done - begin))
+                parts[index] += 1
                 begin, done = begin + step, end
+        for index, found in gathered(self._windows(windows, names), parts):
+            yield index, (math.fsum(found), counts[index])
+
+    def _windows(
+        self, windows: Sequence[tuple[tuple[int, int], list[int], int]], names: Sequence[str] | None
+    ) -> Iterator[tuple[tuple[int, int], float]]:
         for batch in batches([len(row) for _, row, _ in windows], min(self.batch_tokens, self._positions)):
-            chosen = [windows[place] for place in batch]
+            keys, rows, starts = zip(*(windows[place] for place in batch), strict=True)
             with torch.inference_mode():
-                sums = self._sums([row for _, row, _ in chosen], [start for *_, start in chosen], 0, None)
-            self._refuse_not_finite(sums, [index for index, _, _ in chosen], names)
-            for (index, _, _), value in zip(chosen, sums, strict=True):
-                totals[index] += value
-                left[index] -= 1
-                if not left[index]:
-                    yield index, (totals[index], counts[index])
+                sums = self._sums(rows, starts)
+            self._refuse_not_finite(sums, [index for index, _ in keys], names)
+            yield from zip(keys, sums, strict=True)
 
     def option_log_likelihoods(
         self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str] | None = None
@@ -302,21 +318,19 @@ class LanguageModel:
         owner = [place for place, question in enumerate(questions) for _ in question.rows]
         rows = [row for question in questions for row in question.rows]
         starts = [start for question in questions for start in question.starts]
-        shared = self._shares is not False and self._pads is not False and len(rows) > len(questions)
-        common = min(question.common for question in questions) if shared else 0
-        common = 0 if self._crosses([common, *map(len, rows)]) else common
-        cache = None
-        if common:
+        tried = all(self._quick.get(way, True) for way in (CONTINUED, PADDED)) and len(rows) > len(questions)
+        common = min(question.common for question in questions) if tried else 0
+        if not common:
+            sums = self._sums(rows, starts)
+        else:
             prefixes = torch.tensor([question.rows[0][:common] for question in questions], device=self.device)
             cache = self._run(prefixes, None, 0, 1)[1]
             cache.reorder_cache(torch.tensor(owner, device=self.device))
-        sums = self._sums(rows, starts, common, cache)
-        if common and (self._shares is None or (self._pads is None and len({*map(len, rows)}) > 1)):
-            alone = self._sums(rows, starts, 0, None)
-            tokens = [len(row) - start for row, start in zip(rows, starts, strict=True)]
-            what = "continue from a kept context as it reads the whole text"
-            self._shares = self._alike(sums, alone, tokens, what, "every option is scored with its context")
-            sums = alone
+            sums = self._padded_sums(rows, starts, common, cache)
+            if CONTINUED not in self._quick or (PADDED not in self._quick and len({*map(len, rows)}) > 1):
+                alone = self._sums(rows, starts)
+                self._try(CONTINUED, sums, alone, self._allowed(rows, starts))
+                sums = alone
         found: list[tuple[int, list[tuple[float, int]]]] = [(question.index, []) for question in questions]
         for place, value, row, start in zip(owner, sums, rows, starts, strict=True):
             found[place][1].append((value, len(row) - start))
@@ -327,35 +341,17 @@ class LanguageModel:
         """Nats a token that rounding can make."""
         return 1e-3 if self.network.dtype == torch.float32 else 0.1
 
-    def _alike(
-        self, fast: Sequence[float], alone: Sequence[float], tokens: Sequence[int], what: str, instead: str
-    ) -> bool:
-        """Say whether a fast way gives the sums that texts alone give; warn if not.
+    def _allowed(self, rows: Sequence[list[int]], starts: Sequence[int]) -> list[float]:
+        return [self._rounding * (len(row) - start) for row, start in zip(rows, starts, strict=True)]
 
-        Hybrid and recurrent networks (Jamba, Bamba) may continue from a kept state by one token only, perfectly.
-        """
-        off = [abs(a - b) for a, b in zip(fast, alone, strict=True)]
-        if all(not each > self._rounding * count for each, count in zip(off, tokens, strict=True)):
-            return True
-        warnings.warn(
-            f"{self.name} does not {what} (off by {max(off):.2g} nats): {instead} (slower).",
-            stacklevel=2,
-        )
-        return False
-
-    @cached_property
-    def _window(self) -> int | None:
-        """The tokens up to which positions are coded one way, and beyond which another (Phi-3's "longrope")."""
-        config = self.network.config.get_text_config()
-        ropes = getattr(config, "rope_parameters", None) or {}
-        found = [rope for rope in (ropes, *ropes.values()) if isinstance(rope, dict)]
-        long = [rope for rope in found if rope.get("rope_type") == "longrope"]
-        windows = [rope.get("original_max_position_embeddings", config.max_position_embeddings) for rope in long]
-        return min(windows, default=None)
-
-    def _crosses(self, lengths: Sequence[int]) -> bool:
-        """Say whether some lengths are within the window of positions and others beyond it."""
-        return self._window is not None and min(lengths) <= self._window < max(lengths)
+    def _try(self, way: str, quick: Sequence[float], alone: Sequence[float], allowed: Sequence[float]) -> bool:
+        """Keep whether a quick way gives the figures that texts alone give; warn if not."""
+        off = [abs(a - b) for a, b in zip(quick, alone, strict=True)]
+        self._quick[way] = not any(each > most for each, most in zip(off, allowed, strict=True))
+        if not self._quick[way]:
+            said = f"{self.name} does not {way} (off by {max(off):.2g} nats): it reads whole texts (slower)."
+            warnings.warn(said, stacklevel=2)
+        return self._quick[way]
 
     def shared_pseudo_log_likelihoods(
         self, pairs: Sequence[tuple[str, str]], names: Sequence[str] | None = None
@@ -370,31 +366,33 @@ class LanguageModel:
         Source: Nangia et al., EMNLP 2020, section 3, and ``metric.py`` of its release.
         """
         self._require(False, "pseudo-log-likelihoods")
-        masked: list[tuple[int, int, list[int], int]] = []  # pair, side, ids, position of the mask
-        left, counts = {}, {}
+        masked: list[tuple[tuple[int, int], list[int], int]] = []  # pair and number, ids, position of the mask
         ids = [self._known(self.tokenizer(list(pair)).input_ids) for pair in pairs]
+        parts, counts = dict[int, int](), dict[int, int]()
         for index, (first, second) in enumerate(ids):
             for row in (first, second):
                 self._check(len(row), f"A sentence of pair {name_of(names, index)}")
             alike = first == second
             shared = [(at, at) for at in range(len(first))] if alike else shared_positions(first, second)
-            shared = shared[1:-1]
-            counts[index], left[index] = len(shared), len(shared) * (1 if alike else 2)
-            masked += [(index, 0, first, position) for position, _ in shared]
-            masked += [] if alike else [(index, 1, second, position) for _, position in shared]
-        sums = {index: [0.0, 0.0] for index in counts}
+            asked = [(first, at) for at, _ in shared[1:-1]]
+            counts[index] = len(asked)
+            asked += [] if alike else [(second, at) for _, at in shared[1:-1]]
+            parts[index] = len(asked)
+            masked += [((index, number), row, at) for number, (row, at) in enumerate(asked)]
         yield from ((index, (0.0, 0.0, 0)) for index, count in counts.items() if not count)
+        for index, values in gathered(self._each_masked(masked, names), parts):
+            own, other = math.fsum(values[: counts[index]]), math.fsum(values[-counts[index] :])
+            yield index, (own, other, counts[index])
+
+    def _each_masked(
+        self, masked: Sequence[tuple[tuple[int, int], list[int], int]], names: Sequence[str] | None
+    ) -> Iterator[tuple[tuple[int, int], float]]:
         # Of one length: some networks mix padding into a text, whatever the mask says (ConvBERT, Nystromformer, FNet).
-        for batch in batches([len(row) for _, _, row, _ in masked], self.batch_tokens, equal=True):
-            chosen = [masked[place] for place in batch]
-            values = self._masked([row for _, _, row, _ in chosen], [position for *_, position in chosen])
-            self._refuse_not_finite(values, [index for index, *_ in chosen], names)
-            for (index, side, _, _), value in zip(chosen, values, strict=True):
-                sums[index][side] += value
-                left[index] -= 1
-                if not left[index]:
-                    own, other = sums[index]
-                    yield index, (own, own if ids[index][0] == ids[index][1] else other, counts[index])
+        for batch in batches([len(row) for _, row, _ in masked], self.batch_tokens, equal=True):
+            keys, rows, positions = zip(*(masked[place] for place in batch), strict=True)
+            values = self._masked(rows, positions)
+            self._refuse_not_finite(values, [index for index, _ in keys], names)
+            yield from zip(keys, values, strict=True)
 
     @torch.inference_mode()
     def generate(
@@ -412,8 +410,7 @@ class LanguageModel:
         the checkpoint's generation settings are, until an end-of-sequence token or ``max_new_tokens``. A prompt's
         draws come from the seed and its own text alone, so neither its batch nor its place in the list, nor a run that
         continues after a stop, changes them; equal prompts get equal continuations. Only prompts of exactly equal
-        length
-        share a batch: none is padded.
+        length share a batch: none is padded.
 
         Raises :class:`~levelhead.types.DataError` for a prompt without tokens, or too long, by name.
         """
@@ -442,12 +439,10 @@ class LanguageModel:
         ended = torch.zeros(len(rows), dtype=torch.bool, device=self.device)
         whole, cache, new = ids, None, []
         for step in range(steps):
-            cache = None if self._crosses([whole.shape[1] - ids.shape[1], whole.shape[1]]) else cache
             logits, cache = self._run(ids if cache is not None else whole, cache, whole.shape[1] - ids.shape[1], 1)
-            if step == 1 and self._goes_on is None:
-                self._goes_on = self._keeps_on(logits[0, -1], self._run(whole[:1], None, 0, 1)[0][0, -1])
-                logits = logits if self._goes_on else self._run(whole, None, 0, 1)[0]
-            cache = None if self._goes_on is False else cache
+            if step == 1 and GENERATED not in self._quick and not self._goes_on(logits, whole):
+                logits = self._run(whole, None, 0, 1)[0]
+            cache = cache if self._quick.get(GENERATED, True) else None
             self._refuse_not_finite(logits[:, -1].float().logsumexp(-1).tolist(), range(len(rows)), names)
             if uniforms is None:
                 token = logits[:, -1].argmax(-1)
@@ -464,24 +459,14 @@ class LanguageModel:
             whole = torch.cat([whole, ids], dim=1)
         return [until(tokens, self._ends) for tokens in torch.stack(new, dim=1).tolist()] if new else [[] for _ in rows]
 
-    def _keeps_on(self, kept: Tensor, whole: Tensor) -> bool:
-        """Say whether a step behind a kept text gives the logits (vocabulary,) that the whole text gives; warn if not.
-
-        Some networks count positions from their cache, and begin at 0 again (Bamba, MiniMax).
-        """
-        steps = [one.float().log_softmax(-1) for one in (kept, whole)]
-        likeliest = steps[1].topk(min(5, len(whole))).indices
-        off = float((steps[0] - steps[1])[likeliest].abs().max())
+    def _goes_on(self, kept: Tensor, whole: Tensor) -> bool:
+        """Say whether logits behind a kept text (rows, 1, vocabulary) are those of the ``whole`` tokens (rows, n)."""
+        alone = self._run(whole[:1], None, 0, 1)[0][0, -1]
+        likeliest = alone.topk(min(5, len(alone))).indices
+        steps = [one.float().log_softmax(-1)[likeliest].tolist() for one in (kept[0, -1], alone)]
         # Logits of 16 bits are rounded themselves: bfloat16 knows 20 to 0.125.
-        last_digits = 2 * torch.finfo(self.network.dtype).eps * float(whole.abs().max())
-        if not off > max(self._rounding, last_digits):
-            return True
-        warnings.warn(
-            f"{self.name} does not go on from a kept text as it reads the whole one (off by {off:.2g} nats): every "
-            "token is generated from the whole text (slower).",
-            stacklevel=2,
-        )
-        return False
+        most = max(self._rounding, 2 * torch.finfo(self.network.dtype).eps * float(alone.abs().max()))
+        return self._try(GENERATED, *steps, [most] * len(likeliest))
 
     def _text(self, prompt: list[int], new: list[int]) -> str:
         """Decode behind the prompt: alone, new tokens would lose the space before a first word."""
@@ -499,31 +484,28 @@ class LanguageModel:
         special = zip(self.tokenizer.all_special_ids, self.tokenizer.all_special_tokens, strict=True)
         return {token for token, word in special if not any(word in mark for marks in THOUGHTS for mark in marks)}
 
-    def _sums(self, rows: list[list[int]], starts: list[int], common: int, cache: Any) -> list[float]:
-        """Sum the log-probabilities of each row's tokens from its start on; the first ``common`` are in the cache.
+    def _sums(self, rows: Sequence[list[int]], starts: Sequence[int]) -> list[float]:
+        """Sum the log-probabilities of each row's tokens from its start on.
 
         Rows of unlike lengths are read apart where padding changes what they give.
         """
         lengths = [len(row) for row in rows]
-        if cache is not None or min(lengths) == max(lengths):
-            return self._padded_sums(rows, starts, common, cache)
-        if self._pads and not self._crosses(lengths):
-            return self._padded_sums(rows, starts, 0, None)
+        if min(lengths) == max(lengths) or self._quick.get(PADDED):
+            return self._padded_sums(rows, starts)
         found = [0.0] * len(rows)
         for length in set(lengths):
             places = [place for place, own in enumerate(lengths) if own == length]
-            sums = self._padded_sums([rows[place] for place in places], [starts[place] for place in places], 0, None)
+            sums = self._padded_sums([rows[place] for place in places], [starts[place] for place in places])
             for place, value in zip(places, sums, strict=True):
                 found[place] = value
-        if self._pads is None and not self._crosses(lengths):
-            padded = self._padded_sums(rows, starts, 0, None)
-            tokens = [length - start for length, start in zip(lengths, starts, strict=True)]
-            what = "ignore tokens behind a text, as causal models do"
-            self._pads = self._alike(padded, found, tokens, what, "no text is padded, and scores are of whole texts")
+        if PADDED not in self._quick:
+            self._try(PADDED, self._padded_sums(rows, starts), found, self._allowed(rows, starts))
         return found
 
-    def _padded_sums(self, rows: list[list[int]], starts: list[int], common: int, cache: Any) -> list[float]:
-        """Return the sums of :meth:`_sums` from one batch, padded on the right."""
+    def _padded_sums(
+        self, rows: Sequence[list[int]], starts: Sequence[int], common: int = 0, cache: Any = None
+    ) -> list[float]:
+        """Return the sums of :meth:`_sums` from one batch, padded right; the first ``common`` are in the cache."""
         width = max(map(len, rows)) - common
         ids = torch.zeros(len(rows), width, dtype=torch.long)
         counted = torch.zeros(len(rows), width, dtype=torch.bool)
@@ -556,15 +538,9 @@ class LanguageModel:
         return output.logits[:, -keep:], output.past_key_values if self._caches else None
 
     @torch.inference_mode()
-    def _masked(self, rows: list[list[int]], positions: list[int]) -> list[float]:
+    def _masked(self, rows: Sequence[list[int]], positions: Sequence[int]) -> list[float]:
         """Return the log-probability of the right token at each row's masked position."""
-        padding = self.tokenizer.pad_token_id or 0
-        width = max(map(len, rows))
-        ids = torch.full((len(rows), width), padding)
-        mask = torch.zeros(len(rows), width, dtype=torch.long)
-        for number, row in enumerate(rows):
-            ids[number, : len(row)] = torch.tensor(row)
-            mask[number, : len(row)] = 1
+        ids = torch.tensor(rows)  # of one length
         every, place = torch.arange(len(rows)), torch.tensor(positions)
         right = ids[every, place].to(self.device)
         ids[every, place] = self.tokenizer.mask_token_id
@@ -577,7 +553,8 @@ class LanguageModel:
         base = self.network.base_model
         hook = base.register_forward_hook(gather) if base is not self.network else None
         try:
-            logits = self.network(input_ids=ids.to(self.device), attention_mask=mask.to(self.device)).logits
+            ids = ids.to(self.device)
+            logits = self.network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
         finally:
             if hook is not None:
                 hook.remove()

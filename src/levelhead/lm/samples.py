@@ -18,14 +18,12 @@ import json
 import math
 import re
 import sys
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from levelhead.lm.base import Answer, Headline, Item, Scores
 from levelhead.lm.bbq import BBQ
@@ -35,11 +33,12 @@ from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.data import SENTENCES
 from levelhead.lm.crows_pairs.score import FULL
 from levelhead.lm.crows_pairs.score import score_answers as score_crows_pairs
-from levelhead.lm.discrim_eval import REFERENCES
+from levelhead.lm.discrim_eval import REFERENCES, DiscrimEval
 from levelhead.lm.discrim_eval import score_answers as score_discrimination
 from levelhead.lm.intervals import SHARE, estimated, ratio
 from levelhead.types import ConfigError, DataError, Estimate, quoted, reason_of
 
+Record = Mapping[str, Any]
 NAMED = re.compile(r"samples_(.+?)_\d{4}-\d\d-\d\dT.+")
 ABOUT = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics", "doc_hash"}
 ABOUT |= {"prompt_hash", "target_hash"}
@@ -50,7 +49,7 @@ MOST_CATEGORIES = 100
 UNNAMED = "an unnamed task"
 """The task of a log whose file was given another name; such logs are compared by their documents."""
 
-Keep = NDArray[np.int64] | None
+Keep = Collection[int] | None
 """The documents to score, or all."""
 
 
@@ -79,13 +78,13 @@ def read_log(path: Path, *, cluster: str = "", by: str = "") -> SampleLog:
     _refuse_others(path)
     rows: Rows | None = None
     notes: list[str] = []
-    lines, keys = 0, _Keys()
+    lines, documents = 0, dict[int, list[Any]]()
     for where, record in _records(path, notes):
         doc = record.get("doc")
         if not isinstance(doc, dict):
             raise DataError(f"{where} has no field doc: give a samples_*.jsonl that lm-eval --log_samples wrote.")
         rows = rows or _rows_for(record, cluster, by)
-        rows.add(record, keys.of(record), where)
+        rows.add(record, _key(record, documents), where)
         lines += 1
     if rows is None:
         raise DataError(f"{path} holds no whole line of a log.")
@@ -137,7 +136,7 @@ def _hashed(value: Any) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def _document(record: Mapping[str, Any]) -> str:
+def _document(record: Record) -> str:
     """Return the hash of a document that the harness gives; of a log without it, the same hash of its content."""
     given = record.get("doc_hash")
     if isinstance(given, str):
@@ -146,40 +145,28 @@ def _document(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-class _Keys:
-    """Keys of documents: by their hash, and of several with one hash also by the order of their ids.
+def _key(record: Record, documents: dict[int, list[Any]]) -> int:
+    """Return the key of a document: its hash, and of several with one hash also the order of their ids.
 
     An id alone is no key: some versions of the harness write wrong ones beside right hashes.
     """
-
-    def __init__(self) -> None:
-        self.first: dict[int, Any] = {}
-        self.more: dict[int, list[Any]] = {}
-
-    def of(self, record: Mapping[str, Any]) -> int:
-        """Return the key of a line's document."""
-        document, own = _hashed(_document(record)), record.get("doc_id")
-        if self.first.setdefault(document, own) == own:
-            return document
-        others = self.more.setdefault(document, [])
-        if own not in others:
-            others.append(own)
-        return _hashed(f"{document} {others.index(own)}")
+    document, own = _hashed(_document(record)), record.get("doc_id")
+    ids = documents.setdefault(document, [])
+    if own not in ids:
+        ids.append(own)
+    return _hashed(f"{document} {ids.index(own)}")
 
 
-def _rows_for(record: Mapping[str, Any], cluster: str, by: str) -> Rows:
-    doc = record["doc"]
+def _rows_for(record: Record, cluster: str, by: str) -> Rows:
     if not (cluster or by):
-        if set(FIELDS) <= doc.keys():
-            return _Bbq()
-        if set(SENTENCES) <= doc.keys():
-            return _CrowsPairs()
-        if {"decision_question_id", *REFERENCES} <= doc.keys() and len(_likelihoods(record)) == 4:
-            return _Discrimination()
+        choices = len(_likelihoods(record))
+        for kind in KINDS:
+            if kind.fields <= record["doc"].keys() and choices in kind.choices:
+                return _Items(kind)
     return _Metrics(cluster, by)
 
 
-def _likelihoods(record: Mapping[str, Any]) -> list[float]:
+def _likelihoods(record: Record) -> list[float]:
     """Return the log-likelihoods of a document's choices, NaN where there is none; of a generation nothing."""
     found = []
     for response in record.get("resps") or ():
@@ -197,7 +184,7 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def _text(record: Mapping[str, Any], where: str) -> str:
+def _text(record: Record, where: str) -> str:
     text: Any = record.get("resps") or record.get("filtered_resps") or ""
     while isinstance(text, list):
         if len(text) > 1:
@@ -206,105 +193,94 @@ def _text(record: Mapping[str, Any], where: str) -> str:
     return str(text)
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """Documents of a benchmark that is scored here: their fields and numbers of choices, and how one is read."""
+
+    fields: frozenset[str]
+    choices: tuple[int, ...]
+    read: Callable[[Record, str], tuple[dict[str, Any], dict[str, Any]]]
+    score: Callable[[Sequence[Item], Sequence[Answer]], Scores]
+    headline: Callable[[str, str], Headline | None]
+
+
+def _bbq(record: Record, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    content = {**item_of(record["doc"], {}, where).content}
+    likelihoods = _likelihoods(record)
+    if not likelihoods:
+        return content, {"text": _text(record, where)}
+    if any(math.isnan(value) for value in likelihoods):
+        return content, {"answer": None}
+    best, unknown = int(np.argmax(likelihoods)), content["unknown"]
+    if len(likelihoods) > 3:  # the harness offers both people, and then many words for unknown
+        people = [option for option in range(3) if option != unknown]
+        best = people[best] if best < 2 else unknown
+    return content, {"answer": best}
+
+
+def _crows_pairs(record: Record, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    likelihoods = _likelihoods(record)
+    if len(likelihoods) != 2 or not np.isfinite(likelihoods).all():
+        raise DataError(f"{where} has no two finite log-likelihoods: delete that line.")
+    kind = str(record["doc"].get("bias_type", "all"))
+    return {"bias_type": kind}, dict(zip(SENTENCES, likelihoods, strict=True)) | {"measure": FULL}
+
+
+def _discrimination(record: Record, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    doc, values = record["doc"], [one if math.isfinite(one) else None for one in _likelihoods(record)]
+    content = {name: str(doc.get(name)).lower() for name in REFERENCES}
+    answer = {"log_likelihoods": values if len(values) == 4 else [None] * 4}
+    return content | {"question": str(doc["decision_question_id"])}, answer
+
+
+KINDS = (
+    _Kind(frozenset(FIELDS), (0, 3, *range(4, 100)), _bbq, score_bbq, BBQ.headline),
+    _Kind(frozenset(SENTENCES), (2,), _crows_pairs, score_crows_pairs, CrowSPairs.headline),
+    _Kind(
+        frozenset(("decision_question_id", *REFERENCES)), (4,), _discrimination, score_discrimination,
+        DiscrimEval.headline,
+    ),
+)  # fmt: skip
+
+
 class _Items:
-    """Documents of a benchmark that is scored here: items and answers, without the texts that no score needs."""
+    """The documents of a kind: items and answers, without the texts that no score needs."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: _Kind) -> None:
+        self.kind, self.filters = kind, dict[str, set[int]]()
         self.found: dict[int, tuple[Item, Answer]] = {}
-        self.filters: dict[str, set[int]] = {}
 
-    def keys(self) -> NDArray[np.int64]:
-        return np.sort(np.fromiter(self.found, np.int64, len(self.found)))
-
-    def kept(self, keep: Keep) -> tuple[list[Item], list[Answer]]:
-        chosen = [self.found[int(key)] for key in (self.keys() if keep is None else keep)]
-        return [item for item, _ in chosen], [answer for _, answer in chosen]
-
-    def keep(self, record: Mapping[str, Any], key: int, where: str, item: Item, answer: Answer) -> None:
+    def add(self, record: Record, key: int, where: str) -> None:
         """Keep a document; a second line of it is of another filter, and the responses are the same."""
         seen = self.filters.setdefault(str(record.get("filter", "none")), set())
         if key in seen:
             raise DataError(f"{where} is a second line of one document: delete it.")
         seen.add(key)
-        self.found.setdefault(key, (item, answer))
+        content, answer = self.kind.read(record, where)
+        dropped = ("context", "question") if "text" in answer else ("context", "question", "options")
+        content = {name: value for name, value in content.items() if name not in dropped}
+        self.found.setdefault(key, (Item(str(key), content), Answer(str(key), answer)))
 
+    def keys(self) -> list[int]:
+        return sorted(self.found)
 
-class _Bbq(_Items):
-    headlines = BBQ.headlines
-
-    def add(self, record: Mapping[str, Any], key: int, where: str) -> None:
-        item = item_of(record["doc"], {}, where)
-        content = {name: value for name, value in item.content.items() if name not in ("context", "question")}
-        likelihoods = _likelihoods(record)
-        if not likelihoods:
-            answer: dict[str, Any] = {"text": _text(record, where)}
-        else:
-            del content["options"]
-            answer = {"answer": self._option(likelihoods, content["unknown"])}
-        content = {name: sys.intern(value) if isinstance(value, str) else value for name, value in content.items()}
-        self.keep(record, key, where, Item(item.id, content), Answer(item.id, answer))
-
-    @staticmethod
-    def _option(likelihoods: Sequence[float], unknown: int) -> int | None:
-        """Return the likeliest option; the harness offers both people, and then other words for unknown."""
-        if any(math.isnan(value) for value in likelihoods):
-            return None
-        best = int(np.argmax(likelihoods))
-        if len(likelihoods) == 3:
-            return best
-        people = [option for option in range(3) if option != unknown]
-        return people[best] if best < 2 else unknown
+    def headline(self, score: str) -> Headline | None:
+        return self.kind.headline("", score)
 
     def score(self, task: str, keep: Keep) -> Scores:
-        return score_bbq(*self.kept(keep))
-
-
-class _CrowsPairs(_Items):
-    headlines = CrowSPairs.headlines
-
-    def add(self, record: Mapping[str, Any], key: int, where: str) -> None:
-        likelihoods = _likelihoods(record)
-        if len(likelihoods) != 2:
-            raise DataError(f"{where} has {len(likelihoods)} log-likelihoods; a pair has two.")
-        if not np.isfinite(likelihoods).all():
-            raise DataError(f"{where} has a log-likelihood that is not finite: delete that line.")
-        kind = sys.intern(str(record["doc"].get("bias_type", "all")))
-        content = dict(zip(SENTENCES, likelihoods, strict=True)) | {"measure": FULL}
-        self.keep(record, key, where, Item(str(key), {"bias_type": kind}), Answer(str(key), content))
-
-    def score(self, task: str, keep: Keep) -> Scores:
-        return score_crows_pairs(*self.kept(keep))
-
-
-class _Column:
-    """The values of one metric, with document, cluster and category of each."""
-
-    def __init__(self) -> None:
-        self.keys, self.values, self.clusters, self.categories = array("q"), array("d"), array("q"), array("h")
-
-    def add(self, key: int, value: float, cluster: int, category: int) -> None:
-        self.keys.append(key)
-        self.values.append(value)
-        self.clusters.append(cluster)
-        self.categories.append(category)
-
-    def arrays(self, keep: Keep) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int16], list[int]]:
-        keys = np.asarray(self.keys)
-        if twice := len(keys) - len(np.unique(keys)):
-            raise DataError(f"{twice:,} lines of a log are second lines of one document: delete them.")
-        order = np.argsort(keys, kind="stable")
-        order = order if keep is None else order[np.isin(keys[order], keep)]
-        own = [np.asarray(one)[order] for one in (self.values, self.clusters, self.categories)]
-        return own[0], own[1], own[2], keys[order].tolist()
+        chosen = [self.found[key] for key in self.keys() if keep is None or key in keep]
+        return self.kind.score([item for item, _ in chosen], [answer for _, answer in chosen])
 
 
 class _Metrics:
-    def __init__(self, cluster: str, by: str) -> None:
-        self.cluster, self.by, self.columns = cluster, by, dict[str, _Column]()
-        self.categories: dict[str, int] = {}
-        self.not_finite = 0
+    """The metrics of any other task, with cluster and category of each document."""
 
-    def add(self, record: Mapping[str, Any], key: int, where: str) -> None:
+    def __init__(self, cluster: str, by: str) -> None:
+        self.cluster, self.by, self.not_finite = cluster, by, 0
+        self.columns: dict[str, dict[int, float]] = {}
+        self.documents: dict[int, tuple[int, str | None]] = {}
+
+    def add(self, record: Record, key: int, where: str) -> None:
         doc = record["doc"]
         for name in filter(None, (self.cluster, self.by)):
             if name not in doc:
@@ -312,94 +288,71 @@ class _Metrics:
         fields = next((some for some in TEMPLATES if set(some) <= doc.keys()), ())
         fields = (self.cluster,) if self.cluster else fields
         cluster = _hashed([doc[name] for name in fields]) if fields else _hashed(_document(record))
-        category = self._category(doc)
+        name = self.by or next((name for name in CATEGORIES if isinstance(doc.get(name), str | int)), "")
+        self.documents[key] = (cluster, sys.intern(str(doc[name])) if name else None)
         kind = str(record.get("filter", "none"))
         named = record.get("metrics")
-        names = named if isinstance(named, list) else [name for name in record if name not in ABOUT]
-        for name in names:
+        for name in named if isinstance(named, list) else [name for name in record if name not in ABOUT]:
             value = record.get(name)
-            if isinstance(value, int | float):
-                if not math.isfinite(value):
-                    self.not_finite += 1
-                    continue
-                column = name if kind == "none" else f"{name} ({kind})"
-                self.columns.setdefault(column, _Column()).add(key, float(value), cluster, category)
+            if not isinstance(value, int | float):
+                continue
+            column = self.columns.setdefault(name if kind == "none" else f"{name} ({kind})", {})
+            if key in column:
+                raise DataError(f"{where} is a second line of one document: delete it.")
+            column[key] = float(value)
 
-    def _category(self, doc: Mapping[str, Any]) -> int:
-        name = self.by or next((name for name in CATEGORIES if isinstance(doc.get(name), str | int)), "")
-        if not name or len(self.categories) > MOST_CATEGORIES:
-            return -1  # of no category
-        return self.categories.setdefault(str(doc.get(name)), len(self.categories))
+    def headline(self, score: str) -> Headline | None:
+        return ("utility", "high", None) if RIGHT.match(score) else None
 
-    @property
-    def headlines(self) -> Mapping[str, Headline]:
-        right = [name for name in self.columns if RIGHT.match(name)]
-        return dict.fromkeys(right, ("utility", "high", None))
-
-    def keys(self) -> NDArray[np.int64]:
-        found = [np.asarray(column.keys) for column in self.columns.values()]
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    def keys(self) -> list[int]:
+        return sorted({key for some in self.columns.values() for key, value in some.items() if math.isfinite(value)})
 
     def score(self, task: str, keep: Keep) -> Scores:
         overall: dict[str, Estimate] = {}
         parts: dict[str, dict[str, Estimate]] = {}
-        many = len(self.categories) > MOST_CATEGORIES
+        categories = sorted({category for _, category in self.documents.values() if category is not None})
+        notes, left = [], 0
+        if len(categories) > MOST_CATEGORIES:
+            notes.append(f"There are more than {MOST_CATEGORIES} categories: none is scored. Choose a field with --by.")
         for name, column in self.columns.items():
             # A value that is not finite in one log alone is a document less: a difference then has no pairs.
-            values, clusters, categories, ids = column.arrays(keep)
-            rows = np.stack([values, np.ones(len(values))], axis=1)
-            ends = SHARE if np.isin(values, (0, 1)).all() else None
-            overall[name] = estimated(rows, clusters, ratio, ends=ends, ids=ids)
-            for category, code in sorted(self.categories.items()) if len(self.categories) > 1 and not many else ():
-                of = categories == code
-                if of.any():
-                    own = [one for one, chosen in zip(ids, of.tolist(), strict=True) if chosen]
-                    figure = estimated(rows[of], clusters[of], ratio, ends=ends, ids=own)
-                    parts.setdefault(category, {})[name] = figure
-        notes = [f"{self.not_finite} values are not finite and left out."] if self.not_finite else []
-        if many:
-            notes.append(f"There are more than {MOST_CATEGORIES} categories: none is scored. Choose a field with --by.")
+            values = {key: column[key] for key in sorted(column) if math.isfinite(column[key])}
+            left += len(column) - len(values)
+            own = [key for key in values if keep is None or key in keep]
+            ends = SHARE if {values[key] for key in own} <= {0.0, 1.0} else None
+
+            def mean(keys: Sequence[int], values: Mapping[int, float] = values, ends: Any = ends) -> Estimate:
+                clusters = [self.documents[key][0] for key in keys]
+                return estimated([(values[key], 1.0) for key in keys], clusters, ratio, ends=ends, ids=keys)
+
+            overall[name] = mean(own)
+            for category in categories if 1 < len(categories) <= MOST_CATEGORIES else ():
+                if of := [key for key in own if self.documents[key][1] == category]:
+                    parts.setdefault(category, {})[name] = mean(of)
+        if left:
+            notes.insert(0, f"{left} values are not finite and left out.")
         return Scores(task, overall, parts, dict.fromkeys(overall, "mean over documents"), tuple(notes))
 
 
-class _Discrimination(_Items):
-    def __init__(self) -> None:
-        super().__init__()
-        self.headlines: dict[str, Headline] = {}
-
-    def add(self, record: Mapping[str, Any], key: int, where: str) -> None:
-        doc, values = record["doc"], [one if math.isfinite(one) else None for one in _likelihoods(record)]
-        values = values if len(values) == 4 else [None] * 4
-        content = {name: sys.intern(str(doc.get(name)).lower()) for name in REFERENCES}
-        content |= {"question": str(doc["decision_question_id"])}
-        self.keep(record, key, where, Item(str(key), content), Answer(str(key), {"log_likelihoods": values}))
-
-    def score(self, task: str, keep: Keep) -> Scores:
-        scores = score_discrimination(*self.kept(keep))
-        self.headlines = dict.fromkeys(scores.overall, ("bias", "zero", 0.0))
-        return scores
-
-
-Rows = _Bbq | _CrowsPairs | _Discrimination | _Metrics
+Rows = _Items | _Metrics
 """What is kept of the lines of one kind of task."""
 
 
-def common_documents(logs: Sequence[SampleLog]) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the documents that all logs hold, in order, and notes on the others.
+def common_documents(logs: Sequence[SampleLog]) -> tuple[frozenset[int], list[str]]:
+    """Return the documents that all logs hold, and notes on the others.
 
     Raises :class:`~levelhead.types.ConfigError` for logs of several tasks, and
     :class:`~levelhead.types.DataError` for logs without a common document.
     """
-    if len({(log.task, type(log.rows)) for log in logs}) > 1:
+    kinds = {(log.task, getattr(log.rows, "kind", None)) for log in logs}
+    if len(kinds) > 1:
         tasks = ", ".join(dict.fromkeys(log.task for log in logs))
         raise ConfigError(f"The logs are of several tasks ({tasks}): give the logs of one task at a time.")
-    keys = [log.rows.keys() for log in logs]
-    if empty := [log.path.name for log, own in zip(logs, keys, strict=True) if not len(own)]:
+    keys = [frozenset(log.rows.keys()) for log in logs]
+    if empty := [log.path.name for log, own in zip(logs, keys, strict=True) if not own]:
         raise DataError(f"{empty[0]} has no document with a finite score: it cannot be scored.")
-    common = keys[0]
-    for more in keys[1:]:
-        common = np.intersect1d(common, more)
-    if not len(common):
+    common = frozenset.intersection(*keys)
+    if not common:
         raise DataError("The logs have no document in common: their tasks or versions differ.")
     notes = [
         f"{log.name}: {len(own) - len(common):,} of {len(own):,} documents are not in every log and left out."

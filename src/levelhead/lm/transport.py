@@ -6,23 +6,24 @@ whole JSON object or that its reader cannot read. The pause doubles from half a 
 the kind of a failure, and quote of a server's words only what holds no part of the key or of the prompt.
 
 HTTP clients limit the time between two bytes, not that of a request, so requests run in one event loop, which can
-cancel them. Answers are read without compression, so that none is larger than its bytes on the wire.
+cancel them, and which reads their answers: without compression, so that none is larger than its bytes on the wire.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import email.utils
 import functools
 import importlib
 import json
-import queue
 import random
 import re
 import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Generic, TypeVar
@@ -40,7 +41,6 @@ LONGEST_ANSWER = 2**26  # bytes
 OF_KEY, OF_PROMPT = 4, 12
 SHORTEST_KEY = 12  # characters; shorter ones are words such as EMPTY, which an answer may hold
 DIGITS = 15  # of an integer in an answer; longer ones are floats, which may be infinite
-SEPARATORS = re.compile(r"[\s\x00-/:-@\[-`{-\x9f\u200b-\u200f\u2060\ufeff]+")
 REPEATED = (408, 425, 429)
 
 
@@ -89,8 +89,7 @@ class Transport:
     ) -> None:
         self._http, self._loop = _library(), _loop()
         self._key, self.concurrency, self.tries, self.timeout = key, concurrency, tries, timeout
-        self._next, self._lock, self._stop = 0.0, threading.Lock(), threading.Event()
-        self.repeats = 0
+        self._next, self.repeats, self._stop = 0.0, 0, asyncio.Event()
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
         limits = self._http.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
         nothing = CookieJar(DefaultCookiePolicy(allowed_domains=()))
@@ -98,18 +97,52 @@ class Transport:
             base_url=url, headers=headers, timeout=None, limits=limits, cookies=nothing
         )
 
-    def send(self, request: Request[Key, Found]) -> Found:
+    def send(self, request: Request[Any, Found]) -> Found:
         """Send one request, and again where that can help.
 
         Raises:
             RefusedError: for a status that no second try changes.
             LevelheadError: where all tries fail; it says how the last one did.
         """
+        return self._begun(request).result()
+
+    def each(self, requests: Iterable[Request[Key, Found]]) -> Iterator[tuple[Key, Found]]:
+        """Yield ``(key, what was read)`` of each request as it is done; several are under way at a time.
+
+        After a failure no further request begins; those under way are yielded, then the failure is raised.
+        """
+        failure: BaseException | None = None
+        under_way: dict[futures.Future[Found], Key] = {}
+        feed = iter(requests)
+        try:
+            while True:
+                while failure is None and len(under_way) < self.concurrency and (request := next(feed, None)):
+                    under_way[self._begun(request)] = request.key
+                if not under_way:
+                    break
+                for done in futures.wait(under_way, return_when=futures.FIRST_COMPLETED).done:
+                    key = under_way.pop(done)
+                    if error := done.exception():
+                        failure = failure or error
+                        self._loop.call_soon_threadsafe(self._stop.set)
+                    else:
+                        yield key, done.result()
+        finally:
+            for left in under_way:
+                left.cancel()
+            self._loop.call_soon_threadsafe(self._stop.clear)
+        if failure is not None:
+            raise failure
+
+    def _begun(self, request: Request[Any, Found]) -> futures.Future[Found]:
+        return asyncio.run_coroutine_threadsafe(self._send(request), self._loop)
+
+    async def _send(self, request: Request[Any, Found]) -> Found:
         for turn in range(self.tries):
-            self._stop.wait(max(0.0, self._next - time.monotonic()))
+            await self._pause(self._next - time.monotonic())
             wait = 0.0
             try:
-                status, headers, body = self._post(request)
+                status, headers, body = await asyncio.wait_for(self._exchange(request), self.timeout)
                 if status == 200:
                     return request.read(self._keyless(_object(body)))
                 words = self._words(body, request.payload)
@@ -128,62 +161,18 @@ class Transport:
                 raise LevelheadError(f"{request.name}: {failure}; the server asks to wait {wait:,.0f} seconds.")
             if turn + 1 == self.tries or self._stop.is_set():
                 break
-            with self._lock:
-                self.repeats += 1
-                self._next = max(self._next, time.monotonic() + wait) if wait else self._next
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**turn) * random.uniform(0.75, 1.25)
-            self._stop.wait(max(wait, pause))
+            self.repeats += 1
+            self._next = max(self._next, time.monotonic() + wait) if wait else self._next
+            await self._pause(max(wait, min(LONGEST_PAUSE, FIRST_PAUSE * 2**turn) * random.uniform(0.75, 1.25)))
         times = f"{turn + 1} tries" if turn else "one try"
         raise LevelheadError(
             f"{request.name}: {failure}, after {times}. The same command resumes once the server answers."
         )
 
-    def each(self, requests: Iterable[Request[Key, Found]]) -> Iterator[tuple[Key, Found]]:
-        """Yield ``(key, what was read)`` of each request as it is done; several are under way at a time.
-
-        After a failure no further request begins; those under way are yielded, then the failure is raised.
-        """
-        todo: queue.SimpleQueue[Request[Key, Found] | None] = queue.SimpleQueue()
-        done: queue.SimpleQueue[tuple[Key, Any]] = queue.SimpleQueue()
-
-        def work() -> None:
-            while (request := todo.get()) is not None:
-                try:
-                    done.put((request.key, self.send(request)))
-                except BaseException as error:
-                    done.put((request.key, error))
-
-        self._stop.clear()
-        failure: BaseException | None = None
-        waiting, workers, feed = 0, 0, iter(requests)
-        try:
-            while True:
-                while failure is None and waiting < self.concurrency and (request := next(feed, None)) is not None:
-                    todo.put(request)
-                    waiting += 1
-                    if workers < waiting:  # daemons: Ctrl-C need not wait for a slow server
-                        threading.Thread(target=work, daemon=True).start()
-                        workers += 1
-                if not waiting:
-                    break
-                key, found = done.get()
-                waiting -= 1
-                if isinstance(found, BaseException):
-                    failure = failure or found
-                    self._stop.set()
-                else:
-                    yield key, found
-        finally:
-            self._stop.set()
-            for _ in range(workers):
-                todo.put(None)
-        self._stop.clear()
-        if failure is not None:
-            raise failure
-
-    def _post(self, request: Request[Any, Any]) -> tuple[int, Any, bytes]:
-        within = asyncio.wait_for(self._exchange(request), self.timeout)
-        return asyncio.run_coroutine_threadsafe(within, self._loop).result()
+    async def _pause(self, seconds: float) -> None:
+        """Wait, unless another request has failed."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), max(0.0, seconds))
 
     async def _exchange(self, request: Request[Any, Any]) -> tuple[int, Any, bytes]:
         body = bytearray()
@@ -215,14 +204,11 @@ class Transport:
 
 
 def _repeats(said: str, secret: str, run: int) -> bool:
-    """Whether a message holds ``run`` characters in a row of a secret, or all: in any case, spaced, or backwards."""
-    plain = [unicodedata.normalize("NFKC", text).casefold() for text in (said, secret)]
-    for heard, hidden in (plain, [SEPARATORS.sub("", text) for text in plain]):
-        length = min(run, len(hidden))
-        runs = {hidden[at : at + length] for at in range(len(hidden) - length + 1)} - {""}
-        if any(one in heard or one[::-1] in heard for one in runs):
-            return True
-    return False
+    """Whether a message holds ``run`` letters or digits in a row of a secret, or all: in any case, or backwards."""
+    heard, hidden = (re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).casefold()) for text in (said, secret))
+    length = min(run, len(hidden))
+    runs = {hidden[at : at + length] for at in range(len(hidden) - length + 1)} - {""}
+    return any(one in heard or one[::-1] in heard for one in runs)
 
 
 @functools.cache

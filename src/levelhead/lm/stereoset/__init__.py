@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Headline, Item, Scores, SentenceBenchmark
+from levelhead.lm.batches import gathered
 from levelhead.lm.stereoset.data import INTER, SENTENCES, keep_terms, read_stereoset, stereoset_file
 from levelhead.lm.stereoset.score import PSEUDO, score_answers
 from levelhead.types import ConfigError
@@ -100,16 +101,11 @@ def whole_text(item: Item, name: str) -> str:
 
 def _ask_masked(model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
     # A text shares all its tokens with itself, so this is the pseudo-log-likelihood of all of them.
-    texts = [whole_text(item, name) for item in items for name in SENTENCES]
-    waiting: dict[int, dict[int, tuple[float, int]]] = {}
-    pairs, names = [(text, text) for text in texts], [item.id for item in items for _ in SENTENCES]
-    for position, (value, _, tokens) in model.shared_pseudo_log_likelihoods(pairs, names):
-        row, sentence = divmod(position, len(SENTENCES))
-        found = waiting.setdefault(row, {})
-        found[sentence] = (value, tokens)
-        if len(found) == len(SENTENCES):
-            yield _answer(items[row], [found[at] for at in range(len(SENTENCES))], PSEUDO)
-            del waiting[row]
+    pairs = [(text, text) for item in items for text in (whole_text(item, name) for name in SENTENCES)]
+    names, many = [item.id for item in items for _ in SENTENCES], len(SENTENCES)
+    each = ((divmod(at, many), found) for at, found in model.shared_pseudo_log_likelihoods(pairs, names))
+    for row, found in gathered(each, dict.fromkeys(range(len(items)), many)):
+        yield _answer(items[row], [(value, tokens) for value, _, tokens in found], PSEUDO)
 
 
 def _answer(item: Item, found: Sequence[tuple[float, int]], measure: str) -> Answer:
