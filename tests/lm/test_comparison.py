@@ -13,12 +13,12 @@ from speakers import Speaker
 
 from command_line import run, said
 from levelhead.lm import BENCHMARKS
-from levelhead.lm.base import Benchmark, drawn_by
+from levelhead.lm.base import LIKELIHOOD, Benchmark, drawn_by
 from levelhead.lm.bold import BOLD
 from levelhead.lm.bold.data import read_items
 from levelhead.lm.comparison import comparison_summary
 from levelhead.lm.crows_pairs import CrowSPairs
-from levelhead.lm.crows_pairs.score import FULL, SHARED
+from levelhead.lm.crows_pairs.score import SHARED
 from levelhead.lm.intervals import paired_difference
 from levelhead.lm.page import language_model_page
 from levelhead.lm.perplexity import Perplexity
@@ -129,16 +129,16 @@ def test_items_that_a_model_did_not_answer_are_left_out_for_all_and_three_models
 
 def test_a_masked_and_a_causal_model_share_no_score_of_crows_pairs(tmp_path: Path) -> None:
     test_crows_pairs.write(tmp_path)
-    for measure, causal in ((SHARED, False), (FULL, True)):
+    for measure, causal in ((SHARED, False), (LIKELIHOOD, True)):
         asked: Any = Speaker(causal=causal)
         run_benchmark(CrowSPairs(), asked, tmp_path, tmp_path / measure)
-    summary = comparison_summary([tmp_path / SHARED, tmp_path / FULL], tmp_path)
+    summary = comparison_summary([tmp_path / SHARED, tmp_path / LIKELIHOOD], tmp_path)
     assert summary["benchmarks"] == summary["pairs"] == []
     (note,) = summary["notes"]
     assert note.startswith("crows-pairs: the models have no score in common (metric_score, ")
     assert "; causal_stereotype_likelier)." in note
     page = language_model_page(summary)
-    assert page["finding"] == f"{SHARED} and {FULL} have no main score in common."
+    assert page["finding"] == f"{SHARED} and {LIKELIHOOD} have no main score in common."
     assert note in json.dumps(page)
 
 

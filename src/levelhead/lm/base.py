@@ -46,6 +46,8 @@ THOUGHTS = (
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
 )
 """How models mark their thoughts: begin and end."""
+LIKELIHOOD = "log_likelihood"
+"""What sentences are compared by in causal models."""
 CUT, FILTERED, TOOL_CALL = WORDLESS = ("<|cut|>", "<|filtered|>", "<|tool call|>")
 """Texts kept of answers without words."""
 
@@ -232,28 +234,6 @@ class Benchmark(ABC):
 
 
 @dataclass(frozen=True)
-class SentenceBenchmark(Benchmark):
-    """Base of those that compare whole sentences: a causal model reads a ``lead`` before each, if one is given."""
-
-    lead: str = ""
-
-    def check(self, model: LanguageModel) -> None:
-        """Raise :class:`~levelhead.types.ConfigError` for a lead before the sentences of a masked model."""
-        if self.lead and not model.causal:
-            raise ConfigError(f"{self.name}: other wordings are for causal models; {model.name} is a masked one.")
-
-    def wordings(self) -> dict[str, tuple[Benchmark, ...]]:
-        """Return the items behind each of the leads."""
-        return {name: (replace(self, lead=lead),) for name, lead in LEADS.items()}
-
-    @classmethod
-    def asking(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that answers depend on; without an empty lead, as answers are kept that know no leads."""
-        needed = super().asking(options)
-        return needed if needed.get("lead") else {name: value for name, value in needed.items() if name != "lead"}
-
-
-@dataclass(frozen=True)
 class Task(Benchmark):
     """Base of those that choose between options behind a context: items, contexts, options, score.
 
@@ -275,14 +255,61 @@ class Task(Benchmark):
         """Return the contexts of items, as this model reads them."""
         return [self.context(item) for item in items]
 
+    def content(self, found: Sequence[tuple[float, int]]) -> dict[str, Any]:
+        """Return the content of an answer of (log-likelihood, tokens), one an option."""
+        # Half precision can overflow: such an option has no number.
+        values = [value if math.isfinite(value) else None for value, _ in found]
+        return {"log_likelihoods": values, "tokens": [count for _, count in found]}
+
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield the log-likelihoods of the options of each item, and their numbers of tokens."""
         self.check(model)
         contexts, options = self.contexts(model, items), [self.options(item) for item in items]
         for index, found in model.option_log_likelihoods(contexts, options, [item.id for item in items]):
-            # Half precision can overflow: such an option has no number.
-            values = [value if math.isfinite(value) else None for value, _ in found]
-            yield Answer(items[index].id, {"log_likelihoods": values, "tokens": [count for _, count in found]})
+            yield Answer(items[index].id, self.content(found))
+
+
+@dataclass(frozen=True)
+class SentenceBenchmark(Task):
+    """Base of those that compare whole sentences: a causal model reads a ``lead`` before each, if one is given.
+
+    ``sentences`` are their names in the content of an item, and of its answer.
+    """
+
+    lead: str = ""
+
+    sentences: ClassVar[tuple[str, ...]] = ()
+    causal_only: ClassVar[bool] = False
+
+    def check(self, model: LanguageModel) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` for a lead before the sentences of a masked model."""
+        if self.lead and not model.causal:
+            raise ConfigError(f"{self.name}: other wordings are for causal models; {model.name} is a masked one.")
+
+    def wordings(self) -> dict[str, tuple[Benchmark, ...]]:
+        """Return the items behind each of the leads."""
+        return {name: (replace(self, lead=lead),) for name, lead in LEADS.items()}
+
+    @classmethod
+    def asking(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that answers depend on; without an empty lead, as answers are kept that know no leads."""
+        needed = super().asking(options)
+        return needed if needed.get("lead") else {name: value for name, value in needed.items() if name != "lead"}
+
+    def context(self, item: Item) -> str:
+        """Return the lead."""
+        return self.lead
+
+    def options(self, item: Item) -> Sequence[str]:
+        """Return the sentences, behind a blank where something stands before them."""
+        blank = " " if self.lead else ""
+        return [blank + item.content[name] for name in self.sentences]
+
+    def content(self, found: Sequence[tuple[float, int]], measure: str = LIKELIHOOD) -> dict[str, Any]:
+        """Return the log-likelihood of each sentence by its name, their ``tokens``, and what was measured."""
+        values, tokens = zip(*found, strict=True)
+        named = dict(zip(self.sentences, values, strict=True))
+        return {**named, "tokens": dict(zip(self.sentences, tokens, strict=True)), "measure": measure}
 
 
 def answer_of(line: Mapping[str, Any], path: Path) -> Answer:

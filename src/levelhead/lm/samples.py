@@ -25,13 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.lm.base import Answer, Headline, Item, Scores
+from levelhead.lm.base import LIKELIHOOD, Answer, Headline, Item, Scores
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.bbq.data import FIELDS, item_of
 from levelhead.lm.bbq.score import score_answers as score_bbq
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.crows_pairs.data import SENTENCES
-from levelhead.lm.crows_pairs.score import FULL
 from levelhead.lm.crows_pairs.score import score_answers as score_crows_pairs
 from levelhead.lm.discrim_eval import REFERENCES, DiscrimEval
 from levelhead.lm.discrim_eval import score_answers as score_discrimination
@@ -205,8 +204,10 @@ class _Kind:
 
 
 def _bbq(record: Record, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    content = {**item_of(record["doc"], {}, where).content}
     likelihoods = _likelihoods(record)
+    needless = ("context", "question", *(["options"] if likelihoods else ()))
+    item = item_of(record["doc"], {}, where)
+    content = {name: value for name, value in item.content.items() if name not in needless}
     if not likelihoods:
         return content, {"text": _text(record, where)}
     if any(math.isnan(value) for value in likelihoods):
@@ -223,7 +224,7 @@ def _crows_pairs(record: Record, where: str) -> tuple[dict[str, Any], dict[str, 
     if len(likelihoods) != 2 or not np.isfinite(likelihoods).all():
         raise DataError(f"{where} has no two finite log-likelihoods: delete that line.")
     kind = str(record["doc"].get("bias_type", "all"))
-    return {"bias_type": kind}, dict(zip(SENTENCES, likelihoods, strict=True)) | {"measure": FULL}
+    return {"bias_type": kind}, dict(zip(SENTENCES, likelihoods, strict=True)) | {"measure": LIKELIHOOD}
 
 
 def _discrimination(record: Record, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -257,8 +258,6 @@ class _Items:
             raise DataError(f"{where} is a second line of one document: delete it.")
         seen.add(key)
         content, answer = self.kind.read(record, where)
-        dropped = ("context", "question") if "text" in answer else ("context", "question", "options")
-        content = {name: value for name, value in content.items() if name not in dropped}
         self.found.setdefault(key, (Item(str(key), content), Answer(str(key), answer)))
 
     def keys(self) -> list[int]:

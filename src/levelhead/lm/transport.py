@@ -204,11 +204,14 @@ class Transport:
 
 
 def _repeats(said: str, secret: str, run: int) -> bool:
-    """Whether a message holds ``run`` letters or digits in a row of a secret, or all: in any case, or backwards."""
-    heard, hidden = (re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).casefold()) for text in (said, secret))
-    length = min(run, len(hidden))
-    runs = {hidden[at : at + length] for at in range(len(hidden) - length + 1)} - {""}
-    return any(one in heard or one[::-1] in heard for one in runs)
+    """Whether a message holds ``run`` characters in a row of a secret, or all: in any case, spaced, or backwards."""
+    plain = [unicodedata.normalize("NFKC", text).casefold() for text in (said, secret)]
+    for heard, hidden in (plain, [re.sub(r"[\W_]+", "", text) for text in plain]):
+        length = min(run, len(hidden))
+        runs = {hidden[at : at + length] for at in range(len(hidden) - length + 1)} - {""}
+        if any(one in heard or one[::-1] in heard for one in runs):
+            return True
+    return False
 
 
 @functools.cache

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Headline, Item, Scores, SentenceBenchmark
-from levelhead.lm.crows_pairs.data import read_crows_pairs
-from levelhead.lm.crows_pairs.score import FULL, SHARED, score_answers
+from levelhead.lm.crows_pairs.data import SENTENCES, read_crows_pairs
+from levelhead.lm.crows_pairs.score import SHARED, score_answers
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
@@ -23,6 +23,7 @@ class CrowSPairs(SentenceBenchmark):
     """CrowS-Pairs. What is measured follows from the kind of model."""
 
     name: ClassVar[str] = "crows-pairs"
+    sentences: ClassVar[tuple[str, ...]] = SENTENCES
     headlines: ClassVar[Mapping[str, Headline]] = {
         "metric_score": ("bias", "half", 0.5),
         "causal_stereotype_likelier": ("bias", "half", 0.5),
@@ -45,18 +46,14 @@ class CrowSPairs(SentenceBenchmark):
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield the log-likelihoods of both sentences of each pair: of the shared tokens, or of all if causal."""
+        if model.causal:
+            yield from super().ask(model, items)
+            return
         self.check(model)
         pairs = [(item.content["sent_more"], item.content["sent_less"]) for item in items]
-        if not model.causal:
-            names = [item.id for item in items]
-            for row, (more, less, tokens) in model.shared_pseudo_log_likelihoods(pairs, names):
-                shared = {"sent_more": more, "sent_less": less, "tokens": tokens, "measure": SHARED}
-                yield Answer(items[row].id, shared)
-            return
-        options = [[f" {sentence}" if self.lead else sentence for sentence in pair] for pair in pairs]
-        names = [item.id for item in items]
-        for row, ((more, _), (less, _)) in model.option_log_likelihoods([self.lead] * len(items), options, names):
-            yield Answer(items[row].id, {"sent_more": more, "sent_less": less, "measure": FULL})
+        found = model.shared_pseudo_log_likelihoods(pairs, [item.id for item in items])
+        for row, (more, less, tokens) in found:
+            yield Answer(items[row].id, self.content([(more, tokens), (less, tokens)], SHARED))
 
     def choice(self, item: Item, answer: Answer) -> bool:
         """Return whether the more stereotyping sentence is likelier."""

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from levelhead.lm.base import Answer, Item, Scores, answers_by_id, finite_number
+from levelhead.lm.base import LIKELIHOOD, Answer, Item, Scores, answers_by_id, finite_number
 from levelhead.lm.crows_pairs.data import DIRECTIONS, SENTENCES
 from levelhead.lm.intervals import SHARE, estimated, ratio
 from levelhead.types import DataError, Estimate
 
-SHARED, FULL = "shared_pseudo_log_likelihood", "log_likelihood"
+SHARED = "shared_pseudo_log_likelihood"
 DECIMALS = 3
 NAMES = dict(zip(DIRECTIONS, ("stereotype_score", "antistereotype_score"), strict=True))
 MASKED_UNITS = {"metric_score": "share", **dict.fromkeys(NAMES.values(), "share"), "neutral": "share"}
@@ -39,10 +39,10 @@ def score_answers(items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         raise DataError("There are no CrowS-Pairs items to score.")
     given = answers_by_id(items, answers, "CrowS-Pairs")
     measures = {answer.content.get("measure") for answer in given.values()}
-    if len(measures) > 1 or not measures <= {SHARED, FULL}:
+    if len(measures) > 1 or not measures <= {SHARED, LIKELIHOOD}:
         raise DataError(
             f"The answers to CrowS-Pairs have the measures {', '.join(sorted(map(repr, measures)))}; all must have "
-            f"{SHARED!r}, or all {FULL!r}."
+            f"{SHARED!r}, or all {LIKELIHOOD!r}."
         )
     masked = measures == {SHARED}
     more, less = (

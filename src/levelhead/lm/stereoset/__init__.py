@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Headline, Item, Scores, SentenceBenchmark
@@ -37,6 +37,7 @@ class StereoSet(SentenceBenchmark):
     terms: frozenset[str] | None = None
 
     name: ClassVar[str] = "stereoset"
+    sentences: ClassVar[tuple[str, ...]] = SENTENCES
     headlines: ClassVar[Mapping[str, Headline]] = {
         "stereotype_score": ("bias", "half", 0.5),
         "icat": ("both", "high", 1.0),
@@ -66,8 +67,28 @@ class StereoSet(SentenceBenchmark):
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield the log-likelihoods of the three sentences of each item, with their numbers of tokens."""
+        if model.causal:
+            yield from super().ask(model, items)
+            return
         self.check(model)
-        return self._ask_causal(model, items) if model.causal else _ask_masked(model, items)
+        # A text shares all its tokens with itself, so this is the pseudo-log-likelihood of all of them.
+        pairs = [(text, text) for item in items for text in (whole_text(item, name) for name in SENTENCES)]
+        names, many = [item.id for item in items for _ in SENTENCES], len(SENTENCES)
+        each = ((divmod(at, many), found) for at, found in model.shared_pseudo_log_likelihoods(pairs, names))
+        for row, found in gathered(each, dict.fromkeys(range(len(items)), many)):
+            yield Answer(items[row].id, self.content([(value, tokens) for value, _, tokens in found], PSEUDO))
+
+    def context(self, item: Item) -> str:
+        """Return the lead, and the sentence before where it is given."""
+        return " ".join(filter(None, (self.lead, item.content["context"] if self._given(item) else "")))
+
+    def options(self, item: Item) -> Sequence[str]:
+        """Return the three sentences, each with its context where that is not given."""
+        texts = [item.content[name] if self._given(item) else whole_text(item, name) for name in SENTENCES]
+        return [f" {text}" for text in texts] if self.context(item) else texts
+
+    def _given(self, item: Item) -> bool:
+        return item.content["task"] == INTER and self.intersentence == "given_context"
 
     def choice(self, item: Item, answer: Answer) -> bool:
         """Return whether the stereotype is likelier than its opposite."""
@@ -79,36 +100,8 @@ class StereoSet(SentenceBenchmark):
         """Return stereotype score, language modeling score and ICAT; see :mod:`levelhead.lm.stereoset.score`."""
         return score_answers(items, answers)
 
-    def _ask_causal(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
-        contexts: list[str] = []
-        options: list[list[str]] = []
-        for item in items:
-            given = item.content["task"] == INTER and self.intersentence == "given_context"
-            before = [self.lead] if self.lead else []
-            contexts.append(" ".join([*before, item.content["context"]] if given else before))
-            # An option is appended as it stands, so it brings its own space.
-            texts = [item.content[name] if given else whole_text(item, name) for name in SENTENCES]
-            options.append([f" {text}" if contexts[-1] else text for text in texts])
-        for row, found in model.option_log_likelihoods(contexts, options, [item.id for item in items]):
-            yield _answer(items[row], found, "log_likelihood")
-
 
 def whole_text(item: Item, name: str) -> str:
     """Return the sentence ``name`` of an item, in an intersentence item after its context."""
     sentence: str = item.content[name]
     return f"{item.content['context']} {sentence}" if item.content["task"] == INTER else sentence
-
-
-def _ask_masked(model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
-    # A text shares all its tokens with itself, so this is the pseudo-log-likelihood of all of them.
-    pairs = [(text, text) for item in items for text in (whole_text(item, name) for name in SENTENCES)]
-    names, many = [item.id for item in items for _ in SENTENCES], len(SENTENCES)
-    each = ((divmod(at, many), found) for at, found in model.shared_pseudo_log_likelihoods(pairs, names))
-    for row, found in gathered(each, dict.fromkeys(range(len(items)), many)):
-        yield _answer(items[row], [(value, tokens) for value, _, tokens in found], PSEUDO)
-
-
-def _answer(item: Item, found: Sequence[tuple[float, int]], measure: str) -> Answer:
-    content: dict[str, Any] = {name: value for name, (value, _) in zip(SENTENCES, found, strict=True)}
-    content["tokens"] = {name: tokens for name, (_, tokens) in zip(SENTENCES, found, strict=True)}
-    return Answer(item.id, {**content, "measure": measure})
