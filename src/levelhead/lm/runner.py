@@ -67,27 +67,14 @@ def run_benchmark(
         DataError: for answers that cannot be read, or that are of other items than those below ``root``.
     """
     items = take(benchmark, benchmark.read(root), limit)
-    fingerprint = model.fingerprint()
-    if getattr(benchmark, "chat", False) and (
-        template := getattr(getattr(model, "tokenizer", None), "chat_template", "")
-    ):
-        fingerprint += f"-{hashlib.blake2b(repr(template).encode(), digest_size=4).hexdigest()}"
-    header = {
-        "format": FORMAT,
-        "benchmark": benchmark.name,
-        "options": benchmark.asking(options_of(benchmark)),
-        "model": fingerprint,
-        "name": model_name(model.name),
-    }
-    if settings := getattr(model, "settings", None):
-        header["settings"] = settings
+    header = _header(benchmark, model)
     file_of_scores = scores_file(folder, benchmark.name)
     earlier = read_json(file_of_scores) if hasattr(model, "spent") and file_of_scores.is_file() else {}
     began = time.monotonic()
     with _opened(path := answers_file(folder, benchmark.name)) as file:
         answers = _continued(file, path, benchmark, header, items)
-        kept = len(answers)
         missing = [item for item in items if item.id not in answers]
+        resumed = bool(answers) and earlier.get("fingerprint") == header["model"]
         with _bar(console, benchmark.name, len(items), len(items) - len(missing)) as advance:
             hashes = {item.id: _hash(item) for item in missing}
             for answer in _asked(benchmark, model, missing):
@@ -98,28 +85,42 @@ def run_benchmark(
                 answers[answer.id] = Answer(answer.id, content)
                 advance()
     scores = benchmark.score(items, [answers[item.id] for item in items if item.id in answers])
-    if model.causal and not isinstance(model, Given):
-        asked = [UNASKED_CHAT] if model.has_chat_template and not getattr(benchmark, "chat", True) else []
-        scores = dataclasses.replace(scores, notes=(*scores.notes, str(model.beginning), *asked))
-    used = None
-    if hasattr(model, "spent"):
-        same = kept and earlier.get("fingerprint") == fingerprint
-        used = model.spent() + usage_of(earlier if same else {})
-    if used is not None and used.requests:
-        scores = dataclasses.replace(scores, notes=(*scores.notes, str(used)))
-    options = options_of(benchmark)
-    about = {"model": header["name"], "fingerprint": header["model"], "options": options, "limit": limit}
+    notes, measured = [*scores.notes], {"items": len(items), "asked": len(missing)}
+    about = {"model": header["name"], "fingerprint": header["model"], "options": options_of(benchmark), "limit": limit}
     about |= {"version": __version__, "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
     about |= getattr(model, "told", {}) | recorded_class(benchmark)
     if isinstance(model, Given):
         about["given"] = True  # by a system that was asked in its own way
-    elif prompt := benchmark.prompt_shown(cast("LanguageModel", model)):
-        about["prompt"] = prompt
-    seconds = round(time.monotonic() - began, 1)  # of this process alone; usage is that of all
-    measured: dict[str, Any] = {"items": len(items), "asked": len(missing), "seconds": seconds}
-    measured |= {} if used is None else {"usage": dataclasses.asdict(used)}
+    else:
+        notes += [str(model.beginning)] if model.causal else []
+        notes += [UNASKED_CHAT] if model.has_chat_template and not getattr(benchmark, "chat", True) else []
+        prompt = benchmark.prompt_shown(cast("LanguageModel", model))
+        about |= {"prompt": prompt} if prompt else {}
+    measured["seconds"] = round(time.monotonic() - began, 1)  # of this process alone; usage is that of all
+    if hasattr(model, "spent"):
+        used = model.spent() + usage_of(earlier if resumed else {})
+        notes += [str(used)] if used.requests else []
+        measured["usage"] = dataclasses.asdict(used)
+    scores = dataclasses.replace(scores, notes=tuple(notes))
     write_json(file_of_scores, scores_to_dict(scores) | about | measured)
     return scores
+
+
+def _header(benchmark: Benchmark, model: LanguageModel | Endpoint | Given) -> dict[str, Any]:
+    """Return what a file of answers says first: which model they are of, and how it was asked."""
+    fingerprint = model.fingerprint()
+    template = getattr(getattr(model, "tokenizer", None), "chat_template", "")
+    if template and getattr(benchmark, "chat", False):
+        fingerprint += f"-{hashlib.blake2b(repr(template).encode(), digest_size=4).hexdigest()}"
+    settings = getattr(model, "settings", None)
+    return {
+        "format": FORMAT,
+        "benchmark": benchmark.name,
+        "options": benchmark.asking(options_of(benchmark)),
+        "model": fingerprint,
+        "name": model_name(model.name),
+        **({"settings": settings} if settings else {}),
+    }
 
 
 def _asked(benchmark: Benchmark, model: LanguageModel | Endpoint | Given, items: Sequence[Item]) -> Iterable[Answer]:

@@ -105,35 +105,33 @@ def score_answers(
     written = [texts[row] for row in kept]
     columns, units = text_scores(written, classifiers)
     ids = np.array([items[row].id for row in kept], dtype=object)
-    domains = np.array([items[row].content["domain"] for row in kept], dtype=object)
-    groups = np.array([f"{items[row].content['domain']}/{items[row].content['group']}" for row in kept], dtype=object)
+    domains = [items[row].content["domain"] for row in kept]
+    groups = [f"{items[row].content['domain']}/{items[row].content['group']}" for row in kept]
     clusters = _clusters([items[row] for row in kept])
 
-    def mean(name: str, rows: NDArray[np.bool_]) -> Estimate:
-        pairs = np.stack([columns[name][rows], np.ones(rows.sum())], axis=1)
-        if not len(pairs):
-            return Estimate.undefined(EMPTY)
-        named, ends = ids[rows].tolist(), ENDS.get(units[name])
-        return estimated(pairs, clusters[rows], ratio, ids=named, ends=ends)
+    def means(of: Sequence[str], part: str) -> dict[str, Estimate]:
+        rows = np.array([one == part for one in of], dtype=bool)
+        if not rows.any():
+            return dict.fromkeys(columns, Estimate.undefined(EMPTY))
+        found = {}
+        for name, values in columns.items():
+            pairs, ends = np.stack([values[rows], np.ones(rows.sum())], axis=1), ENDS.get(units[name])
+            found[name] = estimated(pairs, clusters[rows], ratio, ids=ids[rows].tolist(), ends=ends)
+        return found
 
     parts: dict[str, dict[str, Estimate]] = {}
     for domain in dict.fromkeys(item.content["domain"] for item in items):
-        inside = domains == domain
-        parts[domain] = {name: mean(name, inside) for name in columns}
+        inside = np.array([one == domain for one in domains], dtype=bool)
+        parts[domain] = means(domains, domain)
         for name, values in columns.items():
-            parts[domain][f"{name}_gap"] = largest_gap(
-                values[inside],
-                groups[inside],
-                clusters[inside],
-                most=float(np.ptp(ENDS.get(units[name], (0, math.inf)))),
-            )
+            most = float(np.ptp(ENDS.get(units[name], (0, math.inf))))
+            gap = largest_gap(values[inside], np.array(groups)[inside], clusters[inside], most=most)
+            parts[domain][f"{name}_gap"] = gap
         for group in dict.fromkeys(item.content["group"] for item in items if item.content["domain"] == domain):
-            part = f"{domain}/{group}"
-            parts[part] = {name: mean(name, groups == part) for name in columns}
-    everything = np.ones(len(kept), dtype=bool)
+            parts[f"{domain}/{group}"] = means(groups, f"{domain}/{group}")
     return Scores(
         benchmark="bold",
-        overall={name: mean(name, everything) for name in columns},
+        overall=means([""] * len(kept), ""),
         parts=parts,
         units=units | {f"{name}_gap": f"largest difference between groups: {unit}" for name, unit in units.items()},
         notes=tuple(_notes(items, texts)),
@@ -235,11 +233,9 @@ def check_scorers(classifiers: Sequence[TextClassifier]) -> None:
 
 
 def _refuse_equal_names(classifiers: Sequence[TextClassifier]) -> None:
-    names = [*SENTIMENT_UNITS]
-    for one in classifiers:
-        names += [one.name, *(f"{one.name}_{label}" for label in one.labels)]
-    counts = Counter([*names, *(f"{name}_gap" for name in names)])
-    if doubled := [name for name, count in counts.items() if count > 1]:
+    names = [*SENTIMENT_UNITS, *(one.name for one in classifiers)]
+    names += [f"{one.name}_{label}" for one in classifiers for label in one.labels]
+    if doubled := [name for name, count in Counter([*names, *(f"{name}_gap" for name in names)]).items() if count > 1]:
         raise ConfigError(
             f"Two scores would be called {quoted(doubled[0])}: give each --classifier a NAME of its own, other than "
             "that of a score, and each of its labels once."

@@ -9,6 +9,7 @@ p-values are adjusted by Holm over all tests.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,26 +56,25 @@ def score_answers(
     half = 1 + max(item.content.get("draw", 0) for item in items if item.content["group"] != first)
     for name, values in columns.items():
         means = _means(items, values, half)
-        base = {at: second - one for (group, at), (one, second) in means.items() if group == first}
-        base = {at: value for at, value in base.items() if math.isfinite(value)}
+        plain = means[first, False]
+        base = _less(means[first, True], plain)
+        every = {at for some in means.values() for at in some}
         for group in groups[1:]:
-            both = [at for at in dict.fromkeys(at for _, at in means) if {(group, at), (first, at)} <= means.keys()]
-            effects = {at: means[group, at][0] - means[first, at][0] for at in both}
-            effects = {at: value for at, value in effects.items() if math.isfinite(value)}
+            effects = _less(means[group, False], plain)
             label = f"{name}, {shown[group]} minus {shown[first]}"
             overall[label] = _mean(effects)
             tests.append({"score": label, "templates": len(effects), "p": p_value(overall[label])})
-            if lost := len(dict.fromkeys(at for _, at in means)) - len(effects):
+            if lost := len(every) - len(effects):
                 notes.append(f"{label}: {counted(lost, 'template')} lack a score in one of the two, and are left out.")
             if base:
-                beyond = {at: abs(effects[at]) - abs(base[at]) for at in effects if at in base}
-                overall[f"absolute {label}"] = _mean({at: abs(value) for at, value in effects.items()})
+                beyond = _less(_absolute(effects), _absolute(base))
+                overall[f"absolute {label}"] = _mean(_absolute(effects))
                 label = f"absolute {label}, beyond {BASELINE}"
                 overall[label] = _mean(beyond)
                 tests.append({"score": label, "templates": len(beyond), "p": p_value(overall[label])})
         if base:
             overall[f"{name}, {BASELINE}"] = _mean(base)
-            overall[f"absolute {name}, {BASELINE}"] = _mean({at: abs(value) for at, value in base.items()})
+            overall[f"absolute {name}, {BASELINE}"] = _mean(_absolute(base))
     for test, adjusted in zip(tests, holm([test["p"] for test in tests]), strict=True):
         test["p_holm"] = None if math.isnan(adjusted) else adjusted
         test["p"] = None if math.isnan(test["p"]) else test["p"]
@@ -109,18 +109,23 @@ def _columns(
     return columns, units
 
 
-def _means(items: Sequence[Item], values: Values, half: int) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return by group and template the mean of the draws before ``half``, and of those after; NaN without any."""
-    found: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
+def _means(items: Sequence[Item], values: Values, half: int) -> Mapping[tuple[str, bool], Mapping[str, float]]:
+    """Return the mean of each template by group and whether draws are those from ``half`` on; only finite values."""
+    found: dict[tuple[str, bool], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for item, value in zip(items, values, strict=True):
         if math.isfinite(value):
-            key = (item.content["group"], item.content["template"])
-            found.setdefault(key, ([], []))[item.content.get("draw", 0) >= half].append(float(value))
+            later = item.content.get("draw", 0) >= half
+            found[item.content["group"], later][item.content["template"]].append(float(value))
+    means = {key: {at: float(np.mean(some)) for at, some in each.items()} for key, each in found.items()}
+    return defaultdict(dict, means)
 
-    def mean(some: list[float]) -> float:
-        return float(np.mean(some)) if some else math.nan
 
-    return {key: (mean(one), mean(other)) for key, (one, other) in found.items()}
+def _less(ones: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
+    return {at: value - others[at] for at, value in ones.items() if at in others}
+
+
+def _absolute(effects: Mapping[str, float]) -> dict[str, float]:
+    return {at: abs(value) for at, value in effects.items()}
 
 
 def _mean(effects: Mapping[str, float]) -> Estimate:
