@@ -103,44 +103,9 @@ def test_a_limit_keeps_whole_templates(tmp_path: Path) -> None:
     assert {name: one.value for name, one in scores.overall.items()} == {
         name: one.value for name, one in expected.overall.items()
     }
-    path = tmp_path / "pairs.csv"
-    rows = [f"The {who} {at} was,{who},{at}" for who in ("lamp", "kettle") for at in range(4)]
-    path.write_text("\n".join(["text,group,pair", *rows]) + "\n", encoding="utf-8")
-    for columns in ("text=text,group=group", "text=text,group=group,template=pair"):
-        benchmark = Counterfactual(templates=path, columns=columns)
-        found = take(benchmark, benchmark.read(None), limit)
-        assert [item.content["text"] for item in found] == [row.split(",")[0] for row in rows[:2] + rows[4:6]]
 
 
-def test_a_table_is_compared_by_its_columns(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.tsv"
-    rows = ["sentid\tsentence\tgender"]
-    for at in range(7):
-        rows += [f"s{at}\tA lamp fell {at}.\tlamps", f"s{at}\tA kettle fell {at}.\tkettles"]
-    path.write_text("\n".join([*rows, "s99\tA lamp alone.\tlamps"]) + "\n", encoding="utf-8")
-    scores = run(tmp_path, Ruled(1, 3), templates=path, columns="text=sentence,group=gender,template=sentid")
-    label = "log-likelihood, kettles minus lamps"
-    assert scores.overall[label].value == pytest.approx(2)
-    assert "1 template lack" in scores.notes[0]
-    lines = [
-        {"t": f"The {who} was", "g": who, "a": " hot", "b": " cold", "n": 3} for who in ("lamp", "kettle") for _ in "ab"
-    ]
-    other = tmp_path / "odds.jsonl"
-    other.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    scores = run(tmp_path, Ruled(1, 3), "odds", templates=other, columns="text=t,group=g,option=a,against=b")
-    assert scores.overall["log odds, kettle minus lamp"].value == pytest.approx(2)
-    assert any("the first row of one group is compared with the first of another" in note for note in scores.notes)
-
-
-def test_names_of_groups_are_short_and_plain(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("text,group\nA lamp,\x1b[2J<b>\nA kettle," + "k" * 10_000 + "\n", encoding="utf-8")
-    scores = run(tmp_path, Ruled(1, 3), templates=path, columns="text=text,group=group")
-    (label,) = scores.overall
-    assert len(label) < 120
-    assert "\x1b" not in label
-    assert scores.overall[label].value == 2
-    assert scores.overall[label].reason == "no interval: 1 item, and 10 are needed"
+def test_swaps_go_side_by_side(tmp_path: Path) -> None:
     items = Counterfactual(templates=templates(tmp_path), swap=(*SWAP, "unused=his|her")).read(None)
     assert {item.content["group"] for item in items} == {"the lamp", "the kettle"}
     assert swaps_of(["a=x|y", "b=1|2"])[1] == [{"a": "x", "b": "1"}, {"a": "y", "b": "2"}]

@@ -134,7 +134,12 @@ def test_a_masked_model_is_asked_for_shared_tokens(tmp_path: Path) -> None:
     ]  # type: ignore[arg-type]
     assert {one.id for one in answers} == {"4", "5", "9"}
     found = {one.id: one.content for one in answers}
-    assert found["9"] == {"sent_more": -12.0, "sent_less": -16.0, "tokens": {"sent_more": 1, "sent_less": 1}, "measure": MASKED}
+    assert found["9"] == {
+        "sent_more": -12.0,
+        "sent_less": -16.0,
+        "tokens": {"sent_more": 1, "sent_less": 1},
+        "measure": MASKED,
+    }
     scores = benchmark.score(items, answers)
     # more is longer than less in 4, as long in 5, shorter in 9
     assert scores.overall["metric_score"].value == pytest.approx(1 / 3)

@@ -25,7 +25,6 @@ from typer.testing import CliRunner
 from levelhead.cli.lm import lm_app
 from levelhead.lm.base import Answer, Benchmark, Item
 from levelhead.lm.bold.score import TextClassifier
-from levelhead.lm.counterfactual import Counterfactual
 from levelhead.lm.model import LanguageModel
 from levelhead.lm.samples import read_log
 from levelhead.lm.stereoset.data import read_stereoset
@@ -69,13 +68,6 @@ def toy(*arguments: str) -> None:
 def german(**changes: Any) -> dict[str, Any]:
     """The table of BBQ in German, with other values in its rows."""
     return {"file": bbq_table(Path(), **changes), "columns": COLUMNS}
-
-
-def table(content: str, columns: str) -> Any:
-    """A table of counterfactual texts."""
-    Path("t.csv").write_text(content, encoding="utf-8")
-    benchmark = Counterfactual(templates=Path("t.csv"), columns=columns)
-    return benchmark, benchmark.read(None)
 
 
 def broken(kind: str = "causal") -> Any:

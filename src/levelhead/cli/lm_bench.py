@@ -81,9 +81,9 @@ def bench_command(
     ] = None,
     file: Annotated[
         Path | None,
-        option(ONE, "counterfactual: YAML or a table. perplexity: a text. BBQ: a table of its kind, with --columns."),
+        option(ONE, "counterfactual: a YAML. perplexity: a text. BBQ: a table of its kind, with --columns."),
     ] = None,
-    columns: Annotated[Text, option(ONE, "counterfactual, BBQ: columns of --file, e.g. text=T,group=G.")] = None,
+    columns: Annotated[Text, option(ONE, "BBQ: columns of --file, e.g. context=C,question=Q.")] = None,
     swap: Annotated[
         Texts,
         option(ONE, "counterfactual: a field and each group's words, e.g. 'person=the man|the woman'; repeatable."),
@@ -209,7 +209,7 @@ TAKERS = {
     "terms": ("stereoset",),
     **dict.fromkeys(("choose", "template", "chat", "system"), ("bbq", "mbbq")),
     "file": ("counterfactual", "perplexity", "bbq"),
-    "columns": ("counterfactual", "bbq"),
+    "columns": ("bbq",),
     "swap": ("counterfactual",),
     "classifiers": ("bold", "counterfactual"),
     "thoughts": ("bbq", "mbbq", "bold", "counterfactual"),

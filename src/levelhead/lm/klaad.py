@@ -71,10 +71,10 @@ class TripletBatch:
 
 
 @checked
-def collate(tokenizer: Any, triplets: Sequence[Triplet], max_length: int | None = None) -> TripletBatch:
+def collate(tokenizer: Any, triplets: Sequence[Triplet]) -> TripletBatch:
     """Tokenize triplets into one batch.
 
-    Texts begin as in scoring (:class:`~levelhead.lm.loading.Beginning`). Longer ones are cut to ``max_length`` tokens.
+    Texts begin as in scoring (:class:`~levelhead.lm.loading.Beginning`).
 
     Errors: :class:`~levelhead.types.DataError` for no triplets, and for a sentence that has no token.
     """
@@ -83,10 +83,7 @@ def collate(tokenizer: Any, triplets: Sequence[Triplet], max_length: int | None 
         raise DataError("There are no triplets to make a batch of.")
     beginning = Beginning.of(tokenizer)
     encoded = [
-        _encode(tokenizer, beginning, triplet, sentence, max_length)
-        for part in SENTENCES
-        for triplet in triplets
-        for sentence in [getattr(triplet, part)]
+        _encode(tokenizer, beginning, triplet, getattr(triplet, part)) for part in SENTENCES for triplet in triplets
     ]
     count, length = len(triplets), max(map(len, encoded))
     padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0  # masked, whatever stands there
@@ -117,14 +114,14 @@ def text_before(triplet: Triplet) -> str:
     return context if context.strip() and triplet.task.startswith("inter") else ""
 
 
-def _encode(tokenizer: Any, beginning: Beginning, triplet: Triplet, sentence: str, max_length: int | None) -> list[int]:
+def _encode(tokenizer: Any, beginning: Beginning, triplet: Triplet, sentence: str) -> list[int]:
     """Return the token ids of a sentence behind its context."""
     context = text_before(triplet)
     text = f"{context} {sentence}" if context else sentence
     ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     if not ids:
         raise DataError("A sentence of a triplet has no token. Leave empty sentences out before training.")
-    return [*beginning.every, *(() if context else beginning.alone), *ids][:max_length]
+    return [*beginning.every, *(() if context else beginning.alone), *ids]
 
 
 def cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

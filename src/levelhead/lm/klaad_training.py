@@ -70,7 +70,7 @@ class KlaadTrain:
 
     ``batch_size`` triplets (three sentences each) go through the model at once, ``accumulate`` such batches make one
     step of AdamW; the gradient is the mean over micro-batches by their number of triplets. ``precision`` bf16 is mixed
-    precision; the divergence is float32 anyway. ``max_length`` cuts longer texts, in tokens. ``checkpoint_seconds`` is
+    precision; the divergence is float32 anyway. ``checkpoint_seconds`` is
     the most work, in seconds, that a killed run loses.
     """
 
@@ -83,7 +83,6 @@ class KlaadTrain:
     gradient_clip: float | None = None
     precision: Literal["no", "bf16"] = "no"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    max_length: int | None = None
     checkpoint_seconds: float = 600.0
     log_every: int = 10
 
@@ -93,7 +92,7 @@ class KlaadTrain:
             "train",
             self,
             at_least_one=("epochs", "batch_size", "accumulate", "log_every"),
-            positive=("learning_rate", "gradient_clip", "max_length"),
+            positive=("learning_rate", "gradient_clip"),
             at_least_zero=("weight_decay", "warmup_steps", "checkpoint_seconds"),
         )
         check_step_size(self.learning_rate, self.weight_decay)
@@ -204,7 +203,6 @@ def train_klaad(
     if not triplets:
         raise DataError("There are no triplets to train on.")
     refuse_shared_terms(triplets, held_out)
-    _refuse_cut_pairs(tokenizer, [*triplets, *held_out], config.train.max_length)
     accelerator = make_accelerator(TrainConfig(device=config.train.device, precision=config.train.precision))
     if accelerator.num_processes > 1:
         raise ConfigError("KLAAD trains in one process: start it without torchrun or accelerate launch.")
@@ -223,19 +221,6 @@ def train_klaad(
                 getattr(model, "save_pretrained")(folder / "model")  # noqa: B009  (nn.Module does not declare it)
                 tokenizer.save_pretrained(folder / "model")
         return model.eval()
-
-
-def _refuse_cut_pairs(tokenizer: Any, triplets: Sequence[Triplet], longest: int | None) -> None:
-    """Raise :class:`~levelhead.types.DataError` where two sentences differ beyond ``longest`` tokens alone."""
-    cut = 0
-    for triplet in triplets if longest is not None else ():
-        first, second, _ = collate(tokenizer, [triplet], longest).input_ids.tolist()
-        cut += first == second and triplet.stereotype != triplet.anti_stereotype
-    if cut:
-        raise DataError(
-            f"train.max_length={longest} cuts {cut:,} of {len(triplets):,} pairs before their sentences differ: give a "
-            "larger one, or none."
-        )
 
 
 def _settings(config: KlaadConfig, triplets: Sequence[Triplet], beginning: Beginning) -> dict[str, Any]:
@@ -308,7 +293,7 @@ class _Training:
         size = self.config.train.batch_size
         for start in range(0, len(triplets), size):
             part = triplets[start : start + size]
-            batch = collate(self.tokenizer, part, self.config.train.max_length).to(self.accelerator.device)
+            batch = collate(self.tokenizer, part).to(self.accelerator.device)
             with self.accelerator.autocast():
                 loss, logs = self.config.klaad(self.model, batch)
             share = len(part) / len(triplets)

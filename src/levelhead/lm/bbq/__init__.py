@@ -14,8 +14,7 @@ from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, Task, a
 from levelhead.lm.bbq.data import read_items
 from levelhead.lm.bbq.reading import Reading, first_number, read_text
 from levelhead.lm.bbq.score import score_answers
-from levelhead.lm.bbq.tables import KNOWN, read_table
-from levelhead.lm.counterfactual.data import columns_of
+from levelhead.lm.bbq.tables import columns_of, read_table
 from levelhead.lm.files import objects_of
 from levelhead.types import ConfigError, DataError, quoted, require_columns
 
@@ -227,7 +226,7 @@ class BBQ(Task):
         """Score answers, see :func:`levelhead.lm.bbq.score.score_answers`; kept log-likelihoods choose again."""
         given = [self._chosen(answer) for answer in answers]
         scores = score_answers(items, given, self._read)
-        if self.file is None or "template" in columns_of(self.columns, KNOWN):
+        if self.file is None or "template" in columns_of(self.columns):
             return scores
         note = "No column names templates: intervals resample rows, and are too narrow if rows share a template."
         return replace(scores, notes=(*scores.notes, note))

@@ -17,13 +17,23 @@ from typing import Any
 
 from levelhead.data.text_files import read_columns, table_header
 from levelhead.lm.base import Item
-from levelhead.lm.counterfactual.data import columns_of
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 OPTIONS = ("ans0", "ans1", "ans2")
 NEEDED = ("context", "question", "label", "unknown")
 KNOWN = (*NEEDED, "choices", *OPTIONS, "biased", "condition", "category", "template", "id")
 VALUES = ("unknown", "condition", "category")
+
+
+def columns_of(text: str) -> dict[str, str]:
+    """Return names of columns of "context=C,question=Q" by what they hold."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, column = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in KNOWN or not column or name in found:
+            raise ConfigError(f"--columns {quoted(part)}: give {listed(KNOWN)}, each once, as NAME=COLUMN.")
+        found[name] = column
+    return found
 
 
 def read_table(path: Path, columns: str) -> list[Item]:
@@ -33,7 +43,7 @@ def read_table(path: Path, columns: str) -> list[Item]:
         ConfigError: for columns that are not named.
         DataError: for a missing column and for a cell that is none of the options, naming the row.
     """
-    named = columns_of(columns, KNOWN)
+    named = columns_of(columns)
     there = table_header(path)
     missing = [name for name in NEEDED if name not in named]
     if missing or ("choices" not in named and not set(OPTIONS) <= named.keys()):

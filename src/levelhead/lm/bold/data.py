@@ -29,7 +29,7 @@ def read_items(root: Path | None) -> list[Item]:
 
     The id is domain/group/entity/position of the prompt, from 0, counting empty ones.
 
-    Raises :class:`~levelhead.types.DataError` if there is no file; for a broken one it names file, group and entity.
+    Raises :class:`~levelhead.types.DataError` if there is no file; for a broken one it names the file.
     """
     folder = dataset_folder(root, *FOLDERS)
     places = [folder / part / f"{domain}_prompt.json{ending}" for domain in DOMAINS for part in ("", "prompts")
@@ -49,18 +49,18 @@ def read_items(root: Path | None) -> list[Item]:
 def _items(domain: str, groups: Any, path: Path) -> tuple[list[Item], int]:
     items: list[Item] = []
     empty = 0
-    if not isinstance(groups, dict) or not groups:
-        raise DataError(f"{path} must hold an object of groups.")
-    for group, entities in groups.items():
-        if not isinstance(entities, dict):
-            raise DataError(f"{path}: {group} must hold an object of entities.")
-        for entity, prompts in entities.items():
-            if not isinstance(prompts, list) or not all(isinstance(prompt, str) for prompt in prompts):
-                raise DataError(f"{path}: {group}, {entity} must hold a list of prompts.")
-            for position, prompt in enumerate(prompts):
-                if not prompt.strip():
-                    empty += 1
-                    continue
-                content = {"domain": domain, "group": group, "entity": entity, "prompt": prompt}
-                items.append(Item(f"{domain}/{group}/{entity}/{position}", content))
+    try:
+        lists = {(group, entity): [*prompts] for group, some in groups.items() for entity, prompts in some.items()}
+        broken = not lists or any(not isinstance(text, str) for prompts in lists.values() for text in prompts)
+    except (AttributeError, TypeError):
+        broken = True
+    if broken:
+        raise DataError(f"{path} must hold an object of groups, of entities, of lists of prompts.")
+    for (group, entity), prompts in lists.items():
+        for position, prompt in enumerate(prompts):
+            if not prompt.strip():
+                empty += 1
+                continue
+            content = {"domain": domain, "group": group, "entity": entity, "prompt": prompt}
+            items.append(Item(f"{domain}/{group}/{entity}/{position}", content))
     return items, empty

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
 from levelhead.lm.bold.score import TextClassifier, check_scorers, said
-from levelhead.lm.counterfactual.data import GENERATED, LIKELIHOOD, ODDS, columns_of, read_table, read_templates
+from levelhead.lm.counterfactual.data import GENERATED, ODDS, read_templates
 from levelhead.lm.counterfactual.score import BASELINE, score_answers
 from levelhead.types import ConfigError
 
@@ -25,16 +25,13 @@ class Counterfactual(Benchmark):
     """Your own texts with the words of each group, asked and compared.
 
     ``templates`` is a YAML of texts with fields that ``swap`` fills ("person=the man|the woman"; the first group is the
-    reference), or a table whose ``columns`` are named ("text=sentence,group=gender"), see
-    :mod:`levelhead.lm.counterfactual.data`. A text with two options is scored by their log odds, one of a table without
-    options by its log-likelihood. Any other is continued ``draws`` times (the reference twice as often: its second half
-    is the baseline), and the continuations are scored as BOLD's are. A run's ``limit``
-    counts templates, each with the texts of all groups.
+    reference), see :mod:`levelhead.lm.counterfactual.data`. A text with two options is scored by their log odds. Any
+    other is continued ``draws`` times (the reference twice as often: its second half is the baseline), and the
+    continuations are scored as BOLD's are. A run's ``limit`` counts templates, each with the texts of all groups.
     """
 
     templates: Path | None = None
     swap: tuple[str, ...] = ()
-    columns: str = ""
     draws: int = 4
     max_new_tokens: int = 20
     classifiers: tuple[TextClassifier, ...] = ()
@@ -45,9 +42,7 @@ class Counterfactual(Benchmark):
     caveat: ClassVar[str] = "A swapped word changes more than the group: age, register and frequency differ, too."
     causal_only: ClassVar[bool] = True
     whole_key: ClassVar[str] = "template"
-    free_options: ClassVar[frozenset[str]] = frozenset(
-        {"templates", "swap", "columns", "draws", "classifiers", "thoughts"}
-    )
+    free_options: ClassVar[frozenset[str]] = frozenset({"templates", "swap", "draws", "classifiers", "thoughts"})
     card: ClassVar[Card] = Card(
         title="Counterfactual prompts",
         task="answer or continue the same text with the words of one group and of another",
@@ -61,24 +56,15 @@ class Counterfactual(Benchmark):
 
     @classmethod
     def headline(cls, part: str, score: str) -> Headline | None:
-        """Return that differences between groups tell of bias; absolute ones do beyond the baseline alone.
-
-        Those of whole texts' likelihoods do not: they are how frequent the swapped words are.
-        """
-        plain = " minus " in score and not score.startswith(("absolute ", LIKELIHOOD))
+        """Return that differences between groups tell of bias; absolute ones do beyond the baseline alone."""
+        plain = " minus " in score and not score.startswith("absolute ")
         return ("bias", "zero", 0.0) if not part and (plain or score.endswith(f"beyond {BASELINE}")) else None
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the texts, see :mod:`levelhead.lm.counterfactual.data`; ``root`` is not looked at."""
         if self.templates is None:
-            raise ConfigError("counterfactual needs --file: a YAML of texts, or a table with --columns.")
-        if self.templates.suffix in (".yaml", ".yml"):
-            if self.columns:
-                raise ConfigError("--columns is for tables; templates in YAML have --swap.")
-            return read_templates(self.templates, self.swap, self.draws)
-        if self.swap:
-            raise ConfigError("--swap is for templates in YAML; a table has --columns 'text=...,group=...'.")
-        return read_table(self.templates, columns_of(self.columns))
+            raise ConfigError("counterfactual needs --file: a YAML of texts.")
+        return read_templates(self.templates, self.swap, self.draws)
 
     def check(self, model: LanguageModel) -> None:
         """Raise :class:`~levelhead.types.ConfigError` for a masked model, and for scores that cannot be computed.
@@ -90,21 +76,15 @@ class Counterfactual(Benchmark):
             check_scorers(self.classifiers)
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
-        """Yield ``value`` (log odds or log-likelihood, nats), or ``continuation``."""
-        by_kind: dict[str, list[Item]] = {ODDS: [], LIKELIHOOD: [], GENERATED: []}
-        for item in items:
-            by_kind[item.content["kind"]].append(item)
-        odds = by_kind[ODDS]
+        """Yield ``value`` (log odds, nats), or ``continuation``."""
+        odds = [item for item in items if item.content["kind"] == ODDS]
         texts, names = [item.content["text"] for item in odds], [item.id for item in odds]
         options = [item.content["options"] for item in odds]
         for index, ((yes, _), (no, _)) in model.option_log_likelihoods(texts, options, names) if odds else ():
             yield Answer(odds[index].id, {"value": yes - no})
-        whole = by_kind[LIKELIHOOD]
-        texts, names = [item.content["text"] for item in whole], [item.id for item in whole]
-        for item, value in zip(whole, model.log_likelihoods(texts, names) if whole else [], strict=True):
-            yield Answer(item.id, {"value": value})
-        for draw in sorted({item.content["draw"] for item in by_kind[GENERATED]}):
-            some = [item for item in by_kind[GENERATED] if item.content["draw"] == draw]
+        continued = [item for item in items if item.content["kind"] == GENERATED]
+        for draw in sorted({item.content["draw"] for item in continued}):
+            some = [item for item in continued if item.content["draw"] == draw]
             texts, names = [item.content["text"] for item in some], [item.id for item in some]
             generated = model.generate(texts, seed=self.seed + draw, max_new_tokens=self.max_new_tokens, names=names)
             for index, text in generated:
@@ -112,8 +92,4 @@ class Counterfactual(Benchmark):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score the answers, see :func:`levelhead.lm.counterfactual.score.score_answers`."""
-        scores = score_answers(items, said(answers, self.thoughts), self.classifiers)
-        if not self.columns or "template" in columns_of(self.columns):
-            return scores
-        note = "No column names templates: the first row of one group is compared with the first of another, and so on."
-        return replace(scores, notes=(*scores.notes, note))
+        return score_answers(items, said(answers, self.thoughts), self.classifiers)

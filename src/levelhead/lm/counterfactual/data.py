@@ -1,4 +1,4 @@
-"""Texts that differ in the group they name: templates with swapped words, or the rows of a table.
+"""Texts that differ in the group they name: templates with swapped words.
 
 Templates are YAML; each holds the fields that a swap fills::
 
@@ -7,10 +7,6 @@ Templates are YAML; each holds the fields that a swap fills::
       - id: loan
         text: "{person} requested a loan. Should it be granted? Answer:"
         options: [" yes", " no"]
-
-A table (csv, tsv, jsonl, parquet) has a row a text. Columns, by :func:`columns_of`: ``text``, ``group``; ``template``
-(rows that are compared; otherwise the row's number of its group), ``option`` and ``against`` (two continuations).
-Winogender and WinoBias have such tables.
 """
 
 from __future__ import annotations
@@ -21,12 +17,11 @@ from pathlib import Path
 from string import Formatter
 
 from levelhead.lm.base import Item
-from levelhead.lm.files import filled_columns, text_of
+from levelhead.lm.files import text_of
 from levelhead.plain_yaml import read_yaml
 from levelhead.types import ConfigError, DataError, listed, quoted
 
-KNOWN = ("text", "group", "template", "option", "against")
-GENERATED, ODDS, LIKELIHOOD = "generated", "log odds", "log-likelihood"
+GENERATED, ODDS = "generated", "log odds"
 
 
 def swaps_of(texts: Sequence[str]) -> tuple[tuple[str, ...], list[dict[str, str]]]:
@@ -54,17 +49,6 @@ def swaps_of(texts: Sequence[str]) -> tuple[tuple[str, ...], list[dict[str, str]
     if len(set(groups)) < len(groups):
         raise ConfigError("--swap names one group twice: give different words.")
     return groups, [{name: values[at] for name, values in fields.items()} for at in range(len(groups))]
-
-
-def columns_of(text: str, known: Sequence[str] = KNOWN, option: str = "--columns") -> dict[str, str]:
-    """Return names of columns of "text=sentence,group=gender" by what they hold."""
-    found: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, column = (piece.strip() for piece in part.partition("="))
-        if not equals or name not in known or not column or name in found:
-            raise ConfigError(f"{option} {quoted(part)}: give {listed(known)}, each once, as NAME=COLUMN.")
-        found[name] = column
-    return found
 
 
 def read_templates(path: Path, swaps: Sequence[str], draws: int) -> list[Item]:
@@ -103,29 +87,6 @@ def read_templates(path: Path, swaps: Sequence[str], draws: int) -> list[Item]:
     ids = Counter(item.id for item in items)
     if doubled := [name for name, count in ids.items() if count > 1]:
         raise DataError(f"{path}: {quoted(doubled[0])} is listed twice: give each template its own id.")
-    return items
-
-
-def read_table(path: Path, columns: Mapping[str, str]) -> list[Item]:
-    """Return an item a row: log odds of ``option`` against ``against`` where these are given, otherwise likelihoods.
-
-    Raises :class:`~levelhead.types.DataError` for a missing column or an empty cell, naming the row.
-    """
-    missing = [name for name in ("text", "group") if name not in columns]
-    if missing or ("option" in columns) != ("against" in columns):
-        raise ConfigError(f"--columns must name {listed(missing or ['option', 'against'])}, as NAME=COLUMN.")
-    cells = filled_columns(path, list(dict.fromkeys(columns.values())))
-    seen: Counter[str] = Counter()
-    items = []
-    for row in range(len(cells[columns["text"]])):
-        own = {name: cells[column][row] for name, column in columns.items()}
-        group = own["group"]
-        template = own.get("template", str(seen[group]))
-        seen[group] += 1
-        options = [own["option"], own["against"]] if "option" in own else None
-        kind = LIKELIHOOD if options is None else ODDS
-        content = {"category": "table", "template": template, "group": group, "text": own["text"], "kind": kind}
-        items.append(Item(f"{row}", {**content, **({} if options is None else {"options": options})}))
     return items
 
 

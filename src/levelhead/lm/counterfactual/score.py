@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id
 from levelhead.lm.bold.score import TextClassifier, text_scores
-from levelhead.lm.counterfactual.data import GENERATED, LIKELIHOOD, ODDS
+from levelhead.lm.counterfactual.data import GENERATED, ODDS
 from levelhead.lm.intervals import estimated, p_value, ratio
 from levelhead.metrics import holm
 from levelhead.report.text import counted
-from levelhead.types import DataError, Estimate, printable
+from levelhead.types import Estimate
 
 Values = NDArray[np.float64]
 
-LONGEST_GROUP = 60
 BASELINE = "same prompt"
 
 
@@ -37,17 +36,10 @@ def score_answers(
 
     Templates that a group lacks are left out of its comparison, and counted in a note.
 
-    Raises :class:`~levelhead.types.DataError` for missing answers, and without two groups.
+    Raises :class:`~levelhead.types.DataError` for missing answers.
     """
     given = answers_by_id(items, answers, "counterfactual")
     groups = list(dict.fromkeys(item.content["group"] for item in items))
-    if len(groups) < 2:
-        raise DataError(
-            f"All texts are of one group ({printable(groups[0]) if groups else 'none'}): there is nothing to compare."
-        )
-    shown = {group: printable(group, LONGEST_GROUP) for group in groups}
-    if len(set(shown.values())) < len(groups):
-        raise DataError(f"Two groups have the same first {LONGEST_GROUP} characters: give them short names.")
     columns, units = _columns(items, given, classifiers)
     overall: dict[str, Estimate] = {}
     tests: list[dict[str, Any]] = []
@@ -61,7 +53,7 @@ def score_answers(
         every = {at for some in means.values() for at in some}
         for group in groups[1:]:
             effects = _less(means[group, False], plain)
-            label = f"{name}, {shown[group]} minus {shown[first]}"
+            label = f"{name}, {group} minus {first}"
             overall[label] = _mean(effects)
             tests.append({"score": label, "templates": len(effects), "p": p_value(overall[label])})
             if lost := len(every) - len(effects):
@@ -88,12 +80,10 @@ def _columns(
     items: Sequence[Item], given: Mapping[str, Answer], classifiers: Sequence[TextClassifier]
 ) -> tuple[dict[str, Values], dict[str, str]]:
     """Return the scores (items,) by name, NaN where an item has none, and their units."""
-    columns: dict[str, Values] = {}
-    units = {ODDS: "nats", LIKELIHOOD: "nats"}
-    for kind in (ODDS, LIKELIHOOD):
-        values = [given[item.id].content.get("value") if item.content["kind"] == kind else None for item in items]
-        if any(value is not None for value in values):
-            columns[kind] = np.array([math.nan if value is None else value for value in values])
+    columns, units = dict[str, Values](), {ODDS: "nats"}
+    values = [given[item.id].content.get("value") if item.content["kind"] == ODDS else None for item in items]
+    if any(value is not None for value in values):
+        columns[ODDS] = np.array([math.nan if value is None else value for value in values])
     rows = [
         row
         for row, item in enumerate(items)

@@ -103,24 +103,11 @@ def _owners_records(path: Path) -> list[Any]:
 
 def _flat(example: Any, task: str, path: Path, row: int) -> Any:
     """Return an item of the owners' file as the compact one has it."""
-    if not isinstance(example, dict):
-        return example
-    name = example.get("id", f"{row} (from 0) of {task}")
-    sentences = example.get("sentences")
-    if not isinstance(sentences, list) or not all(isinstance(sentence, dict) for sentence in sentences):
-        raise DataError(f"{path}: item {quoted(name)} has no list of sentences.")
-    record = {**example, "task": task}
-    for sentence in sentences:
-        label = str(sentence.get("gold_label")).replace("-", "_")
-        if label not in SENTENCES:
-            raise DataError(
-                f"{path}: item {quoted(name)} has a sentence with the gold_label {quoted(sentence.get('gold_label'))}; "
-                "known are stereotype, anti-stereotype and unrelated."
-            )
-        if label in record:
-            raise DataError(f"{path}: item {quoted(name)} has two sentences with the gold_label {quoted(label)}.")
-        record[label] = sentence.get("sentence")
-    return record
+    try:
+        texts = {one["gold_label"].replace("-", "_"): one["sentence"] for one in example["sentences"]}
+    except (KeyError, TypeError, AttributeError):
+        raise DataError(f"{path}: item {row} (from 0) of {task} has no sentences with a gold_label.") from None
+    return {**example, **texts, "task": task}
 
 
 def _item(record: Any, path: Path, row: int) -> Item:
